@@ -50,8 +50,11 @@ LONGER_FUNCTIONS = {
 EVERYDAY = {"full", "local", "linear"}
 # CIFAR-10 is published as pickles; this file reads them without executing foreign code.
 MAY_IMPORT_PICKLE = ("data/restricted_pickle.py",)
-# Upgrades of records contain renamed options.
-MAY_NAME_MECHANISMS = ("attention/", "arena/protocols/", "tasks/", "results/upgrades.py")
+# Upgrades of records contain renamed options. A family of long checkpoints has its own mechanism.
+MAY_NAME_MECHANISMS = (
+    *("attention/", "arena/protocols/", "tasks/", "results/upgrades.py"),
+    "models/conversion/families/",
+)
 # Parts of one mechanism whose file would otherwise have more than 540 lines.
 SINGLE_USER_OPS = {"block_lists": "bigbird", "block_sorting": "sinkhorn", "hashing": "reformer"}
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)

@@ -44,6 +44,8 @@ FLAGS = {
     "longify": {"SOURCE", "--attention", "--max-length", "--out", "--set", "--positions",
                 "--freeze", "--drop", "--new", "--revision", "--seed",
                 "--json", "--import", "--help"},
+    "convert": {"SOURCE", "--out", "--to", "--drop", "--new", "--revision", "--seed",
+                "--json", "--import", "--help"},
     "list": {"WHAT", "--json", "--import", "--help"},
     "show": {"NAME", "--json", "--import", "--help"},
     "protocols": {"--help"},

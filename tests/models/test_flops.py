@@ -92,6 +92,13 @@ def test_flops_of_mechanisms_differ_in_attention_only(small, name):
     assert count_flops(config, 40, num_labels=2) > rest
 
 
+def test_flops_of_linear_head(small):
+    linear, hidden = small(classifier_hidden_size=0), small(classifier_hidden_size=5)
+    M = linear.hidden_size
+    difference = count_flops(hidden, 40, num_labels=3) - count_flops(linear, 40, num_labels=3)
+    assert difference == 2 * (M * 5 + 5 * 3) - 2 * M * 3
+
+
 def test_number_of_parameters():
     M, F, C, V, N = 8, 12, 5, 20, 10
     config = LongspanConfig(

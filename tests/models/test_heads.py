@@ -41,6 +41,17 @@ def test_token_logits_are_mlp_of_token_states(small, pooling):
     assert out.loss is None
 
 
+def test_head_without_hidden_layer_is_linear(small):
+    model = LongspanForTokenClassification(small(num_labels=3, classifier_hidden_size=0)).double()
+    ids, mask = torch.randint(1, 50, (4, 9)), torch.rand(4, 9) > 0.3
+    states, linear = model.model(ids, mask).last_hidden_state, model.classifier.output
+    torch.testing.assert_close(model(ids, mask).logits, states @ linear.weight.T + linear.bias)
+    assert {name for name, _ in model.classifier.named_parameters()} == {
+        "output.weight",
+        "output.bias",
+    }
+
+
 def test_token_loss_averages_labeled_tokens(small):
     model = LongspanForTokenClassification(small(num_labels=3)).double()
     ids, labels = torch.randint(1, 50, (2, 5)), torch.full((2, 5), -100)

@@ -41,6 +41,7 @@ app.command(name="eval")(evaluating.evaluate)
 app.command()(predicting.predict)
 app.command()(exporting.export)
 app.command()(converting.longify)
+app.command()(converting.convert)
 app.command()(reporting.report)
 app.command()(analyzing.analyze)
 

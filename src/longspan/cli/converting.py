@@ -1,4 +1,4 @@
-"""`longspan longify`: a short pretrained checkpoint made long."""
+"""`longspan longify` and `longspan convert`: checkpoints of transformers in our classes."""
 
 import re
 from collections import Counter
@@ -10,6 +10,7 @@ import typer
 
 from longspan.cli.common import Json, parse_changes, print_json, print_table, print_text
 from longspan.cli.plugins import Imports
+from longspan.errors import OptionError
 
 if TYPE_CHECKING:
     from longspan.models import Conversion
@@ -19,6 +20,10 @@ LAYER = re.compile(r"(?<=\.)\d+(?=\.)")  # number of a layer in the name of a we
 COLUMNS = ("source", "target", "shape", "count", "action")
 
 
+SourceModel = Annotated[
+    str, typer.Argument(help="Folder of a checkpoint, or its name on the Hugging Face Hub.")
+]
+Target = Annotated[Path, typer.Option("--out", help="Folder to write.")]
 Options = Annotated[
     list[str] | None,
     typer.Option("--set", help="Option of the mechanism: window=256. Repeatable."),
@@ -43,35 +48,38 @@ New = Annotated[
     typer.Option(help="Pattern of weights that the source may lack. Repeatable."),
 ]
 Revision = Annotated[str | None, typer.Option(help="Revision of a source on the Hub.")]
+Seed = Annotated[int, typer.Option(help="Seed of new weights.")]
 
 
 def longify(
-    source: Annotated[
-        str, typer.Argument(help="Folder of a checkpoint, or its name on the Hugging Face Hub.")
-    ],
-    attention: Annotated[
-        str, typer.Option(help="Mechanism of every layer, `longspan list mechanisms`.")
-    ],
+    source: SourceModel,
     max_length: Annotated[int, typer.Option(help="Maximum number of tokens.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    out: Target,
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            help="Mechanism of every layer, `longspan list mechanisms`.",
+            show_default="that of the source",
+        ),
+    ] = None,
     changes: Options = None,
     positions: PositionMethod = None,
     freeze: Freeze = "none",
     drop: Dropped = None,
     new: New = None,
     revision: Revision = None,
-    seed: Annotated[int, typer.Option(help="Seed of new weights.")] = 0,
+    seed: Seed = 0,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a short pretrained encoder into a long one with another attention.
+    """Convert a pretrained encoder into a longer one, with the same attention or another.
 
-    Sources are checkpoints of BERT, RoBERTa, ELECTRA and ModernBERT. The table accounts for every
-    weight of the source and of the new model; * stands for the layers.
+    Sources are checkpoints of BERT, RoBERTa, ELECTRA, ModernBERT and Longformer. The table accounts
+    for every weight of the source and of the new model; * stands for the layers.
     """
-    from longspan.models import longify as convert
+    from longspan import models
 
-    made = convert(
+    made = models.longify(
         source,
         attention=attention,
         max_length=max_length,
@@ -84,12 +92,52 @@ def longify(
         revision=revision,
         seed=seed,
     )
+    _print_conversion(made, max_length, out, as_json)
+
+
+def convert(
+    source: SourceModel,
+    out: Target,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="Way back: model type of transformers, such as longformer, for a folder of ours."
+        ),
+    ] = None,
+    drop: Dropped = None,
+    new: New = None,
+    revision: Revision = None,
+    seed: Seed = 0,
+    imports: Imports = None,
+    as_json: Json = False,
+) -> None:
+    """Convert a checkpoint of transformers into a model of ours with the same outputs, or back.
+
+    Sources are those of `longspan longify`. With --to, the source is a folder of ours, and the
+    folder that is written loads with the class of transformers.
+    """
+    from longspan import models
+
+    if to is None:
+        made = models.convert(
+            source, out=out, drop=drop or (), new=new or (), revision=revision, seed=seed
+        )
+        _print_conversion(made, made.model.config.max_position_embeddings, out, as_json)
+        return
+    if drop or new or revision:
+        raise OptionError("--drop, --new and --revision are of sources of transformers; omit --to")
+    _print_conversion(models.to_transformers(source, out, to=to), None, out, as_json)
+
+
+def _print_conversion(made: "Conversion", length: int | None, out: Path, as_json: bool) -> None:
+    """Print the table of the weights and a line, with the length of a model of ours."""
     if as_json:
         print_json(_describe(made, out))
         return
     print_table(COLUMNS, _merge_layers(made.weights), right=("count",))
     tokenizer = "tokenizer" if made.tokenizer else "no tokenizer: the source has none"
-    print_text(f"{type(made.model).__name__} for {max_length:,} tokens, {tokenizer}: {out}")
+    tokens = f" for {length:,} tokens" if length else ""
+    print_text(f"{type(made.model).__name__}{tokens}, {tokenizer}: {out}")
 
 
 def _describe(made: "Conversion", out: Path) -> dict[str, Any]:

@@ -19,7 +19,9 @@ from longspan.models.classification import (
     LongspanForTokenClassification,
 )
 from longspan.models.config import LongspanConfig
-from longspan.models.conversion.convert import Conversion, longify
+from longspan.models.conversion.converter import Conversion
+from longspan.models.conversion.from_source import convert, longify
+from longspan.models.conversion.to_source import to_transformers
 from longspan.models.dual_encoder import LongspanDualEncoder
 from longspan.models.flops import count_flops
 from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
@@ -60,7 +62,9 @@ __all__ = [
     "LongspanModel",
     "LongspanPreTrainedModel",
     "best_spans",
+    "convert",
     "count_flops",
     "lengthen",
     "longify",
+    "to_transformers",
 ]

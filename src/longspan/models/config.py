@@ -76,7 +76,11 @@ class LongspanConfig(PreTrainedConfig):
         max_global_tokens: maximum number of global tokens of an input, without the summary token;
             calls then have fixed shapes and no synchronization, see `attention.build`. None: the
             tokens are counted in each call.
-        classifier_hidden_size: width of the hidden layer of the classification heads.
+        default_global_tokens: tokens that are global if a call of a head for one text names none
+            (transformers' Longformer): "none", "first", "before_separator" (the question of
+            question answering) or "after_separator" (the text after two separators).
+        classifier_hidden_size: width of the hidden layer of the classification heads; 0: there is
+            none.
         classifier_activation: activation of that layer, one of transformers' `ACT2FN`.
         pair_head: features of a pair: "interaction" (a, b, a * b, a - b) or "concatenate" (a, b).
         shared_towers: whether one Transformer encodes queries and documents in a dual encoder.
@@ -101,6 +105,7 @@ class LongspanConfig(PreTrainedConfig):
         pad_token_id: id that tokenizers put at padded positions; models read the mask instead.
         bos_token_id: id of the first token, or None.
         eos_token_id: id, or ids, of the last token, or None.
+        sep_token_id: id of the token between the parts of a text, or None.
     """
 
     model_type = "longspan"
@@ -142,6 +147,7 @@ class LongspanConfig(PreTrainedConfig):
     )
     attention_backend: str = "auto"
     max_global_tokens: int | None = None
+    default_global_tokens: str = "none"
     classifier_hidden_size: int = 128
     classifier_activation: str = "relu"
     pair_head: str = "interaction"
@@ -162,6 +168,7 @@ class LongspanConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
+    sep_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Reject unknown fields, which transformers would store, and check all values."""

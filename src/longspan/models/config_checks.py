@@ -33,6 +33,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "norm": ("pre", "post"),
     "feed_forward": ("plain", "gated"),
     "pooling": ("mean", "cls", "first", "last"),
+    "default_global_tokens": ("none", "first", "before_separator", "after_separator"),
     "pair_head": ("interaction", "concatenate"),
     "similarity": ("dot", "cosine"),
     "hidden_act": tuple(ACT2FN),
@@ -56,7 +57,7 @@ SIZES = {
     "relative_attention_max_distance": (1, LONGEST),
     "relative_clamp": (0, LONGEST),
     "max_global_tokens": (0, LONGEST),
-    "classifier_hidden_size": (1, WIDEST),
+    "classifier_hidden_size": (0, WIDEST),
 }
 PROBLEM_TYPES = (
     None,
@@ -99,6 +100,7 @@ def check_config(config: "LongspanConfig") -> None:
             + _pooling_refusals(config)
             + _decoder_refusals(config)
             + check_cross_attention(config)
+            + _global_refusals(config)
             + _number_refusals(config)
         ) or check_parts(config)
     if reasons:
@@ -235,11 +237,21 @@ def _decoder_refusals(config: "LongspanConfig") -> list[str]:
     return reasons
 
 
+def _global_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why there are no global tokens as the fields ask for."""
+    names, reasons = " and ".join(dict.fromkeys(config.attention_names)), []
+    rule = config.default_global_tokens
+    asked = {"max_global_tokens": config.max_global_tokens is not None}
+    asked["default_global_tokens"] = rule != "none"
+    if not config.supports_global_tokens:
+        reasons += [f"{x}: {names} does not support global tokens" for x in asked if asked[x]]
+    if rule.endswith("_separator") and config.sep_token_id is None:
+        reasons.append(f"default_global_tokens={rule!r} requires sep_token_id, got None")
+    return reasons
+
+
 def _number_refusals(config: "LongspanConfig") -> list[str]:
     reasons = []
-    if config.max_global_tokens is not None and not config.supports_global_tokens:
-        names = " and ".join(dict.fromkeys(config.attention_names))
-        reasons.append(f"max_global_tokens: {names} does not support global tokens")
     for field in DROPOUTS:
         if not 0 <= getattr(config, field) < 1:
             reasons.append(f"{field} must be in [0, 1), got {getattr(config, field)}")

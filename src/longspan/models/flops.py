@@ -46,7 +46,7 @@ def count_flops(
     classifier = LongspanForPairClassification if pair else LongspanForSequenceClassification
     features, hidden = classifier.feature_size(config), config.classifier_hidden_size
     rows = length if per_token else 1
-    head = linear_flops(rows, features, hidden) + linear_flops(rows, hidden, num_labels)
+    head = linear_flops(rows, features, hidden) + linear_flops(rows, hidden or features, num_labels)
     return encoder * (2 if pair else 1) + head
 
 

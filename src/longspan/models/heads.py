@@ -7,7 +7,7 @@ from transformers.activations import ACT2FN
 from longspan.errors import InputError
 from longspan.models.base import LongspanOutput, LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
-from longspan.models.inputs import TextInputs
+from longspan.models.inputs import TextInputs, default_global_mask
 from longspan.models.model import LongspanModel
 from longspan.shapes import Float
 
@@ -28,7 +28,17 @@ class HeadModel(LongspanPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> LongspanOutput:
-        """Compute the states of the tokens of a batch of texts; see `encode_texts`."""
+        """Compute the states of the tokens of a batch of texts; see `encode_texts`.
+
+        Texts without a global mask have the global tokens that the configuration names.
+
+        Raises:
+            InputError: the Transformer refuses the inputs, or there are no token ids in which to
+                find the separator.
+        """
+        if inputs.global_attention_mask is None:
+            mask = default_global_mask(self.config, inputs)
+            inputs = inputs._replace(global_attention_mask=mask)
         return encode_texts(self.model, inputs, output_attentions, output_hidden_states)
 
 
@@ -66,17 +76,20 @@ def encode_texts(
 
 
 class ClassificationHead(nn.Module):
-    """Hidden layer with an activation, followed by a linear map to the logits."""
+    """Hidden layer with an activation, if it has a width, and a linear map to the logits."""
 
     def __init__(self, input_size: int, num_logits: int, config: LongspanConfig):
         super().__init__()
-        self.hidden = nn.Linear(input_size, config.classifier_hidden_size)
+        width = config.classifier_hidden_size
+        self.hidden = nn.Linear(input_size, width) if width else None
         self.activation = ACT2FN[config.classifier_activation]
-        self.output = nn.Linear(config.classifier_hidden_size, num_logits)
+        self.output = nn.Linear(width or input_size, num_logits)
 
     def forward(self, features: Float[Tensor, "*B W"]) -> Float[Tensor, "*B C"]:
         """Return the logits of each feature vector."""
-        return self.output(self.activation(self.hidden(features)))
+        if self.hidden is not None:
+            features = self.activation(self.hidden(features))
+        return self.output(features)
 
 
 def exclude(scores: Float[Tensor, "*B"], kept: Tensor | None) -> Float[Tensor, "*B"]:

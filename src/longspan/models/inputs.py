@@ -1,6 +1,6 @@
 """Types and masks of a model's inputs."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -108,6 +108,35 @@ def to_global_mask(config: LongspanConfig, mask: Tensor | None, inputs: Tensor) 
             f"{names}; use one of {able}, or leave out the mask"
         )
     return to_boolean_mask("global_attention_mask", mask, inputs)
+
+
+def default_global_mask(config: LongspanConfig, texts: TextInputs) -> Bool[Tensor, "B T"] | None:
+    """Return the global tokens of texts without a mask of them, or None.
+
+    The rules of `default_global_tokens` are those of transformers' Longformer. A text without a
+    separator has no global tokens.
+
+    Raises:
+        InputError: the rule needs the separator, and there are no token ids.
+    """
+    rule = config.default_global_tokens
+    values = texts.inputs_embeds if texts.input_values is None else texts.input_values
+    inputs = values if texts.input_ids is None else texts.input_ids
+    if rule == "none" or inputs is None:
+        return None
+    places = torch.arange(inputs.shape[1], device=inputs.device).expand(inputs.shape[:2])
+    if rule == "first":
+        return places == 0
+    if texts.input_ids is None:
+        raise InputError(
+            f"default_global_tokens={rule!r} finds the separator in input_ids, which are missing; "
+            "pass global_attention_mask"
+        )
+    is_separator = texts.input_ids.eq(cast(int, config.sep_token_id))
+    first = is_separator.int().argmax(1, keepdim=True)
+    # Two separators stand between the parts of a text.
+    chosen = places < first if rule == "before_separator" else places > first + 1
+    return chosen & is_separator.any(1, keepdim=True)
 
 
 def select_inputs(

@@ -2,14 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from transformers import PreTrainedConfig
+
 from longspan.models.base import LongspanPreTrainedModel
+from longspan.models.config import LongspanConfig
 from longspan.models.model import LongspanModel
 
 POSITIONS = "embeddings.positions.weight"  # the table that is stretched, see `positions.py`
 WORDS = "embeddings.words.weight"
 Positions = Literal["learned", "rotary"]
+LayerAttention = tuple[str, dict[str, Any]]  # mechanism and options
 
 
 class Weight(NamedTuple):
@@ -32,13 +37,15 @@ class Head(NamedTuple):
 
     Attributes:
         model: class of the model with the head.
-        weights: weights of the head, without the output matrix that is tied to the embeddings.
-        output: name of the output matrix in the source, which may be tied.
+        weights: weights of the head, without the output matrix that may be tied to the embeddings.
+        output: name of this output matrix in the source; None if the head has none.
+        fields: fields of `LongspanConfig` for this head.
     """
 
     model: type[LongspanPreTrainedModel]
     weights: list[Weight]
-    output: str
+    output: str | None = None
+    fields: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,30 +60,40 @@ class Family:
         fields: function that returns the fields of `LongspanConfig`, without those of the length
             and of the attention.
         weights: function that returns the weights of the base model.
-        head_prefix: prefix of the weights of the head that is kept.
-        head: function that returns this head, or the reason why it cannot be kept.
+        heads: functions that return a head, or the reason why it cannot be kept, by the prefix of
+            its weights; the first whose prefix a checkpoint has is used.
         dropped: reasons by pattern of weights that have no use.
         refusals: function that returns the reasons why a source cannot be converted.
         positions: kind of positions.
         rows_before: function that returns the number of rows of the position table before that of
             the first token.
-        kept_attention: function that returns the layers that keep the source's attention, as names
-            and options of mechanisms.
+        attention: function that returns the mechanism and the options of each layer; None: full
+            attention, of a short model.
+        kept_attention: function that returns the layers that keep the source's attention in
+            `longify`, as names and options of mechanisms.
         base: class of the model without a head.
+        source_config: function that returns the configuration of the source's class for that of a
+            model of ours; None: there is no way back. It raises OptionError if there is none for
+            this model; differences in other fields are found by the caller.
+        architectures: name of the class in transformers for each class of ours, for the way back.
     """
 
     model_types: tuple[str, ...]
     prefix: str
     fields: Callable[[Any], dict[str, Any]]
     weights: Callable[[Any], list[Weight]]
-    head_prefix: str
-    head: Callable[[Any], Head | str]
+    heads: Mapping[str, Callable[[Any], Head | str]]
     dropped: Mapping[str, str]
     refusals: Callable[[Any], list[str]] = lambda _: []
     positions: Positions = "learned"
     rows_before: Callable[[Any], int] = lambda _: 0
-    kept_attention: Callable[[Any], dict[int, tuple[str, dict[str, Any]]]] = lambda _: {}
+    attention: Callable[[Any], list[LayerAttention]] | None = None
+    kept_attention: Callable[[Any], dict[int, LayerAttention]] = lambda _: {}
     base: type[LongspanPreTrainedModel] = LongspanModel
+    source_config: Callable[[LongspanConfig], PreTrainedConfig] | None = None
+    architectures: Mapping[type[LongspanPreTrainedModel], str] = dataclasses.field(
+        default_factory=dict
+    )
 
     def source_length(self, config: Any) -> int:
         """Return the maximum number of tokens of the source."""

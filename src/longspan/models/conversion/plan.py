@@ -4,12 +4,15 @@ from typing import Any, NamedTuple
 
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
+from longspan.models.conversion.family import Family, LayerAttention
 from longspan.models.conversion.positions import choose_method, rescale_base
 from longspan.models.conversion.source import Source
 
+FULL: LayerAttention = ("full", {})
+
 
 class Extension(NamedTuple):
-    """Changes to a source; see `longify` for the fields."""
+    """Changes to a source; see `longify` for the fields, here resolved."""
 
     attention: str | list[str]
     options: dict[str, Any] | list[dict[str, Any]]
@@ -18,9 +21,26 @@ class Extension(NamedTuple):
     freeze: str
 
 
+def keep_all(family: Family, config: Any) -> Extension:
+    """Return the extension that changes nothing: attention and length of the source."""
+    if family.attention is None:
+        kept = family.kept_attention(config)
+        layers = [kept.get(layer, FULL) for layer in range(config.num_hidden_layers)]
+    else:
+        layers = family.attention(config)
+    names, options = [name for name, _ in layers], [dict(x) for _, x in layers]
+    method = choose_method(family.positions, None)
+    same = all(name == names[0] for name in names)
+    attention = names[0] if same and names else names
+    single = isinstance(attention, str) and all(x == options[0] for x in options)
+    return Extension(
+        attention, options[0] if single else options, family.source_length(config), method, "none"
+    )
+
+
 def plan_extension(
     source: Source,
-    attention: str | list[str],
+    attention: str | list[str] | None,
     options: dict[str, Any] | list[dict[str, Any]] | None,
     max_length: int,
     positions: str | None,
@@ -29,7 +49,8 @@ def plan_extension(
     """Return the extension of a source, with defaults resolved.
 
     Raises:
-        OptionError: the length is below that of the source, or there is no position to train.
+        OptionError: the length is below that of the source, there is no position to train, or
+            options are given without an attention.
         UnknownNameError: positions of the source are not extended so.
     """
     length = source.family.source_length(source.config)
@@ -48,42 +69,54 @@ def plan_extension(
             f"freeze={freeze!r} trains the positions beyond the {length:,} of the source, and "
             f"max_length={max_length:,} adds none; increase max_length"
         )
+    if attention is None and options:
+        raise OptionError(
+            f"options are those of an attention, got {options} without one; the source's keeps its "
+            "own, so name the attention too"
+        )
     method = choose_method(source.family.positions, positions)
+    kept = keep_all(source.family, source.config)
+    if attention is None:
+        return kept._replace(max_length=max_length, positions=method, freeze=freeze)
     return Extension(attention, options or {}, max_length, method, freeze)
 
 
-def make_config(source: Source, extension: Extension) -> LongspanConfig:
+def make_config(family: Family, config: Any, extension: Extension) -> LongspanConfig:
     """Return the configuration of the converted model.
+
+    Args:
+        family: family of the source.
+        config: configuration of the source.
+        extension: changes to it.
 
     Raises:
         OptionError: a field or an option of the mechanism is invalid.
         UnknownNameError: a mechanism or an option does not exist.
     """
-    family = source.family
     keeps_rows = extension.freeze != "none" and extension.positions != "interpolate"
-    config = LongspanConfig(
-        **family.fields(source.config),
-        **_layer_attention(source, extension),
+    made = LongspanConfig(
+        **family.fields(config),
+        **_layer_attention(family, config, extension),
         max_position_embeddings=extension.max_length,
         freeze=extension.freeze,
-        frozen_positions=family.source_length(source.config) if keeps_rows else 0,
+        frozen_positions=family.source_length(config) if keeps_rows else 0,
     )
     if extension.positions == "rescale":
-        kept = family.kept_attention(source.config)
-        factor = extension.max_length / family.source_length(source.config)
-        config.rotary_base = [
-            base if layer in kept else rescale_base(base, factor, config.head_dim)
-            for layer, base in enumerate(config.rotary_bases)
+        kept = family.kept_attention(config)
+        factor = extension.max_length / family.source_length(config)
+        made.rotary_base = [
+            base if layer in kept else rescale_base(base, factor, made.head_dim)
+            for layer, base in enumerate(made.rotary_bases)
         ]
-    return config
+    return made
 
 
-def _layer_attention(source: Source, extension: Extension) -> dict[str, Any]:
+def _layer_attention(family: Family, config: Any, extension: Extension) -> dict[str, Any]:
     """Return the attention of the layers; some layers of a source may keep theirs."""
     attention, options = extension.attention, extension.options
-    kept = source.family.kept_attention(source.config)
+    kept = family.kept_attention(config)
     if kept and isinstance(attention, str) and isinstance(options, dict):
-        layers = range(source.config.num_hidden_layers)
+        layers = range(config.num_hidden_layers)
         chosen = [kept.get(layer, (attention, options)) for layer in layers]
         attention, options = [name for name, _ in chosen], [dict(x) for _, x in chosen]
     return {"attention": attention, "attention_options": options}

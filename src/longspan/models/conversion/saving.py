@@ -1,8 +1,10 @@
 """New folders that exist only once they are complete."""
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.errors import OptionError
@@ -21,9 +23,18 @@ def check_new_folder(folder: Path) -> Path:
 
 
 def save_folder(
-    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
+    folder: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a model and its tokenizer; a failure leaves no folder.
+
+    Args:
+        folder: folder to create.
+        model: the model.
+        tokenizer: its tokenizer, or None.
+        weights: weights to write; None: all of the model.
 
     Raises:
         RunError: the folder cannot be written.
@@ -32,7 +43,7 @@ def save_folder(
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
             made = Path(name) / folder.name
-            model.save_pretrained(made)
+            model.save_pretrained(made, state_dict=None if weights is None else dict(weights))
             if tokenizer is not None:
                 tokenizer.save_pretrained(made)
             made.rename(folder)

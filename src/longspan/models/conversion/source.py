@@ -78,8 +78,7 @@ def open_source(source: str | Path, revision: str | None) -> Source:
     family, config = FAMILIES[kind], _read_config(folder)
     if reasons := family.refusals(config):
         raise OptionError(
-            f"{source} cannot be converted: {'; '.join(reasons)}; "
-            "expected an encoder with absolute positions"
+            f"{source} cannot be converted: {'; '.join(reasons)}; choose another source"
         )
     return Source(folder, config, family)
 
@@ -116,7 +115,7 @@ def _read_tensors(folder: Path) -> Mapping[str, Tensor]:
     raise DataError(
         f"{folder} has {has}, expected {WEIGHTS}: pickled weights can execute code and are not "
         "read; convert a checkpoint that you trust with AutoModel.from_pretrained(SOURCE)"
-        ".save_pretrained(FOLDER), then longify FOLDER"
+        ".save_pretrained(FOLDER), then convert FOLDER"
     )
 
 

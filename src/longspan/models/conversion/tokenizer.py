@@ -16,18 +16,34 @@ def carry_tokenizer(folder: Path, config: Any, max_length: int) -> PreTrainedTok
     Raises:
         DataError: the tokenizer cannot be read, or its ids are not those of the model.
     """
-    if not any(path for pattern in FILES for path in folder.glob(pattern)):
+    tokenizer = load_tokenizer(folder, max_length)
+    if tokenizer is None:
         return None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=max_length)
-    except (OSError, ValueError, TypeError, ImportError, KeyError) as error:
-        raise DataError(f"the tokenizer in {folder} cannot be read ({error})") from error
     if reasons := _mismatches(tokenizer, config):
         raise DataError(
             f"the tokenizer in {folder} is not that of the model: {'; '.join(reasons)}; "
             "restore the files of the checkpoint"
         )
     return tokenizer
+
+
+def load_tokenizer(folder: Path, max_length: int | None = None) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer of a folder, or None if it has none.
+
+    Args:
+        folder: folder of a checkpoint.
+        max_length: new `model_max_length`; None: that of the tokenizer.
+
+    Raises:
+        DataError: the tokenizer cannot be read.
+    """
+    if not any(path for pattern in FILES for path in folder.glob(pattern)):
+        return None
+    changes = {} if max_length is None else {"model_max_length": max_length}
+    try:
+        return AutoTokenizer.from_pretrained(folder, **changes)
+    except (OSError, ValueError, TypeError, ImportError, KeyError) as error:
+        raise DataError(f"the tokenizer in {folder} cannot be read ({error})") from error
 
 
 def _mismatches(tokenizer: PreTrainedTokenizerBase, config: Any) -> list[str]:

@@ -144,8 +144,12 @@ def drop_weights(
     return rows
 
 
-def start_projections(model: nn.Module) -> dict[str, str]:
+def start_projections(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
     """Start projections of the mechanisms' own as copies of those of their layers.
+
+    Args:
+        model: converted model; tensors of `state` keep their values.
+        state: tensors that the source has, by name in the model.
 
     Returns:
         A description for each that was started so.
@@ -162,9 +166,14 @@ def start_projections(model: nn.Module) -> dict[str, str]:
             for x, y in linear.named_parameters()
         }
         for own, parameter in module.mechanism.named_parameters():
+            target = f"{name}.mechanism.{own}"
+            if target in state:
+                with torch.no_grad():
+                    parameter.copy_(state[target])
+                continue
             equal = [x for x, y in originals.items() if _are_equal(parameter, y)]
             if equal:
-                started[f"{name}.mechanism.{own}"] = f"started from {equal[0]}"
+                started[target] = f"started from {equal[0]}"
     return started
 
 

@@ -86,8 +86,7 @@ FAMILY = Family(
     prefix="bert.",
     fields=bert_fields,
     weights=bert_weights,
-    head_prefix="cls.predictions.",
-    head=_head,
+    heads={"cls.predictions.": _head},
     dropped={**DROPPED, "cls.seq_relationship.*": "next-sentence head, which is not used"},
     refusals=bert_refusals,
 )

@@ -42,8 +42,7 @@ FAMILY = Family(
     prefix="electra.",
     fields=_fields,
     weights=_weights,
-    head_prefix="generator_",
-    head=_head,
+    heads={"generator_": _head},
     dropped={
         **DROPPED,
         "discriminator_predictions.*": "head for replaced tokens, which is not used",

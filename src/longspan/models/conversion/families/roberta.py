@@ -24,7 +24,8 @@ def _refusals(config: Any) -> list[str]:
     return bert_refusals(config) + no_padding
 
 
-def _head(config: Any) -> Head | str:
+def roberta_head(config: Any) -> Head | str:
+    """Return the head for masked tokens, or why it is not ours."""
     if config.hidden_act != HEAD_ACTIVATION:
         return f"the head's activation is {HEAD_ACTIVATION}, that of the layers {config.hidden_act}"
     weights = [
@@ -40,8 +41,7 @@ FAMILY = Family(
     prefix="roberta.",
     fields=_fields,
     weights=bert_weights,
-    head_prefix="lm_head.",
-    head=_head,
+    heads={"lm_head.": roberta_head},
     dropped=DROPPED,
     refusals=_refusals,
     rows_before=lambda config: config.pad_token_id + 1,

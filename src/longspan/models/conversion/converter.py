@@ -1,24 +1,20 @@
-"""Conversion of a checkpoint: `longify`."""
+"""Weights of a source in a model of ours: what `longify` and `convert` share."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.errors import DataError, OptionError
 from longspan.models.attention_layer import SelfAttention
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.family import POSITIONS, WORDS, Head, Weight
-from longspan.models.conversion.plan import make_config, plan_extension
 from longspan.models.conversion.positions import stretch_table
-from longspan.models.conversion.saving import check_new_folder, save_folder
-from longspan.models.conversion.source import Source, SourceWeight, open_source
-from longspan.models.conversion.tokenizer import carry_tokenizer
+from longspan.models.conversion.source import Source, SourceWeight
 from longspan.models.conversion.weights import (
     ConvertedWeight,
     copy_weights,
@@ -29,10 +25,11 @@ from longspan.models.conversion.weights import (
 )
 
 OUTPUT = "lm_head.weight"
+Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 @dataclasses.dataclass(frozen=True)
-class Conversion:
+class Conversion(Generic[Model]):
     """Converted model.
 
     Attributes:
@@ -41,70 +38,49 @@ class Conversion:
         weights: a row for each weight of the source and of the model.
     """
 
-    model: LongspanPreTrainedModel
+    model: Model
     tokenizer: PreTrainedTokenizerBase | None
     weights: tuple[ConvertedWeight, ...]
 
 
-def longify(
-    source: str | Path,
-    *,
-    attention: str | list[str],
-    max_length: int,
-    out: str | Path | None = None,
-    options: dict[str, Any] | list[dict[str, Any]] | None = None,
-    positions: str | None = None,
-    freeze: str = "none",
-    drop: Collection[str] = (),
-    new: Collection[str] = (),
-    revision: str | None = None,
-    seed: int = 0,
-) -> Conversion:
-    """Convert a short pretrained encoder into a long one with another attention.
-
-    The outputs for a short input equal those of the source if the attention covers the input
-    ("full", or a window as long) and the positions of the source are kept.
+def convert_weights(
+    source: Source,
+    config: LongspanConfig,
+    positions: str,
+    drop: Collection[str],
+    new: Collection[str],
+    seed: int,
+) -> tuple[LongspanPreTrainedModel, tuple[ConvertedWeight, ...]]:
+    """Return the model of a configuration with the weights of a source, and a row for each weight.
 
     Args:
-        source: folder of a checkpoint, or its name on the Hugging Face Hub; its `model_type` is in
-            `longspan.models.conversion.families.FAMILIES`.
-        attention: name of the mechanism, or a list with a name for each layer.
-        max_length: maximum number of tokens, at least that of the source.
-        out: folder to write, with the tokenizer; None: nothing is written.
-        options: options of the mechanism, or a list with those of each layer.
-        positions: how positions are extended, see `longspan.models.conversion.positions`; None: the
-            first method for the kind of positions that the source has.
-        freeze: "none", or "all-but-positions" to train only the positions beyond those of the
-            source, see `longspan.models.freezing`.
-        drop: patterns of weights of the source to drop, beyond those that have no use.
-        new: patterns of weights of the model that the source may lack; they start anew.
-        revision: revision of a source on the Hub.
+        source: the source.
+        config: configuration of the model; fields of the head are added to it.
+        positions: method to extend positions.
+        drop: patterns of weights of the source to drop.
+        new: patterns of weights of the model that the source may lack.
         seed: seed of new weights.
 
     Raises:
-        OptionError: the source cannot be converted, an option is invalid, `max_length` is below
-            that of the source, or `out` exists.
-        UnknownNameError: a mechanism, option or method does not exist.
-        DataError: weights are missing, left over, damaged or pickled, or the tokenizer does not
-            match.
-        RunError: `out` cannot be written.
+        OptionError: the scores of a mechanism cannot come from the source's projections.
+        DataError: weights are missing, left over, damaged or pickled.
     """
-    folder = None if out is None else check_new_folder(Path(out))
-    opened = open_source(source, revision)
-    extension = plan_extension(opened, attention, options, max_length, positions, freeze)
-    config = make_config(opened, extension)
-    tokenizer = carry_tokenizer(opened.folder, opened.config, max_length)
-    weights = opened.read_weights()
+    weights = source.read_weights()
     named = {x: "named by the caller" for x, y in weights.items() if matches((x, y.name), drop)}
     kept = {name: x for name, x in weights.items() if name not in named}
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        converter = _Converter(opened, kept, config, extension.positions)
+        converter = _Converter(source, kept, config, positions)
         converter.copy(new)
-    rows = converter.rows + drop_weights(weights, converter.used, named | converter.reasons)
-    if folder is not None:
-        save_folder(folder, converter.model, tokenizer)
-    return Conversion(converter.model, tokenizer, tuple(rows))
+    dropped = drop_weights(weights, converter.used, named | converter.reasons)
+    return converter.model, tuple(converter.rows + dropped)
+
+
+def set_head_fields(config: LongspanConfig, head: Head | None) -> None:
+    """Set the fields that a head has, for a mechanism with global tokens or without."""
+    for name, value in ({} if head is None else head.fields).items():
+        if name != "default_global_tokens" or config.supports_global_tokens:
+            setattr(config, name, value)
 
 
 class _Converter:
@@ -120,26 +96,25 @@ class _Converter:
         self.source, self.weights, self.config = source, weights, config
         self.positions = positions
         family = source.family
-        has_head = any(name.startswith(family.head_prefix) for name in weights)
-        self.head = family.head(source.config) if has_head else None
+        self.reasons = dict(family.dropped)
+        self.head = self._choose_head()
         self.table = family.weights(source.config)
         config.tie_word_embeddings = self._is_tied()
-        made = self.head.model if isinstance(self.head, Head) else family.base
+        set_head_fields(config, self.head)
+        made = family.base if self.head is None else self.head.model
         self.model: LongspanPreTrainedModel = made(config).eval()
         _check_projections(self.model)
         self.rows: list[ConvertedWeight] = []
         self.used: set[str] = set()
-        self.reasons = dict(family.dropped)
-        if isinstance(self.head, str):
-            self.reasons[f"{family.head_prefix}*"] = self.head
 
     def copy(self, new: Collection[str]) -> None:
         """Copy the weights into the model, and describe those that have no source."""
-        base = f"{self.model.base_model_prefix}." if isinstance(self.head, Head) else ""
+        base = "" if self.head is None else f"{self.model.base_model_prefix}."
         table = [weight._replace(target=base + weight.target) for weight in self.table]
         started = {}
-        if isinstance(self.head, Head):
+        if self.head is not None:
             table += self.head.weights
+        if self.head is not None and self.head.output is not None:
             if self.config.tie_word_embeddings:
                 started[OUTPUT] = f"tied to {base}{WORDS}"
                 self.reasons[self.head.output] = "equals the word embeddings, to which it is tied"
@@ -147,16 +122,27 @@ class _Converter:
                 table.append(Weight(OUTPUT, (self.head.output,)))
         stretch = {base + POSITIONS: self._stretch}
         done = copy_weights(table, self.weights, self.model, stretch, new)
+        nn.Module.to(self.model, next(iter(done.state.values())).dtype)
         self.model.load_state_dict(done.state, strict=False)
-        started |= start_projections(self.model)
+        started |= start_projections(self.model, done.state)
         self.rows = done.rows + new_weights(self.model, done.state, started)
         self.used = done.used
-        nn.Module.to(self.model, next(iter(done.state.values())).dtype)
+
+    def _choose_head(self) -> Head | None:
+        """Return the head that the weights have, or None; note why one cannot be kept."""
+        for prefix, make in self.source.family.heads.items():
+            if any(name.startswith(prefix) for name in self.weights):
+                head = make(self.source.config)
+                if isinstance(head, Head):
+                    return head
+                self.reasons[f"{prefix}*"] = head
+                return None
+        return None
 
     def _is_tied(self) -> bool:
         """Return whether the output matrix is that of the word embeddings, or there is none."""
         tied = bool(self.source.config.tie_word_embeddings)
-        output = self.head.output if isinstance(self.head, Head) else ""
+        output = "" if self.head is None or self.head.output is None else self.head.output
         words = next(x.sources[0] for x in self.table if x.target == WORDS)
         if not tied or output not in self.weights or words not in self.weights:
             return tied

@@ -1,0 +1,129 @@
+"""Longformer in transformers (Beltagy et al. 2020, https://arxiv.org/abs/2004.05150).
+
+Its `attention_window` counts both sides of a token, ours one side. Its positions and its padding
+are those of RoBERTa.
+"""
+
+from typing import Any
+
+from transformers import LongformerConfig
+
+from longspan.attention import options_of
+from longspan.errors import OptionError
+from longspan.models.classification import (
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+)
+from longspan.models.config import LongspanConfig
+from longspan.models.conversion.families.bert import DROPPED, SAME_FIELDS, bert_fields, bert_weights
+from longspan.models.conversion.families.roberta import roberta_head
+from longspan.models.conversion.family import Family, Head, LayerAttention, Weight, parameters
+from longspan.models.conversion.heads import (
+    choice_head,
+    question_head,
+    sequence_head,
+    token_head,
+)
+from longspan.models.language import LongspanForMaskedLM
+from longspan.models.model import LongspanModel
+from longspan.models.multiple_choice import LongspanForMultipleChoice
+from longspan.models.question_answering import LongspanForQuestionAnswering
+
+MECHANISM = "longformer"
+ARCHITECTURES = {
+    LongspanModel: "LongformerModel",
+    LongspanForMaskedLM: "LongformerForMaskedLM",
+    LongspanForSequenceClassification: "LongformerForSequenceClassification",
+    LongspanForTokenClassification: "LongformerForTokenClassification",
+    LongspanForQuestionAnswering: "LongformerForQuestionAnswering",
+    LongspanForMultipleChoice: "LongformerForMultipleChoice",
+}
+
+
+def _windows(config: Any) -> list[int]:
+    """Return the window of each layer, of both sides."""
+    window = config.attention_window
+    return [window] * config.num_hidden_layers if isinstance(window, int) else list(window)
+
+
+def _attention(config: Any) -> list[LayerAttention]:
+    return [
+        (MECHANISM, {"window": window // 2, "global_projections": True})
+        for window in _windows(config)
+    ]
+
+
+def _weights(config: Any) -> list[Weight]:
+    weights = bert_weights(config)
+    for i in range(config.num_hidden_layers):
+        for name in ("query", "key", "value"):
+            target = f"layers.{i}.attention.mechanism.projections.{name}"
+            weights += parameters(target, f"encoder.layer.{i}.attention.self.{name}_global")
+    return weights
+
+
+def _refusals(config: Any) -> list[str]:
+    windows, layers = _windows(config), config.num_hidden_layers
+    # Positions begin after the padding's row.
+    reasons = [] if config.pad_token_id is not None else ["pad_token_id=None"]
+    if len(windows) != layers:
+        reasons.append(f"attention_window has {len(windows)} numbers for {layers} layers")
+    if wrong := [window for window in windows if window < 2 or window % 2]:
+        reasons.append(f"attention_window must be even and positive, got {wrong[0]}")
+    return reasons
+
+
+def _source_config(config: LongspanConfig) -> LongformerConfig:
+    if set(config.attention_names) != {MECHANISM}:
+        names = " and ".join(dict.fromkeys(config.attention_names))
+        raise OptionError(f"the attention must be longformer in every layer, got {names}")
+    if config.pad_token_id is None:
+        raise OptionError("pad_token_id must be a number: positions begin after it, got None")
+    windows = []
+    for layer in range(config.num_hidden_layers):
+        window = config.layer_options(layer).get("window", options_of(MECHANISM)["window"])
+        windows.append(2 * (window[layer] if isinstance(window, list) else window))
+    if uneven := [window for window in windows if not window or max(windows) % window]:
+        raise OptionError(
+            f"the windows, of both sides, must divide the largest of them, {max(windows)}, because "
+            f"it pads inputs to a multiple of that alone; got {uneven[0]}"
+        )
+    return LongformerConfig(
+        **{name: getattr(config, name) for name in SAME_FIELDS},
+        attention_window=windows,
+        attention_probs_dropout_prob=config.attention_dropout,
+        max_position_embeddings=config.max_position_embeddings + config.pad_token_id + 1,
+        sep_token_id=config.sep_token_id,
+        tie_word_embeddings=config.tie_word_embeddings,
+    )
+
+
+def _classifier(config: Any) -> Head | str:
+    """Return the head of candidates or of tokens, whose weights have the same names."""
+    if ARCHITECTURES[LongspanForMultipleChoice] in (config.architectures or ()):
+        return choice_head(config, "after_separator")
+    return token_head(config)
+
+
+FAMILY = Family(
+    model_types=("longformer",),
+    prefix="longformer.",
+    fields=lambda config: {
+        **bert_fields(config),
+        "positions_skip_padding": True,
+        "sep_token_id": config.sep_token_id,
+    },
+    weights=_weights,
+    heads={
+        "lm_head.": roberta_head,
+        "qa_outputs.": lambda config: question_head(config, "before_separator"),
+        "classifier.dense.": lambda config: sequence_head(config, "tanh", "first"),
+        "classifier.": _classifier,
+    },
+    dropped={name: DROPPED[name] for name in ("embeddings.position_ids", "pooler.*")},
+    refusals=_refusals,
+    rows_before=lambda config: config.pad_token_id + 1,
+    attention=_attention,
+    source_config=_source_config,
+    architectures=ARCHITECTURES,
+)

@@ -1,0 +1,75 @@
+"""Heads of tasks that transformers' encoders and ours share, under the names of BERT's classes.
+
+Published classes make tokens global where the caller names none: the first one of a text to
+classify, the question, the candidate answers. `tokens` names this rule, `default_global_tokens`.
+"""
+
+from typing import Any
+
+from longspan.models.classification import (
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+)
+from longspan.models.conversion.family import Head, parameters
+from longspan.models.multiple_choice import LongspanForMultipleChoice
+from longspan.models.question_answering import LongspanForQuestionAnswering
+
+
+def sequence_head(config: Any, activation: str, tokens: str = "none") -> Head:
+    """Return the head that classifies the first token through a hidden layer.
+
+    Args:
+        config: configuration of the source.
+        activation: activation of the hidden layer.
+        tokens: tokens that are global unless the caller names some.
+    """
+    weights = [
+        *parameters("classifier.hidden", "classifier.dense"),
+        *parameters("classifier.output", "classifier.out_proj"),
+    ]
+    fields = {
+        **_pooled(config, activation),
+        **_labels(config),
+        "problem_type": config.problem_type,
+        "default_global_tokens": tokens,
+    }
+    return Head(LongspanForSequenceClassification, weights, fields=fields)
+
+
+def token_head(config: Any) -> Head | str:
+    """Return the linear head that classifies every token, or why it cannot be kept."""
+    if config.num_labels < 2:
+        return "it predicts one number for each token"
+    fields = {**_labels(config), "classifier_hidden_size": 0}
+    weights = parameters("classifier.output", "classifier")
+    return Head(LongspanForTokenClassification, weights, fields=fields)
+
+
+def question_head(config: Any, tokens: str = "none") -> Head | str:
+    """Return the head for the first and the last token of an answer, or why it cannot be kept."""
+    if config.num_labels != 2:
+        return f"it has {config.num_labels} numbers for each token, expected 2"
+    weights = parameters("qa_outputs", "qa_outputs")
+    return Head(LongspanForQuestionAnswering, weights, fields={"default_global_tokens": tokens})
+
+
+def choice_head(config: Any, tokens: str = "none") -> Head:
+    """Return the head that scores candidates by the source's pooler and a linear map."""
+    weights = [
+        *parameters("classifier.hidden", "pooler.dense"),
+        *parameters("classifier.output", "classifier"),
+    ]
+    fields = {**_pooled(config, "tanh"), "default_global_tokens": tokens}
+    return Head(LongspanForMultipleChoice, weights, fields=fields)
+
+
+def _pooled(config: Any, activation: str) -> dict[str, Any]:
+    return {
+        "pooling": "first",
+        "classifier_hidden_size": config.hidden_size,
+        "classifier_activation": activation,
+    }
+
+
+def _labels(config: Any) -> dict[str, Any]:
+    return {"id2label": config.id2label, "label2id": config.label2id}

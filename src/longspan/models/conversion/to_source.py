@@ -1,0 +1,212 @@
+"""Models of ours in the classes of transformers: `to_transformers`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from longspan.errors import DataError, OptionError, check_name
+from longspan.files import read_json
+from longspan.models.base import LongspanPreTrainedModel
+from longspan.models.config import LongspanConfig
+from longspan.models.conversion.converter import OUTPUT, Conversion, set_head_fields
+from longspan.models.conversion.differences import list_differences
+from longspan.models.conversion.families import FAMILIES
+from longspan.models.conversion.family import POSITIONS, Family, Head, Weight
+from longspan.models.conversion.plan import keep_all, make_config
+from longspan.models.conversion.saving import check_new_folder, save_folder
+from longspan.models.conversion.tokenizer import load_tokenizer
+from longspan.models.conversion.weights import ConvertedWeight, matches
+
+
+def to_transformers(
+    model: LongspanPreTrainedModel | str | Path,
+    out: str | Path,
+    *,
+    to: str | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Conversion[PreTrainedModel]:
+    """Convert a model of ours into one of transformers' classes with the same outputs.
+
+    It is the way back of `convert`: every weight is written as it is. Weights that a class has and
+    that no output of ours reads, such as its pooler, are left out of the folder.
+
+    Args:
+        model: model, or its folder.
+        out: folder to write.
+        to: `model_type` of the class; None: the first that has the form of the model.
+        tokenizer: tokenizer to write too, in place of that of the folder.
+
+    Raises:
+        OptionError: no class has the form of the model, or `out` exists; the message lists every
+            reason.
+        UnknownNameError: no model of this type is known.
+        DataError: the folder cannot be read.
+        RunError: `out` cannot be written.
+    """
+    folder = check_new_folder(Path(out))
+    families = _select_families(to)
+    if not isinstance(model, LongspanPreTrainedModel):
+        source = Path(model)
+        model = _load(source, families)
+        tokenizer = tokenizer or load_tokenizer(source)
+    family, config = _select_class(model, families)
+    made, state, rows = _convert(model, family, config)
+    save_folder(folder, made, tokenizer, state)
+    return Conversion(made, tokenizer, rows)
+
+
+def _select_families(to: str | None) -> dict[str, Family]:
+    """Return the families that a model may be converted to, by name."""
+    able = {name: family for name, family in FAMILIES.items() if family.source_config is not None}
+    return able if to is None else {check_name(to, able, "model type to convert to"): able[to]}
+
+
+def _load(folder: Path, families: Mapping[str, Family]) -> LongspanPreTrainedModel:
+    """Load a model of ours whose class has a counterpart in one of the families."""
+    content = read_json(folder / "config.json")
+    content = content if isinstance(content, dict) else {}
+    if (kind := content.get("model_type")) != LongspanConfig.model_type:
+        raise OptionError(
+            f"{folder} has model_type {kind!r}, expected {LongspanConfig.model_type!r}: a model of "
+            "longspan; convert others with `convert` first"
+        )
+    classes = {cls.__name__: cls for x in families.values() for cls in x.architectures}
+    name = (content.get("architectures") or [None])[0]
+    if name not in classes:
+        raise OptionError(f"{folder} has a {name}, expected one of {', '.join(classes)}")
+    try:
+        cls: Any = classes[name]
+        model, loaded = cls.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DataError(f"{folder} cannot be read ({error}); write it again") from error
+    if missing := sorted(loaded["missing_keys"]):
+        raise DataError(f"{folder} lacks {missing[0]}; write it again")
+    return model.eval()
+
+
+def _select_class(
+    model: LongspanPreTrainedModel, families: Mapping[str, Family]
+) -> tuple[Family, PreTrainedConfig]:
+    """Return the first family that has the form of a model, and the configuration in it.
+
+    Raises:
+        OptionError: none has; the message lists the reasons.
+    """
+    refused = []
+    for name, family in families.items():
+        try:
+            return family, _express(model, family)
+        except OptionError as error:
+            refused.append(f"{name}: {error}")
+    raise OptionError(f"the model has no form in transformers: {'; '.join(refused)}")
+
+
+def _express(model: LongspanPreTrainedModel, family: Family) -> PreTrainedConfig:
+    """Return the configuration of the class for a model.
+
+    Raises:
+        OptionError: the class is another function; the message lists every difference.
+    """
+    if type(model) not in family.architectures or family.source_config is None:
+        able = ", ".join(cls.__name__ for cls in family.architectures)
+        raise OptionError(f"expected one of {able}, got {type(model).__name__}")
+    config: Any = family.source_config(model.config)
+    config.architectures = [family.architectures[type(model)]]
+    for name in ("id2label", "label2id", "problem_type"):
+        setattr(config, name, getattr(model.config, name))
+    again = make_config(family, config, keep_all(family, config))
+    head = _find_head(model, family, config)
+    set_head_fields(again, head)
+    fields = () if head is None else head.fields
+    reasons = family.refusals(config) + list_differences(model.config, again, fields)
+    if reasons:
+        raise OptionError("; ".join(reasons))
+    return config
+
+
+def _find_head(model: LongspanPreTrainedModel, family: Family, config: Any) -> Head | None:
+    """Return the head of a model in a family, or None if the model has none."""
+    if type(model) is family.base:
+        return None
+    for make in family.heads.values():
+        head = make(config)
+        if isinstance(head, Head) and head.model is type(model):
+            return head
+    reasons = [x for x in (make(config) for make in family.heads.values()) if isinstance(x, str)]
+    raise OptionError("; ".join(reasons) or f"{type(model).__name__} has no counterpart")
+
+
+def _convert(
+    model: LongspanPreTrainedModel, family: Family, config: Any
+) -> tuple[PreTrainedModel, dict[str, Tensor], tuple[ConvertedWeight, ...]]:
+    """Return the model of transformers, its weights that come from ours, and a row for each."""
+    with torch.random.fork_rng(devices=()):
+        made = getattr(transformers, config.architectures[0])(config).eval()
+    places, ours = made.state_dict(), model.state_dict()
+    head = _find_head(model, family, config)
+    parts: dict[str, dict[int, str]] = {}
+    for weight in _table(model, family, head, config):
+        for source in weight.sources:
+            prefixed = f"{family.prefix}{source}"
+            name = prefixed if prefixed in places else source
+            if name in places and weight.target in ours:
+                parts.setdefault(name, {})[weight.part[0]] = weight.target
+    _check_complete(family, places, ours, parts)
+    before = family.rows_before(config)
+    state, rows = {}, []
+    for name, targets in parts.items():
+        tensors = [ours[targets[index]] for index in sorted(targets)]
+        if targets[0].endswith(POSITIONS) and before:
+            tensors.insert(0, tensors[0].new_zeros(before, tensors[0].shape[1]))
+        state[name] = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+        rows += [
+            ConvertedWeight(x, name, tuple(state[name].shape), _action(targets, before))
+            for x in targets.values()
+        ]
+    made.to(dtype=model.dtype)
+    made.load_state_dict(state, strict=False)
+    written = {name: x for name, x in made.state_dict().items() if name in state}
+    return made, written, tuple(rows)
+
+
+def _table(
+    model: LongspanPreTrainedModel, family: Family, head: Head | None, config: Any
+) -> list[Weight]:
+    """Return the table of the base model and the head, with the names of the model."""
+    if head is None:
+        return family.weights(config)
+    base = f"{model.base_model_prefix}."
+    table = [weight._replace(target=base + weight.target) for weight in family.weights(config)]
+    output = [] if head.output is None else [Weight(OUTPUT, (head.output,))]
+    return table + head.weights + output
+
+
+def _check_complete(
+    family: Family,
+    places: Mapping[str, Tensor],
+    ours: Mapping[str, Tensor],
+    parts: Mapping[str, Mapping[int, str]],
+) -> None:
+    """Raise OptionError unless every weight of both models has its counterpart."""
+    used = {target for targets in parts.values() for target in targets.values()}
+    lacking = [
+        name
+        for name in places
+        if name not in parts
+        and not matches((name, name.removeprefix(family.prefix)), family.dropped)
+    ]
+    reasons = [f"it has no place for {name}" for name in ours if name not in used]
+    reasons += [f"the model has no {name}" for name in lacking]
+    if reasons:
+        raise OptionError("; ".join(reasons))
+
+
+def _action(targets: Mapping[int, str], before: int) -> str:
+    if targets[0].endswith(POSITIONS) and before:
+        return f"copied, after {before} rows of zeros (padding)"
+    return f"copied, as one of {len(targets)} parts" if len(targets) > 1 else "copied"
