@@ -271,6 +271,12 @@ class LongspanConfig(PreTrainedConfig):
         return not self.is_decoder or self.position_encoding == "learned" or sized
 
     @property
+    def first_decoder_token(self) -> int | None:
+        """Id before the first token of the decoder; `decoder_start_token_id` resolved."""
+        start = self.decoder_start_token_id
+        return self.bos_token_id if start is None else start
+
+    @property
     def max_tokens_of_global_mask(self) -> int | None:
         """Maximum number of global tokens per row of the encoder, summary token included."""
         if self.max_global_tokens is None:

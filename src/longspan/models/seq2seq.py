@@ -265,8 +265,7 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
             real = (labels != IGNORED) & (labels != self.config.pad_token_id)
             places = torch.arange(labels.shape[1], device=labels.device)
             return labels.gather(1, (real * places).amax(1, keepdim=True))
-        start = self.config.decoder_start_token_id
-        start = self.config.bos_token_id if start is None else start
+        start = self.config.first_decoder_token
         if start is None:
             raise InputError(
                 "labels require the first token of the decoder; set decoder_start_token_id, or "

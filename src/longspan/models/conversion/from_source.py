@@ -63,8 +63,15 @@ def longify(
     """
     folder = None if out is None else check_new_folder(Path(out))
     opened = open_source(source, revision)
-    lengths = {"max_length": max_length, "decoder_max_length": decoder_max_length}
-    extension = plan_extension(opened, attention, options, positions, freeze, **lengths)
+    extension = plan_extension(
+        opened,
+        attention,
+        options,
+        positions,
+        freeze,
+        max_length=max_length,
+        decoder_max_length=decoder_max_length,
+    )
     return _convert(opened, extension, folder, drop, new, seed)
 
 

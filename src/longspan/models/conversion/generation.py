@@ -1,5 +1,6 @@
 """Generation defaults of a source, such as its beams and start token."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,9 @@ def carry_generation(folder: Path, config: Any, model: PreTrainedModel) -> None:
     if not isinstance(content, dict):
         raise DataError(f"{folder / FILE} holds no generation defaults; download it again")
     model.generation_config = GenerationConfig.from_dict(content)
+
+
+def copy_generation(source: PreTrainedModel, model: PreTrainedModel) -> None:
+    """Give a model the generation defaults of another, if both generate."""
+    if source.can_generate() and model.can_generate():
+        model.generation_config = copy.deepcopy(source.generation_config)

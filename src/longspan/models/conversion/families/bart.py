@@ -6,6 +6,7 @@ feed-forward network and dropout of whole layers, which act in training only, ha
 
 from typing import Any
 
+from longspan.models.config import LongspanConfig
 from longspan.models.conversion.families.bert import TASK_HEAD
 from longspan.models.conversion.family import (
     DECODER,
@@ -22,9 +23,14 @@ from longspan.models.seq2seq import LongspanEncoderDecoderModel, LongspanForCond
 
 OFFSET = 2  # rows of a position table before that of the first token
 SAME_FIELDS = (
-    *("vocab_size", "attention_dropout", "scale_embedding", "use_cache"),
-    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+    *("vocab_size", "attention_dropout", "use_cache"),
+    *("pad_token_id", "bos_token_id", "eos_token_id"),
 )
+SIZES = {
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "attention_heads",
+    "intermediate_size": "ffn_dim",
+}
 ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 SELF_ATTENTION = {f"attention.{ours}": f"self_attn.{x}" for ours, x in ATTENTION.items()}
 LAYER = {
@@ -57,6 +63,8 @@ def bart_fields(config: Any) -> dict[str, Any]:
         "hidden_act": config.activation_function,
         "hidden_dropout_prob": config.dropout,
         "initializer_range": config.init_std,
+        "scale_embedding": getattr(config, "scale_embedding", False),  # LED has no such field
+        "decoder_start_token_id": config.decoder_start_token_id,
         "norm": "post",
         "position": "learned",
         "is_encoder_decoder": True,
@@ -64,12 +72,13 @@ def bart_fields(config: Any) -> dict[str, Any]:
     }
 
 
-def _sizes(config: Any, part: str) -> dict[str, Any]:
-    return {
-        "num_hidden_layers": getattr(config, f"{part}_layers"),
-        "num_attention_heads": getattr(config, f"{part}_attention_heads"),
-        "intermediate_size": getattr(config, f"{part}_ffn_dim"),
-    }
+def _sizes(config: Any, part: str) -> dict[str, int]:
+    return {ours: getattr(config, f"{part}_{theirs}") for ours, theirs in SIZES.items()}
+
+
+def source_sizes(config: LongspanConfig, part: str) -> dict[str, Any]:
+    """Return the sizes of a part under the names of the source, from its configuration of ours."""
+    return {f"{part}_{theirs}": getattr(config, ours) for ours, theirs in SIZES.items()}
 
 
 def bart_weights(config: Any, encoder_attention: dict[str, str] = SELF_ATTENTION) -> list[Weight]:
@@ -97,7 +106,8 @@ def bart_weights(config: Any, encoder_attention: dict[str, str] = SELF_ATTENTION
 def bart_refusals(config: Any) -> list[str]:
     """Return the reasons why the source is no encoder-decoder."""
     flags = {"is_encoder_decoder": True, "is_decoder": False}
-    return [f"{x}={getattr(config, x)}" for x, y in flags.items() if getattr(config, x) != y]
+    given = {name: getattr(config, name, value) for name, value in flags.items()}
+    return [f"{name}={value}" for name, value in given.items() if value != flags[name]]
 
 
 def bart_head(config: Any) -> Head:
