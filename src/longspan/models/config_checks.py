@@ -185,7 +185,9 @@ def _norm_refusals(config: "LongspanConfig") -> list[str]:
     if config.embedding_norm and config.norm == "post":
         return ["embedding_norm=True is of pre-norm models; norm='post' normalizes the embeddings"]
     if config.first_attention_norm and not config.embedding_norm:
-        return ["first_attention_norm=True requires embedding_norm=True; every layer else has it"]
+        return [
+            "first_attention_norm=True requires embedding_norm=True; no norm is left out without it"
+        ]
     return []
 
 

@@ -123,6 +123,13 @@ def test_generation_defaults_of_the_configuration_are_carried_over(bart):
     expected = GenerationConfig.from_model_config(bart[0].config)
     assert made.to_dict() == expected.to_dict()
     assert (made.decoder_start_token_id, made.forced_eos_token_id) == (2, 2)
+
+
+def test_damaged_or_contradictory_generation_defaults_are_refused(bart):
+    """transformers loads the second kind, but refuses to save it."""
+    (bart[1] / "generation_config.json").write_text('{"length_penalty": 2.0, "num_beams": 1}')
+    with pytest.raises(DataError, match=r"generation_config.json cannot be saved again: .*beam"):
+        longify(bart[1], attention="full", max_length=LONG)
     (bart[1] / "generation_config.json").write_text("[]")
     with pytest.raises(DataError, match=r"generation_config.json holds no generation defaults"):
         longify(bart[1], attention="full", max_length=LONG)

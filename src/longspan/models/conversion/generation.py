@@ -24,7 +24,7 @@ def carry_generation(folder: Path, config: Any, model: PreTrainedModel) -> None:
         model: converted model.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or transformers does not save such defaults.
     """
     if not model.can_generate():
         return
@@ -34,7 +34,12 @@ def carry_generation(folder: Path, config: Any, model: PreTrainedModel) -> None:
     content = read_json(folder / FILE)
     if not isinstance(content, dict):
         raise DataError(f"{folder / FILE} holds no generation defaults; download it again")
-    model.generation_config = GenerationConfig.from_dict(content)
+    try:
+        model.generation_config = GenerationConfig.from_dict(content)
+        model.generation_config.validate(strict=True)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{folder / FILE} cannot be saved again: {reason}") from error
 
 
 def copy_generation(source: PreTrainedModel, model: PreTrainedModel) -> None:
