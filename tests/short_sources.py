@@ -5,10 +5,14 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
     BertConfig,
     BertForMaskedLM,
     ElectraConfig,
     ElectraForMaskedLM,
+    MBartConfig,
+    MBartForConditionalGeneration,
     ModernBertConfig,
     ModernBertForMaskedLM,
     PreTrainedModel,
@@ -43,17 +47,42 @@ SOURCES = {
     "modernbert": (ModernBertForMaskedLM, ModernBertConfig, MODERN),
     "electra": (ElectraForMaskedLM, ElectraConfig, {"embedding_size": 12}),
 }
+# The parts differ in their sizes.
+PARTS = {
+    "vocab_size": VOCABULARY,
+    "d_model": 16,
+    "max_position_embeddings": LENGTH,
+    **{"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24},
+    **{"decoder_layers": 1, "decoder_attention_heads": 4, "decoder_ffn_dim": 20},
+    **{"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2},
+}
+ENCODER_DECODERS = {
+    "bart": (BartForConditionalGeneration, BartConfig, PARTS),
+    "mbart": (MBartForConditionalGeneration, MBartConfig, {**PARTS, "scale_embedding": True}),
+}
 
 
 def make(name: str, **fields) -> PreTrainedModel:
     """Return a source whose every parameter affects the outputs."""
-    torch.manual_seed(0)
     cls, config, own = SOURCES[name]
-    model = cls(config(**{**SIZES, **own, **fields})).eval()
+    return draw(cls(config(**{**SIZES, **own, **fields})))
+
+
+def make_encoder_decoder(name: str, **fields) -> PreTrainedModel:
+    """Return an encoder-decoder whose every parameter, and bias of the logits, affects outputs."""
+    cls, config, own = ENCODER_DECODERS[name]
+    model = draw(cls(config(**{**own, **fields})))
+    model.final_logits_bias.normal_()
+    return model
+
+
+def draw(model: PreTrainedModel) -> PreTrainedModel:
+    """Add noise to all parameters of a model."""
+    torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
+    return model.eval()
 
 
 def save_tokenizer(folder: Path, size: int = VOCABULARY) -> None:

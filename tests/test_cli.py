@@ -42,7 +42,7 @@ FLAGS = {
                 "--device", "--json", "--import", "--help", *PATH_FLAGS},
     "export": {"RECORD", "--output", "--license", "--json", "--import", "--help", *PATH_FLAGS},
     "longify": {"SOURCE", "--attention", "--max-length", "--out", "--set", "--positions",
-                "--freeze", "--drop", "--new", "--revision", "--seed",
+                "--freeze", "--decoder-max-length", "--drop", "--new", "--revision", "--seed",
                 "--json", "--import", "--help"},
     "convert": {"SOURCE", "--out", "--to", "--drop", "--new", "--revision", "--seed",
                 "--json", "--import", "--help"},

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from transformers import AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModelForMaskedLM
 
 import short_sources
 
@@ -56,3 +56,12 @@ def test_refusal_is_one_line(cli, source):
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith("error:")
     assert "Traceback" not in err
+
+
+def test_decoder_of_an_encoder_decoder_is_extended_on_request(cli, source):
+    short_sources.make_encoder_decoder("bart").save_pretrained(source.parent / "bart")
+    code, out, _ = cli(*command(source.parent / "bart", "--decoder-max-length", "30"))
+    assert code == 0
+    assert "LongspanForConditionalGeneration for 50 tokens" in out
+    config = AutoConfig.from_pretrained(source.parent / "out")
+    assert config.decoder_overrides["max_position_embeddings"] == 30

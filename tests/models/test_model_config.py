@@ -24,6 +24,7 @@ from longspan.models import LongspanConfig, LongspanModel
         ({"rotary_base": 1.0}, "rotary_base must be a finite number above 1, got 1.0"),
         ({"rotary_base": [1e4]}, "rotary_base must be one value or a list .*=2 values, got 1"),
         ({"norm": "post", "embedding_norm": True}, "embedding_norm=True is of pre-norm models"),
+        ({"first_attention_norm": True}, "first_attention_norm=True requires embedding_norm=True"),
         ({"attention_head_size": 5, "position": "rotary"}, "an even head width, got 5"),
     ],
 )
@@ -38,6 +39,7 @@ def test_invalid_values_are_rejected(fields, message):
         ({"position": "rotari"}, "no position called 'rotari'; did you mean rotary"),
         ({"feed_forward": "gate"}, "no feed_forward called 'gate'; did you mean gated"),
         ({"norm": "middle"}, "no norm called 'middle'; there are: post, pre"),
+        ({"decoder_start": "bos"}, "no decoder_start called 'bos'; there are: last, token"),
         ({"pooling": "max"}, "no pooling called 'max'"),
         ({"pair_head": "interact"}, "no pair_head called 'interact'; did you mean interaction"),
         ({"hidden_act": "gellu"}, "no hidden_act called 'gellu'; did you mean gelu"),

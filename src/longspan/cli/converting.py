@@ -39,6 +39,10 @@ PositionMethod = Annotated[
 Freeze = Annotated[
     str, typer.Option(help="all-but-positions: train only the positions that the source lacks.")
 ]
+DecoderLength = Annotated[
+    int | None,
+    typer.Option(help="Maximum number of tokens of a decoder.", show_default="that of the source"),
+]
 Dropped = Annotated[
     list[str] | None,
     typer.Option(help="Pattern of weights of the source to drop. Repeatable."),
@@ -53,18 +57,19 @@ Seed = Annotated[int, typer.Option(help="Seed of new weights.")]
 
 def longify(
     source: SourceModel,
-    max_length: Annotated[int, typer.Option(help="Maximum number of tokens.")],
+    max_length: Annotated[int, typer.Option(help="Maximum number of tokens of the encoder.")],
     out: Target,
     attention: Annotated[
         str | None,
         typer.Option(
-            help="Mechanism of every layer, `longspan list mechanisms`.",
+            help="Mechanism of every layer of the encoder, `longspan list mechanisms`.",
             show_default="that of the source",
         ),
     ] = None,
     changes: Options = None,
     positions: PositionMethod = None,
     freeze: Freeze = "none",
+    decoder_max_length: DecoderLength = None,
     drop: Dropped = None,
     new: New = None,
     revision: Revision = None,
@@ -72,10 +77,10 @@ def longify(
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a pretrained encoder into a longer one, with the same attention or another.
+    """Convert a pretrained model into a longer one, with the same attention or another.
 
-    Sources are checkpoints of BERT, RoBERTa, ELECTRA, ModernBERT and Longformer. The table accounts
-    for every weight of the source and of the new model; * stands for the layers.
+    Sources are checkpoints of BERT, RoBERTa, ELECTRA, ModernBERT, BART, mBART, Longformer and LED.
+    The table accounts for every weight of the source and of the new model; * stands for the layers.
     """
     from longspan import models
 
@@ -87,6 +92,7 @@ def longify(
         options=parse_changes(changes),
         positions=positions,
         freeze=freeze,
+        decoder_max_length=decoder_max_length,
         drop=drop or (),
         new=new or (),
         revision=revision,

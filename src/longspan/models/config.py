@@ -48,8 +48,8 @@ class LongspanConfig(PreTrainedConfig):
         positions_skip_padding: whether the position of a token is the number of real tokens before
             it (RoBERTa, and every decoder), not its index in the row.
         frozen_positions: number of first rows of the learned position table without a gradient.
-        freeze: parameters that are not trained: "none", or "all-but-positions", all but the learned
-            positions; see `longspan.models.freezing`.
+        freeze: parameters that are not trained: "none", "all", or "all-but-positions", all but the
+            learned positions; see `longspan.models.freezing`.
         relative_attention_num_buckets: buckets of distances of the position "t5", for both sides of
             a query together.
         relative_attention_max_distance: distance of "t5" from which all share the last bucket.
@@ -61,6 +61,8 @@ class LongspanConfig(PreTrainedConfig):
         norm_bias: whether layer normalizations have biases.
         embedding_norm: whether a pre-norm model normalizes the embeddings, in place of the input
             of the first attention (ModernBERT).
+        first_attention_norm: whether a model with `embedding_norm` normalizes the input of the
+            first attention as well (mBART).
         pooling: pooled state of an input: "mean" over its real tokens, "cls" (state of a learned
             summary token before the input, global if the mechanism supports global tokens),
             "first" (state of the first token; BERT) or "last" (of the last real token; GPT).
@@ -99,6 +101,9 @@ class LongspanConfig(PreTrainedConfig):
         is_encoder_decoder: whether the fields describe the encoder of an encoder-decoder; its
             decoder has the same, but for causal full attention and `decoder_overrides`.
         decoder_overrides: fields of the decoder that differ, see `longspan.models.parts`.
+        decoder_start: first token of the decoder in training from labels alone: "token", the
+            `decoder_start_token_id`, or "last", the last label of the row, such as the language
+            (mBART).
         decoder_start_token_id: id before the first token of the decoder; None: `bos_token_id`.
         use_cache: whether decoders return their state for the next tokens, outside training.
         tie_word_embeddings: whether language modeling heads share the word embeddings.
@@ -137,6 +142,7 @@ class LongspanConfig(PreTrainedConfig):
     norm: str = "pre"
     norm_bias: bool = True
     embedding_norm: bool = False
+    first_attention_norm: bool = False
     pooling: str = "mean"
     hidden_dropout_prob: float | int = 0.1
     attention_dropout: float | int = 0.1
@@ -162,6 +168,7 @@ class LongspanConfig(PreTrainedConfig):
     max_encoder_positions: int | None = None
     is_encoder_decoder: bool = False
     decoder_overrides: dict[str, Any] = dataclasses.field(default_factory=dict)
+    decoder_start: str = "token"
     decoder_start_token_id: int | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True
@@ -262,6 +269,12 @@ class LongspanConfig(PreTrainedConfig):
         """
         sized = any("max_length" in traits.sizes for traits in self.layer_traits)
         return not self.is_decoder or self.position_encoding == "learned" or sized
+
+    @property
+    def first_decoder_token(self) -> int | None:
+        """Id before the first token of the decoder; `decoder_start_token_id` resolved."""
+        start = self.decoder_start_token_id
+        return self.bos_token_id if start is None else start
 
     @property
     def max_tokens_of_global_mask(self) -> int | None:

@@ -28,7 +28,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
         *("auto", "learned", "sinusoidal", "rotary", "relative_2d", "t5", "relative"),
         "none",
     ),
-    "freeze": ("none", "all-but-positions"),
+    "freeze": ("none", "all-but-positions", "all"),
+    "decoder_start": ("token", "last"),
     "stem": ("none", "convolution"),
     "norm": ("pre", "post"),
     "feed_forward": ("plain", "gated"),
@@ -183,13 +184,17 @@ def _image_refusals(config: "LongspanConfig") -> list[str]:
 def _norm_refusals(config: "LongspanConfig") -> list[str]:
     if config.embedding_norm and config.norm == "post":
         return ["embedding_norm=True is of pre-norm models; norm='post' normalizes the embeddings"]
+    if config.first_attention_norm and not config.embedding_norm:
+        return [
+            "first_attention_norm=True requires embedding_norm=True; no norm is left out without it"
+        ]
     return []
 
 
 def _freezing_refusals(config: "LongspanConfig") -> list[str]:
     """Return the reasons why the positions that are frozen, or trained alone, do not exist."""
     frozen, reasons = config.frozen_positions, []
-    freezes = frozen or config.freeze != "none"
+    freezes = frozen or config.freeze == "all-but-positions"
     if freezes and config.position_encoding != "learned":
         reasons.append(
             f"freeze={config.freeze!r} with frozen_positions={frozen} requires learned positions, "

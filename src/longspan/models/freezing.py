@@ -6,6 +6,9 @@ that keeps the weights of the short pretrained model. The configuration is saved
 checkpoint, so that every load applies it. Load with `freeze="none", frozen_positions=0` to train
 all parameters.
 
+In an encoder-decoder both fields describe the encoder. Its decoder is frozen, unless
+`decoder_overrides` has `frozen_positions`: then the positions from there on are trained.
+
 Rows without a gradient still shrink under weight decay: set the decay of the positions to zero.
 """
 
@@ -22,7 +25,9 @@ def apply_freeze(model: PreTrainedModel) -> None:
     trained = {
         id(module.positions.weight)
         for module in model.modules()
-        if isinstance(module, Embeddings) and isinstance(module.positions, nn.Embedding)
+        if isinstance(module, Embeddings)
+        and isinstance(module.positions, nn.Embedding)
+        and module.config.freeze == "all-but-positions"
     }
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in trained)

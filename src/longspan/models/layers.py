@@ -48,7 +48,7 @@ class Layer(GradientCheckpointingLayer):
         super().__init__()
         self.pre_norm = config.norm == "pre"
         self.attention = SelfAttention(config, layer)
-        is_normal = layer == 0 and config.embedding_norm
+        is_normal = layer == 0 and config.embedding_norm and not config.first_attention_norm
         self.attention_norm = nn.Identity() if is_normal else make_norm(config)
         crosses = config.cross_attention is not None
         self.cross_attention = CrossAttention(config, layer) if crosses else None

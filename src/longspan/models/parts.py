@@ -13,22 +13,23 @@ if TYPE_CHECKING:
 DECODER_FIELDS = (
     *("num_hidden_layers", "num_attention_heads", "attention_head_size", "intermediate_size"),
     *("feed_forward", "linear_bias", "hidden_act", "hidden_dropout_prob", "attention_dropout"),
-    *("norm", "norm_bias", "embedding_norm", "layer_norm_eps"),
+    *("norm", "norm_bias", "embedding_norm", "first_attention_norm", "layer_norm_eps"),
     *("max_position_embeddings", "position", "rotary_base", "attention", "attention_options"),
     *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_clamp"),
-    *("attention_backend", "cross_attention", "cross_attention_options"),
+    *("attention_backend", "cross_attention", "cross_attention_options", "frozen_positions"),
 )
 # Inputs and outputs of encoders only, and mechanisms that a decoder does not take over.
 DECODER_DEFAULTS: dict[str, Any] = {
     "attention": "full",
     "attention_options": {},
     "cross_attention": "full",
-    "frozen_positions": 0,
     "max_global_tokens": None,
     "pooling": "last",
     "stem": "none",
     "type_vocab_size": 0,
 }
+# All parameters of the decoder.
+FROZEN: dict[str, Any] = {"freeze": "all", "frozen_positions": 0}
 
 
 def encoder_config(config: "LongspanConfig") -> "LongspanConfig":
@@ -39,7 +40,15 @@ def encoder_config(config: "LongspanConfig") -> "LongspanConfig":
 def decoder_config(config: "LongspanConfig") -> "LongspanConfig":
     """Return the configuration of the decoder of an encoder-decoder."""
     own = {"is_decoder": True, "max_encoder_positions": config.max_position_embeddings}
-    return _replace(encoder_config(config), DECODER_DEFAULTS | own | config.decoder_overrides)
+    fields = DECODER_DEFAULTS | own | config.decoder_overrides | _freezing(config)
+    return _replace(encoder_config(config), fields)
+
+
+def _freezing(config: "LongspanConfig") -> dict[str, Any]:
+    """Return the fields of the decoder's freezing; those of its positions apply with `freeze`."""
+    if config.freeze == "none":
+        return {"frozen_positions": 0}
+    return {} if "frozen_positions" in config.decoder_overrides else FROZEN
 
 
 def _replace(config: "LongspanConfig", fields: dict[str, Any]) -> "LongspanConfig":

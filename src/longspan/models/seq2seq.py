@@ -9,7 +9,7 @@ import copy
 import dataclasses
 from typing import Any, cast
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 
@@ -246,23 +246,32 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
     def prepare_decoder_input_ids_from_labels(self, labels: DecoderIds) -> DecoderIds:
         """Return the decoder's inputs: the start token, and the labels but the last.
 
-        Labels of -100 become padding; no prediction that counts follows it.
+        Labels of -100 become padding; no prediction that counts follows it. With
+        `decoder_start="last"` the last label that is no padding stands first.
 
         Raises:
             InputError: the configuration has no start token, or no padding token where one is
                 needed.
         """
-        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
-        start = self.config.bos_token_id if start is None else start
+        pad = self.config.pad_token_id
+        shifted = torch.cat((self._first_tokens(labels), labels[:, :-1]), dim=1)
+        if pad is None and (shifted == IGNORED).any():
+            raise InputError("labels of -100 become padding; set pad_token_id, got None")
+        return shifted if pad is None else shifted.masked_fill(shifted == IGNORED, pad)
+
+    def _first_tokens(self, labels: Tensor) -> Tensor:
+        """Return the first input of the decoder in each row, (N, 1)."""
+        if self.config.decoder_start == "last":
+            real = (labels != IGNORED) & (labels != self.config.pad_token_id)
+            places = torch.arange(labels.shape[1], device=labels.device)
+            return labels.gather(1, (real * places).amax(1, keepdim=True))
+        start = self.config.first_decoder_token
         if start is None:
             raise InputError(
                 "labels require the first token of the decoder; set decoder_start_token_id, or "
                 "give decoder_input_ids"
             )
-        shifted = F.pad(labels[:, :-1], (1, 0), value=start)
-        if pad is None and (shifted == IGNORED).any():
-            raise InputError("labels of -100 become padding; set pad_token_id, got None")
-        return shifted if pad is None else shifted.masked_fill(shifted == IGNORED, pad)
+        return torch.full_like(labels[:, :1], start)
 
     def resize_token_embeddings(
         self,

@@ -1,7 +1,8 @@
 """Weights of a source in a model of ours: what `longify` and `convert` share."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 import torch
@@ -12,7 +13,7 @@ from longspan.errors import DataError, OptionError
 from longspan.models.attention_layer import SelfAttention
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
-from longspan.models.conversion.family import POSITIONS, WORDS, Head, Weight
+from longspan.models.conversion.family import DECODER, POSITIONS, WORDS, Head, Weight
 from longspan.models.conversion.positions import stretch_table
 from longspan.models.conversion.source import Source, SourceWeight
 from longspan.models.conversion.weights import (
@@ -23,6 +24,7 @@ from longspan.models.conversion.weights import (
     new_weights,
     start_projections,
 )
+from longspan.models.parts import decoder_config
 
 OUTPUT = "lm_head.weight"
 Model = TypeVar("Model", bound=PreTrainedModel)
@@ -111,16 +113,17 @@ class _Converter:
         """Copy the weights into the model, and describe those that have no source."""
         base = "" if self.head is None else f"{self.model.base_model_prefix}."
         table = [weight._replace(target=base + weight.target) for weight in self.table]
-        started = {}
         if self.head is not None:
             table += self.head.weights
-        if self.head is not None and self.head.output is not None:
+        started = {}
+        for target, source in self._word_copies(base).items():
             if self.config.tie_word_embeddings:
-                started[OUTPUT] = f"tied to {base}{WORDS}"
-                self.reasons[self.head.output] = "equals the word embeddings, to which it is tied"
+                started[target] = f"tied to {base}{self.source.family.part}{WORDS}"
+                self.reasons[source] = "equals the word embeddings, to which it is tied"
             else:
-                table.append(Weight(OUTPUT, (self.head.output,)))
-        stretch = {base + POSITIONS: self._stretch}
+                own = source if source in self.weights else self._words()
+                table.append(Weight(target, (own,)))
+        stretch = {base + name: function for name, function in self._position_tables().items()}
         done = copy_weights(table, self.weights, self.model, stretch, new)
         nn.Module.to(self.model, next(iter(done.state.values())).dtype)
         self.model.load_state_dict(done.state, strict=False)
@@ -141,23 +144,52 @@ class _Converter:
 
     def _is_tied(self) -> bool:
         """Return whether the output matrix is that of the word embeddings, or there is none."""
-        tied = bool(self.source.config.tie_word_embeddings)
-        output = "" if self.head is None or self.head.output is None else self.head.output
-        words = next(x.sources[0] for x in self.table if x.target == WORDS)
-        if not tied or output not in self.weights or words not in self.weights:
-            return tied
-        return torch.equal(self.weights[output].tensor, self.weights[words].tensor)
+        words = self.weights.get(self._words())
+        found = [self.weights[x] for x in self._word_copies("").values() if x in self.weights]
+        equal = words is None or all(torch.equal(x.tensor, words.tensor) for x in found)
+        return bool(self.source.config.tie_word_embeddings) and equal
 
-    def _stretch(self, table: Tensor) -> tuple[Tensor, str]:
-        """Return the position table of the model, and a description of it."""
-        rows, before = self.source.config.max_position_embeddings, 0
+    def _words(self) -> str:
+        """Return the name of the word embeddings in the source."""
+        target = self.source.family.part + WORDS
+        names = next(x.sources for x in self.table if x.target == target)
+        return next((name for name in names if name in self.weights), names[0])
+
+    def _word_copies(self, base: str) -> dict[str, str]:
+        """Return the targets of matrices that may be tied to the word embeddings, and sources."""
+        output = None if self.head is None else self.head.output
+        copies = {} if output is None else {OUTPUT: output}
+        decoder = self.source.family.decoder
+        return copies | ({f"{base}{DECODER}{WORDS}": decoder.words} if decoder else {})
+
+    def _position_tables(self) -> dict[str, Callable[[Tensor], tuple[Tensor, str]]]:
+        """Return the function that stretches each position table, by target."""
+        family, config = self.source.family, self.config
+        rows, length = family.rows(self.source.config), config.max_position_embeddings
+        tables: dict[str, Callable[[Tensor], tuple[Tensor, str]]] = {
+            family.part + POSITIONS: functools.partial(self._stretch, rows, length)
+        }
+        if family.decoder:
+            rows = family.decoder.rows(self.source.config)
+            length = decoder_config(config).max_position_embeddings
+            tables[DECODER + POSITIONS] = functools.partial(self._stretch, rows, length)
+        return tables
+
+    def _stretch(self, rows: int, length: int, table: Tensor) -> tuple[Tensor, str]:
+        """Return the position table of the model, and a description of it.
+
+        Args:
+            rows: rows that the configuration of the source states.
+            length: rows to return.
+            table: rows of the source.
+        """
         if len(table) != rows:
             raise DataError(
                 f"the position table has {len(table):,} rows, config.json states {rows:,}; "
                 "the weights are not those of config.json"
             )
         before = self.source.family.rows_before(self.source.config)
-        length, scale = self.config.max_position_embeddings, self.config.initializer_range
+        scale = self.config.initializer_range
         made, action = stretch_table(table[before:], length, self.positions, scale)
         return made, f"{action}, without the first {before} (padding)" if before else action
 

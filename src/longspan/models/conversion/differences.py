@@ -5,12 +5,14 @@ from typing import Any
 
 from longspan.attention import MECHANISMS, options_of
 from longspan.models.config import LongspanConfig
+from longspan.models.parts import decoder_config
 
 # Fields without an effect on the outputs of an encoder, in the sense of what is computed.
 WITHOUT_EFFECT = {
     *("attention_backend", "max_global_tokens", "freeze", "frozen_positions", "use_cache"),
     *("pair_head", "shared_towers", "similarity", "similarity_scale", "symmetric_loss"),
     "tie_word_embeddings",
+    "decoder_overrides",  # compared as the configuration of the decoder
 }
 # Fields that some heads read; a head states its own.
 OF_HEADS = {
@@ -33,7 +35,12 @@ def list_differences(
     names = [name for name in LongspanConfig.__annotations__ if name not in skipped]
     pairs = {name: (_resolve(ours, name), _resolve(theirs, name)) for name in names}
     reasons = [f"{name} must be {y!r}, got {x!r}" for name, (x, y) in pairs.items() if x != y]
-    return reasons + _attention_differences(ours, theirs)
+    reasons += _attention_differences(ours, theirs)
+    if not (ours.is_encoder_decoder and theirs.is_encoder_decoder):
+        return reasons
+    of_decoder = list_differences(decoder_config(ours), decoder_config(theirs), head_fields)
+    shared = {name for name, (x, y) in pairs.items() if x != y}
+    return reasons + [f"decoder: {x}" for x in of_decoder if x.split()[0] not in shared]
 
 
 def _resolve(config: LongspanConfig, name: str) -> Any:
@@ -41,6 +48,7 @@ def _resolve(config: LongspanConfig, name: str) -> Any:
     resolved = {
         "position": config.position_encoding,
         "attention_head_size": config.head_dim,
+        "decoder_start_token_id": config.first_decoder_token,
         "embedding_size": config.embedding_size or config.hidden_size,
         "rotary_base": config.rotary_bases if config.position_encoding == "rotary" else None,
     }

@@ -13,6 +13,7 @@ from longspan.models.model import LongspanModel
 
 POSITIONS = "embeddings.positions.weight"  # the table that is stretched, see `positions.py`
 WORDS = "embeddings.words.weight"
+ENCODER, DECODER = "encoder.", "decoder."  # prefixes of the parts of an encoder-decoder
 Positions = Literal["learned", "rotary"]
 LayerAttention = tuple[str, dict[str, Any]]  # mechanism and options
 
@@ -30,6 +31,18 @@ class Weight(NamedTuple):
     target: str
     sources: tuple[str, ...]
     part: tuple[int, int] = (0, 1)
+
+
+class Decoder(NamedTuple):
+    """Decoder of an encoder-decoder source, in `LongspanEncoderDecoderModel`.
+
+    Attributes:
+        words: name of its word embeddings in the source, which may be tied.
+        rows: function that returns the number of rows of its position table.
+    """
+
+    words: str
+    rows: Callable[[Any], int]
 
 
 class Head(NamedTuple):
@@ -65,6 +78,8 @@ class Family:
         dropped: reasons by pattern of weights that have no use.
         refusals: function that returns the reasons why a source cannot be converted.
         positions: kind of positions.
+        rows: function that returns the number of rows of the position table; of encoder-decoders,
+            that of the encoder.
         rows_before: function that returns the number of rows of the position table before that of
             the first token.
         attention: function that returns the mechanism and the options of each layer; None: full
@@ -76,6 +91,7 @@ class Family:
             model of ours; None: there is no way back. It raises OptionError if there is none for
             this model; differences in other fields are found by the caller.
         architectures: name of the class in transformers for each class of ours, for the way back.
+        decoder: decoder of the sources; None: they are encoders.
     """
 
     model_types: tuple[str, ...]
@@ -86,6 +102,7 @@ class Family:
     dropped: Mapping[str, str]
     refusals: Callable[[Any], list[str]] = lambda _: []
     positions: Positions = "learned"
+    rows: Callable[[Any], int] = lambda config: config.max_position_embeddings
     rows_before: Callable[[Any], int] = lambda _: 0
     attention: Callable[[Any], list[LayerAttention]] | None = None
     kept_attention: Callable[[Any], dict[int, LayerAttention]] = lambda _: {}
@@ -94,10 +111,20 @@ class Family:
     architectures: Mapping[type[LongspanPreTrainedModel], str] = dataclasses.field(
         default_factory=dict
     )
+    decoder: Decoder | None = None
+
+    @property
+    def part(self) -> str:
+        """Prefix of the encoder in the model."""
+        return ENCODER if self.decoder else ""
 
     def source_length(self, config: Any) -> int:
-        """Return the maximum number of tokens of the source."""
-        return config.max_position_embeddings - self.rows_before(config)
+        """Return the maximum number of tokens of the source, or of its encoder."""
+        return self.rows(config) - self.rows_before(config)
+
+    def decoder_length(self, config: Any) -> int | None:
+        """Return the maximum number of tokens of the decoder; None if the source has none."""
+        return self.decoder and self.decoder.rows(config) - self.rows_before(config)
 
 
 def output_bias(config: Any, own: str, output: str) -> Weight:

@@ -6,6 +6,7 @@ from typing import Any
 
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.conversion.converter import Conversion, convert_weights
+from longspan.models.conversion.generation import carry_generation
 from longspan.models.conversion.plan import Extension, keep_all, make_config, plan_extension
 from longspan.models.conversion.saving import check_new_folder, save_folder
 from longspan.models.conversion.source import Source, open_source
@@ -21,36 +22,40 @@ def longify(
     options: dict[str, Any] | list[dict[str, Any]] | None = None,
     positions: str | None = None,
     freeze: str = "none",
+    decoder_max_length: int | None = None,
     drop: Collection[str] = (),
     new: Collection[str] = (),
     revision: str | None = None,
     seed: int = 0,
 ) -> Conversion[LongspanPreTrainedModel]:
-    """Convert a pretrained encoder into a longer one with another attention.
+    """Convert a pretrained model into a longer one with another attention.
 
-    The outputs for a short input equal those of the source if the attention covers the input
-    ("full", or a window as long) and the positions of the source are kept.
+    The source is an encoder or an encoder-decoder, whose decoder keeps full attention. The outputs
+    for a short input equal those of the source if the attention covers the input ("full", or a
+    window as long) and the positions of the source are kept.
 
     Args:
         source: folder of a checkpoint, or its name on the Hugging Face Hub; its `model_type` is in
             `longspan.models.conversion.families.FAMILIES`.
-        max_length: maximum number of tokens, at least that of the source.
+        max_length: maximum number of tokens of the encoder, at least that of the source.
         attention: name of the mechanism, or a list with a name for each layer; None: that of the
-            source.
+            source. Of encoder-decoders, that of the encoder.
         out: folder to write, with the tokenizer; None: nothing is written.
         options: options of the mechanism, or a list with those of each layer.
         positions: how positions are extended, see `longspan.models.conversion.positions`; None: the
             first method for the kind of positions that the source has.
         freeze: "none", or "all-but-positions" to train only the positions beyond those of the
             source, see `longspan.models.freezing`.
+        decoder_max_length: maximum number of tokens of the decoder, at least that of the source,
+            which None keeps.
         drop: patterns of weights of the source to drop, beyond those that have no use.
         new: patterns of weights of the model that the source may lack; they start anew.
         revision: revision of a source on the Hub.
         seed: seed of new weights.
 
     Raises:
-        OptionError: the source cannot be converted, an option is invalid, `max_length` is below
-            that of the source, or `out` exists.
+        OptionError: the source cannot be converted, an option is invalid, a length is below that
+            of the source, or `out` exists.
         UnknownNameError: a mechanism, option or method does not exist.
         DataError: weights are missing, left over, damaged or pickled, or the tokenizer does not
             match.
@@ -58,7 +63,15 @@ def longify(
     """
     folder = None if out is None else check_new_folder(Path(out))
     opened = open_source(source, revision)
-    extension = plan_extension(opened, attention, options, max_length, positions, freeze)
+    extension = plan_extension(
+        opened,
+        attention,
+        options,
+        positions,
+        freeze,
+        max_length=max_length,
+        decoder_max_length=decoder_max_length,
+    )
     return _convert(opened, extension, folder, drop, new, seed)
 
 
@@ -91,6 +104,7 @@ def _convert(
     config = make_config(source.family, source.config, extension)
     tokenizer = carry_tokenizer(source.folder, source.config, extension.max_length)
     model, rows = convert_weights(source, config, extension.positions, drop, new, seed)
+    carry_generation(source.folder, source.config, model)
     if folder is not None:
         save_folder(folder, model, tokenizer)
     return Conversion(model, tokenizer, rows)

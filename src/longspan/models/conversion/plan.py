@@ -1,6 +1,6 @@
 """Configuration of a converted model, from that of its source and the requested extension."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
@@ -19,6 +19,7 @@ class Extension(NamedTuple):
     max_length: int
     positions: str
     freeze: str
+    decoder_max_length: int | None
 
 
 def keep_all(family: Family, config: Any) -> Extension:
@@ -34,7 +35,12 @@ def keep_all(family: Family, config: Any) -> Extension:
     attention = names[0] if same and names else names
     single = isinstance(attention, str) and all(x == options[0] for x in options)
     return Extension(
-        attention, options[0] if single else options, family.source_length(config), method, "none"
+        attention,
+        options[0] if single else options,
+        family.source_length(config),
+        method,
+        "none",
+        family.decoder_length(config),
     )
 
 
@@ -42,23 +48,21 @@ def plan_extension(
     source: Source,
     attention: str | list[str] | None,
     options: dict[str, Any] | list[dict[str, Any]] | None,
-    max_length: int,
     positions: str | None,
     freeze: str,
+    *,
+    max_length: int,
+    decoder_max_length: int | None,
 ) -> Extension:
     """Return the extension of a source, with defaults resolved.
 
     Raises:
-        OptionError: the length is below that of the source, there is no position to train, or
-            options are given without an attention.
+        OptionError: a length is below that of the source, or of a decoder that it has not, there is
+            no position to train, or options are given without an attention.
         UnknownNameError: positions of the source are not extended so.
     """
     length = source.family.source_length(source.config)
-    if max_length < length:
-        raise OptionError(
-            f"max_length must be at least the {length:,} tokens of the source, got {max_length:,}; "
-            "to shorten inputs, truncate them with the tokenizer"
-        )
+    _check_length("max_length", max_length, length)
     if freeze != "none" and source.family.positions != "learned":
         raise OptionError(
             f"freeze={freeze!r} trains learned positions, the source has "
@@ -75,10 +79,33 @@ def plan_extension(
             "own, so name the attention too"
         )
     method = choose_method(source.family.positions, positions)
-    kept = keep_all(source.family, source.config)
+    decoder_length = _decoder_length(source, decoder_max_length)
     if attention is None:
-        return kept._replace(max_length=max_length, positions=method, freeze=freeze)
-    return Extension(attention, options or {}, max_length, method, freeze)
+        kept = keep_all(source.family, source.config)
+        attention, options = kept.attention, kept.options
+    return Extension(attention, options or {}, max_length, method, freeze, decoder_length)
+
+
+def _decoder_length(source: Source, requested: int | None) -> int | None:
+    """Return the maximum number of tokens of the decoder; None: there is no decoder."""
+    length = source.family.decoder_length(source.config)
+    if requested is None:
+        return length
+    if length is None:
+        raise OptionError(
+            f"decoder_max_length={requested:,} requires an encoder-decoder, such as BART; "
+            f"{source.config.model_type} is an encoder"
+        )
+    _check_length("decoder_max_length", requested, length)
+    return requested
+
+
+def _check_length(name: str, requested: int, length: int) -> None:
+    if requested < length:
+        raise OptionError(
+            f"{name} must be at least the {length:,} tokens of the source, got {requested:,}; "
+            "to shorten inputs, truncate them with the tokenizer"
+        )
 
 
 def make_config(family: Family, config: Any, extension: Extension) -> LongspanConfig:
@@ -93,13 +120,15 @@ def make_config(family: Family, config: Any, extension: Extension) -> LongspanCo
         OptionError: a field or an option of the mechanism is invalid.
         UnknownNameError: a mechanism or an option does not exist.
     """
-    keeps_rows = extension.freeze != "none" and extension.positions != "interpolate"
+    fields = family.fields(config)
+    if extension.decoder_max_length is not None:
+        fields["decoder_overrides"] |= _decoder_positions(family, config, extension)
     made = LongspanConfig(
-        **family.fields(config),
+        **fields,
         **_layer_attention(family, config, extension),
         max_position_embeddings=extension.max_length,
         freeze=extension.freeze,
-        frozen_positions=family.source_length(config) if keeps_rows else 0,
+        frozen_positions=_frozen_positions(extension, family.source_length(config)),
     )
     if extension.positions == "rescale":
         kept = family.kept_attention(config)
@@ -109,6 +138,20 @@ def make_config(family: Family, config: Any, extension: Extension) -> LongspanCo
             for layer, base in enumerate(made.rotary_bases)
         ]
     return made
+
+
+def _frozen_positions(extension: Extension, length: int) -> int:
+    """Return the number of positions that keep the rows of a source of this length, if frozen."""
+    return 0 if extension.freeze == "none" or extension.positions == "interpolate" else length
+
+
+def _decoder_positions(family: Family, config: Any, extension: Extension) -> dict[str, Any]:
+    """Return the fields of the decoder's positions; with `freeze`, added ones are trained."""
+    length, longer = family.decoder_length(config), extension.decoder_max_length
+    fields = {"max_position_embeddings": longer}
+    if extension.freeze != "none" and longer != length:
+        fields["frozen_positions"] = _frozen_positions(extension, cast(int, length))
+    return fields
 
 
 def _layer_attention(family: Family, config: Any, extension: Extension) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from longspan.models.config import LongspanConfig
 from longspan.models.conversion.converter import OUTPUT, Conversion, set_head_fields
 from longspan.models.conversion.differences import list_differences
 from longspan.models.conversion.families import FAMILIES
-from longspan.models.conversion.family import POSITIONS, Family, Head, Weight
+from longspan.models.conversion.family import DECODER, POSITIONS, WORDS, Family, Head, Weight
+from longspan.models.conversion.generation import copy_generation
 from longspan.models.conversion.plan import keep_all, make_config
 from longspan.models.conversion.saving import check_new_folder, save_folder
 from longspan.models.conversion.tokenizer import load_tokenizer
@@ -56,6 +57,7 @@ def to_transformers(
         tokenizer = tokenizer or load_tokenizer(source)
     family, config = _select_class(model, families)
     made, state, rows = _convert(model, family, config)
+    copy_generation(model, made)
     save_folder(folder, made, tokenizer, state)
     return Conversion(made, tokenizer, rows)
 
@@ -163,7 +165,9 @@ def _convert(
         tensors = [ours[targets[index]] for index in sorted(targets)]
         if targets[0].endswith(POSITIONS) and before:
             tensors.insert(0, tensors[0].new_zeros(before, tensors[0].shape[1]))
-        state[name] = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+        joined = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+        as_row = tuple(places[name].shape) == (1, *joined.shape)  # a bias saved as a row
+        state[name] = joined[None] if as_row else joined
         rows += [
             ConvertedWeight(x, name, tuple(state[name].shape), _action(targets, before))
             for x in targets.values()
@@ -178,10 +182,13 @@ def _table(
     model: LongspanPreTrainedModel, family: Family, head: Head | None, config: Any
 ) -> list[Weight]:
     """Return the table of the base model and the head, with the names of the model."""
+    table = family.weights(config)
+    if family.decoder is not None:
+        table.append(Weight(DECODER + WORDS, (family.decoder.words,)))
     if head is None:
-        return family.weights(config)
+        return table
     base = f"{model.base_model_prefix}."
-    table = [weight._replace(target=base + weight.target) for weight in family.weights(config)]
+    table = [weight._replace(target=base + weight.target) for weight in table]
     output = [] if head.output is None else [Weight(OUTPUT, (head.output,))]
     return table + head.weights + output
 

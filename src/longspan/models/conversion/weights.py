@@ -106,6 +106,8 @@ def _copy(
     action = f"copied{part}"
     if weight.target in stretch:
         tensor, action = stretch[weight.target](tensor)
+    if tuple(tensor.shape) == (1, *shapes[weight.target]):
+        tensor = tensor[0]  # a bias saved as a row
     if tuple(tensor.shape) != shapes[weight.target]:
         raise DataError(
             f"{found.name} has shape {tuple(found.tensor.shape)}, which gives "

@@ -46,7 +46,8 @@ def _windows(config: Any) -> list[int]:
     return [window] * config.num_hidden_layers if isinstance(window, int) else list(window)
 
 
-def _attention(config: Any) -> list[LayerAttention]:
+def longformer_attention(config: Any) -> list[LayerAttention]:
+    """Return the mechanism and options of each layer, with windows of one side."""
     return [
         (MECHANISM, {"window": window // 2, "global_projections": True})
         for window in _windows(config)
@@ -62,10 +63,9 @@ def _weights(config: Any) -> list[Weight]:
     return weights
 
 
-def _refusals(config: Any) -> list[str]:
-    windows, layers = _windows(config), config.num_hidden_layers
-    # Positions begin after the padding's row.
-    reasons = [] if config.pad_token_id is not None else ["pad_token_id=None"]
+def window_refusals(config: Any) -> list[str]:
+    """Return the reasons why `attention_window` is not a window of each layer."""
+    windows, layers, reasons = _windows(config), config.num_hidden_layers, []
     if len(windows) != layers:
         reasons.append(f"attention_window has {len(windows)} numbers for {layers} layers")
     if wrong := [window for window in windows if window < 2 or window % 2]:
@@ -73,12 +73,21 @@ def _refusals(config: Any) -> list[str]:
     return reasons
 
 
-def _source_config(config: LongspanConfig) -> LongformerConfig:
+def _refusals(config: Any) -> list[str]:
+    # Positions begin after the padding's row.
+    no_padding = [] if config.pad_token_id is not None else ["pad_token_id=None"]
+    return no_padding + window_refusals(config)
+
+
+def longformer_windows(config: LongspanConfig) -> list[int]:
+    """Return the `attention_window` of a model.
+
+    Raises:
+        OptionError: the class of transformers has no such attention.
+    """
     if set(config.attention_names) != {MECHANISM}:
         names = " and ".join(dict.fromkeys(config.attention_names))
         raise OptionError(f"the attention must be longformer in every layer, got {names}")
-    if config.pad_token_id is None:
-        raise OptionError("pad_token_id must be a number: positions begin after it, got None")
     windows = []
     for layer in range(config.num_hidden_layers):
         window = config.layer_options(layer).get("window", options_of(MECHANISM)["window"])
@@ -88,6 +97,13 @@ def _source_config(config: LongspanConfig) -> LongformerConfig:
             f"the windows, of both sides, must divide the largest of them, {max(windows)}, because "
             f"it pads inputs to a multiple of that alone; got {uneven[0]}"
         )
+    return windows
+
+
+def _source_config(config: LongspanConfig) -> LongformerConfig:
+    windows = longformer_windows(config)
+    if config.pad_token_id is None:
+        raise OptionError("pad_token_id must be a number: positions begin after it, got None")
     return LongformerConfig(
         **{name: getattr(config, name) for name in SAME_FIELDS},
         attention_window=windows,
@@ -123,7 +139,7 @@ FAMILY = Family(
     dropped={name: DROPPED[name] for name in ("embeddings.position_ids", "pooler.*")},
     refusals=_refusals,
     rows_before=lambda config: config.pad_token_id + 1,
-    attention=_attention,
+    attention=longformer_attention,
     source_config=_source_config,
     architectures=ARCHITECTURES,
 )
