@@ -1,8 +1,7 @@
 """Self-attention of a Transformer layer, with any mechanism, and what cross-attention shares."""
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention import Attention, Cache, LayerInput, RelativeBias, build
+from longspan.attention.initial_values import initial_values, to_default
 from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
@@ -24,29 +24,6 @@ from longspan.shapes import Bool, Float
 LayerCache = Cache | GroupedCache
 # transformers skips tensors with this attribute when it initializes weights.
 INITIALIZED = "_is_hf_initialized"
-
-
-@contextlib.contextmanager
-def initial_values() -> Iterator[None]:
-    """Build on CPU in float32.
-
-    transformers loads models on the meta device in the checkpoint's dtype, where seeded random
-    features and index tables cannot be computed.
-    """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.device("cpu"):
-            yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def to_default(attention: Attention) -> Attention:
-    """Move a mechanism to the default device and dtype; it keeps its values on the meta device."""
-    device = torch.get_default_device()
-    attention.to(dtype=torch.get_default_dtype())
-    return attention if device.type == "meta" else attention.to(device=device)
 
 
 def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
