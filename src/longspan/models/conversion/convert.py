@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from longspan.errors import DataError, OptionError
+from longspan.files import check_new_folder
 from longspan.models.attention_layer import SelfAttention
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.family import POSITIONS, WORDS, Head, Weight
 from longspan.models.conversion.plan import make_config, plan_extension
 from longspan.models.conversion.positions import stretch_table
-from longspan.models.conversion.saving import check_new_folder, save_folder
+from longspan.models.conversion.saving import save_folder
 from longspan.models.conversion.source import Source, SourceWeight, open_source
 from longspan.models.conversion.tokenizer import carry_tokenizer
 from longspan.models.conversion.weights import (
