@@ -130,7 +130,7 @@ class ProjectedAttention(nn.Module):
 
     def build_mechanism(self) -> Attention:
         """Build the mechanism with its initial values."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define build_mechanism")
 
     def build_positions(self) -> LayerPositions | None:
         """Build the numbers that depend on the distance of query and key; None: there are none."""
