@@ -1,9 +1,10 @@
-"""Initial values of a mechanism that depend on no default device or dtype."""
+"""Initial values of a mechanism, and their recovery where a checkpoint lacks them."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
+from torch import Tensor, nn
 
 from longspan.attention.base import Attention
 
@@ -29,3 +30,22 @@ def to_default(attention: Attention) -> Attention:
     device = torch.get_default_device()
     attention.to(dtype=torch.get_default_dtype())
     return attention if device.type == "meta" else attention.to(device=device)
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a module by name."""
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+@torch.no_grad()
+def reset_tensors(module: nn.Module, names: Collection[str], fresh: nn.Module) -> None:
+    """Set tensors of a module to those of a new one, in place.
+
+    Args:
+        module: module that a checkpoint was loaded into.
+        names: tensors that the checkpoint lacks.
+        fresh: module with its initial values.
+    """
+    own, initial = tensors_of(module), tensors_of(fresh)
+    for name in names:
+        own[name].copy_(initial[name])

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention import Attention, Cache, LayerInput, RelativeBias, build
-from longspan.attention.initial_values import initial_values, to_default
+from longspan.attention.initial_values import initial_values, reset_tensors, tensors_of, to_default
 from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
@@ -143,14 +143,12 @@ class ProjectedAttention(nn.Module):
         non-persistent buffers) are uninitialized memory, which transformers left; they are reset.
         Projections of a new mechanism start as copies of the layer's.
         """
-        tensors = _tensors(self.mechanism)
+        tensors = tensors_of(self.mechanism)
         missing = [name for name in tensors if not hasattr(tensors[name], INITIALIZED)]
         if missing:
             fresh = self.build_mechanism()
             self._copy_projections(fresh)
-            with torch.no_grad():
-                for name in missing:
-                    tensors[name].copy_(_tensors(fresh)[name])
+            reset_tensors(self.mechanism, missing, fresh)
             self._mark_initialized()
         elif self.is_new:
             self._copy_projections(self.mechanism)
@@ -169,7 +167,7 @@ class ProjectedAttention(nn.Module):
         return self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
 
     def _mark_initialized(self) -> None:
-        for tensor in _tensors(self.mechanism).values():
+        for tensor in tensors_of(self.mechanism).values():
             setattr(tensor, INITIALIZED, True)
 
 
@@ -315,7 +313,3 @@ def _linear_part(projection: nn.Module, x: Tensor) -> Tensor:
     if type(projection) is nn.Linear:
         return F.linear(x, weight)
     return projection(x) - projection(torch.zeros_like(x[:1]))
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    return dict(module.named_parameters()) | dict(module.named_buffers())
