@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.errors import DataError, RunError
-from longspan.files import atomic_write, read_json, read_json_file, write_json
+from longspan.errors import DataError, OptionError, RunError
+from longspan.files import atomic_write, new_folder, read_json, read_json_file, write_json
 
 FULL_DISK = "No space left on device; free space or choose another folder"
 
@@ -89,6 +89,32 @@ def test_error_names_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file/a\.json: .*; free space or choose"):
         write_json(tmp_path / "file" / "a.json", {})
+
+
+def test_new_folder_appears_whole_or_not_at_all(tmp_path):
+    folder = tmp_path / "deep" / "new"
+    with pytest.raises(RunError, match=FULL_DISK), new_folder(folder):
+        fail_with_full_disk()
+    assert not names(folder.parent)
+    with new_folder(folder) as part:
+        (part / "a").write_text("whole")
+        assert not folder.exists()
+    assert names(folder.parent) == ["new"]
+    assert names(folder) == ["a"]
+    folder.with_name("other").mkdir()
+    assert folder.stat().st_mode == folder.with_name("other").stat().st_mode
+
+
+def test_existing_folder_and_broken_link_are_not_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    for name in ("folder", "link"):
+        with (
+            pytest.raises(OptionError, match=f"{name} exists; remove it"),
+            new_folder(tmp_path / name),
+        ):
+            pass
+    assert names(tmp_path) == ["folder", "link"]
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])

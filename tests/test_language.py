@@ -37,17 +37,7 @@ def is_property(node):
 
 def clauses(tree):
     """Return docstrings that open with a noun clause."""
-    return [
-        text
-        for node, text in documented(tree)
-        if CLAUSE.match(text) and not is_whether_property(node)
-    ]
-
-
-def is_whether_property(node):
-    """Return True for a property documented as "Whether ..."."""
-    is_function = isinstance(node, ast.FunctionDef)
-    return is_function and is_property(node) and ast.get_docstring(node).startswith("Whether")
+    return [text for _, text in documented(tree) if CLAUSE.match(text)]
 
 
 def without_verb(tree):
@@ -77,6 +67,7 @@ def test_rules_detect_violations_only():
     assert clauses(clause)
     assert house_words(clause)
     assert without_verb(ast.parse('def f():\n    """The number of runs."""'))
-    flag = 'class C:\n    @property\n    def f(self):\n        """Whether it is."""'
-    assert not clauses(ast.parse(flag))
+    flag = 'class C:\n    @property\n    def f(self):\n        """{} it is."""'
+    assert clauses(ast.parse(flag.format("Whether")))
+    assert not clauses(ast.parse(flag.format("True if")))
     assert not without_verb(ast.parse('def f():\n    """Return the number of runs."""'))

@@ -1,15 +1,16 @@
-"""Atomic writes, checked JSON, checksums and the cache folder."""
+"""Atomic writes of files and folders, checked JSON, checksums and the cache folder."""
 
 import contextlib
 import hashlib
 import json
 import math
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longspan.errors import DataError, RunError, UnreadableError
+from longspan.errors import DataError, OptionError, RunError, UnreadableError
 from longspan.temporaries import locked_temporary, sweep_temporaries
 
 CHECKSUM = "sha256"  # first field of a JSON file; the sha256 of the other fields
@@ -58,6 +59,36 @@ def atomic_write(path: Path) -> Iterator[Path]:
             yield temporary
             flush_to_disk(temporary)
             temporary.replace(path)
+
+
+def check_new_folder(folder: Path) -> Path:
+    """Return the path of a folder that can be created.
+
+    Raises:
+        OptionError: there is such a file or folder.
+    """
+    if folder.exists() or folder.is_symlink():
+        raise OptionError(f"{folder} exists; remove it, or choose another folder")
+    return folder
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder; on success, move it to `folder`, which appears whole or not at all.
+
+    Raises:
+        OptionError: there is such a file or folder.
+        RunError: the disk is full or the folder cannot be written.
+    """
+    check_new_folder(folder)
+    with explain_write_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
+            # The outer folder has the permissions of a temporary one.
+            part = Path(name) / folder.name
+            part.mkdir()
+            yield part
+            part.rename(folder)
 
 
 def flush_to_disk(path: Path) -> None:

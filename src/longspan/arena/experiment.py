@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from longspan.attention import MECHANISMS, options_of
+from longspan.attention.build import check_mechanism
 from longspan.bounds import LARGEST_SEED, range_error
 from longspan.config import Budget, RunConfig, flatten, replace_fields, setting, settings
 from longspan.errors import OptionError, check_name
@@ -33,9 +33,7 @@ class Experiment:
             raise OptionError(error)
         task, mechanism = self.config.task, self.config.mechanism
         check_name(task.name, TASKS, "task")
-        check_name(mechanism.name, MECHANISMS, "mechanism")
-        for option in mechanism.options:
-            check_name(option, options_of(mechanism.name), f"option of {mechanism.name!r}")
+        check_mechanism(mechanism.name, mechanism.options)
         fields = [field.name for field in dataclasses.fields(TASKS[task.name].Options)]
         for option in task.options:
             check_name(option, fields, f"option of task {task.name!r}")

@@ -1,6 +1,7 @@
 """Build a mechanism by name, and check every option."""
 
 import inspect
+from collections.abc import Iterable
 from typing import Any, get_type_hints
 
 from longspan.attention.allocation import refuse_large_tensors
@@ -66,9 +67,8 @@ def build(
         OptionError: there is no causal form, a size is missing, or a value is invalid.
         NoMemoryError: the mechanism needs a tensor that is larger than the available memory.
     """
-    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
-    for option in options:
-        check_name(option, options_of(name), f"option of {name!r}")
+    check_mechanism(name, options, backend)
+    cls = MECHANISMS[name]
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
     reasons += type_errors(options, get_type_hints(cls.__init__)) or size_errors(options)
@@ -91,7 +91,7 @@ def build(
     attention.options = {**needed, **options_of(name), **options}
     attention.signature = _signature(name, attention.options)
     attention.max_global_tokens, attention.weight_dropout = max_global_tokens, weight_dropout
-    attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
+    attention.backend = backend
     return attention
 
 
@@ -137,6 +137,23 @@ def _limit_errors(most: Any, cls: type[Attention]) -> list[str]:
     if type(most) is not int or most < 0:
         return [f"max_global_tokens must be an integer >= 0 or None, got {most!r:.60}"]
     return []
+
+
+def check_mechanism(name: str, options: Iterable[str] = (), backend: str = "auto") -> None:
+    """Check that a mechanism, its options and its backend exist.
+
+    Args:
+        name: key in `MECHANISMS`.
+        options: names of options.
+        backend: name of a backend.
+
+    Raises:
+        UnknownNameError: one of them does not exist; the message suggests near names.
+    """
+    known = options_of(name)
+    for option in options:
+        check_name(option, known, f"option of {name!r}")
+    check_name(backend, backends(name), f"backend of {name!r}")
 
 
 def options_of(name: str) -> dict[str, Any]:

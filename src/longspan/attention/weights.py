@@ -73,7 +73,9 @@ class Call:
         if formed is not None:
             yield slice(0, formed.shape[3]), formed
             return
-        (B, H, S, _), width = self.k.shape, self._num_columns()
+        masks = (self.real_keys, self.query_mask, self.global_mask)
+        width = columns_per_pass(self.attention, self.q, self.k, self.v, *masks)
+        B, H, S, _ = self.k.shape
         for first in range(0, S, width):
             columns = slice(first, min(first + width, S))
             v = self.k.new_zeros(S, width)
@@ -106,17 +108,26 @@ class Call:
             formed = self.attention.attention_weights(q, k, real)
         return None if formed is None else apply_mask(formed, self.real[:, None, :, None])
 
-    def _num_columns(self) -> int:
-        """Return the number of columns per pass.
 
-        Mechanisms with parameters for the values accept only values of their own width.
-        """
-        v = self.v
-        wide = self.k[..., :1].expand(*self.k.shape[:3], MAX_COLUMNS)
-        masks = (self.real_keys, self.query_mask, self.global_mask)
-        if v is not None and self.attention.refusals(self.q, self.k, wide, *masks):
-            return v.shape[3]
-        return min(MAX_COLUMNS, self.k.shape[2])
+def columns_per_pass(
+    attention: Attention, q: Tensor, k: Tensor, v: Tensor | None, *masks: Tensor | None
+) -> int:
+    """Return the number of keys whose weights are read in one pass.
+
+    Mechanisms with parameters for the values accept only values of their own width.
+
+    Args:
+        attention: mechanism.
+        q: queries (B, H, T, D).
+        k: keys (B, H, S, D).
+        v: values (B, H, S, E), or None.
+        masks: masks of keys, queries and global tokens.
+    """
+    wide = min(MAX_COLUMNS, k.shape[2])
+    columns = k[..., :1].expand(*k.shape[:3], wide)
+    if v is not None and attention.refusals(q, k, columns, *masks):
+        return v.shape[3]
+    return wide
 
 
 def compute_weights(

@@ -54,12 +54,12 @@ class OwnDescription:
 
     @property
     def is_regression(self) -> bool:
-        """Whether targets are numbers."""
+        """True if targets are numbers."""
         return not self.classes
 
     @property
     def is_pair(self) -> bool:
-        """Whether an example has two texts."""
+        """True if an example has two texts."""
         return "pair" in self.columns
 
 

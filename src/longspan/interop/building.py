@@ -1,14 +1,13 @@
 """Construction of a mechanism for an attention module of another library's model."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 from longspan.attention import Attention, build
+from longspan.attention.initial_values import initial_values
 from longspan.errors import InputError
 
 
@@ -33,15 +32,12 @@ class Recipe:
     def build(self, config: Any = None, **sizes: Any) -> Attention:
         """Build the mechanism on the CPU in float32, whatever the defaults are.
 
-        Random features and tables are then equal on every device, and for a model that is created
-        without memory.
-
         Args:
             config: configuration of the model.
             sizes: further arguments of `longspan.build`.
         """
         length = self.max_length or getattr(config, "max_position_embeddings", None)
-        with torch.device("cpu"), torch.inference_mode(False), _default_dtype(torch.float32):
+        with initial_values(), torch.inference_mode(False):
             attention = build(
                 self.attention, backend=self.backend, max_length=length, **self.options, **sizes
             )
@@ -56,13 +52,3 @@ def layer_index(module: nn.Module) -> int:
     """Return the index of the layer that an attention module says it is in, or 0."""
     index = getattr(module, "layer_idx", None)
     return index if isinstance(index, int) else 0
-
-
-@contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

@@ -6,14 +6,9 @@ from typing import Any
 import transformers
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
+from longspan.attention.initial_values import reset_tensors
 from longspan.errors import DataError
-from longspan.interop.swapped import (
-    SWAPPED,
-    Swapped,
-    SwapSpec,
-    missing_buffers,
-    restore,
-)
+from longspan.interop.swapped import SWAPPED, Swapped, SwapSpec, missing_buffers
 from longspan.interop.swapping import FIELD
 
 LOCATION = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
@@ -85,4 +80,5 @@ def _complete(model: PreTrainedModel, missing: set[str]) -> None:
         if isinstance(module, Swapped):
             start = f"{name}."
             lost = {key.removeprefix(start) for key in missing if key.startswith(start)}
-            restore(module, model.config, lost | missing_buffers(module))
+            fresh = Swapped(module.spec, model.config)
+            reset_tensors(module, lost | missing_buffers(module), fresh)

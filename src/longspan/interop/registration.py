@@ -8,8 +8,9 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from longspan.attention import MECHANISMS, Attention, options_of
-from longspan.errors import OptionError, check_name
+from longspan.attention import MECHANISMS, Attention
+from longspan.attention.build import check_mechanism
+from longspan.errors import OptionError
 from longspan.interop.building import Recipe, layer_index
 from longspan.interop.calls import AttentionFunction, Choice, Request
 from longspan.interop.masks import create_padding_mask
@@ -57,9 +58,7 @@ def register_attention(
         OptionError: the mechanism has parameters or ignores the keys, an option is invalid, or the
             name is reserved or taken by a variant with other options.
     """
-    check_name(attention, MECHANISMS, "mechanism")
-    for option in options:
-        check_name(option, options_of(attention), f"option of {attention!r}")
+    check_mechanism(attention, options, backend)
     full_name = PREFIX + _check_variant(attention if name is None else name)
     recipe = Recipe(attention, options, backend, max_length, tuple(global_positions))
     known = _REGISTERED.get(full_name, recipe)

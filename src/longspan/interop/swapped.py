@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig
 
@@ -131,13 +130,3 @@ AttentionMaskInterface.register(SWAPPED, create_padding_mask)
 def missing_buffers(module: nn.Module) -> set[str]:
     """Return the names of buffers that no checkpoint holds."""
     return {name for name, _ in module.named_buffers()} - set(module.state_dict())
-
-
-@torch.no_grad()
-def restore(swapped: Swapped, config: PretrainedConfig, names: set[str]) -> None:
-    """Set tensors of a loaded mechanism to their initial values."""
-    fresh = Swapped(swapped.spec, config)
-    initial = dict(fresh.named_parameters()) | dict(fresh.named_buffers())
-    for name, tensor in (*swapped.named_parameters(), *swapped.named_buffers()):
-        if name in names:
-            tensor.copy_(initial[name])

@@ -7,8 +7,9 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from longspan.attention import MECHANISMS, options_of
-from longspan.errors import InputError, LongspanError, OptionError, check_name
+from longspan.attention import MECHANISMS
+from longspan.attention.build import check_mechanism
+from longspan.errors import InputError, LongspanError, OptionError
 from longspan.interop.building import Recipe, layer_index
 from longspan.interop.calls import may_be_cross_attention
 from longspan.interop.sites import Site, find_sites, set_implementation
@@ -80,9 +81,7 @@ def swap(
         OptionError: the mechanism cannot be built for this model; the model is unchanged.
         InputError: no attention module can be replaced; the model is unchanged.
     """
-    check_name(attention, MECHANISMS, "mechanism")
-    for option in options:
-        check_name(option, options_of(attention), f"option of {attention!r}")
+    check_mechanism(attention, options, backend)
     recipe = Recipe(attention, options, backend, max_length, tuple(global_positions))
     sites = find_sites(model)
     _check_layers(layers, len(sites))

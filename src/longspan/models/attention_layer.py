@@ -1,8 +1,7 @@
 """Self-attention of a Transformer layer, with any mechanism, and what cross-attention shares."""
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention import Attention, Cache, LayerInput, RelativeBias, build
+from longspan.attention.initial_values import initial_values, reset_tensors, tensors_of, to_default
 from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
@@ -24,29 +24,6 @@ from longspan.shapes import Bool, Float
 LayerCache = Cache | GroupedCache
 # transformers skips tensors with this attribute when it initializes weights.
 INITIALIZED = "_is_hf_initialized"
-
-
-@contextlib.contextmanager
-def initial_values() -> Iterator[None]:
-    """Build on CPU in float32.
-
-    transformers loads models on the meta device in the checkpoint's dtype, where seeded random
-    features and index tables cannot be computed.
-    """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.device("cpu"):
-            yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def to_default(attention: Attention) -> Attention:
-    """Move a mechanism to the default device and dtype; it keeps its values on the meta device."""
-    device = torch.get_default_device()
-    attention.to(dtype=torch.get_default_dtype())
-    return attention if device.type == "meta" else attention.to(device=device)
 
 
 def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
@@ -153,7 +130,7 @@ class ProjectedAttention(nn.Module):
 
     def build_mechanism(self) -> Attention:
         """Build the mechanism with its initial values."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define build_mechanism")
 
     def build_positions(self) -> LayerPositions | None:
         """Build the numbers that depend on the distance of query and key; None: there are none."""
@@ -166,14 +143,12 @@ class ProjectedAttention(nn.Module):
         non-persistent buffers) are uninitialized memory, which transformers left; they are reset.
         Projections of a new mechanism start as copies of the layer's.
         """
-        tensors = _tensors(self.mechanism)
+        tensors = tensors_of(self.mechanism)
         missing = [name for name in tensors if not hasattr(tensors[name], INITIALIZED)]
         if missing:
             fresh = self.build_mechanism()
             self._copy_projections(fresh)
-            with torch.no_grad():
-                for name in missing:
-                    tensors[name].copy_(_tensors(fresh)[name])
+            reset_tensors(self.mechanism, missing, fresh)
             self._mark_initialized()
         elif self.is_new:
             self._copy_projections(self.mechanism)
@@ -192,7 +167,7 @@ class ProjectedAttention(nn.Module):
         return self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
 
     def _mark_initialized(self) -> None:
-        for tensor in _tensors(self.mechanism).values():
+        for tensor in tensors_of(self.mechanism).values():
             setattr(tensor, INITIALIZED, True)
 
 
@@ -338,7 +313,3 @@ def _linear_part(projection: nn.Module, x: Tensor) -> Tensor:
     if type(projection) is nn.Linear:
         return F.linear(x, weight)
     return projection(x) - projection(torch.zeros_like(x[:1]))
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    return dict(module.named_parameters()) | dict(module.named_buffers())

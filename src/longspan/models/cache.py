@@ -65,7 +65,10 @@ class CacheLayer(CacheLayerMixin):
 
     def offload(self) -> None:
         """Move the state to the CPU."""
-        self._move("cpu")
+        if self.state is not None:
+            self.state = self.state.to("cpu")
+        if self.cross is not None:
+            self.cross = CrossStates(*(x.cpu() for x in self.cross))
 
     def prefetch(self) -> None:
         """Do nothing: a step moves no state."""
@@ -106,12 +109,6 @@ class CacheLayer(CacheLayerMixin):
                 f"a mechanism's state cannot forget its last {tokens_to_remove} tokens, as "
                 "assisted generation needs; generate without an assistant model"
             )
-
-    def _move(self, device: str) -> None:
-        if self.state is not None:
-            self.state = self.state.to(device)
-        if self.cross is not None:
-            self.cross = CrossStates(*(x.to(device) for x in self.cross))
 
 
 class LongspanCache(TransformersCache):

@@ -252,17 +252,17 @@ class LongspanConfig(PreTrainedConfig):
 
     @property
     def counts_real_tokens(self) -> bool:
-        """Whether the position of a token is the number of real tokens before it."""
+        """True if the position of a token is the number of real tokens before it."""
         return self.is_decoder or self.positions_skip_padding
 
     @property
     def supports_global_tokens(self) -> bool:
-        """Whether the mechanism of some layer supports global tokens."""
+        """True if the mechanism of some layer supports global tokens."""
         return any(traits.global_tokens for traits in self.layer_traits)
 
     @property
     def limits_length(self) -> bool:
-        """Whether `max_position_embeddings` bounds the length.
+        """True if `max_position_embeddings` bounds the length.
 
         It does not bound that of a decoder whose positions and mechanisms have no parameters for
         each position.

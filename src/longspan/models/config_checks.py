@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers.activations import ACT2FN
 
-from longspan.attention import MECHANISMS, backends, options_of
+from longspan.attention import MECHANISMS
+from longspan.attention.build import check_mechanism
 from longspan.bounds import (
     LARGEST_RATE,
     LONGEST,
@@ -138,10 +139,7 @@ def _attention_refusals(config: "LongspanConfig") -> list[str]:
 def _check_layers(config: "LongspanConfig") -> None:
     """Raise UnknownNameError for a mechanism, option or backend that does not exist."""
     for layer, name in enumerate(config.attention_names):
-        check_name(name, MECHANISMS, "mechanism")
-        for option in config.layer_options(layer):
-            check_name(option, options_of(name), f"option of {name!r}")
-        check_name(config.attention_backend, backends(name), f"backend of {name!r}")
+        check_mechanism(name, config.layer_options(layer), config.attention_backend)
 
 
 def _width_refusals(config: "LongspanConfig") -> list[str]:

@@ -5,15 +5,10 @@ from typing import NamedTuple, cast
 from torch import Tensor, nn
 
 from longspan.attention import Attention, build
+from longspan.attention.initial_values import initial_values, to_default
 from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
-from longspan.models.attention_layer import (
-    CrossStates,
-    LayerContext,
-    ProjectedAttention,
-    initial_values,
-    to_default,
-)
+from longspan.models.attention_layer import CrossStates, LayerContext, ProjectedAttention
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import to_boolean_mask

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, distributed, nn
 
 from longspan.attention.masking import apply_mask
-from longspan.errors import InputError, OptionError
+from longspan.errors import OptionError
+from longspan.models.arguments import (
+    prepend_global_summary,
+    rotary_tables,
+    select_cache,
+    select_mask,
+    select_positions,
+)
 from longspan.models.attention_layer import (
     INITIALIZED,
     CrossStates,
@@ -21,7 +28,7 @@ from longspan.models.attention_layer import (
     build_mechanism,
 )
 from longspan.models.base import LongspanOutput, LongspanPreTrainedModel
-from longspan.models.cache import LongspanCache, past_refusals
+from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.cross_attention import select_source_mask
@@ -29,16 +36,13 @@ from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import (
     TokenIds,
     TokenMask,
-    drop_full_mask,
     prepend,
     select_inputs,
-    to_boolean_mask,
     to_global_mask,
 )
 from longspan.models.layers import Layer
 from longspan.models.norms import make_norm
 from longspan.models.pooling import pool
-from longspan.models.positions import rotary_table
 from longspan.models.relative import TRAITS, T5Positions
 from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
 from longspan.shapes import Bool, Float, Int
@@ -216,11 +220,13 @@ class LongspanModel(LongspanPreTrainedModel):
         past, source = past_key_values, encoder_hidden_states
         inputs = select_inputs(self.config.input_features, input_ids, input_values, inputs_embeds)
         weighted = self._wants("output_attentions", output_attentions)
-        cache = self._select_cache(inputs, past, use_cache, global_attention_mask, weighted)
-        real = self._select_mask(attention_mask, inputs, past)
+        # Weights are those of whole sequences.
+        default = not (self.training or weighted)
+        cache = select_cache(self.config, past, use_cache, global_attention_mask, inputs, default)
+        real = select_mask(self.config, attention_mask, inputs, past)
         global_tokens = to_global_mask(self.config, global_attention_mask, inputs)
         mask = select_source_mask(self.config, source, encoder_attention_mask, len(inputs), past)
-        positions = self._positions(position_ids, inputs, real, past)
+        positions = select_positions(self.config, position_ids, inputs, real, past)
         x = self.embeddings(inputs, real, positions, token_type_ids, inputs_embeds is not None)
         context = self._context(x, inputs, real, global_tokens, positions)
         context = context._replace(
@@ -274,11 +280,11 @@ class LongspanModel(LongspanPreTrainedModel):
         mask, global_mask = real, global_tokens
         if x.shape[1] > inputs.shape[1]:
             mask = None if real is None else prepend(real, True)
-            global_mask = self._prepend_global_summary(global_tokens, inputs)
+            global_mask = prepend_global_summary(self.config, global_tokens, inputs)
         return LayerContext(
             mask=mask,
             global_mask=global_mask,
-            rotary=self._rotary(x, positions),
+            rotary=rotary_tables(self.config, x, positions),
             relative=None if self.relative is None else self.relative(),
             shared=self.shared_parameter,
         )
@@ -328,75 +334,3 @@ class LongspanModel(LongspanPreTrainedModel):
     def _wants(self, field: str, requested: bool | None) -> bool:
         """Return what the caller requests, or else the configuration."""
         return bool(getattr(self.config, field) if requested is None else requested)
-
-    def _select_cache(
-        self,
-        inputs: Tensor,
-        past: LongspanCache | None,
-        use_cache: bool | None,
-        global_mask: Tensor | None,
-        whole: bool,
-    ) -> LongspanCache | None:
-        """Return an empty cache for the state after this call, or None.
-
-        The default is none for calls that need whole sequences.
-        """
-        reasons = [] if past is None else past_refusals(past, len(self.layers), len(inputs))
-        if (past is not None or use_cache) and not self.config.is_decoder:
-            reasons.append("a state between calls requires is_decoder=True")
-        if past is not None and global_mask is not None:
-            reasons.append("tokens that continue a state cannot be global")
-        if reasons:
-            raise InputError(f"past_key_values and use_cache: {'; '.join(reasons)}")
-        if use_cache is None:
-            wanted = self.config.is_decoder and self.config.use_cache and not self.training
-            use_cache = past is not None or (wanted and global_mask is None and not whole)
-        if use_cache and global_mask is not None:
-            raise InputError("use_cache=True does not support global_attention_mask")
-        return LongspanCache(len(self.layers)) if use_cache else None
-
-    def _select_mask(
-        self, mask: Tensor | None, inputs: Tensor, past: LongspanCache | None
-    ) -> Tensor | None:
-        """Return the mask of the new tokens; refuse an input that becomes too long."""
-        seen = 0 if past is None else past.get_seq_length()
-        self.config.sequence_length(seen + inputs.shape[1])
-        real = to_boolean_mask("attention_mask", mask, inputs, seen)
-        return real if self.config.is_decoder else drop_full_mask(real)
-
-    def _positions(
-        self,
-        given: Tensor | None,
-        inputs: Tensor,
-        real: Tensor | None,
-        past: LongspanCache | None,
-    ) -> Tensor | None:
-        """Return the position of each token, summary token included; None: its index."""
-        counts = self.config.counts_real_tokens
-        if given is None and (not counts or (real is None and past is None)):
-            return None
-        if given is None:
-            mask = inputs.new_ones(inputs.shape[:2]).bool() if real is None else real
-            given = (LongspanCache(0) if past is None else past).positions(mask)
-        if self.config.pooling == "cls":
-            return torch.cat((torch.zeros_like(given[:, :1]), given + 1), dim=1)
-        return given
-
-    def _rotary(self, x: Tensor, positions: Tensor | None) -> dict[float, Tensor]:
-        """Return the rotations for the base of each layer."""
-        if self.config.position_encoding != "rotary":
-            return {}
-        if positions is None:
-            positions = torch.arange(x.shape[1], device=x.device)[None]
-        return {
-            base: rotary_table(positions, self.config.head_dim, dtype=x.dtype, base=base)
-            for base in dict.fromkeys(self.config.rotary_bases)
-        }
-
-    def _prepend_global_summary(self, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
-        """Extend the global mask by the summary token, global if the mechanism supports that."""
-        if not self.config.supports_global_tokens:
-            return None
-        if mask is None:
-            mask = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
-        return prepend(mask, True)

@@ -3,7 +3,8 @@
 import copy
 from typing import TYPE_CHECKING, Any
 
-from longspan.attention import MECHANISMS, Traits, backends, options_of
+from longspan.attention import MECHANISMS, Traits
+from longspan.attention.build import check_mechanism
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
@@ -98,10 +99,8 @@ def check_cross_attention(config: "LongspanConfig") -> list[str]:
     if name is None:
         unused = bool(config.cross_attention_options)
         return ["cross_attention_options requires cross_attention"] if unused else []
-    traits = MECHANISMS[check_name(name, MECHANISMS, "mechanism")].traits
-    for option in config.cross_attention_options:
-        check_name(option, options_of(name), f"option of {name!r}")
-    check_name(config.attention_backend, backends(name), f"backend of {name!r}")
+    check_mechanism(name, config.cross_attention_options, config.attention_backend)
+    traits = MECHANISMS[name].traits
     reasons = []
     if not config.is_decoder:
         reasons.append("cross_attention requires is_decoder=True")

@@ -113,9 +113,7 @@ class RelativePositions(nn.Module):
 
     def _sinusoids(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
         """Return R (distances, H x D)."""
-        if self.clamp is not None:
-            distances = distances.clamp(-self.clamp, self.clamp)
-        return sinusoids(distances, self.position.shape[2]).to(dtype)
+        return sinusoids(distances, self.position.shape[2], self.clamp).to(dtype)
 
 
 LayerPositions = RelativePositions2D | RelativePositions

@@ -8,10 +8,10 @@ from torch import Tensor
 from longspan.attention import Attention
 from longspan.attention.masking import zero_masked
 from longspan.attention.value_norms import skip_value_norms
+from longspan.attention.weights import columns_per_pass
 from longspan.errors import InputError, NoWeightsError
 
 MOST_WEIGHTS = 1 << 27  # half a gigabyte in float32
-MAX_COLUMNS = 256  # keys whose weights are read in one forward pass
 TOLERANCE = 1e-2  # relative error of W v against the output, in bfloat16 too
 
 
@@ -31,14 +31,11 @@ def compute_weights(
         InputError: there are more than `MOST_WEIGHTS` weights.
         NoWeightsError: the rows are not weighted sums of the values.
     """
-    (B, H, T, _), (S, width) = q.shape, v.shape[2:]
+    (B, H, T, _), S = q.shape, k.shape[2]
     if B * H * T * S > MOST_WEIGHTS:
         given = f"{B} x {H} x {T} x {S} weights"
         raise InputError(f"need_weights=True forms {given}, too many; pass need_weights=False")
-    wide = min(MAX_COLUMNS, S)
-    # Mechanisms with parameters for the values accept only values of their own width.
-    if not attention.refusals(q, k, k[..., :1].expand(B, H, S, wide)):
-        width = wide
+    width = columns_per_pass(attention, q, k, v)
     training = attention.training
     attention.eval()
     try:

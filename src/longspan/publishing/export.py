@@ -4,7 +4,8 @@ from pathlib import Path
 
 from longspan.arena.paths import RunPaths
 from longspan.arena.rescore import load_run
-from longspan.publishing.hub_folder import check_absent, write_hub_folder
+from longspan.files import check_new_folder
+from longspan.publishing.hub_folder import write_hub_folder
 from longspan.publishing.model_card import make_model_card
 from longspan.publishing.usage import example_of_use
 from longspan.tasks._encoded_text import EncodedTextTask
@@ -29,7 +30,7 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
         UnknownNameError: a plug-in that registers the mechanism or the task is not loaded.
         RunError: the folder cannot be written.
     """
-    check_absent(folder)
+    check_new_folder(folder)
     result, task, model = load_run(record, paths)
     tokenizer = None
     if isinstance(task, EncodedTextTask):

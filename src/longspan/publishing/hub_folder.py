@@ -1,15 +1,12 @@
 """Folders that the Hugging Face hub shows and transformers loads."""
 
-import contextlib
 import copy
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from longspan.errors import OptionError, RunError
-from longspan.files import WRITE_REMEDY
+from longspan.errors import OptionError
+from longspan.files import new_folder
 from longspan.models import LongspanPreTrainedModel
 from longspan.publishing.remote_code import write_remote_code
 
@@ -42,7 +39,7 @@ def write_hub_folder(
         raise OptionError(
             f"{type(model).__name__} is no model of longspan; save it with its own save_pretrained"
         )
-    with _new_folder(folder) as part:
+    with new_folder(folder) as part:
         model.save_pretrained(part)
         config = copy.deepcopy(model.config)
         config.auto_map = write_remote_code(model, part)
@@ -52,30 +49,3 @@ def write_hub_folder(
         if card is not None:
             (part / "README.md").write_text(card, encoding="utf-8")
     return folder
-
-
-def check_absent(folder: Path) -> None:
-    """Check that a folder can be created.
-
-    Raises:
-        OptionError: it exists.
-    """
-    if folder.exists():
-        raise OptionError(f"{folder} exists; remove it, or choose another folder")
-
-
-@contextlib.contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that gets its name when the block ends without an error."""
-    check_absent(folder)
-    part = folder.with_name(f".{folder.name}.part")
-    try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        yield part
-        part.rename(folder)
-    except OSError as error:
-        reason = error.strerror or error
-        raise RunError(f"cannot write {folder}: {reason}; {WRITE_REMEDY}") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)

@@ -53,7 +53,7 @@ def test_request_is_refused(roberta, tmp_path, options, error, message):
 
 def test_existing_folder_is_not_overwritten(roberta, tmp_path):
     (tmp_path / "out").mkdir()
-    with pytest.raises(OptionError, match="out exists; name a new folder"):
+    with pytest.raises(OptionError, match="out exists; remove it"):
         convert(roberta[1], out=tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
 

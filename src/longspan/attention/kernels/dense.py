@@ -18,7 +18,7 @@ from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.registry import register_kernel
 
 # Dense FLOPs that take as long as one FLOP of gathered blocks, and the longest input measured.
-FLOP_RATIO, LONGEST = 1.5, 2048
+FLOP_RATIO, LONGEST = 1.25, 2048
 
 
 def dense_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> list[str]:

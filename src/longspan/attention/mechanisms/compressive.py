@@ -308,7 +308,7 @@ class Compression(nn.Module):
 
     @property
     def learned(self) -> bool:
-        """Whether f_c or g has weights, and so a fixed width of values."""
+        """True if f_c or g has weights, and so a fixed width of values."""
         return self.keys is not None or self.back_keys is not None
 
     def forward(self, rows: Rows, q: Tensor, query_mask: Tensor | None) -> Rows:

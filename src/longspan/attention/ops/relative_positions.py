@@ -15,16 +15,19 @@ from longspan.attention.relative_bias import shift_to_keys
 from longspan.errors import OptionError
 
 
-def sinusoids(positions: Tensor, width: int) -> Tensor:
+def sinusoids(positions: Tensor, width: int, clamp: int | None = None) -> Tensor:
     """Compute sines, then cosines, of positions over wavelengths from 2 pi to 10000 times that.
 
     Args:
         positions: numbers (...), possibly negative.
         width: number of columns.
+        clamp: largest absolute position, which stands for those beyond it; None: no limit.
 
     Returns:
         (..., width) in float64: large angles lose all digits in narrower types.
     """
+    if clamp is not None:
+        positions = positions.clamp(-clamp, clamp)
     rate = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width
     angles = positions[..., None].double() * 10_000.0**-rate
     return torch.cat([angles.sin(), angles.cos()], -1)[..., :width]
@@ -68,12 +71,6 @@ class RelativeAttention(SegmentAttention):
             reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
         return reasons
 
-    def _sinusoids(self, distances: Tensor) -> Tensor:
-        """Return R of distances, clamped to `clamp`."""
-        if self.clamp is not None:
-            distances = distances.clamp(-self.clamp, self.clamp)
-        return sinusoids(distances, self.position.shape[-1])
-
     def position_terms(self, q, longest):
         """Return R of the distances from `longest` down to 0, or to those of later keys, and P.
 
@@ -82,7 +79,8 @@ class RelativeAttention(SegmentAttention):
         """
         nearest = 0 if self.causal else 1 - min(q.shape[2], self.segment)
         distances = torch.arange(longest, nearest - 1, -1, device=q.device)
-        r, project = self._sinusoids(distances).to(q.dtype), self.position.to(q.dtype)
+        r = sinusoids(distances, self.position.shape[-1], self.clamp).to(q.dtype)
+        project = self.position.to(q.dtype)
         few = q.shape[0] * q.shape[2] < q.shape[3]
         return (r, longest, project) if few else (r @ project.mT, longest, None)
 
@@ -109,7 +107,8 @@ class RelativeAttention(SegmentAttention):
             distance: distance from each query to each key (T, S).
             mask: allowed pairs, broadcastable to (B, H, T, S); a row may be empty.
         """
-        r = torch.einsum("tsw,hdw->htsd", self._sinusoids(distance).to(q.dtype), self.position)
+        r = sinusoids(distance, self.position.shape[-1], self.clamp).to(q.dtype)
+        r = torch.einsum("tsw,hdw->htsd", r, self.position)
         k = k[:, :, None].expand(-1, -1, q.shape[2], -1, -1) if k.dim() == 4 else k
         scores = torch.einsum("bhtd,bhtsd->bhts", q + self.content_bias[:, None], k)
         scores = scores + torch.einsum("bhtd,htsd->bhts", q + self.position_bias[:, None], r)

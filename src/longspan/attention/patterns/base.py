@@ -50,7 +50,7 @@ class Pattern(ABC):
 
     @property
     def causal(self) -> bool:
-        """Whether `Causal()` restricts the pattern, its global positions included."""
+        """True if `Causal()` restricts the pattern, its global positions included."""
         return False
 
     @property
@@ -196,7 +196,7 @@ class Either(_Pair):
 
     @property
     def causal(self):
-        """Whether both parts are causal."""
+        """True if both parts are causal."""
         return self.first.causal and self.second.causal
 
     def earliest(self, start):
@@ -232,7 +232,7 @@ class Both(_Pair):
 
     @property
     def causal(self):
-        """Whether a part is causal."""
+        """True if a part is causal."""
         return self.first.causal or self.second.causal
 
     def earliest(self, start):

@@ -40,7 +40,7 @@ class PerHead(Pattern):
 
     @property
     def causal(self):
-        """Whether all heads are causal."""
+        """True if all heads are causal."""
         return self.patterns[0].causal
 
     def __call__(self, b, h, q, kv):

@@ -136,6 +136,13 @@ def output_bias(config: Any, own: str, output: str) -> Weight:
     return Weight("lm_head.bias", names)
 
 
+def activation_refusal(head: str, layers: str) -> str | None:
+    """Return why a head with this activation cannot be kept: the model has that of the layers."""
+    return (
+        None if head == layers else f"the head's activation is {head}, that of the layers {layers}"
+    )
+
+
 def parameters(target: str, source: str, *names: str) -> list[Weight]:
     """Return the weights of a module by parameter name; without names, its weight and bias."""
     return [

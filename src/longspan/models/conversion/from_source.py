@@ -4,11 +4,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from longspan.files import check_new_folder
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.conversion.converter import Conversion, convert_weights
 from longspan.models.conversion.generation import carry_generation
 from longspan.models.conversion.plan import Extension, keep_all, make_config, plan_extension
-from longspan.models.conversion.saving import check_new_folder, save_folder
+from longspan.models.conversion.saving import save_folder
 from longspan.models.conversion.source import Source, open_source
 from longspan.models.conversion.tokenizer import carry_tokenizer
 

@@ -1,25 +1,12 @@
-"""New folders that exist only once they are complete."""
+"""Folder of a converted model."""
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from longspan.errors import OptionError
-from longspan.files import explain_write_errors
-
-
-def check_new_folder(folder: Path) -> Path:
-    """Return the path of a folder that does not exist.
-
-    Raises:
-        OptionError: there is such a file or folder.
-    """
-    if folder.exists() or folder.is_symlink():
-        raise OptionError(f"{folder} exists; name a new folder, or remove this one")
-    return folder
+from longspan.files import new_folder
 
 
 def save_folder(
@@ -37,13 +24,10 @@ def save_folder(
         weights: weights to write; None: all of the model.
 
     Raises:
+        OptionError: the folder exists.
         RunError: the folder cannot be written.
     """
-    with explain_write_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
-            made = Path(name) / folder.name
-            model.save_pretrained(made, state_dict=None if weights is None else dict(weights))
-            if tokenizer is not None:
-                tokenizer.save_pretrained(made)
-            made.rename(folder)
+    with new_folder(folder) as part:
+        model.save_pretrained(part, state_dict=None if weights is None else dict(weights))
+        if tokenizer is not None:
+            tokenizer.save_pretrained(part)

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.errors import DataError, OptionError, check_name
-from longspan.files import read_json
+from longspan.files import check_new_folder, read_json
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.converter import OUTPUT, Conversion, set_head_fields
@@ -19,7 +19,7 @@ from longspan.models.conversion.families import FAMILIES
 from longspan.models.conversion.family import DECODER, POSITIONS, WORDS, Family, Head, Weight
 from longspan.models.conversion.generation import copy_generation
 from longspan.models.conversion.plan import keep_all, make_config
-from longspan.models.conversion.saving import check_new_folder, save_folder
+from longspan.models.conversion.saving import save_folder
 from longspan.models.conversion.tokenizer import load_tokenizer
 from longspan.models.conversion.weights import ConvertedWeight, matches
 

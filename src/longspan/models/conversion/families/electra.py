@@ -9,7 +9,7 @@ from longspan.models.conversion.families.bert import (
     bert_refusals,
     bert_weights,
 )
-from longspan.models.conversion.family import Family, Head, Weight, parameters
+from longspan.models.conversion.family import Family, Head, Weight, activation_refusal, parameters
 from longspan.models.language import LongspanForMaskedLM
 
 HEAD_ACTIVATION = "gelu"  # whatever that of the layers is
@@ -27,8 +27,8 @@ def _weights(config: Any) -> list[Weight]:
 
 
 def _head(config: Any) -> Head | str:
-    if config.hidden_act != HEAD_ACTIVATION:
-        return f"the head's activation is {HEAD_ACTIVATION}, that of the layers {config.hidden_act}"
+    if reason := activation_refusal(HEAD_ACTIVATION, config.hidden_act):
+        return reason
     weights = [
         *parameters("transform.dense", "generator_predictions.dense"),
         *parameters("transform.norm", "generator_predictions.LayerNorm"),

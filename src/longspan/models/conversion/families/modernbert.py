@@ -7,7 +7,14 @@ window and the base of their rotations.
 from typing import Any
 
 from longspan.models.conversion.families.bert import TASK_HEAD
-from longspan.models.conversion.family import WORDS, Family, Head, Weight, parameters
+from longspan.models.conversion.family import (
+    WORDS,
+    Family,
+    Head,
+    Weight,
+    activation_refusal,
+    parameters,
+)
 from longspan.models.language import LongspanForMaskedLM
 
 SAME_FIELDS = (
@@ -75,11 +82,8 @@ def _refusals(config: Any) -> list[str]:
 
 
 def _head(config: Any) -> Head | str:
-    if config.classifier_activation != config.hidden_activation:
-        return (
-            f"the head's activation is {config.classifier_activation}, that of the layers "
-            f"{config.hidden_activation}"
-        )
+    if reason := activation_refusal(config.classifier_activation, config.hidden_activation):
+        return reason
     if config.classifier_bias != config.attention_bias or not config.decoder_bias:
         return "its biases are not those of the layers"
     linear = ("weight", "bias") if config.classifier_bias else ("weight",)

@@ -8,7 +8,13 @@ from longspan.models.conversion.families.bert import (
     bert_refusals,
     bert_weights,
 )
-from longspan.models.conversion.family import Family, Head, output_bias, parameters
+from longspan.models.conversion.family import (
+    Family,
+    Head,
+    activation_refusal,
+    output_bias,
+    parameters,
+)
 from longspan.models.language import LongspanForMaskedLM
 
 HEAD_ACTIVATION = "gelu"  # whatever that of the layers is
@@ -26,8 +32,8 @@ def _refusals(config: Any) -> list[str]:
 
 def roberta_head(config: Any) -> Head | str:
     """Return the head for masked tokens, or why it is not ours."""
-    if config.hidden_act != HEAD_ACTIVATION:
-        return f"the head's activation is {HEAD_ACTIVATION}, that of the layers {config.hidden_act}"
+    if reason := activation_refusal(HEAD_ACTIVATION, config.hidden_act):
+        return reason
     weights = [
         *parameters("transform.dense", "lm_head.dense"),
         *parameters("transform.norm", "lm_head.layer_norm"),

@@ -1,0 +1,101 @@
+"""State, mask, positions and rotations of a model's call, from the arguments of its caller."""
+
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.models.cache import LongspanCache, past_refusals
+from longspan.models.config import LongspanConfig
+from longspan.models.inputs import drop_full_mask, prepend, to_boolean_mask
+from longspan.models.positions import rotary_table
+
+
+def select_cache(
+    config: LongspanConfig,
+    past: LongspanCache | None,
+    use_cache: bool | None,
+    global_mask: Tensor | None,
+    inputs: Tensor,
+    default: bool,
+) -> LongspanCache | None:
+    """Return an empty cache for the state after a call, or None.
+
+    Args:
+        config: configuration of the model.
+        past: state before the call, or None.
+        use_cache: whether the caller wants the state; None: see `default`.
+        global_mask: mask of the global tokens, or None.
+        inputs: new tokens.
+        default: whether decoders return their state if the configuration says so.
+
+    Raises:
+        InputError: the state is of another model or batch, or the model or the call supports none.
+    """
+    layers = config.num_hidden_layers
+    reasons = [] if past is None else past_refusals(past, layers, len(inputs))
+    if (past is not None or use_cache) and not config.is_decoder:
+        reasons.append("a state between calls requires is_decoder=True")
+    if past is not None and global_mask is not None:
+        reasons.append("tokens that continue a state cannot be global")
+    if reasons:
+        raise InputError(f"past_key_values and use_cache: {'; '.join(reasons)}")
+    if use_cache is None:
+        wanted = default and config.is_decoder and config.use_cache and global_mask is None
+        use_cache = past is not None or wanted
+    if use_cache and global_mask is not None:
+        raise InputError("use_cache=True does not support global_attention_mask")
+    return LongspanCache(layers) if use_cache else None
+
+
+def select_mask(
+    config: LongspanConfig, mask: Tensor | None, inputs: Tensor, past: LongspanCache | None
+) -> Tensor | None:
+    """Return the mask of the new tokens; refuse an input that becomes too long."""
+    seen = 0 if past is None else past.get_seq_length()
+    config.sequence_length(seen + inputs.shape[1])
+    real = to_boolean_mask("attention_mask", mask, inputs, seen)
+    # The state of a decoder knows which tokens are real.
+    return real if config.is_decoder else drop_full_mask(real)
+
+
+def select_positions(
+    config: LongspanConfig,
+    given: Tensor | None,
+    inputs: Tensor,
+    real: Tensor | None,
+    past: LongspanCache | None,
+) -> Tensor | None:
+    """Return the position of each token, summary token included; None: its index."""
+    if given is None:
+        if not config.counts_real_tokens or (real is None and past is None):
+            return None
+        mask = inputs.new_ones(inputs.shape[:2]).bool() if real is None else real
+        given = (LongspanCache(0) if past is None else past).positions(mask)
+    if config.pooling == "cls":
+        return torch.cat((torch.zeros_like(given[:, :1]), given + 1), dim=1)
+    return given
+
+
+def prepend_global_summary(
+    config: LongspanConfig, mask: Tensor | None, inputs: Tensor
+) -> Tensor | None:
+    """Extend the global mask by the summary token, global if the mechanism supports that."""
+    if not config.supports_global_tokens:
+        return None
+    if mask is None:
+        mask = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
+    return prepend(mask, True)
+
+
+def rotary_tables(
+    config: LongspanConfig, x: Tensor, positions: Tensor | None
+) -> dict[float, Tensor]:
+    """Return the rotations of the states (B, T, M) for the base of each layer."""
+    if config.position_encoding != "rotary":
+        return {}
+    if positions is None:
+        positions = torch.arange(x.shape[1], device=x.device)[None]
+    return {
+        base: rotary_table(positions, config.head_dim, dtype=x.dtype, base=base)
+        for base in dict.fromkeys(config.rotary_bases)
+    }
