@@ -128,8 +128,9 @@ class BigBirdAttention(Attention):
         )
         if sampling == "transformers":
             usual, early = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
-            self.register_buffer("draws", usual.int())
-            self.register_buffer("early_draws", early.int())
+            # Not saved: the numbers of layer, heads and blocks decide them.
+            self.register_buffer("draws", usual.int(), persistent=False)
+            self.register_buffer("early_draws", early.int(), persistent=False)
             return
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
         draws = torch.randint(2**BITS, (-(-max_length // block), heads, count), generator=generator)

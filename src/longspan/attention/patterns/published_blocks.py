@@ -102,8 +102,7 @@ def draw_transformers_blocks(
     for row in range(1, rows):
         for head in range(heads):
             order = random.permutation(2 * count + 5)
-            chosen = [J for J in order if J in _usual_choices(row, count)]
-            usual[head, row] = chosen[:count]
+            usual[head, row] = [J for J in order if J in _usual_choices(row, count)][:count]
     random = np.random.RandomState(seed)
     for head in range(heads):
         for row in range(1, max_length // block - 1):
