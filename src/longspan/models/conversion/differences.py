@@ -41,6 +41,7 @@ def _resolve(config: LongspanConfig, name: str) -> Any:
     resolved = {
         "position": config.position_encoding,
         "attention_head_size": config.head_dim,
+        "qkv_bias": config.has_qkv_bias,
         "embedding_size": config.embedding_size or config.hidden_size,
         "rotary_base": config.rotary_bases if config.position_encoding == "rotary" else None,
     }
