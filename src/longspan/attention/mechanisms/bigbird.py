@@ -34,8 +34,8 @@ from longspan.attention.ops.global_tokens import (
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import BlockWindow, Pattern, RandomBlocks
 from longspan.attention.patterns.published_blocks import (
-    TRANSFORMERS_EARLY_LENGTHS,
     draw_transformers_blocks,
+    draws_early,
     published_parts,
     published_ranges,
 )
@@ -108,6 +108,7 @@ class BigBirdAttention(Attention):
         """
         super().__init__()
         itc, ends = form == "itc", global_blocks == "ends"
+        at_ends = int(itc), int(itc and ends and not causal)
         count = 3 * itc if num_random_blocks is None else num_random_blocks
         known = itc or form == "etc", ends or global_blocks == "first", sampling in SAMPLINGS
         reasons = {
@@ -122,15 +123,17 @@ class BigBirdAttention(Attention):
         if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
             raise OptionError(f"bigbird cannot be built: {wrong}")
         self.causal, self.max_length, self.full_up_to = causal, max_length, full_up_to
-        at_ends = int(itc), int(itc and ends and not causal)
-        self.rule = BlockRule(
-            block, global_tokens, *at_ends, causal, sampling, repeats, padded_blocks
-        )
+        sizes = block, global_tokens, *at_ends
+        self.rule = BlockRule(*sizes, causal, sampling, repeats, padded_blocks)
+        self._register_draws(heads, count, layer, seed)
+
+    def _register_draws(self, heads: int, count: int, layer: int, seed: int) -> None:
+        """Register the draws; those of transformers follow from the options and are not saved."""
+        block, sampling, max_length = self.rule.block, self.rule.sampling, self.max_length
         if sampling == "transformers":
-            usual, early = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
-            # Not saved: the numbers of layer, heads and blocks decide them.
-            self.register_buffer("draws", usual.int(), persistent=False)
-            self.register_buffer("early_draws", early.int(), persistent=False)
+            made = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
+            self.register_buffer("draws", made.usual.int(), persistent=False)
+            self.register_buffer("early_draws", made.early.int(), persistent=False)
             return
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
         draws = torch.randint(2**BITS, (-(-max_length // block), heads, count), generator=generator)
@@ -191,8 +194,7 @@ class BigBirdAttention(Attention):
             return self.draws
         if not self.training:
             return torch.zeros_like(self.draws)
-        padded = -(-length // self.rule.block) * self.rule.block
-        return self.early_draws if padded in TRANSFORMERS_EARLY_LENGTHS else self.draws
+        return self.early_draws if draws_early(length, self.rule.block) else self.draws
 
     def reference(self, q, k, v, key_mask, global_mask):
         """Compute full softmax under the mask of each row, built from sets."""
@@ -270,16 +272,14 @@ class BlockRule:
 
     def __post_init__(self) -> None:
         """Raise OptionError for invalid values and combinations."""
-        both_ends = self.first and self.last
+        one_end = not (self.first and self.last)
         reasons = {
             f"block must be >= 1, got {self.block}": self.block < 1,
             f"global_tokens must be >= 0, got {self.prefix}": self.prefix < 0,
             f"sampling={self.sampling!r} requires global_blocks='ends' and causal=False": (
-                self.sampling in ("original", "transformers") and not both_ends
+                self.sampling in ("original", "transformers") and one_end
             ),
-            "repeats=True requires global_blocks='ends' and causal=False": (
-                self.repeats and not both_ends
-            ),
+            "repeats=True requires global_blocks='ends' and causal=False": self.repeats and one_end,
         }
         if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
             raise OptionError(f"bigbird cannot be built: {wrong}")

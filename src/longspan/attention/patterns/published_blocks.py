@@ -81,6 +81,11 @@ class TransformersBlocks(NamedTuple):
     early: Tensor
 
 
+def draws_early(length: int, block: int) -> bool:
+    """Return whether transformers takes the early blocks for an input of so many tokens."""
+    return -(-length // block) * block in TRANSFORMERS_EARLY_LENGTHS
+
+
 def draw_transformers_blocks(
     seed: int, heads: int, max_length: int, block: int, count: int
 ) -> TransformersBlocks:

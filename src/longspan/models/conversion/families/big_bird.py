@@ -10,7 +10,10 @@ from transformers import BigBirdConfig
 
 from longspan.attention import options_of
 from longspan.errors import OptionError
-from longspan.models.classification import LongspanForSequenceClassification
+from longspan.models.classification import (
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+)
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.families.bert import (
     DROPPED,
@@ -20,14 +23,21 @@ from longspan.models.conversion.families.bert import (
     bert_refusals,
     bert_weights,
 )
-from longspan.models.conversion.family import Family, Head, LayerAttention, parameters
+from longspan.models.conversion.family import Family, Head, LayerAttention
+from longspan.models.conversion.heads import choice_head, sequence_head, token_head
 from longspan.models.language import LongspanForMaskedLM
 from longspan.models.model import LongspanModel
 from longspan.models.multiple_choice import LongspanForMultipleChoice
 
 SPARSE, FULL = "block_sparse", "original_full"
 MECHANISMS = {SPARSE: "bigbird", FULL: "full"}
-CHOICE = "BigBirdForMultipleChoice"
+ARCHITECTURES = {
+    LongspanModel: "BigBirdModel",
+    LongspanForMaskedLM: "BigBirdForMaskedLM",
+    LongspanForSequenceClassification: "BigBirdForSequenceClassification",
+    LongspanForTokenClassification: "BigBirdForTokenClassification",
+    LongspanForMultipleChoice: "BigBirdForMultipleChoice",
+}
 
 
 def _sparse_options(block: int, random: int) -> dict[str, Any]:
@@ -55,6 +65,7 @@ def _fields(config: Any) -> dict[str, Any]:
         "attention_dropout": 0.0 if sparse else config.attention_probs_dropout_prob,
         "qkv_bias": config.use_bias,
         "scale_embedding": config.rescale_embeddings,
+        "sep_token_id": config.sep_token_id,
     }
 
 
@@ -71,33 +82,11 @@ def _refusals(config: Any) -> list[str]:
     return reasons
 
 
-def _sequence_head(config: Any) -> Head:
-    weights = [
-        *parameters("classifier.hidden", "classifier.dense"),
-        *parameters("classifier.output", "classifier.out_proj"),
-    ]
-    return _classifier(LongspanForSequenceClassification, weights, config, config.hidden_act)
-
-
-def _choice_head(config: Any) -> Head | str:
-    if CHOICE not in (config.architectures or []):
-        return "linear map of the states, where the head for tokens has a hidden layer"
-    weights = [
-        *parameters("classifier.hidden", "pooler"),
-        *parameters("classifier.output", "classifier"),
-    ]
-    return _classifier(LongspanForMultipleChoice, weights, config, "tanh")
-
-
-def _classifier(model: Any, weights: list[Any], config: Any, activation: str) -> Head:
-    fields = {
-        "classifier_hidden_size": config.hidden_size,
-        "classifier_activation": activation,
-        "id2label": config.id2label,
-        "label2id": config.label2id,
-        "problem_type": config.problem_type,
-    }
-    return Head(model, weights, fields=fields)
+def _classifier(config: Any) -> Head | str:
+    """Return the head of candidates or of tokens, whose weights have the same names."""
+    if ARCHITECTURES[LongspanForMultipleChoice] in (config.architectures or ()):
+        return choice_head(config, pooler="pooler")
+    return token_head(config)
 
 
 def _question_head(config: Any) -> str:
@@ -128,6 +117,7 @@ def _source_config(config: LongspanConfig) -> BigBirdConfig:
         max_position_embeddings=config.max_position_embeddings,
         use_bias=config.has_qkv_bias,
         rescale_embeddings=config.scale_embedding,
+        sep_token_id=config.sep_token_id,
         tie_word_embeddings=config.tie_word_embeddings,
     )
 
@@ -139,18 +129,13 @@ FAMILY = Family(
     weights=bert_weights,
     heads={
         "cls.predictions.": bert_head,
-        "classifier.dense.": _sequence_head,
-        "classifier.": _choice_head,
+        "classifier.dense.": lambda config: sequence_head(config, config.hidden_act),
+        "classifier.": _classifier,
         "qa_classifier.": _question_head,
     },
     dropped={**DROPPED, "cls.seq_relationship.*": "next-sentence head, which is not used"},
     refusals=_refusals,
     attention=_attention,
     source_config=_source_config,
-    architectures={
-        LongspanModel: "BigBirdModel",
-        LongspanForMaskedLM: "BigBirdForMaskedLM",
-        LongspanForSequenceClassification: "BigBirdForSequenceClassification",
-        LongspanForMultipleChoice: CHOICE,
-    },
+    architectures=ARCHITECTURES,
 )
