@@ -101,17 +101,19 @@ def draw_transformers_blocks(
         block: length of a block.
         count: random blocks per block of queries, r.
     """
-    rows = -(-max_length // block)
+    rows, whole = -(-max_length // block), max_length // block
     usual, early = np.full((2, heads, rows, count), -1)
+    choices = [_usual_choices(row, count) for row in range(rows)]
     random = np.random.RandomState(seed)
     for row in range(1, rows):
         for head in range(heads):
             order = random.permutation(2 * count + 5)
-            usual[head, row] = [J for J in order if J in _usual_choices(row, count)][:count]
+            usual[head, row] = [J for J in order if J in choices[row]][:count]
+    choices = [_early_choices(row, whole, block) for row in range(rows)]
     random = np.random.RandomState(seed)
     for head in range(heads):
-        for row in range(1, max_length // block - 1):
-            chosen = random.permutation(_early_choices(row, max_length // block, block))[:count]
+        for row in range(1, whole - 1):
+            chosen = random.permutation(choices[row])[:count]
             early[head, row, : len(chosen)] = chosen
     return TransformersBlocks(torch.tensor(usual), torch.tensor(early))
 
