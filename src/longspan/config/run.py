@@ -20,6 +20,9 @@ from longspan.files import to_json_types
 # under which a run is the one that those records describe. They are hashed where they have another
 # value: a record keeps its name.
 NEWER_FIELDS: dict[str, Any] = {
+    "mechanism.bigbird.full_up_to": 0,
+    "mechanism.bigbird.padded_blocks": False,
+    "mechanism.bigbird.repeats": False,
     "mechanism.longformer.first_global": False,
     "mechanism.linformer.seed": 0,
     "model.stem": "none",

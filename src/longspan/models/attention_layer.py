@@ -112,7 +112,7 @@ class ProjectedAttention(nn.Module):
 
     def __init__(self, config: LongspanConfig, layer: int):
         super().__init__()
-        width, inner, bias = config.hidden_size, config.all_head_size, config.linear_bias
+        width, inner, bias = config.hidden_size, config.all_head_size, config.has_qkv_bias
         self.config = config
         self.layer = layer
         self.mechanism = self.build_mechanism()
@@ -122,7 +122,7 @@ class ProjectedAttention(nn.Module):
         self.value = nn.Linear(width, inner, bias=bias)
         self.positions = self.build_positions()
         self.dropout = Dropout(config.attention_dropout)
-        self.output = nn.Linear(inner, width, bias=bias)
+        self.output = nn.Linear(inner, width, bias=config.linear_bias)
         # On the meta device transformers loads a checkpoint and reports the missing tensors itself.
         self.is_new = torch.get_default_device().type != "meta"
         if self.is_new:

@@ -37,6 +37,7 @@ class LongspanConfig(PreTrainedConfig):
             third linear map of the input (Shazeer 2020, https://arxiv.org/abs/2002.05202).
         linear_bias: whether the linear maps of the layers and of the transform before the logits
             of masked tokens have biases.
+        qkv_bias: whether the maps to queries, keys and values have biases; None: as `linear_bias`.
         hidden_act: activation of the feed-forward network, one of transformers' `ACT2FN`.
         max_position_embeddings: maximum number of input tokens; `pooling="cls"` adds one position.
         position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`;
@@ -128,6 +129,7 @@ class LongspanConfig(PreTrainedConfig):
     intermediate_size: int = 128
     feed_forward: str = "plain"
     linear_bias: bool = True
+    qkv_bias: bool | None = None
     hidden_act: str = "gelu"
     max_position_embeddings: int = 1024
     position: str = "auto"
@@ -195,6 +197,11 @@ class LongspanConfig(PreTrainedConfig):
     def all_head_size(self) -> int:
         """Total width of the heads; `hidden_size` unless `attention_head_size` is given."""
         return self.head_dim * self.num_attention_heads
+
+    @property
+    def has_qkv_bias(self) -> bool:
+        """Whether the maps to queries, keys and values have biases; `qkv_bias` resolved."""
+        return self.linear_bias if self.qkv_bias is None else self.qkv_bias
 
     @property
     def is_regression(self) -> bool:

@@ -11,7 +11,8 @@ from the past.
 
 Differences from the public code: A(t) is a set, no block counts twice (there R(I) may repeat the
 window or a global block, and in evaluation is block 0, r times); R is drawn once, from seed and
-layer, for training and evaluation; N counts real blocks, so padding after a row moves nothing.
+layer, for training and evaluation; N counts real blocks, so padding after a row moves nothing. The
+options sampling="transformers", repeats, padded_blocks and full_up_to give the public behavior.
 """
 
 import dataclasses
@@ -24,14 +25,24 @@ from torch import Tensor
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.cache import select_tokens
 from longspan.attention.ops.block_lists import block_list_attention
-from longspan.attention.ops.global_tokens import GlobalTokens, count_slots, replace_global_rows
-from longspan.attention.ops.softmax import softmax_reference
+from longspan.attention.ops.global_tokens import (
+    GlobalTokens,
+    count_slots,
+    gather_global_tokens,
+    replace_global_rows,
+)
+from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import BlockWindow, Pattern, RandomBlocks
-from longspan.attention.patterns.random import BITS, draw_distinct
+from longspan.attention.patterns.published_blocks import (
+    draw_transformers_blocks,
+    draws_early,
+    published_parts,
+    published_ranges,
+)
+from longspan.attention.patterns.random import BITS, draw_distinct, keep_valid, pick_blocks
 from longspan.errors import OptionError
 
-SAMPLINGS = ("uniform", "original", "given")
-EARLY, EARLY_LENGTHS = 1024, (1024, 2048, 3072, 4096)  # see `published_parts`
+SAMPLINGS = ("uniform", "original", "given", "transformers")
 
 
 @register("bigbird", size_option="block")
@@ -52,6 +63,7 @@ class BigBirdAttention(Attention):
     small_options = {"block": 4, "num_random_blocks": 2}
     keeps_tokens = True
     draws: torch.Tensor
+    early_draws: torch.Tensor
 
     def __init__(
         self,
@@ -64,7 +76,10 @@ class BigBirdAttention(Attention):
         num_random_blocks: int | None = None,
         global_blocks: Literal["ends", "first"] = "ends",
         global_tokens: int = 0,
-        sampling: Literal["uniform", "original", "given"] = "uniform",
+        sampling: Literal["uniform", "original", "given", "transformers"] = "uniform",
+        repeats: bool = False,
+        padded_blocks: bool = False,
+        full_up_to: int = 0,
         seed: int = 0,
         causal: bool = False,
     ):
@@ -80,26 +95,46 @@ class BigBirdAttention(Attention):
             global_blocks: "ends": first and last block; "first": only the first (ITC only).
             global_tokens: global tokens before the text (ETC only).
             sampling: "uniform"; "original": as the published code, see `published_parts`; "given":
-                the buffer `draws` (heads, blocks, R) holds block numbers, -1 for none.
+                the buffer `draws` (heads, blocks, R) holds block numbers, -1 for none;
+                "transformers": in training the draws of transformers, see
+                `draw_transformers_blocks`, in evaluation block 0, r times.
+            repeats: whether blocks of "given" and "transformers" that repeat each other, the window
+                or a global block count again.
+            padded_blocks: whether N counts blocks of padding, so that the last global block is that
+                of the batch.
+            full_up_to: number of tokens up to which an input has full attention.
             seed: seed of the random draws.
             causal: whether keys after the query are excluded.
         """
         super().__init__()
         itc, ends = form == "itc", global_blocks == "ends"
+        at_ends = int(itc), int(itc and ends and not causal)
         count = 3 * itc if num_random_blocks is None else num_random_blocks
         known = itc or form == "etc", ends or global_blocks == "first", sampling in SAMPLINGS
         reasons = {
             f"invalid {form=}, {global_blocks=} or {sampling=}": not all(known),
             f"num_random_blocks must be >= 0, got {num_random_blocks}": count < 0,
+            f"full_up_to must be >= 0, got {full_up_to}": full_up_to < 0,
+            "full_up_to requires causal=False": full_up_to > 0 and causal,
             "causal=True requires form='itc': global tokens of ETC see all": causal and not itc,
             "global_blocks='first' requires form='itc'": not (itc or ends),
             f"global_tokens={global_tokens} requires form='etc'": itc and global_tokens > 0,
         }
         if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
             raise OptionError(f"bigbird cannot be built: {wrong}")
-        self.causal, self.max_length = causal, max_length
-        at_ends = int(itc), int(itc and ends and not causal)
-        self.rule = BlockRule(block, global_tokens, *at_ends, causal, sampling)
+        self.causal, self.max_length, self.full_up_to = causal, max_length, full_up_to
+        sizes = block, global_tokens, *at_ends
+        self.rule = BlockRule(*sizes, causal, sampling, repeats, padded_blocks)
+        self._register_draws(heads, count, layer, seed)
+
+    def _register_draws(self, heads: int, count: int, layer: int, seed: int) -> None:
+        """Register the draws; those of transformers follow from the options and are not saved."""
+        block, sampling, max_length = self.rule.block, self.rule.sampling, self.max_length
+        if sampling == "transformers":
+            made = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
+            self.register_buffer("draws", made.usual.int(), persistent=False)
+            self.register_buffer("early_draws", made.early.int(), persistent=False)
+            return
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
         draws = torch.randint(2**BITS, (-(-max_length // block), heads, count), generator=generator)
         draws = torch.full_like(draws, -1) if sampling == "given" else draws
@@ -123,6 +158,8 @@ class BigBirdAttention(Attention):
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Gather the blocks of each block of queries; compute rows of global tokens separately."""
+        if k.shape[2] <= self.full_up_to:
+            return softmax_attention(q, k, v, None if key_mask is None else key_mask[:, None, None])
         out, shared = self._rows(q, k, v, key_mask, global_mask)
         if shared is None or (self.causal and global_mask is None):
             return out
@@ -135,26 +172,42 @@ class BigBirdAttention(Attention):
         is_global = rule.global_mask(length, blocks).expand(len(q), -1)
         is_global = is_global if global_mask is None else is_global | global_mask
         is_global = is_global if key_mask is None else is_global & key_mask
-        local = ~is_global if key_mask is None else key_mask & ~is_global
         most = self.max_global_tokens
         count = count_slots(is_global, rule.max_globals(length), global_mask, most)
-        shared = GlobalTokens(is_global, count, k, v) if count else None
+        extra = shared = GlobalTokens(is_global, count, k, v) if count else None
+        if rule.repeats:
+            # The global blocks are in the lists, where they may count again.
+            extra = gather_global_tokens((), k, v, key_mask, global_mask, most)
+            is_global = torch.zeros_like(is_global) if extra is None else extra.is_global
+        local = ~is_global if key_mask is None else key_mask & ~is_global
         if length <= g:
             return torch.zeros_like(v), shared
         start, end = (length - q.shape[2]) // rule.block, -(-(length - g) // rule.block)
-        lists = rule.lists(self.draws[:, start:end], blocks, start)
+        lists = rule.lists(self.blocks_for(length)[:, start:end], blocks, start)
         q, k, v = (x[:, :, g:] for x in (q, k, v))
-        out = block_list_attention(q, k, v, lists, rule.block, local[:, g:], shared, self.causal)
+        out = block_list_attention(q, k, v, lists, rule.block, local[:, g:], extra, self.causal)
         return F.pad(out, (0, 0, g, 0)), shared
+
+    def blocks_for(self, length: int) -> Tensor:
+        """Return the draws for an input of so many tokens, padding included, (H, blocks, r)."""
+        if self.rule.sampling != "transformers":
+            return self.draws
+        if not self.training:
+            return torch.zeros_like(self.draws)
+        return self.early_draws if draws_early(length, self.rule.block) else self.draws
 
     def reference(self, q, k, v, key_mask, global_mask):
         """Compute full softmax under the mask of each row, built from sets."""
         none = torch.zeros(len(q), q.shape[2], dtype=torch.bool)
         real = ~none if key_mask is None else key_mask.cpu()
         is_global = none if global_mask is None else global_mask.cpu()
-        rows, draws = zip(real, is_global, strict=True), self.draws.tolist()
-        mask = [self.rule.mask(draws, *row) for row in rows]
-        return softmax_reference(q, k, v, torch.stack(mask).to(q.device))
+        rows, draws = zip(real, is_global, strict=True), self.blocks_for(k.shape[2]).tolist()
+        if k.shape[2] <= self.full_up_to:
+            counts = [x.expand(len(draws), len(x), -1).int() for x in real]
+        else:
+            counts = [self.rule.counts(draws, *row) for row in rows]
+        count = torch.stack(counts).to(q.device)
+        return softmax_reference(q, k, v, count > 0, count.clamp(min=1).to(q.dtype).log())
 
     def advance(self, q, k, v, key_mask, cache):
         """Keep all keys, which later blocks may draw; without draws, those of three blocks.
@@ -173,6 +226,8 @@ class BigBirdAttention(Attention):
 
     def flops(self, T, head_dim):
         """Count products over listed and global keys, and over all keys for global tokens."""
+        if self.full_up_to >= T:
+            return 4 * head_dim * T * T
         block, count = self.rule.block, self.rule.max_globals(T)
         length = max(0, -(-(T - self.rule.prefix) // block)) * block
         listed = min(length, block * (3 - self.causal + self.draws.shape[2]))
@@ -180,8 +235,10 @@ class BigBirdAttention(Attention):
         return 4 * head_dim * (length * (listed + count) + rows)
 
     def pairs(self, T):
-        """Count from the lists."""
-        return self.rule.pairs(self.draws, T)
+        """Count from the lists; a repeated block is one."""
+        if self.full_up_to >= T:
+            return (T * T,) * len(self.draws)
+        return dataclasses.replace(self.rule, repeats=False).pairs(self.blocks_for(T), T)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +255,10 @@ class BlockRule:
         first: number of global blocks at the beginning, 0 or 1.
         last: number of global blocks at the end of the real tokens, 0 or 1.
         causal: whether random blocks are before the window, and keys after a query are excluded.
-        sampling: "uniform"; "original": see `published_parts`; "given": draws are blocks.
+        sampling: "uniform"; "original": see `published_parts`; "given" and "transformers": draws
+            are blocks.
+        repeats: whether such blocks may repeat each other, the window and global blocks.
+        padded_blocks: whether blocks of padding count.
     """
 
     block: int
@@ -206,19 +266,43 @@ class BlockRule:
     first: int
     last: int
     causal: bool
-    sampling: Literal["uniform", "original", "given"]
+    sampling: Literal["uniform", "original", "given", "transformers"]
+    repeats: bool = False
+    padded_blocks: bool = False
 
     def __post_init__(self) -> None:
         """Raise OptionError for invalid values and combinations."""
+        one_end = not (self.first and self.last)
         reasons = {
             f"block must be >= 1, got {self.block}": self.block < 1,
             f"global_tokens must be >= 0, got {self.prefix}": self.prefix < 0,
-            "sampling='original' requires global_blocks='ends' and causal=False": (
-                self.sampling == "original" and not (self.first and self.last)
+            f"sampling={self.sampling!r} requires global_blocks='ends' and causal=False": (
+                self.sampling in ("original", "transformers") and one_end
             ),
+            "repeats=True requires global_blocks='ends' and causal=False": self.repeats and one_end,
         }
         if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
             raise OptionError(f"bigbird cannot be built: {wrong}")
+
+    @property
+    def draws_are_blocks(self) -> bool:
+        """Whether draws are numbers of blocks, not random integers."""
+        return self.sampling in ("given", "transformers")
+
+    def counts(self, draws: list[list[list[int]]], real: Tensor, is_global: Tensor) -> Tensor:
+        """Return how often the pairs of one row count, (H, T, T); see `mask` for the arguments."""
+        if not self.repeats:
+            return self.mask(draws, real, is_global).int()
+        none: list[list[list[int]]] = [[[] for _ in rows] for rows in draws]
+        counts, b = self.mask(none, real, is_global).int(), self.block
+        again = (~is_global[:, None] & ~is_global & real).int()
+        blocks = int(self.num_blocks(len(real), real[None], real.device))
+        for own, rows in zip(counts, draws, strict=True):
+            for row in range(1, blocks - 1):
+                for J in self._chosen(rows[row], row, blocks):
+                    pairs = slice(row * b, row * b + b), slice(J * b, J * b + b)
+                    own[pairs] += again[pairs]
+        return counts
 
     def mask(self, draws: list[list[list[int]]], real: Tensor, is_global: Tensor) -> Tensor:
         """Return the allowed pairs of one row of the batch, (H, T, T).
@@ -230,7 +314,8 @@ class BlockRule:
         """
         T, g = len(real), min(self.prefix, len(real))
         place = [(t - g) // self.block for t in range(T)]
-        blocks = max((place[t] + 1 for t in range(g, T) if real[t]), default=0)
+        counted = [place[t] for t in range(g, T) if real[t] or self.padded_blocks]
+        blocks = max(counted, default=-1) + 1
         mask = torch.zeros(len(draws), T, T, dtype=torch.bool)
         for own, rows in zip(mask, draws, strict=True):
             own[g:, g:] = self.pattern(rows[: -(-(T - g) // self.block)], blocks).dense(T - g)[0]
@@ -250,7 +335,9 @@ class BlockRule:
         """Return the random blocks of one block of queries, R(I)."""
         end = row - 1 if self.causal else blocks - self.last
         choices = [J for J in range(self.first, end) if J not in (row - 1, row, row + 1)]
-        if self.sampling == "given":
+        if self.draws_are_blocks and self.repeats:
+            return tuple(J for J in draws if 0 <= J < blocks)
+        if self.draws_are_blocks:
             return tuple(J for J in dict.fromkeys(draws) if J in choices)
         if self.sampling == "uniform":
             return draw_distinct(draws, choices)
@@ -261,7 +348,7 @@ class BlockRule:
 
     def num_blocks(self, T: int, real: Tensor | None, device: torch.device) -> Tensor:
         """Return the number of blocks up to the last real one per row, (B or 1, 1, 1, 1)."""
-        if real is None:
+        if real is None or self.padded_blocks:
             blocks = max(0, -(-(T - self.prefix) // self.block))
             return torch.full((1, 1, 1, 1), blocks, device=device)
         length = (real * torch.arange(1, T + 1, device=device)).amax(1) - self.prefix
@@ -295,7 +382,10 @@ class BlockRule:
         return tuple(total.tolist())
 
     def lists(self, draws: Tensor, blocks: Tensor, start: int = 0) -> Tensor:
-        """Return the blocks of window and draws, each once; global blocks are not included.
+        """Return the blocks of window and draws.
+
+        Each is listed once, and global blocks are not. With `repeats` global blocks are listed, and
+        draws as often as they come.
 
         Args:
             draws: draws of each head and block of queries (H, rows, r).
@@ -309,111 +399,21 @@ class BlockRule:
         row = torch.arange(start, start + rows, device=draws.device).view(1, 1, -1, 1)
         low, high = torch.full_like(row, self.first), blocks - self.last
         high = row - 1 if self.causal else high
-        if self.sampling == "given":
-            random = _keep_valid(draws, row, low, high)
+        if self.draws_are_blocks and self.repeats:
+            random = torch.where((draws >= 0) & (draws < blocks), draws, -1)
+        elif self.draws_are_blocks:
+            random = keep_valid(draws, row, low, high)
         else:
             left = torch.arange(draws.shape[2], 0, -1, device=draws.device)
             if self.sampling == "original":
-                low, high, left = _published(row, blocks, self.block, left)
-            random = _pick_blocks(draws, row, low, high, left)
+                low, high, left = published_ranges(row, blocks, self.block, left)
+            random = pick_blocks(draws, row, low, high, left)
         near = [row, row - 1] + [torch.where(row + 1 < blocks, row + 1, -1)] * (not self.causal)
+        if self.repeats:
+            near += [torch.where(row > 1, 0, -1), torch.where(row < blocks - 2, blocks - 1, -1)]
         lists = torch.cat([x.expand(*random.shape[:3], -1) for x in (*near, random)], 3)
-        if start + rows < lists.shape[3]:
+        if start + rows < lists.shape[3] and not self.repeats:
             # There are fewer blocks than slots: drop empty slots.
             others = lists[..., 1:].sort(descending=True).values[..., : start + rows - 1]
             lists = torch.cat([lists[..., :1], others], 3)
         return lists
-
-
-def published_parts(row: int, blocks: int, block: int, count: int) -> list[tuple[int, list[int]]]:
-    """Return the ranges from which BigBird's published code draws the random blocks of a row.
-
-    Args:
-        row: number of the block of queries.
-        blocks: blocks of the text, N.
-        block: length of a block.
-        count: random blocks, r.
-
-    Returns:
-        Draws and choices: all of the first 1024 tokens, if the text has 1024, 2048, 3072 or 4096;
-        else all of the first 2r + 5 blocks, if N > 2r + 5; else half of the draws from the first
-        r + 5 blocks and half from the rest, if N > r + 5; else all from everywhere. The last block
-        of a part is excluded, and so are its second to last for row 1, and block 1 for the row that
-        is its second to last.
-    """
-    near = (0, row - 1, row, row + 1)
-    if blocks * block in EARLY_LENGTHS and 2 * block < EARLY:
-        early = range(min(EARLY // block, blocks - 1))
-        return [(count, [J for J in early if J not in near])]
-    if blocks > 2 * count + 5:
-        parts = [(count, 0, 2 * count + 5)]
-    elif blocks > count + 5:
-        parts = [(count // 2, 0, count + 5), (count - count // 2, count + 5, blocks)]
-    else:
-        parts = [(count, 0, blocks)]
-    found = []
-    for own, start, end in parts:
-        out = {*near, end - 2} if row == 1 else {*near, 1} if row == end - 2 else near
-        found.append((own, [J for J in range(start, end - 1) if J not in out]))
-    return found
-
-
-def _pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
-    """Return distinct blocks of low..high-1 that are not adjacent to their row, -1 if none is left.
-
-    Floyd's algorithm, as in `draw_distinct`, on the ranks of the allowed blocks.
-
-    Args:
-        draws: integers below 2 ** BITS (H, rows, r).
-        row: number of each block of queries (1, 1, rows, 1).
-        low: first block to draw from; it and the next two broadcast to (B, 1, rows, r).
-        high: end of the blocks to draw from.
-        left: number of draws from this one on that share low and high.
-    """
-    first = torch.maximum(row - 1, low)
-    adjacent = (torch.minimum(row + 2, high) - first).clamp(min=0)
-    last = high - low - adjacent - left
-
-    def block(rank: Tensor) -> Tensor:
-        return low + rank + adjacent * (low + rank >= first)
-
-    picks = block(draws * (last + 1) >> BITS)
-    last, others = torch.broadcast_tensors(last, block(last), picks)[:2]
-    chosen: list[Tensor] = []
-    for n in range(draws.shape[2]):
-        pick, taken = picks[..., n], torch.zeros_like(picks[..., n], dtype=torch.bool)
-        for earlier in chosen:
-            taken = taken | (pick == earlier)
-        pick = torch.where(taken, others[..., n], pick)
-        chosen.append(pick.masked_fill(last[..., n] < 0, -1))
-    return torch.stack(chosen, 3) if chosen else picks
-
-
-def _keep_valid(given: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return given blocks as a set: -1 if adjacent to the row, out of range, or repeated."""
-    count = given.shape[2]
-    earlier = torch.ones(count, count, dtype=torch.bool, device=given.device).tril(-1)
-    again = ((given[..., None] == given[..., None, :]) & earlier).any(-1)
-    fits = (given >= low) & (given < high) & ((given - row).abs() > 1) & ~again
-    return torch.where(fits, given, -1)
-
-
-def _published(row: Tensor, blocks: Tensor, block: int, left: Tensor) -> tuple[Tensor, ...]:
-    """Return `published_parts` as low, high and left of `_pick_blocks`."""
-    r = len(left)
-    many, some = blocks > 2 * r + 5, blocks > r + 5
-    end = torch.where(many, 2 * r + 5, torch.where(some, r + 5, blocks))
-    rest = torch.where(some & ~many, r - r // 2, 0)  # number of draws from the second part
-    second = left <= rest
-    start, end = torch.where(second, end, 0), torch.where(second, blocks, end)
-    low = start.clamp(min=1) + ((row == end - 2) & (start < 2))
-    high = end - 1 - (row == 1).long()
-    own = torch.where(second, left, left - rest)
-    if 2 * block < EARLY:
-        early = torch.zeros_like(blocks, dtype=torch.bool)
-        for length in EARLY_LENGTHS:
-            early = early | (blocks * block == length)
-        low = torch.where(early, 1, low)
-        high = torch.where(early, (blocks - 1).clamp(max=EARLY // block), high)
-        own = torch.where(early, left, own)
-    return low, high, own

@@ -141,8 +141,9 @@ def block_list_attention(
         q: queries (B, H, T, D); the last one is at the position of the last key.
         k: keys (B, H, S, D), zero where masked.
         v: values (B, H, S, E), zero where masked.
-        lists: distinct blocks of keys (B or 1, H, rows, slots) for each block of queries, from the
-            first query's to the last, -1 for none; each list starts with the block itself.
+        lists: blocks of keys (B or 1, H, rows, slots) for each block of queries, from the first
+            query's to the last, -1 for none; each list starts with the block itself. A block that
+            is listed twice counts twice.
         block: length of a block.
         local: True at keys that count in the blocks (B, S).
         shared: additional keys of all queries; they must not be `local`, or they would count twice.

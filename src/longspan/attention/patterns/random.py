@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from longspan.attention.patterns.base import Pattern
 from longspan.errors import OptionError
@@ -24,6 +25,46 @@ def draw_distinct(draws: Sequence[int], choices: Sequence[int]) -> tuple[int, ..
             pick = choices[draw * (last + 1) >> BITS]
             chosen.append(choices[last] if pick in chosen else pick)
     return tuple(chosen)
+
+
+def pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
+    """Return distinct blocks of low..high-1 that are not adjacent to their row, -1 if none is left.
+
+    Floyd's algorithm, as in `draw_distinct`, on the ranks of the allowed blocks.
+
+    Args:
+        draws: integers below 2 ** BITS (H, rows, r).
+        row: number of each block of queries (1, 1, rows, 1).
+        low: first block to draw from; it and the next two broadcast to (B, 1, rows, r).
+        high: end of the blocks to draw from.
+        left: number of draws from this one on that share low and high.
+    """
+    first = torch.maximum(row - 1, low)
+    adjacent = (torch.minimum(row + 2, high) - first).clamp(min=0)
+    last = high - low - adjacent - left
+
+    def block(rank: Tensor) -> Tensor:
+        return low + rank + adjacent * (low + rank >= first)
+
+    picks = block(draws * (last + 1) >> BITS)
+    last, others = torch.broadcast_tensors(last, block(last), picks)[:2]
+    chosen: list[Tensor] = []
+    for n in range(draws.shape[2]):
+        pick, taken = picks[..., n], torch.zeros_like(picks[..., n], dtype=torch.bool)
+        for earlier in chosen:
+            taken = taken | (pick == earlier)
+        pick = torch.where(taken, others[..., n], pick)
+        chosen.append(pick.masked_fill(last[..., n] < 0, -1))
+    return torch.stack(chosen, 3) if chosen else picks
+
+
+def keep_valid(given: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return given blocks as a set: -1 if adjacent to the row, out of range, or repeated."""
+    count = given.shape[2]
+    earlier = torch.ones(count, count, dtype=torch.bool, device=given.device).tril(-1)
+    again = ((given[..., None] == given[..., None, :]) & earlier).any(-1)
+    fits = (given >= low) & (given < high) & ((given - row).abs() > 1) & ~again
+    return torch.where(fits, given, -1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,6 +49,7 @@ def _resolve(config: LongspanConfig, name: str) -> Any:
         "position": config.position_encoding,
         "attention_head_size": config.head_dim,
         "decoder_start_token_id": config.first_decoder_token,
+        "qkv_bias": config.has_qkv_bias,
         "embedding_size": config.embedding_size or config.hidden_size,
         "rotary_base": config.rotary_bases if config.position_encoding == "rotary" else None,
     }

@@ -53,10 +53,10 @@ def question_head(config: Any, tokens: str = "none") -> Head | str:
     return Head(LongspanForQuestionAnswering, weights, fields={"default_global_tokens": tokens})
 
 
-def choice_head(config: Any, tokens: str = "none") -> Head:
+def choice_head(config: Any, tokens: str = "none", pooler: str = "pooler.dense") -> Head:
     """Return the head that scores candidates by the source's pooler and a linear map."""
     weights = [
-        *parameters("classifier.hidden", "pooler.dense"),
+        *parameters("classifier.hidden", pooler),
         *parameters("classifier.output", "classifier"),
     ]
     fields = {**_pooled(config, "tanh"), "default_global_tokens": tokens}

@@ -71,7 +71,8 @@ def bert_refusals(config: Any) -> list[str]:
     return reasons if kind == "absolute" else [*reasons, f"position_embedding_type={kind!r}"]
 
 
-def _head(config: Any) -> Head:
+def bert_head(config: Any) -> Head:
+    """Return the head for masked tokens."""
     source = "cls.predictions"
     weights = [
         *parameters("transform.dense", f"{source}.transform.dense"),
@@ -86,7 +87,7 @@ FAMILY = Family(
     prefix="bert.",
     fields=bert_fields,
     weights=bert_weights,
-    heads={"cls.predictions.": _head},
+    heads={"cls.predictions.": bert_head},
     dropped={**DROPPED, "cls.seq_relationship.*": "next-sentence head, which is not used"},
     refusals=bert_refusals,
 )
