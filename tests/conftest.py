@@ -3,6 +3,7 @@
 Heavy modules are imported inside fixtures: the attention tests need only torch.
 """
 
+import gc
 import os
 import shutil
 import subprocess
@@ -10,6 +11,10 @@ import sys
 
 import pytest
 import torch
+
+import shape_checks
+
+shape_checks.install()
 
 # One thread here and in processes that tests start: rounding depends on the number of threads, and
 # threads cost more than they save on tiny tensors.
@@ -21,6 +26,12 @@ torch.set_num_threads(1)
 def pytest_xdist_auto_num_workers():
     """Add a worker to one per core: tests that wait for processes leave cores idle."""
     return (yield) + 1
+
+
+def pytest_collection_finish():
+    """Exempt what lives to the end, modules and tests, from garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
