@@ -25,13 +25,11 @@ def data(name):
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """Function that runs a script and returns its variables; it writes to `tmp_path`."""
+    """Function that runs a script and returns its variables."""
 
-    def call(name, *arguments):
+    def call(name, *arguments, out=tmp_path):
         script = FOLDER / f"{name}.py"
-        monkeypatch.setattr(
-            sys, "argv", [script.name, *map(str, arguments), "--out", str(tmp_path)]
-        )
+        monkeypatch.setattr(sys, "argv", [script.name, *map(str, arguments), "--out", str(out)])
         return runpy.run_path(str(script))
 
     return call
@@ -110,6 +108,31 @@ def test_papers_are_summarized(run, tmp_path):
     generated = loaded.generate(ids, **options)[0]
     text = found["tokenizer"].decode(generated, skip_special_tokens=True)
     assert text == found["summaries"][0]
+
+
+@pytest.mark.slow
+def test_saved_models_are_sources(run, tmp_path):
+    """The road of a GPU: a checkpoint in place of the small model."""
+    few = ("--epochs", 1, "--learning-rate", 1e-4)
+    made, again = tmp_path / "made", tmp_path / "again"
+    small = (*few, "--train-examples", 8, "--test-examples", 2)
+    first = run("classify_imdb", *reviews(), *small, "--pretraining-steps", 1, out=made)
+    options = ("--source", made / "short", "--attention", "local", "--max-length", 100)
+    second = run("classify_imdb", *reviews(), *small, *options, out=again)
+    assert len(second["tokenizer"]) == len(first["tokenizer"])
+    assert second["model"].config.attention == "local"
+    assert not (again / "short").exists()
+
+    questions = ("--data", data("qa/xquad.en.json.gz"), *few, "--articles", 2)
+    first = run("answer_questions", *questions, out=made)
+    second = run("answer_questions", *questions, "--source", made / "reader", out=again)
+    assert second["test_rows"] == first["test_rows"]
+
+    papers = data("pubmed_sum/train.jsonl.gz")
+    papers = ("--train", papers, "--test", papers, *small)
+    first = run("summarize_papers", *papers, out=made)
+    second = run("summarize_papers", *papers, "--source", made / "summarizer", out=again)
+    assert second["encode"](second["test_papers"][0]) == first["encode"](first["test_papers"][0])
 
 
 def test_every_example_is_listed_and_has_commands():

@@ -204,6 +204,7 @@ trainer = Trainer(
         learning_rate=settings.learning_rate,
         warmup_steps=0.1,  # a tenth of the steps
         logging_steps=10,
+        logging_first_step=True,
         remove_unused_columns=False,
         save_strategy="no",
         report_to="none",

@@ -11,9 +11,11 @@ with `article_text` and `abstract_text`:
 
     python docs/examples/summarize_papers.py --train train.jsonl.gz --test test.jsonl.gz
 
-The same script on a GPU, with the lengths of LED and the folder of a pretrained encoder-decoder:
+The same script on a GPU, with the lengths of LED and a BART that `longspan longify` made long:
 
-    python docs/examples/summarize_papers.py --train train.txt --test val.txt --source led-folder \\
+    longspan longify facebook/bart-base --attention longformer --max-length 16384 --out led-16384 \\
+        --set window=512 --set global_projections=true --set first_global=true
+    python docs/examples/summarize_papers.py --train train.txt --test val.txt --source led-16384 \\
         --max-length 16384 --summary-length 512 --train-examples 100000 --test-examples 1000 \\
         --epochs 3 --batch-size 2 --learning-rate 3e-5 --beams 4
 """
@@ -151,6 +153,7 @@ trainer = Seq2SeqTrainer(
         learning_rate=settings.learning_rate,
         warmup_steps=0.1,  # a tenth of the steps
         logging_steps=10,
+        logging_first_step=True,
         predict_with_generate=True,
         generation_max_length=settings.summary_length,
         generation_num_beams=settings.beams,
