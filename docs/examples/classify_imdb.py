@@ -93,8 +93,7 @@ def training_arguments(name, **changes):
         per_device_train_batch_size=settings.batch_size,
         per_device_eval_batch_size=settings.batch_size,
         warmup_steps=0.1,  # a tenth of the steps
-        logging_steps=10,
-        logging_first_step=True,
+        logging_steps=0.1,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
