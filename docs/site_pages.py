@@ -1,10 +1,11 @@
 """Pages of the site that are not files of this folder, and its navigation (a hook of mkdocs).
 
-Pages of the repository's root and the notebooks become pages of the site, links between files of
-the repository become links between pages, and an entry `folder/*` of the navigation lists the pages
-of a folder, so that a new mechanism, task or recipe needs no entry.
+Pages of the repository's root, the notebooks and the examples become pages of the site, links
+between files of the repository become links between pages, and an entry `folder/*` of the
+navigation lists the pages of a folder, so that a new mechanism, task or recipe needs no entry.
 """
 
+import ast
 import json
 import posixpath
 import re
@@ -34,13 +35,14 @@ def on_config(config):
 
 def pages_of(folder: str) -> list[str]:
     """Return the pages of a folder by name, its README first."""
-    paths = [*(ROOT / "docs" / folder).glob("*.md"), *(ROOT / "docs" / folder).glob("*.ipynb")]
+    files = (ROOT / "docs" / folder).iterdir()
+    paths = [path for path in files if path.suffix in (".md", ".ipynb", ".py")]
     names = {path.with_suffix(".md").name for path in paths}
     return [f"{folder}/{name}" for name in sorted(names, key=lambda x: (x != "README.md", x))]
 
 
 def on_files(files, config):
-    """Add the pages of the repository's root, and one page for each notebook."""
+    """Add the pages of the repository's root, and one for each notebook and example."""
     for source, page in OUTSIDE.items():
         if files.get_file_from_path(page) is None:
             text = (ROOT / source).read_text(encoding="utf-8")
@@ -48,6 +50,9 @@ def on_files(files, config):
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         page = f"notebooks/{path.stem}.md"
         files.append(File.generated(config, page, content=notebook_page(path)))
+    for path in sorted((ROOT / "docs" / "examples").glob("*.py")):
+        page = f"examples/{path.stem}.md"
+        files.append(File.generated(config, page, content=example_page(path)))
     return files
 
 
@@ -64,8 +69,8 @@ def relink(text: str, source: str, page: str) -> str:
     def translate(found: re.Match) -> str:
         start, target, end = found.groups()
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-        if path.endswith(".ipynb"):
-            path = f"{path.removesuffix('.ipynb')}.md"
+        if path.endswith(".ipynb") or path.startswith("docs/examples/"):
+            path = f"{path.rpartition('.')[0]}.md"
         address = OUTSIDE.get(path) or path.removeprefix("docs/")
         return start + posixpath.relpath(address, posixpath.dirname(page) or ".") + end
 
@@ -92,3 +97,17 @@ def output_text(output: dict) -> str:
         return f"![Output](data:image/png;base64,{''.join(data['image/png']).strip()})"
     text = "".join(output.get("text", data.get("text/plain", ""))).rstrip()
     return f"```text\n{text}\n```" if text else ""
+
+
+def example_page(path: Path) -> str:
+    """Render a script in the percent format: docstring and Markdown cells are text."""
+    source = path.read_text(encoding="utf-8")
+    parts = [str(ast.get_docstring(ast.parse(source)))]
+    for cell in re.split(r"^# %%", source, flags=re.MULTILINE)[1:]:
+        kind, _, text = cell.partition("\n")
+        if "[markdown]" in kind:
+            parts.append(re.sub(r"^# ?", "", text.strip(), flags=re.MULTILINE))
+        else:
+            parts.append(f"```python\n{text.strip()}\n```")
+    parts.append(f"The whole script: `{path.relative_to(ROOT).as_posix()}`.")
+    return "\n\n".join(parts) + "\n"

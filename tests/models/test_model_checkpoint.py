@@ -10,6 +10,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longspan.attention import MECHANISMS
 from longspan.models import (
+    LongspanForCausalLM,
+    LongspanForMaskedLM,
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanModel,
@@ -178,3 +180,20 @@ def test_activation_checkpointing_changes_memory_only(small, attention):
     assert len(calls) == 3
     for plain, checkpointed in zip(*runs, strict=True):
         torch.testing.assert_close(checkpointed, plain, atol=1e-14, rtol=1e-12)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("cls", [LongspanForMaskedLM, LongspanForCausalLM])
+def test_vocabulary_of_language_models_is_resized_and_tied(small, tmp_path, cls, tied):
+    model = cls(small(tie_word_embeddings=tied, embedding_size=8)).eval()
+    before = model(IDS).logits
+    model.resize_token_embeddings(60)
+    words = model.model.embeddings.words.weight
+    assert (model.lm_head.weight is words) is tied
+    torch.testing.assert_close(model(IDS).logits[..., :50], before)
+    assert model(IDS + 39).logits.shape[2] == 60
+    model.save_pretrained(tmp_path)
+    loaded = cls.from_pretrained(tmp_path).eval()
+    assert (loaded.lm_head.weight is loaded.model.embeddings.words.weight) is tied
+    assert loaded.config.vocab_size == 60
+    torch.testing.assert_close(loaded(IDS + 39).logits, model(IDS + 39).logits)

@@ -143,6 +143,8 @@ class ProjectedAttention(nn.Module):
         non-persistent buffers) are uninitialized memory, which transformers left; they are reset.
         Projections of a new mechanism start as copies of the layer's.
         """
+        if self.value.weight.is_meta:
+            return  # The weights are yet to be loaded, or stay on disk.
         tensors = tensors_of(self.mechanism)
         missing = [name for name in tensors if not hasattr(tensors[name], INITIALIZED)]
         if missing:

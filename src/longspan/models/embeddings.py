@@ -66,7 +66,8 @@ class Embeddings(nn.Module):
             # A convolution reads its neighbors, so padding must hold no content.
             x = self.stem(x if mask is None else apply_mask(x, mask[..., None]))
         if self.summary is not None:
-            x = torch.cat((self.summary.weight.expand(len(x), 1, -1), x), dim=1)
+            summary = self.summary(torch.zeros(1, 1, dtype=torch.long, device=x.device))
+            x = torch.cat((summary.expand(len(x), -1, -1), x), dim=1)
         x = self.dropout(self.norm(self._add_positions(x, positions)))
         return x if self.widen is None else self.widen(x)
 
@@ -92,7 +93,8 @@ class Embeddings(nn.Module):
         """Return the rows of the table, the frozen ones without a gradient."""
         frozen = self.config.frozen_positions
         if positions is None:
-            rows = table.weight[: x.shape[1]]
+            # Called, not indexed: tools that offload weights load those of the modules in a call.
+            rows = table(torch.arange(x.shape[1], device=x.device))
             return torch.cat((rows[:frozen].detach(), rows[frozen:])) if frozen else rows
         rows = _look_up(table, positions, "position_ids", "max_position_embeddings")
         if not frozen:
