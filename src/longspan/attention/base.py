@@ -141,7 +141,10 @@ class Attention(MechanismHooks):
         if self.traits.mixes_queries:
             # Other rows read the queries: only the key mask says which tokens exist.
             own, query_mask = key_mask, both_masks(key_mask, query_mask)
-        q, k, v = zero_masked(q, own), zero_masked(k, key_mask), zero_masked(v, key_mask)
+        visible = key_mask
+        if self.reads_padding:
+            own = visible = query_mask = None
+        q, k, v = zero_masked(q, own), zero_masked(k, visible), zero_masked(v, visible)
         q, k, v = self._scale_and_repeat(q, k, v, scale)
         extra = self._optional_inputs(layer_input, shared, bias, mask_relative(relative, own))
         extra = (global_mask, *extra) if self.traits.global_tokens else extra
