@@ -150,7 +150,7 @@ class _Converter:
 
     def _stretch(self, table: Tensor) -> tuple[Tensor, str]:
         """Return the position table of the model, and a description of it."""
-        rows, before = self.source.config.max_position_embeddings, 0
+        rows, before = self.source.family.position_rows(self.source.config), 0
         if len(table) != rows:
             raise DataError(
                 f"the position table has {len(table):,} rows, config.json states {rows:,}; "

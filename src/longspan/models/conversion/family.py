@@ -65,8 +65,8 @@ class Family:
         dropped: reasons by pattern of weights that have no use.
         refusals: function that returns the reasons why a source cannot be converted.
         positions: kind of positions.
-        rows_before: function that returns the number of rows of the position table before that of
-            the first token.
+        position_rows: function that returns the number of rows of the position table.
+        rows_before: function that returns the number of those before the row of the first token.
         attention: function that returns the mechanism and the options of each layer; None: full
             attention, of a short model.
         kept_attention: function that returns the layers that keep the source's attention in
@@ -86,6 +86,7 @@ class Family:
     dropped: Mapping[str, str]
     refusals: Callable[[Any], list[str]] = lambda _: []
     positions: Positions = "learned"
+    position_rows: Callable[[Any], int] = lambda config: config.max_position_embeddings
     rows_before: Callable[[Any], int] = lambda _: 0
     attention: Callable[[Any], list[LayerAttention]] | None = None
     kept_attention: Callable[[Any], dict[int, LayerAttention]] = lambda _: {}
@@ -97,7 +98,7 @@ class Family:
 
     def source_length(self, config: Any) -> int:
         """Return the maximum number of tokens of the source."""
-        return config.max_position_embeddings - self.rows_before(config)
+        return self.position_rows(config) - self.rows_before(config)
 
 
 def output_bias(config: Any, own: str, output: str) -> Weight:

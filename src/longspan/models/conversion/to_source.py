@@ -20,7 +20,7 @@ from longspan.models.conversion.family import POSITIONS, Family, Head, Weight
 from longspan.models.conversion.plan import keep_all, make_config
 from longspan.models.conversion.saving import check_new_folder, save_folder
 from longspan.models.conversion.tokenizer import load_tokenizer
-from longspan.models.conversion.weights import ConvertedWeight, matches
+from longspan.models.conversion.weights import ConvertedWeight, fit_axes, matches
 
 
 def to_transformers(
@@ -164,6 +164,7 @@ def _convert(
         if targets[0].endswith(POSITIONS) and before:
             tensors.insert(0, tensors[0].new_zeros(before, tensors[0].shape[1]))
         state[name] = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+        state[name] = fit_axes(state[name], places[name].shape)
         rows += [
             ConvertedWeight(x, name, tuple(state[name].shape), _action(targets, before))
             for x in targets.values()
