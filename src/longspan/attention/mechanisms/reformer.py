@@ -123,7 +123,8 @@ class ReformerAttention(Attention):
         if buckets is None:
             buckets = 1 << max(1, (2 * max_length // chunk).bit_length() - 1)
         draw = seed if same_hashes else seed * 1_000_003 + layer
-        self.hash = RotationHash(heads, head_dim, hashes, buckets, draw)
+        # Hashes of transformers are no part of its checkpoints.
+        self.hash = RotationHash(heads, head_dim, hashes, buckets, draw, saved=not same_hashes)
         self.causal, self.chunk, self.scale, self.dedupe = causal, chunk, scale, dedupe
         self.grid, wrap = grid, wrap or grid is not None
         kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap, "grid": grid}

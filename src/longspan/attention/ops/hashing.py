@@ -37,7 +37,16 @@ class RotationHash(nn.Module):
 
     rotations: Tensor
 
-    def __init__(self, heads: int, head_dim: int, hashes: int, buckets: int | list[int], seed: int):
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        hashes: int,
+        buckets: int | list[int],
+        seed: int,
+        *,
+        saved: bool = True,
+    ):
         """Draw the directions (heads, head_dim, hashes, sum of the hashes' sizes / 2).
 
         Args:
@@ -46,6 +55,7 @@ class RotationHash(nn.Module):
             hashes: number of rounds.
             buckets: buckets of a round, or the sizes of the hashes whose product they are.
             seed: seed of the draw.
+            saved: whether checkpoints hold the directions; if not, they are drawn again.
 
         Raises:
             OptionError: the number of buckets is not supported.
@@ -56,7 +66,8 @@ class RotationHash(nn.Module):
             raise OptionError(f"option buckets must be a list of even numbers; got {buckets}")
         shape = (heads, head_dim, hashes, sum(self.sizes) // 2)
         generator = torch.Generator().manual_seed(seed)
-        self.register_buffer("rotations", torch.randn(shape, generator=generator))
+        drawn = torch.randn(shape, generator=generator)
+        self.register_buffer("rotations", drawn, persistent=saved)
 
     def forward(self, u: Tensor) -> Tensor:
         """Return the bucket of each vector (B, H, T, D) per round, (R, B, H, T); no gradient."""
