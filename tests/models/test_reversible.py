@@ -49,7 +49,7 @@ def test_checkpointing_gives_the_same_gradients():
     model, ids, found = make().train(), torch.arange(20).view(2, 10), []
     for checkpointing in (False, True):
         if checkpointing:
-            model.gradient_checkpointing_enable()
+            model.activation_checkpointing_enable()
         model.zero_grad()
         model(ids).last_hidden_state[..., 0].square().sum().backward()
         found.append([x.grad.clone() for x in model.parameters() if x.grad is not None])

@@ -302,12 +302,11 @@ class LongspanModel(LongspanPreTrainedModel):
         With `keep`, the states are the embeddings and those after each layer; else the last ones.
         """
         parallel, length, mask = self.context_parallel, x.shape[1], context.mask
-        x = start_streams(self.config, x)
         if parallel is not None:
             shard_mask = x.new_ones(x.shape[:2]).bool() if mask is None else mask
             rotary = {base: parallel.local_shard(y) for base, y in context.rotary.items()}
             x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
-        states, outputs = [x], []
+        states, outputs = [start_streams(self.config, x)], []
         for i, layer in enumerate(self.layers):
             kept = None if past is None else past.layers[i]
             read = (kept.state, kept.cross or source) if kept else (None, source)
