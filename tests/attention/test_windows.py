@@ -156,7 +156,7 @@ def test_circle_equals_its_reference(neighbors):
 @pytest.mark.parametrize("neighbors", [[1, 0], [1, 1], [3, 0]])
 @pytest.mark.parametrize("grid", [4, 12])
 def test_circle_equals_shifted_blocks(neighbors, grid):
-    T, (before, after) = 21, neighbors
+    T, (before, after) = 26, neighbors
     (q, k, v), size = qkv(T), -(-T // grid) * grid
     chunks = [F.pad(x, (0, 0, 0, size - T)).unflatten(2, (-1, 4)) for x in (q, k, v)]
     real = (torch.arange(size) < T).view(1, 1, -1, 4, 1).expand(3, 3, -1, -1, 1)
