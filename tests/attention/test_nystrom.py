@@ -26,6 +26,7 @@ def nystrom(heads=3, landmarks=6, **options):
         {"iterations": 12, "conv_kernel_size": 1},
         {"landmarks": 1},
         {"landmarks": 64},
+        {"landmarks": None, "conv_kernel_size": 3},
     ],
     ids=str,
 )
@@ -200,7 +201,7 @@ def test_wrong_number_of_heads_is_rejected_with_convolution():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"landmarks": 0}, "nystrom: option landmarks must be >= 1, got 0"),
+        ({"landmarks": 0}, "nystrom: option landmarks must be >= 1 or None, got 0"),
         ({"iterations": 0}, r"iterations must be >= 1 or None, got 0"),
         ({"conv_kernel_size": 4}, "conv_kernel_size must be odd, or 0 .*; got 4"),
         ({"conv_kernel_size": -3}, "conv_kernel_size must be odd, or 0 .*; got -3"),
@@ -209,3 +210,58 @@ def test_wrong_number_of_heads_is_rejected_with_convolution():
 def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
         nystrom(**options)
+
+
+def transformers_attention(heads, landmarks, length):
+    """Return transformers' attention and its projections, in float64."""
+    module = pytest.importorskip("transformers.models.nystromformer.modeling_nystromformer")
+    config = module.NystromformerConfig(
+        hidden_size=8 * heads,
+        num_attention_heads=heads,
+        num_landmarks=landmarks,
+        segment_means_seq_len=length,
+        conv_kernel_size=5,
+    )
+    return module.NystromformerSelfAttention(config).double().eval()
+
+
+@pytest.mark.parametrize("landmarks", [6, None], ids=["landmarks", "exact"])
+def test_options_of_transformers_reproduce_its_batches_with_padding(landmarks):
+    T, heads = 24, 3
+    torch.manual_seed(0)
+    theirs = transformers_attention(heads, landmarks or T, T)
+    ours = nystrom(
+        landmarks=landmarks, conv_kernel_size=5, reads_padding=True, inverse_scale="batch"
+    )
+    x = 3 * torch.randn(2, T, 8 * heads, dtype=torch.float64)
+    mask = torch.ones(2, T, dtype=torch.bool)
+    mask[1, T // 2 :] = False
+    bias = torch.zeros(2, 1, 1, T, dtype=torch.float64).masked_fill(~mask[:, None, None], -1e300)
+    with torch.no_grad():
+        ours.conv.weight.copy_(theirs.conv.weight[..., 0])
+        projections = (theirs.query, theirs.key, theirs.value)
+        q, k, v = (to(x).unflatten(-1, (heads, 8)).transpose(1, 2) for to in projections)
+        out, expected = ours(q, k, v, mask), theirs(x, bias)[0]
+    assert_near(out.transpose(1, 2).flatten(2), expected, "output", 1e-9)
+    assert_near(ours.reference(q, k, v, mask), out, "reference", 1e-9)
+
+
+@pytest.mark.parametrize("reads_padding", [False, True])
+def test_scale_of_the_batch_is_that_of_its_ragged_rows(reads_padding):
+    attention = nystrom(inverse_scale="batch", reads_padding=reads_padding, iterations=2)
+    q, k, v = qkv(33, B=4)
+    q[1] = q[1, 0]  # equal queries of a short row would have the largest norm
+    mask = torch.arange(33) < torch.tensor([33, 5, 0, 20])[:, None]
+    out = attention(q, k, v, mask)
+    if not reads_padding:
+        q, k, v = (x * mask[:, None, :, None] for x in (q, k, v))
+    assert_near(out, attention.reference(q, k, v, mask), "output")
+    alone = [attention(*(x[b:][:1] for x in (q, k, v, mask))) for b in (0, 3)]
+    equal = [torch.allclose(x[0], out[b], atol=1e-6) for x, b in zip(alone, (0, 3), strict=True)]
+    assert not all(equal)
+
+
+def test_exact_option_is_softmax_attention_at_every_length():
+    q, k, v = qkv(33)
+    exact = F.scaled_dot_product_attention(q, k, v)
+    assert_near(nystrom(landmarks=None)(q, k, v), exact, "output")

@@ -51,6 +51,7 @@ def shared_qk_attention(q, v, mask, scale="root"):
         {"chunk": 4, "hashes": 3, "causal": True, "buckets": 4, "dedupe": True},
         {"chunk": 2, "hashes": 2, "causal": True, "buckets": 256, "scale": "none"},
         {"chunk": 4, "hashes": 2, "causal": True, "buckets": 2, "same_bucket": True},
+        {"chunk": 4, "hashes": 2, "buckets": [4, 6], "same_hashes": True},
     ],
     ids=str,
 )
@@ -63,6 +64,8 @@ KINDS = [
     {"wrap": True},
     {"same_bucket": True},
     {"causal": True},
+    {"grid": 8},
+    {"grid": 12, "causal": True},
 ]
 
 
@@ -96,7 +99,7 @@ def test_sort_table_counts_equal_those_of_lists(kinds, T):
         N = table.counts()[..., :T, :T]
         bucket = attention.hash.reference(q)
         assert torch.equal(N, count_pairs_reference(bucket, mask, 4, **attention.kinds))
-        if kinds.get("causal"):
+        if kinds == {"causal": True}:
             rows = count_past_pairs(bucket, mask, 4, 3)
             real = mask[:, None, -3:, None]
             assert torch.equal(rows * real, N[:, :, -3:])
@@ -317,7 +320,7 @@ def test_chunks_of_padding_are_not_looked_back_at():
     assert_near(attention(*padded, mask)[:, :, :20], attention(*inputs), "wrap over padding")
 
 
-def transformers_layer(hashes, buckets, T, seed=5):
+def transformers_layer(hashes, buckets, T, seed=5, causal=False):
     """Return the layer in float64 and the rotations that it draws."""
     transformers = pytest.importorskip("transformers")
     from transformers.models.reformer.modeling_reformer import LSHSelfAttention
@@ -333,6 +336,7 @@ def transformers_layer(hashes, buckets, T, seed=5):
         attn_layers=["lsh"],
         max_position_embeddings=T,
         hash_seed=seed,
+        is_decoder=causal,
         lsh_attention_probs_dropout_prob=0.0,
     )
     directions = sum(buckets if isinstance(buckets, list) else [buckets]) // 2
@@ -376,12 +380,56 @@ def test_equals_transformers_layer(hashes, buckets):
         assert_near(a, b, label, 1e-9)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("hashes", [1, 3])
+def test_grid_equals_transformers_layer_on_padded_rows(hashes, causal):
+    T, buckets = 70, [4, 8]
+    layer, rotations = transformers_layer(hashes, buckets, T, causal=causal)
+    options = {"chunk": 8, "grid": 24, "scale": "none", "causal": causal}
+    attention = reformer(hashes=hashes, buckets=buckets, **options)
+    attention.hash.rotations.copy_(rotations)
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(4, T, HEADS * HEAD_DIM, generator=g, dtype=torch.float64)
+    mask = torch.arange(T) < torch.tensor([T, 61, 24, 3])[:, None]
+    whole = torch.nn.functional.pad(x, (0, 0, 0, 2)), torch.nn.functional.pad(mask, (0, 2))
+    with torch.no_grad(), torch.random.fork_rng():
+        u, v = (
+            to(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+            for to in (layer.query_key, layer.value)
+        )
+        out = attention(u, u, v, mask).transpose(1, 2).flatten(2)
+        expected = layer(whole[0], attention_mask=whole[1]).hidden_states[:, :T]
+    assert_near(out[mask], expected[mask], "output", 1e-8)
+
+
+def test_same_hashes_are_those_that_transformers_draws():
+    layers = [
+        build("reformer", heads=2, head_dim=8, max_length=64, layer=layer, seed=7, same_hashes=True)
+        for layer in (0, 3)
+    ]
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        expected = torch.randn(layers[0].hash.rotations.shape)
+    assert all(torch.equal(attention.hash.rotations, expected) for attention in layers)
+
+
+def test_last_step_on_a_grid_equals_the_whole_row():
+    attention, inputs = reformer(chunk=4, grid=8, causal=True), qkv(21)
+    _, cache = attention.step(*(x[:, :, :20] for x in inputs))
+    out, _ = attention.step(*(x[:, :, 20:] for x in inputs), cache)
+    assert_near(out, attention(*inputs)[:, :, 20:], "last row")
+
+
 INVALID_OPTIONS = [
     ({"chunk": 0}, "chunk and hashes must be >= 1, got 0, 2"),
     ({"hashes": 0}, "chunk and hashes must be >= 1, got 64, 0"),
     ({"scale": "sqrt"}, "scale must be root or none, got 'sqrt'"),
     ({"wrap": True, "causal": True}, "wrap=True excludes"),
     ({"wrap": True, "same_bucket": True}, "wrap=True excludes"),
+    ({"grid": 96}, "grid must be a multiple of chunk=64, got 96"),
+    ({"grid": 64, "wrap": True}, "excludes wrap=True, which"),
+    ({"buckets": [4, 3]}, "a list of even numbers; got"),
+    ({"buckets": []}, "a list of even numbers; got"),
     ({"buckets": 7}, "even number, above 128 a power of two; got 7"),
     ({"buckets": 0}, "even number, above 128 a power of two; got 0"),
     ({"buckets": -2}, "even number, above 128 a power of two; got -2"),

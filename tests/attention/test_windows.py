@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from contract import HEAD_DIM, assert_near, global_masks, key_masks, qkv
+import torch.nn.functional as F
+from contract import HEAD_DIM, assert_near, check_contract, global_masks, key_masks, qkv
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
+from longspan.errors import OptionError
 
 WINDOWED = [("local", {"window": 4}), ("blockwise", {"block": 8}), ("disjoint", {"block": 8})]
 every_window = pytest.mark.parametrize(("name", "options"), WINDOWED, ids=[n for n, _ in WINDOWED])
@@ -129,3 +131,58 @@ def test_window_longer_than_the_sequence_has_bounded_flops(name, options):
     with FlopCounterMode(display=False) as counter:
         build(name, **{option: 100_000})(*qkv(T))
     assert counter.get_total_flops() <= 9 * 4 * T * T * HEAD_DIM
+
+
+def circle(**options):
+    return build("blockwise", **{"block": 4, "neighbors": [1, 1], "grid": 12, **options}).double()
+
+
+def test_causal_neighbors_obey_contract():
+    check_contract(circle(neighbors=[2, 0], causal=True), lengths=(1, 8, 33))
+
+
+@pytest.mark.parametrize("neighbors", [[1, 0], [0, 2], [2, 1]], ids=str)
+def test_circle_equals_its_reference(neighbors):
+    attention = circle(neighbors=neighbors)
+    for T in (1, 3, 12, 17, 33):
+        q, k, v = qkv(T)
+        for mask in key_masks(T).values():
+            attention.backend = "reference"
+            expected = attention(q, k, v, mask)
+            attention.backend = "torch"
+            assert_near(attention(q, k, v, mask), expected, "output")
+
+
+@pytest.mark.parametrize("neighbors", [[1, 0], [1, 1], [3, 0]])
+@pytest.mark.parametrize("grid", [4, 12])
+def test_circle_equals_shifted_blocks(neighbors, grid):
+    T, (before, after) = 26, neighbors
+    (q, k, v), size = qkv(T), -(-T // grid) * grid
+    chunks = [F.pad(x, (0, 0, 0, size - T)).unflatten(2, (-1, 4)) for x in (q, k, v)]
+    real = (torch.arange(size) < T).view(1, 1, -1, 4, 1).expand(3, 3, -1, -1, 1)
+    shifts = range(before, -after - 1, -1)
+    keys, values, seen = (
+        torch.cat([x.roll(shift, 2) for shift in shifts], 3) for x in (*chunks[1:], real)
+    )
+    scores = (chunks[0] @ keys.mT / q.shape[-1] ** 0.5).masked_fill(~seen.mT, -torch.inf)
+    expected = (scores.softmax(-1) @ values).flatten(2, 3)[:, :, :T]
+    attention = circle(neighbors=neighbors, grid=grid)
+    assert_near(attention(q, k, v), expected, "output")
+    counts = attention._counts(T)
+    assert attention.pairs(T) == counts.sum()
+    assert attention.backend_used == "torch"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"neighbors": [1]}, r"neighbors must be two numbers >= 0, before and after, got \[1\]"),
+        ({"neighbors": [1, -1]}, "neighbors must be two numbers"),
+        ({"grid": 6}, "grid must be a multiple of block=4, and requires neighbors, got 6"),
+        ({"neighbors": None}, "grid must be a multiple of block=4, and requires neighbors, got 12"),
+    ],
+    ids=str,
+)
+def test_invalid_neighbors_are_rejected(options, message):
+    with pytest.raises(OptionError, match=message):
+        circle(**options)

@@ -141,14 +141,14 @@ class Attention(MechanismHooks):
         if self.traits.mixes_queries:
             # Other rows read the queries: only the key mask says which tokens exist.
             own, query_mask = key_mask, both_masks(key_mask, query_mask)
-        q, k, v = zero_masked(q, own), zero_masked(k, key_mask), zero_masked(v, key_mask)
+        q, k, v = self._hide_padding(q, k, v, own, key_mask)
         q, k, v = self._scale_and_repeat(q, k, v, scale)
         extra = self._optional_inputs(layer_input, shared, bias, mask_relative(relative, own))
         extra = (global_mask, *extra) if self.traits.global_tokens else extra
         self.backend_used, body = select_backend(self, q, k, v, key_mask, *extra)
         with without_autocast(q.device):
             out = body(self, q, k, v, key_mask, *extra)
-        return zero_masked(out, query_mask)
+        return out if self.reads_padding else zero_masked(out, query_mask)
 
     def packed(
         self,
@@ -286,6 +286,12 @@ class Attention(MechanismHooks):
         """Return the cache after `length` tokens, the last of which were q and v."""
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
         return Cache(self.signature, length, shape, q.dtype, v.shape[1], state)
+
+    def _hide_padding(self, q, k, v, own, key_mask):
+        """Return the inputs with zeros at padded positions, unless the instance reads them."""
+        if self.reads_padding:
+            return q, k, v
+        return zero_masked(q, own), zero_masked(k, key_mask), zero_masked(v, key_mask)
 
     def _score_refusals(self, q, keys, scale, bias, relative) -> list[str]:
         """Return the reasons why the scores of `q` and so many keys cannot be changed like this."""

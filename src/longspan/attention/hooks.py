@@ -31,6 +31,8 @@ class MechanismHooks(nn.Module):
             are repeated for all H heads, in memory as well (a cache keeps G heads).
         keeps_tokens: whether `advance` continues all keys and values, `k` and `v`, as the state.
         empty_state: value of a state tensor before the first real token, by name; zero if absent.
+        reads_padding: whether an option of the instance lets padded tokens influence others, as a
+            public model does; inputs and outputs are then not zero at padding.
         redraw_every: training steps between two calls of `redraw`; None: no redraws.
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
         max_global_tokens: largest number of global tokens per row; None: counted in each call.
@@ -49,6 +51,7 @@ class MechanismHooks(nn.Module):
     takes_groups: ClassVar[bool] = False
     keeps_tokens: ClassVar[bool] = False
     empty_state: ClassVar[dict[str, float]] = {}
+    reads_padding: bool = False
     redraw_every: int | None = None
     has_unused_parameters: bool = False
     max_global_tokens: int | None = None

@@ -90,7 +90,7 @@ class Call:
         size = out.abs().max().clamp(min=torch.finfo(out.dtype).tiny)
         for columns, weights in self.columns():
             v = self.v[:, :, columns].detach()
-            if self.real_keys is not None:
+            if self.real_keys is not None and not self.attention.reads_padding:
                 v = apply_mask(v, self.real_keys[:, None, columns, None])
             out = out - weights @ v
         return float(out.abs().max() / size)

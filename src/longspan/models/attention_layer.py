@@ -122,7 +122,7 @@ class ProjectedAttention(nn.Module):
         self.value = nn.Linear(width, inner, bias=bias)
         self.positions = self.build_positions()
         self.dropout = Dropout(config.attention_dropout)
-        self.output = nn.Linear(inner, width, bias=config.linear_bias)
+        self.output = nn.Linear(inner, width, bias=config.has_attention_output_bias)
         # On the meta device transformers loads a checkpoint and reports the missing tensors itself.
         self.is_new = torch.get_default_device().type != "meta"
         if self.is_new:

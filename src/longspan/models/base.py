@@ -26,7 +26,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
     config_class = LongspanConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["Layer"]
+    _no_split_modules = ["Layer", "ReversibleLayer"]
 
     def __init__(self, config: LongspanConfig):
         config.check()
@@ -67,7 +67,8 @@ class LongspanOutput(BaseModelOutputWithPoolingAndCrossAttentions):
     """Output of the Transformer without a head.
 
     Attributes:
-        last_hidden_state: states of the tokens (B, T, M), zero at padded positions.
+        last_hidden_state: states of the tokens (B, T, M), zero at padded positions; as all states,
+            of width 2 M with reversible residual connections.
         pooler_output: pooled state (B, M), as `pooling` defines it; None for tokens that continue
             a cache.
         past_key_values: state for the next tokens, or None.

@@ -29,7 +29,7 @@ class LongspanClassifier(HeadModel):
     @staticmethod
     def feature_size(config: LongspanConfig) -> int:
         """Return the size of the vectors that the head classifies."""
-        return config.hidden_size
+        return config.output_size
 
 
 class _SingleInputClassifier(LongspanClassifier):

@@ -38,13 +38,18 @@ class LongspanConfig(PreTrainedConfig):
         linear_bias: whether the linear maps of the layers and of the transform before the logits
             of masked tokens have biases.
         qkv_bias: whether the maps to queries, keys and values have biases; None: as `linear_bias`.
+        attention_output_bias: whether the map after the mechanism has one; None: as `linear_bias`.
         hidden_act: activation of the feed-forward network, one of transformers' `ACT2FN`.
         max_position_embeddings: maximum number of input tokens; `pooling="cls"` adds one position.
         position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`;
+            "axial": learned, as a row and a column of a grid, see `longspan.models.axial`;
             "relative_2d": learned numbers for offsets of pixels, see `longspan.models.relative_2d`;
             "t5" (buckets of distances) or "relative" (sinusoids of distances, Transformer-XL), for
             mechanisms whose trait `relative` says so, see `longspan.models.relative`;
             or "auto": learned, and none for a mechanism that carries positions (its trait says so).
+        axial_shape: rows and columns of the grid of "axial"; position t is in row t // columns.
+        axial_widths: coordinates of the embeddings that rows and columns have; their sum is the
+            width of the embeddings.
         rotary_base: base of the angles of rotary positions, or a list with that of each layer.
         positions_skip_padding: whether the position of a token is the number of real tokens before
             it (RoBERTa, and every decoder), not its index in the row.
@@ -60,6 +65,8 @@ class LongspanConfig(PreTrainedConfig):
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
             (normalize the sum after each block, and the embeddings; BERT).
         norm_bias: whether layer normalizations have biases.
+        residual: "standard", or "reversible": states are two streams of width M, see
+            `longspan.models.reversible`. Heads read both, the width `output_size`.
         embedding_norm: whether a pre-norm model normalizes the embeddings, in place of the input
             of the first attention (ModernBERT).
         first_attention_norm: whether a model with `embedding_norm` normalizes the input of the
@@ -85,6 +92,9 @@ class LongspanConfig(PreTrainedConfig):
         classifier_hidden_size: width of the hidden layer of the classification heads; 0: there is
             none.
         classifier_activation: activation of that layer, one of transformers' `ACT2FN`.
+        prediction_head: map from states to the logits of masked tokens: "transform" (linear map,
+            activation and normalization before a linear map with a bias; BERT) or "linear" (a
+            linear map without bias; Reformer).
         pair_head: features of a pair: "interaction" (a, b, a * b, a - b) or "concatenate" (a, b).
         shared_towers: whether one Transformer encodes queries and documents in a dual encoder.
         similarity: similarity of two embeddings in a dual encoder: "dot" or "cosine".
@@ -130,9 +140,12 @@ class LongspanConfig(PreTrainedConfig):
     feed_forward: str = "plain"
     linear_bias: bool = True
     qkv_bias: bool | None = None
+    attention_output_bias: bool | None = None
     hidden_act: str = "gelu"
     max_position_embeddings: int = 1024
     position: str = "auto"
+    axial_shape: list[int] | None = None
+    axial_widths: list[int] | None = None
     rotary_base: float | int | list[float | int] = BASE
     positions_skip_padding: bool = False
     frozen_positions: int = 0
@@ -143,6 +156,7 @@ class LongspanConfig(PreTrainedConfig):
     stem: str = "none"
     norm: str = "pre"
     norm_bias: bool = True
+    residual: str = "standard"
     embedding_norm: bool = False
     first_attention_norm: bool = False
     pooling: str = "mean"
@@ -158,6 +172,7 @@ class LongspanConfig(PreTrainedConfig):
     default_global_tokens: str = "none"
     classifier_hidden_size: int = 128
     classifier_activation: str = "relu"
+    prediction_head: str = "transform"
     pair_head: str = "interaction"
     shared_towers: bool = True
     similarity: str = "dot"
@@ -202,6 +217,23 @@ class LongspanConfig(PreTrainedConfig):
     def has_qkv_bias(self) -> bool:
         """Whether the maps to queries, keys and values have biases; `qkv_bias` resolved."""
         return self.linear_bias if self.qkv_bias is None else self.qkv_bias
+
+    @property
+    def has_attention_output_bias(self) -> bool:
+        """Whether the map after the mechanism has a bias; `attention_output_bias` resolved."""
+        chosen = self.attention_output_bias
+        return self.linear_bias if chosen is None else chosen
+
+    @property
+    def output_size(self) -> int:
+        """Width of the model's output: M, or 2 M with reversible residual connections."""
+        return self.hidden_size * (2 if self.residual == "reversible" else 1)
+
+    @property
+    def logits_input_size(self) -> int:
+        """Width of the states that are mapped to logits: that of embeddings to which it is tied."""
+        own = self.hidden_size if self.tie_word_embeddings else self.output_size
+        return self.embedding_size or own
 
     @property
     def is_regression(self) -> bool:
@@ -275,7 +307,7 @@ class LongspanConfig(PreTrainedConfig):
         each position.
         """
         sized = any("max_length" in traits.sizes for traits in self.layer_traits)
-        return not self.is_decoder or self.position_encoding == "learned" or sized
+        return not self.is_decoder or self.position_encoding in ("learned", "axial") or sized
 
     @property
     def first_decoder_token(self) -> int | None:

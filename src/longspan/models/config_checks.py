@@ -17,6 +17,7 @@ from longspan.bounds import (
     range_error,
 )
 from longspan.errors import OptionError, check_name
+from longspan.models.axial import axial_refusals
 from longspan.models.parts import check_cross_attention, check_parts
 from longspan.models.relative import relative_refusals
 from longspan.models.relative_2d import image_side
@@ -26,16 +27,18 @@ if TYPE_CHECKING:
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "position": (
-        *("auto", "learned", "sinusoidal", "rotary", "relative_2d", "t5", "relative"),
+        *("auto", "learned", "axial", "sinusoidal", "rotary", "relative_2d", "t5", "relative"),
         "none",
     ),
     "freeze": ("none", "all-but-positions", "all"),
     "decoder_start": ("token", "last"),
     "stem": ("none", "convolution"),
     "norm": ("pre", "post"),
+    "residual": ("standard", "reversible"),
     "feed_forward": ("plain", "gated"),
     "pooling": ("mean", "cls", "first", "last"),
     "default_global_tokens": ("none", "first", "before_separator", "after_separator"),
+    "prediction_head": ("transform", "linear"),
     "pair_head": ("interaction", "concatenate"),
     "similarity": ("dot", "cosine"),
     "hidden_act": tuple(ACT2FN),
@@ -160,7 +163,7 @@ def _position_refusals(config: "LongspanConfig") -> list[str]:
         )
     if any(not 1 < base < math.inf for base in config.rotary_bases):
         reasons.append(f"rotary_base must be a finite number above 1, got {config.rotary_base}")
-    return reasons + relative_refusals(config) + _image_refusals(config)
+    return reasons + relative_refusals(config) + _image_refusals(config) + axial_refusals(config)
 
 
 def _image_refusals(config: "LongspanConfig") -> list[str]:
@@ -182,11 +185,19 @@ def _image_refusals(config: "LongspanConfig") -> list[str]:
 def _norm_refusals(config: "LongspanConfig") -> list[str]:
     if config.embedding_norm and config.norm == "post":
         return ["embedding_norm=True is of pre-norm models; norm='post' normalizes the embeddings"]
+    reasons = []
     if config.first_attention_norm and not config.embedding_norm:
-        return [
+        reasons.append(
             "first_attention_norm=True requires embedding_norm=True; no norm is left out without it"
+        )
+    if config.residual != "standard":
+        wanted = {"norm": "pre", "cross_attention": None, "is_encoder_decoder": False}
+        reasons += [
+            f"residual={config.residual!r} requires {name}={value!r}, got {getattr(config, name)!r}"
+            for name, value in wanted.items()
+            if getattr(config, name) != value
         ]
-    return []
+    return reasons
 
 
 def _freezing_refusals(config: "LongspanConfig") -> list[str]:

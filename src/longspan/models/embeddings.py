@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from longspan.attention.masking import apply_mask
 from longspan.errors import InputError
+from longspan.models.axial import AxialPositions
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
 from longspan.models.norms import make_norm
@@ -32,6 +33,8 @@ class Embeddings(nn.Module):
         self.summary = nn.Embedding(1, width) if config.pooling == "cls" else None
         learned = config.position_encoding == "learned"
         self.positions = nn.Embedding(config.max_sequence_length, width) if learned else None
+        shape, widths = config.axial_shape, config.axial_widths
+        self.axial = AxialPositions(shape, widths) if shape and widths else None
         normalizes = config.norm == "post" or config.embedding_norm
         self.norm = make_norm(config, width) if normalizes else nn.Identity()
         self.dropout = Dropout(config.hidden_dropout_prob)
@@ -79,10 +82,12 @@ class Embeddings(nn.Module):
     def _add_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
         if self.positions is not None:
             return x + self._learned_positions(self.positions, x, positions)
-        if self.config.position_encoding != "sinusoidal":
-            return x
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device)[None]
+        if self.axial is not None:
+            return x + self.axial(positions)
+        if self.config.position_encoding != "sinusoidal":
+            return x
         table = sinusoidal_table(positions, x.shape[2], dtype=x.dtype)
         # Scaled to the root mean square of the initial word embeddings, which are much smaller.
         return x + math.sqrt(2) * self.config.initializer_range * table

@@ -43,8 +43,7 @@ class LanguageModel(LongspanPreTrainedModel):
             )
         super().__init__(config)
         self.model = self.model_class(config)
-        width = config.embedding_size or config.hidden_size
-        self.lm_head = nn.Linear(width, config.vocab_size, bias=bias)
+        self.lm_head = nn.Linear(config.logits_input_size, config.vocab_size, bias=bias)
 
     def get_output_embeddings(self) -> nn.Linear:
         """Return the linear map to the logits."""
@@ -64,8 +63,9 @@ class LongspanForMaskedLM(LanguageModel):
                 "masked tokens are predicted from both sides; set is_decoder to False, or use "
                 "LongspanForCausalLM"
             )
-        super().__init__(config, bias=True)
-        self.transform = PredictionTransform(config)
+        transforms = config.prediction_head == "transform"
+        super().__init__(config, bias=transforms)
+        self.transform = PredictionTransform(config) if transforms else make_narrow(config)
         self.post_init()
 
     def forward(
@@ -115,8 +115,8 @@ class PredictionTransform(nn.Module):
 
     def __init__(self, config: LongspanConfig):
         super().__init__()
-        width = config.embedding_size or config.hidden_size
-        self.dense = nn.Linear(config.hidden_size, width, bias=config.linear_bias)
+        width = config.logits_input_size
+        self.dense = nn.Linear(config.output_size, width, bias=config.linear_bias)
         self.activation = ACT2FN[config.hidden_act]
         self.norm = make_norm(config, width)
 
@@ -213,5 +213,5 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
 
 def make_narrow(config: LongspanConfig) -> nn.Module:
     """Return the linear map from states to the width of the embeddings, if these are narrower."""
-    width = config.embedding_size or config.hidden_size
-    return nn.Identity() if width == config.hidden_size else nn.Linear(config.hidden_size, width)
+    states, width = config.output_size, config.logits_input_size
+    return nn.Identity() if width == states else nn.Linear(states, width)

@@ -44,6 +44,7 @@ from longspan.models.layers import Layer
 from longspan.models.norms import make_norm
 from longspan.models.pooling import pool
 from longspan.models.relative import TRAITS, T5Positions
+from longspan.models.reversible import make_layer, start_streams
 from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
 from longspan.shapes import Bool, Float, Int
 
@@ -83,15 +84,14 @@ class LongspanModel(LongspanPreTrainedModel):
             )
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        layers = [Layer(config, i) for i in range(config.num_hidden_layers)]
+        layers = [make_layer(config, i) for i in range(config.num_hidden_layers)]
         # The model owns the parameter, so that layers can be copied and sharded one by one.
         released = [layer.attention.mechanism.release_shared() for layer in layers]
         shared = next((parameter for parameter in released if parameter is not None), None)
         self.register_parameter("shared_parameter", shared)
         self.layers = nn.ModuleList(layers)
         self.relative = T5Positions(config) if config.position == "t5" else None
-        pre_norm = config.norm == "pre"
-        self.norm = make_norm(config) if pre_norm else nn.Identity()
+        self.norm = make_norm(config, config.output_size) if config.norm == "pre" else nn.Identity()
         self.post_init()
 
     def initialize_shared_parameter(self) -> None:
@@ -313,7 +313,7 @@ class LongspanModel(LongspanPreTrainedModel):
             shard_mask = x.new_ones(x.shape[:2]).bool() if mask is None else mask
             rotary = {base: parallel.local_shard(y) for base, y in context.rotary.items()}
             x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
-        states, outputs = [x], []
+        states, outputs = [start_streams(self.config, x)], []
         for i, layer in enumerate(self.layers):
             kept = None if past is None else past.layers[i]
             read = (kept.state, kept.cross or source) if kept else (None, source)

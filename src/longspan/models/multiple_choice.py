@@ -22,7 +22,7 @@ class LongspanForMultipleChoice(HeadModel):
 
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
-        self.classifier = ClassificationHead(config.hidden_size, 1, config)
+        self.classifier = ClassificationHead(config.output_size, 1, config)
         self.post_init()
 
     def forward(

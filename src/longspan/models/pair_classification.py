@@ -51,7 +51,7 @@ class LongspanForPairClassification(LongspanClassifier):
     @staticmethod
     def feature_size(config: LongspanConfig) -> int:
         """Return the size of the vectors that the head classifies."""
-        return config.hidden_size * (4 if config.pair_head == "interaction" else 2)
+        return config.output_size * (4 if config.pair_head == "interaction" else 2)
 
     def forward(
         self,

@@ -20,7 +20,7 @@ class LongspanForQuestionAnswering(HeadModel):
 
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.qa_outputs = nn.Linear(config.output_size, 2)
         self.post_init()
 
     def forward(

@@ -48,7 +48,8 @@ def compute_weights(
     finally:
         attention.train(training)
     weights = torch.cat(columns, 3)[..., :S]
-    _check_weighted_sum(attention, weights, zero_masked(v, inputs["key_mask"]), out)
+    mask = None if attention.reads_padding else inputs["key_mask"]
+    _check_weighted_sum(attention, weights, zero_masked(v, mask), out)
     return weights
 
 

@@ -31,6 +31,8 @@ def dense_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> li
         reasons.append(f"T={T} is not short against the pattern")
     if attention._bias(extra) is not None or attention.dropout:
         reasons.append("a bias, or dropout of weights")
+    if getattr(attention, "circle", None) is not None:
+        reasons.append("neighbors=... makes the row a circle")
     if getattr(attention, "projections", None) is not None:
         reasons.append("global_projections=True computes the rows of global tokens separately")
     if has_transforms():

@@ -6,11 +6,23 @@ with block c = floor(t / b) of the query and e = floor(b / 2): every query of a 
 same 2b keys, its own block and half a block on either side (fewer at the ends). Causal adds
 s <= t. The grid starts at position 0: padding on the right never changes it, padding on the
 left does.
+
+Option `neighbors` chooses whole blocks instead. Without `causal` they are on a circle, as in the
+local attention of transformers' Reformer: the last block of the padded row precedes the first.
 """
 
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
 from longspan.attention.base import Traits, register
+from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.pattern_base import PatternAttention
-from longspan.attention.patterns import BlockWindow
+from longspan.attention.ops.softmax import softmax_reference
+from longspan.attention.patterns import BlockNeighbors, BlockWindow, Pattern
+from longspan.errors import OptionError
 
 
 @register("blockwise", size_option="block")
@@ -33,11 +45,90 @@ class BlockwiseAttention(PatternAttention):
     )
     small_options = {"block": 8}
 
-    def __init__(self, *, block: int = 128, causal: bool = False):
+    def __init__(
+        self,
+        *,
+        block: int = 128,
+        neighbors: list[int] | None = None,
+        grid: int | None = None,
+        causal: bool = False,
+    ):
         """Build the block window pattern.
 
         Args:
             block: queries per block, b; they see twice as many keys.
+            neighbors: numbers of whole blocks before and after its own that a query sees, on a
+                circle unless causal; None: half a block on either side.
+            grid: multiple of `block` to which the row of a circle is padded; None: `block`. A block
+                that is a neighbor on both sides counts twice.
             causal: whether keys after the query are excluded.
         """
-        super().__init__(BlockWindow(block, block // 2), causal)
+        if reason := _neighbor_refusal(block, neighbors, grid):
+            raise OptionError(f"blockwise: option {reason}")
+        pattern: Pattern = BlockWindow(block, block // 2)
+        if neighbors is not None:
+            pattern = BlockNeighbors(block, *neighbors)
+        super().__init__(pattern, causal)
+        self.block = block
+        self.circle = None if neighbors is None or causal else tuple(neighbors)
+        self.grid = grid or block
+        if self.circle:
+            self.traits = dataclasses.replace(
+                self.traits, bias=False, relative=False, packed=False, global_tokens=False
+            )
+
+    def attend_pattern(self, q, k, v, key_mask, *extra):
+        """Attend over the pattern; on a circle, over the row with copies of its ends."""
+        T = q.shape[2]
+        size = self._padded_length(T)
+        if self.circle is None or size == self.block:
+            return super().attend_pattern(q, k, v, key_mask, *extra)
+        real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
+        before = self.circle[0] * self.block
+        index = torch.arange(-before, size + self.circle[1] * self.block, device=q.device) % size
+        q, k, v = (F.pad(x, (0, 0, 0, size - T)).index_select(2, index) for x in (q, k, v))
+        real = F.pad(real, (0, size - T)).index_select(1, index)
+        out = pattern_attention(q, k, v, self.pattern, real, None, dropout=self.dropout)
+        return out[:, :, before : before + T]
+
+    def reference(self, q, k, v, key_mask, *extra):
+        """Compute full softmax under the dense mask; on a circle, of scores + log counts."""
+        T = q.shape[2]
+        if self.circle is None or self._padded_length(T) == self.block:
+            return super().reference(q, k, v, key_mask, *extra)
+        counts = self._counts(T).to(q.device)
+        mask = (counts > 0)[None, None]
+        mask = mask if key_mask is None else mask & key_mask[:, None, None, :]
+        bias = counts.clamp(min=1).to(q.dtype).log()[None, None]
+        return softmax_reference(q, k, v, mask, bias, self.dropout)
+
+    def _padded_length(self, T: int) -> int:
+        return -(-T // self.grid) * self.grid
+
+    def _counts(self, T: int) -> Tensor:
+        """Return how often each query sees each key on the circle, (T, T)."""
+        before, after = self.circle or (0, 0)
+        blocks = self._padded_length(T) // self.block
+        own = torch.arange(T) // self.block
+        offsets = torch.arange(-before, after + 1)
+        seen = (own[:, None] + offsets) % blocks
+        return (seen[:, None] == own[None, :, None]).sum(-1)
+
+    def pairs(self, T):
+        """Count the pairs of the pattern, or of the circle."""
+        if self.circle is None or self._padded_length(T) == self.block:
+            return super().pairs(T)
+        sizes = torch.tensor([self.block] * (T // self.block) + [T % self.block])
+        sizes = F.pad(sizes, (0, self._padded_length(T) // self.block + 1 - len(sizes)))[:-1]
+        before, after = self.circle
+        seen = sum(sizes.roll(-offset) for offset in range(-before, after + 1))
+        return int((sizes * seen).sum())
+
+
+def _neighbor_refusal(block: int, neighbors: list[int] | None, grid: int | None) -> str:
+    """Return the reason why these are no neighbors of a block, or an empty text."""
+    if grid is not None and (neighbors is None or grid < 1 or grid % max(block, 1)):
+        return f"grid must be a multiple of block={block}, and requires neighbors, got {grid}"
+    if neighbors is not None and (len(neighbors) != 2 or min(neighbors) < 0):
+        return f"neighbors must be two numbers >= 0, before and after, got {neighbors}"
+    return ""

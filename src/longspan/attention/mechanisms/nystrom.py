@@ -10,13 +10,19 @@ iteration of eq. 14, scaled per matrix (the public code's maximum over the batch
 or the exact inverse; both in float32 or wider. The exact inverse takes singular values below
 sqrt(eps) of the largest as zero: random landmarks give A condition numbers up to 1e8, where
 float32 would keep no digit. There is no causal form, because landmarks average the future.
+
+transformers hides padding from B only. Its landmarks and convolution read padded tokens, and the
+inverse is scaled by the largest norm of the batch: options `reads_padding` and `inverse_scale`.
 """
+
+import dataclasses
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.masking import masked_softmax
+from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
 from longspan.attention.ops.pooling import averaging_matrix, membership_matrix, segment_tokens
 from longspan.attention.ops.precision import at_least_float32
@@ -24,12 +30,17 @@ from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
 
 
-def pseudo_inverse(A: Tensor, iterations: int | None) -> Tensor:
-    """Compute the Moore-Penrose inverse: exactly, or by eq. 14 from A^T / (|A|_1 |A|_inf)."""
+def pseudo_inverse(A: Tensor, iterations: int | None, shared: Tensor | None = None) -> Tensor:
+    """Compute the Moore-Penrose inverse: exactly, or by eq. 14 from A^T / (|A|_1 |A|_inf).
+
+    With `shared`, True at some matrices, the largest denominator of these is that of all.
+    """
     if iterations is None:
         return torch.linalg.pinv(A, rtol=torch.finfo(A.dtype).eps ** 0.5)
     identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     norms = A.abs().sum(-2).amax(-1) * A.abs().sum(-1).amax(-1)
+    if shared is not None:
+        norms = apply_mask(norms, shared).max().clamp(min=1).expand_as(norms)  # none is below 1
     Z = A.mT / norms[..., None, None]
     for _ in range(iterations):
         AZ = A @ Z
@@ -57,28 +68,39 @@ class NystromAttention(Attention):
         self,
         *,
         heads: int,
-        landmarks: int = 64,
+        landmarks: int | None = 64,
         iterations: int | None = 6,
         conv_kernel_size: int = 0,
+        reads_padding: bool = False,
+        inverse_scale: Literal["matrix", "batch"] = "matrix",
     ):
         """Create the convolution, if there is one.
 
         Args:
             heads: number of heads.
-            landmarks: number of landmarks, L.
+            landmarks: number of landmarks, L; None: one for each token, which is exact attention.
             iterations: iterations of the inverse; None: exact inverse.
             conv_kernel_size: size of a depthwise convolution of the values along the sequence, odd;
                 0: none.
+            reads_padding: whether landmarks and the convolution read padded tokens (transformers).
+            inverse_scale: norm that scales the first iterate: that of the "matrix", or the largest
+                in the "batch", which couples its rows (transformers).
         """
         super().__init__()
-        if landmarks < 1:
-            raise OptionError(f"nystrom: option landmarks must be >= 1, got {landmarks}")
+        if landmarks is not None and landmarks < 1:
+            raise OptionError(f"nystrom: option landmarks must be >= 1 or None, got {landmarks}")
+        if inverse_scale not in ("matrix", "batch"):
+            wanted = f"must be matrix or batch, got {inverse_scale!r}"
+            raise OptionError(f"nystrom: option inverse_scale {wanted}")
         if iterations is not None and iterations < 1:
             raise OptionError(f"nystrom: option iterations must be >= 1 or None, got {iterations}")
         if conv_kernel_size and (conv_kernel_size < 0 or conv_kernel_size % 2 == 0):
             wanted = f"must be odd, or 0 (none); got {conv_kernel_size}"
             raise OptionError(f"nystrom: option conv_kernel_size {wanted}")
         self.heads, self.landmarks, self.iterations = heads, landmarks, iterations
+        self.reads_padding, self.coupled = reads_padding, inverse_scale == "batch"
+        if landmarks is None:
+            self.traits = dataclasses.replace(self.traits, cost="T^2")
         self.conv = make_depthwise_conv(heads, conv_kernel_size) if conv_kernel_size else None
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
@@ -91,54 +113,70 @@ class NystromAttention(Attention):
     def attend(self, q, k, v, key_mask):
         """Compute landmark means as one product, then F (A^+ (B v)) from right to left."""
         dtype, (q, k, v) = v.dtype, (at_least_float32(x) for x in (q, k, v))
-        real = q.new_ones(1, q.shape[2], dtype=torch.bool) if key_mask is None else key_mask
-        index, used = segment_tokens(real, min(self.landmarks, q.shape[2]))
+        T, keys = q.shape[2], None if key_mask is None else key_mask[:, None, None, :]
+        if self.landmarks is None or (self.reads_padding and self.landmarks >= T):
+            return self._with_convolution(softmax_attention(q, k, v, keys), v).to(dtype)
+        real = q.new_ones(1, T, dtype=torch.bool)
+        real = real if key_mask is None or self.reads_padding else key_mask
+        index, used = segment_tokens(real, min(self.landmarks, T))
         member = membership_matrix(index, used.shape[1], q.dtype)
         means = averaging_matrix(member)
         QL, KL = means @ q, means @ k
         live = used[:, None, None, :]
         A = masked_softmax(QL @ KL.mT * q.shape[-1] ** -0.5, live)
-        Bv = softmax_attention(QL, k, v, real[:, None, None, :])
-        out = softmax_attention(q, KL, pseudo_inverse(A, self.iterations) @ Bv, None)
-        if key_mask is None and q.shape[2] > self.landmarks:  # no row is short
+        short = real.sum(1, keepdim=True) <= used.shape[1]
+        inverse = pseudo_inverse(A, self.iterations, ~short if self.coupled else None)
+        Bv = softmax_attention(QL, k, v, real[:, None, None, :] if keys is None else keys)
+        out = softmax_attention(q, KL, inverse @ Bv, None)
+        if self.landmarks < T and (key_mask is None or self.reads_padding):  # no row is short
             return self._with_convolution(out, v).to(dtype)
-        short = (real.sum(1) <= used.shape[1])[:, None, None, None]
         # With one token per segment the means are the tokens, and A v is exact attention. Only
         # such rows have empty landmarks, so `out` needs no mask for them.
         exact = member.mT @ (A @ (member @ v))
-        return self._with_convolution(torch.where(short, exact, out), v).to(dtype)
+        return self._with_convolution(torch.where(short[..., None, None], exact, out), v).to(dtype)
 
     def _with_convolution(self, out: Tensor, v: Tensor) -> Tensor:
-        """Add the depthwise convolution of the values (zero where padded)."""
+        """Add the depthwise convolution of the values (zero where padded, unless it is read)."""
         return out if self.conv is None else out + convolve_values(self.conv, v)
 
     def reference(self, q, k, v, key_mask):
-        """Apply the formula to the real tokens of each row."""
-        rows = []
-        for b in range(q.shape[0]):
-            keep = slice(None) if key_mask is None else key_mask[b]
-            out = torch.zeros_like(v[b])
-            if q[b][:, keep].numel():
-                out[:, keep] = self._one_row(*(x[b][:, keep] for x in (q, k, v)))
-            rows.append(out)
-        return self._with_convolution(torch.stack(rows), v)
+        """Apply the formula to the tokens of each row that it reads: the real ones, or all."""
+        real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if key_mask is None else key_mask
+        read = torch.ones_like(real) if self.reads_padding else real
+        rows = [[x[b][:, read[b]] for x in (q, k, v)] + [real[b, read[b]]] for b in range(len(q))]
+        kernels = {
+            b: self._kernels(own_q, own_k, keys)
+            for b, (own_q, own_k, _, keys) in enumerate(rows)
+            if self.landmarks is not None and len(keys) > self.landmarks
+        }
+        A = [A for _, A, _ in kernels.values()]
+        shared = torch.ones(len(A), q.shape[1], dtype=torch.bool) if self.coupled else None
+        inverses = pseudo_inverse(torch.stack(A), self.iterations, shared) if A else ()
+        outs = [torch.zeros_like(x) for x in v]
+        for b, (own_q, own_k, own_v, keys) in enumerate(rows):
+            if b not in kernels and keys.any():
+                pairs = keys.expand(len(keys), -1)
+                outs[b][:, read[b]] = softmax_reference(own_q, own_k, own_v, pairs)
+        for (b, (left, _, right)), inverse in zip(kernels.items(), inverses, strict=True):
+            outs[b][:, read[b]] = left @ inverse @ right @ rows[b][2]
+        return self._with_convolution(torch.stack(outs), v)
 
-    def _one_row(self, q, k, v):
-        """Apply the formula to one unpadded sequence (H, T, D)."""
-        T, D = q.shape[1:]
-        L = min(self.landmarks, T)
-        if L == T:
-            return softmax_reference(q, k, v, q.new_ones(T, T, dtype=torch.bool))
+    def _kernels(self, q, k, keys):
+        """Return F, A and B of one sequence (H, T, D), whose `keys` are real."""
+        (_, T, D), L = q.shape, self.landmarks
         sizes = [T // L] * (L - T % L) + [T // L + 1] * (T % L)
         QL, KL = (torch.stack([s.mean(1) for s in x.split(sizes, 1)], 1) for x in (q, k))
-        left, A, right = (
-            torch.einsum("htd,hsd->hts", x, y).div(D**0.5).softmax(-1)
-            for x, y in ((q, KL), (QL, KL), (QL, k))
-        )
-        return left @ pseudo_inverse(A, self.iterations) @ right @ v
+        pairs = ((q, KL), (QL, KL), (QL, k))
+        left, A, right = (torch.einsum("htd,hsd->hts", x, y) / D**0.5 for x, y in pairs)
+        right = right.masked_fill(~keys, -torch.inf).softmax(-1).nan_to_num(0)  # no real key
+        return left.softmax(-1), A.softmax(-1), right
 
     def flops(self, T, head_dim):
         """Count segment means, three softmax products, the inverse, the convolution."""
-        L, kernel = min(self.landmarks, T), 0 if self.conv is None else self.conv.kernel_size[0]
+        kernel = 0 if self.conv is None else self.conv.kernel_size[0]
+        convolution = 2 * T * kernel * head_dim
+        if self.landmarks is None:
+            return 4 * T * T * head_dim + convolution
+        L = min(self.landmarks, T)
         products = 12 * T * L * head_dim + 4 * L * L * head_dim
-        return products + 8 * (self.iterations or 6) * L**3 + 2 * T * kernel * head_dim
+        return products + 8 * (self.iterations or 6) * L**3 + convolution

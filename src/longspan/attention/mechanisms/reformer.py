@@ -13,11 +13,12 @@ number of buckets depends on `max_length`, not on the first input; self is exclu
 a penalty; the first chunk looks back, at the last one of the previous round, only with `wrap`.
 Causal: in public code, future tokens move chunk boundaries. Here chunks start at the first token of
 each bucket, so that only the past decides who is attended. Global tokens are in no bucket: each is
-one more key of every query, and attends to all other tokens.
+one more key of every query, and attends to all other tokens. Option `grid` chooses the chunks of
+transformers, which pads the row to a multiple of its chunk lengths, instead.
 """
 
 import itertools
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -73,15 +74,17 @@ class ReformerAttention(Attention):
         layer: int = 0,
         chunk: int = 64,
         hashes: int = 2,
-        buckets: int | None = None,
+        buckets: int | list[int] | None = None,
         scale: Literal["root", "none"] = "root",
         dedupe: bool = False,
         same_bucket: bool = False,
         wrap: bool = False,
+        grid: int | None = None,
         seed: int = 0,
+        same_hashes: bool = False,
         causal: bool = False,
     ):
-        """Draw the hashes from (seed, layer).
+        """Draw the hashes from (seed, layer), or from the seed alone.
 
         Args:
             heads: number of heads.
@@ -90,12 +93,19 @@ class ReformerAttention(Attention):
             layer: index of the layer.
             chunk: slots per chunk.
             hashes: number of hash rounds.
-            buckets: number of buckets; None: about 2 max_length / chunk.
+            buckets: number of buckets, or the sizes of hashes whose product they are; None: about
+                2 max_length / chunk.
             scale: "root": S = u.k / sqrt D (reformer-pytorch); "none": u.k (Trax, transformers).
             dedupe: whether each pair counts once, whatever N_ij (the paper's - log N).
             same_bucket: whether queries attend only within their bucket (equation 2).
             wrap: whether the first chunk looks back at the last one of the previous round.
+            grid: multiple of `chunk` to which the row is padded before it is divided (transformers:
+                the least common multiple of its chunk lengths). The first chunk then looks back at
+                the last one, even if it is padding, and causal chunks begin where all tokens, also
+                later ones, put them; padding moves chunks. None: chunks hold real tokens only.
             seed: seed of the random draws.
+            same_hashes: whether all layers draw the same hashes, those of transformers' `hash_seed`
+                on CPU.
             causal: whether keys after the query are excluded.
         """
         super().__init__()
@@ -105,11 +115,20 @@ class ReformerAttention(Attention):
             raise OptionError(f"reformer: option scale must be root or none, got {scale!r}")
         if wrap and (causal or same_bucket):
             raise OptionError("reformer: wrap=True excludes causal=True and same_bucket=True")
+        if grid is not None and (grid < 1 or grid % chunk or wrap or same_bucket):
+            raise OptionError(
+                f"reformer: option grid must be a multiple of chunk={chunk}, got {grid}; it "
+                "excludes wrap=True, which it implies, and same_bucket=True"
+            )
         if buckets is None:
             buckets = 1 << max(1, (2 * max_length // chunk).bit_length() - 1)
-        self.hash = RotationHash(heads, head_dim, hashes, buckets, seed * 1_000_003 + layer)
+        draw = seed if same_hashes else seed * 1_000_003 + layer
+        # Hashes of transformers are no part of its checkpoints.
+        self.hash = RotationHash(heads, head_dim, hashes, buckets, draw, saved=not same_hashes)
         self.causal, self.chunk, self.scale, self.dedupe = causal, chunk, scale, dedupe
-        self.kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap}
+        self.grid, wrap = grid, wrap or grid is not None
+        kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap, "grid": grid}
+        self.kinds: dict[str, Any] = kinds
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: the rotations have a fixed number of heads and head dimension."""
@@ -121,8 +140,8 @@ class ReformerAttention(Attention):
 
     def table(self, u, local):
         """Return the pairs that attend among the local tokens (B, T): real and not global."""
-        chunk = min(self.chunk, u.shape[2])
-        pad = (0, -u.shape[2] % chunk)
+        chunk = min(self.chunk, u.shape[2]) if self.grid is None else self.chunk
+        pad = (0, -u.shape[2] % (self.grid or chunk))
         return sort_into_chunks(F.pad(self.hash(u), pad), F.pad(local, pad), chunk, **self.kinds)
 
     def _queries_and_keys(self, u):
@@ -148,7 +167,7 @@ class ReformerAttention(Attention):
         new = {"k": q, "v": v, "bucket": self.hash(q).movedim(0, -1)}
         state, T = append_tokens(cache, new, key_mask), q.shape[2]
         u, v, real = state["k"], state["v"], state.get("real")
-        if cache is None or self.chunk < T:
+        if cache is None or self.chunk < T or self.grid is not None:
             return self.attend(u, None, v, real, None)[:, :, -T:], state
         N = count_past_pairs(state["bucket"].movedim(-1, 0), real, self.chunk, T)
         u, k = self._queries_and_keys(u)
@@ -173,7 +192,8 @@ class ReformerAttention(Attention):
         """Count hashing, and two products over the runs of each round."""
         _, _, hashes, directions = self.hash.rotations.shape
         chunk = min(self.chunk, T)
-        return 2 * hashes * T * head_dim * (directions + 2 * chunk * (2 + self.causal))
+        runs = 2 + (self.causal and self.grid is None)
+        return 2 * hashes * T * head_dim * (directions + 2 * chunk * runs)
 
 
 class _GatherRows(LinearFunction):
@@ -305,16 +325,26 @@ def count_past_pairs(bucket: Tensor, real: Tensor | None, chunk: int, T: int) ->
 
 
 def count_pairs_reference(
-    bucket: Tensor, real: Tensor, chunk: int, *, causal: bool, same_bucket: bool, wrap: bool
+    bucket: Tensor,
+    real: Tensor,
+    chunk: int,
+    *,
+    causal: bool,
+    same_bucket: bool,
+    wrap: bool,
+    grid: int | None,
 ) -> Tensor:
     """Compute `sort_into_chunks(...).counts()` in Python, list by list, for the reference."""
     R, B, H, T = bucket.shape
     counts = torch.zeros(B, H, T, T, dtype=torch.long)
+    per_bucket = causal and grid is None
+    end = None if grid is None else -(-T // grid) * grid - chunk  # slot where the last chunk begins
     for b, h in itertools.product(range(B), range(H)):
         tokens = [i for i in range(T) if real[b, i]]
-        rounds = [_grouped(tokens, bucket[r, b, h].tolist(), chunk, causal) for r in range(R)]
+        rounds = [_grouped(tokens, bucket[r, b, h].tolist(), chunk, per_bucket) for r in range(R)]
         for r, groups in enumerate(rounds):
             last = rounds[r - 1][-1][-1] if wrap and tokens else []
+            last = last if end is None or len(tokens) > end else []
             attended = sum(
                 (_count_adjacent(group, last, T) for group in groups),
                 torch.zeros_like(counts[b, h]),

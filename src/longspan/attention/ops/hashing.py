@@ -24,25 +24,50 @@ def _factors(buckets: int) -> list[int]:
     return _factors(1 << power // 2) + _factors(1 << (power + 1) // 2)
 
 
+def _sizes(buckets: int) -> list[int]:
+    """Return the sizes of the hashes for a number of buckets."""
+    if buckets < 2 or buckets % 2 or (buckets > LARGEST and buckets.bit_count() > 1):
+        wanted = f"an even number, above {LARGEST} a power of two"
+        raise OptionError(f"option buckets must be {wanted}; got {buckets}")
+    return _factors(buckets)
+
+
 class RotationHash(nn.Module):
     """Buckets from random directions, separate for every head and round."""
 
     rotations: Tensor
 
-    def __init__(self, heads: int, head_dim: int, hashes: int, buckets: int, seed: int):
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        hashes: int,
+        buckets: int | list[int],
+        seed: int,
+        *,
+        saved: bool = True,
+    ):
         """Draw the directions (heads, head_dim, hashes, sum of the hashes' sizes / 2).
+
+        Args:
+            heads: number of heads.
+            head_dim: width of the vectors.
+            hashes: number of rounds.
+            buckets: buckets of a round, or the sizes of the hashes whose product they are.
+            seed: seed of the draw.
+            saved: whether checkpoints hold the directions; if not, they are drawn again.
 
         Raises:
             OptionError: the number of buckets is not supported.
         """
         super().__init__()
-        if buckets < 2 or buckets % 2 or (buckets > LARGEST and buckets.bit_count() > 1):
-            wanted = f"an even number, above {LARGEST} a power of two"
-            raise OptionError(f"option buckets must be {wanted}; got {buckets}")
-        self.sizes = _factors(buckets)
+        self.sizes = buckets if isinstance(buckets, list) else _sizes(buckets)
+        if not self.sizes or any(size < 2 or size % 2 for size in self.sizes):
+            raise OptionError(f"option buckets must be a list of even numbers; got {buckets}")
         shape = (heads, head_dim, hashes, sum(self.sizes) // 2)
         generator = torch.Generator().manual_seed(seed)
-        self.register_buffer("rotations", torch.randn(shape, generator=generator))
+        drawn = torch.randn(shape, generator=generator)
+        self.register_buffer("rotations", drawn, persistent=saved)
 
     def forward(self, u: Tensor) -> Tensor:
         """Return the bucket of each vector (B, H, T, D) per round, (R, B, H, T); no gradient."""
@@ -80,7 +105,9 @@ class SortTable(NamedTuple):
         chunk: slots per chunk.
         back: chunks before its own that a query can reach.
         wrap: whether the first chunk looks back to the previous round.
+        past: whether a query attends to earlier tokens only, wherever their slots are.
         present: number of tokens that take part (B, 1); they occupy the first slots.
+        last: chunk that precedes the first one of the next round (B, 1).
         order: token in each slot (R, B, H, N).
         slot: slot of each token (R, B, H, N).
         low: first slot that each slot attends to (R or 1, B or 1, H or 1, N).
@@ -90,16 +117,13 @@ class SortTable(NamedTuple):
     chunk: int
     back: int
     wrap: bool
+    past: bool
     present: Tensor
+    last: Tensor
     order: Tensor
     slot: Tensor
     low: Tensor
     high: Tensor
-
-    @property
-    def last(self) -> Tensor:
-        """Chunk of the last token that takes part, (B, 1)."""
-        return (self.present - 1).clamp(min=0) // self.chunk
 
     def chunks(self) -> Tensor:
         """Return the queries: tokens of each chunk, (R, B, H, C, c)."""
@@ -108,7 +132,7 @@ class SortTable(NamedTuple):
     def runs(self) -> Tensor:
         """Return the keys: tokens of each chunk after those of earlier chunks, (R, B, H, C, W).
 
-        The last chunk of the previous round precedes the first chunk.
+        Chunk `last` of the previous round precedes the first chunk.
         """
         chunks = self.chunks()
         front = chunks.roll(1, 0).take_along_dim(self.last[None, :, :, None, None], 3)
@@ -145,7 +169,8 @@ class SortTable(NamedTuple):
             return found & (key[:, None] != slot[..., None])
         tail = (column < c) & (self.last * c + column < self.present)  # B W
         tail = (key[:, None] < 0) & tail[:, None, None, None] & (high > 0)
-        return (found | tail) & (self.runs()[..., None, :] != self.chunks()[..., None])
+        keys, queries = self.runs()[..., None, :], self.chunks()[..., None]
+        return (found | tail) & (keys < queries if self.past else keys != queries)
 
     def count_pairs(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Count how often queries attend to keys over all rounds.
@@ -165,7 +190,8 @@ class SortTable(NamedTuple):
             return attended
         key, end = key.roll(1, 0), (self.last * self.chunk)[:, :, None, None, None]
         tail = (key >= end) & (key < self.present[:, :, None, None, None])
-        return attended + (tail & (slot < self.chunk) & (high > 0)).sum(0)
+        attended = attended + (tail & (slot < self.chunk) & (high > 0)).sum(0)
+        return attended * (keys[..., None, :] < queries[..., None]) if self.past else attended
 
     def counts(self) -> Tensor:
         """Return N_ij, how often query i attends to key j, (B, H, N, N); dense, for tests."""
@@ -183,7 +209,14 @@ def _at(tokens: Tensor, x: Tensor) -> Tensor:
 
 
 def sort_into_chunks(
-    bucket: Tensor, real: Tensor, chunk: int, *, causal: bool, same_bucket: bool, wrap: bool
+    bucket: Tensor,
+    real: Tensor,
+    chunk: int,
+    *,
+    causal: bool,
+    same_bucket: bool,
+    wrap: bool,
+    grid: int | None = None,
 ) -> SortTable:
     """Sort by (bucket, position) and divide into chunks.
 
@@ -196,6 +229,9 @@ def sort_into_chunks(
             are then independent of later tokens.
         same_bucket: attend within buckets only.
         wrap: see `SortTable`.
+        grid: number that divides N; the last chunk is then that of all slots, even if it is empty,
+            and causal chunks are those of all tokens, of which later ones are hidden. None: the
+            last chunk is that of the last token.
     """
     N = bucket.shape[-1]
     slots = torch.arange(N, device=bucket.device)
@@ -204,9 +240,11 @@ def sort_into_chunks(
     order, bucket = key % N, key // N
     slot = torch.empty_like(order).scatter_(-1, order, slots.expand_as(order))
     present = real.sum(1, keepdim=True)
+    end = present if grid is None else torch.full_like(present, N)
+    last, past = (end - 1).clamp(min=0) // chunk, causal and grid is not None
     first = slots // chunk * chunk
     low, high = (first - chunk).clamp(min=0).view(1, 1, 1, N), first + chunk
-    if causal:
+    if causal and not past:
         begin = torch.searchsorted(bucket, bucket)
         own = (slots - begin) // chunk
         low, high = begin + (own - 1).clamp(min=0) * chunk, slots
@@ -216,4 +254,5 @@ def sort_into_chunks(
     within = present[:, :, None]
     high = torch.minimum(high, within).where(slots < within, 0)
     high = high.view(-1, *high.shape[-3:])
-    return SortTable(chunk, 1 + causal, wrap, present, order, slot, low, high)
+    back = 1 + (causal and not past)
+    return SortTable(chunk, back, wrap, past, present, last, order, slot, low, high)

@@ -80,6 +80,36 @@ class BlockWindow(Pattern):
 
 
 @dataclasses.dataclass(frozen=True)
+class BlockNeighbors(Pattern):
+    """Block of the query, and whole blocks `before` and `after` it."""
+
+    block: int
+    before: int
+    after: int
+
+    def __post_init__(self) -> None:
+        """Raise OptionError for an empty block or a negative number of blocks."""
+        if self.block < 1 or self.before < 0 or self.after < 0:
+            raise OptionError(f"neighbors require block >= 1 and numbers >= 0, got {self}")
+
+    @property
+    def period(self):
+        """Length of a block."""
+        return self.block
+
+    def __call__(self, b, h, q, kv):
+        """Return whether the block of the key is near that of the query."""
+        offset = kv // self.block - q // self.block
+        return (offset >= -self.before) & (offset <= self.after)
+
+    @property
+    def layout(self):
+        """Blocks of the pattern."""
+        left, right = self.before * self.block, self.after * self.block
+        return BlockLayout(block=self.block, left=left, right=right)
+
+
+@dataclasses.dataclass(frozen=True)
 class Global(Pattern):
     """Fixed positions that attend to all and are attended by all (a CLS token, a question)."""
 

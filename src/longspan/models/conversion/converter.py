@@ -165,12 +165,12 @@ class _Converter:
     def _position_tables(self) -> dict[str, Callable[[Tensor], tuple[Tensor, str]]]:
         """Return the function that stretches each position table, by target."""
         family, config = self.source.family, self.config
-        rows, length = family.rows(self.source.config), config.max_position_embeddings
+        rows, length = family.position_rows(self.source.config), config.max_position_embeddings
         tables: dict[str, Callable[[Tensor], tuple[Tensor, str]]] = {
             family.part + POSITIONS: functools.partial(self._stretch, rows, length)
         }
         if family.decoder:
-            rows = family.decoder.rows(self.source.config)
+            rows = family.decoder.position_rows(self.source.config)
             length = decoder_config(config).max_position_embeddings
             tables[DECODER + POSITIONS] = functools.partial(self._stretch, rows, length)
         return tables

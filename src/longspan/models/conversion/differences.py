@@ -17,6 +17,7 @@ WITHOUT_EFFECT = {
 # Fields that some heads read; a head states its own.
 OF_HEADS = {
     *("pooling", "classifier_hidden_size", "classifier_activation", "default_global_tokens"),
+    "prediction_head",
 }
 OF_ATTENTION = {"attention", "attention_options"}
 
@@ -50,6 +51,7 @@ def _resolve(config: LongspanConfig, name: str) -> Any:
         "attention_head_size": config.head_dim,
         "decoder_start_token_id": config.first_decoder_token,
         "qkv_bias": config.has_qkv_bias,
+        "attention_output_bias": config.has_attention_output_bias,
         "embedding_size": config.embedding_size or config.hidden_size,
         "rotary_base": config.rotary_bases if config.position_encoding == "rotary" else None,
     }

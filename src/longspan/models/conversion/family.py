@@ -38,11 +38,11 @@ class Decoder(NamedTuple):
 
     Attributes:
         words: name of its word embeddings in the source, which may be tied.
-        rows: function that returns the number of rows of its position table.
+        position_rows: function that returns the number of rows of its position table.
     """
 
     words: str
-    rows: Callable[[Any], int]
+    position_rows: Callable[[Any], int]
 
 
 class Head(NamedTuple):
@@ -78,10 +78,9 @@ class Family:
         dropped: reasons by pattern of weights that have no use.
         refusals: function that returns the reasons why a source cannot be converted.
         positions: kind of positions.
-        rows: function that returns the number of rows of the position table; of encoder-decoders,
-            that of the encoder.
-        rows_before: function that returns the number of rows of the position table before that of
-            the first token.
+        position_rows: function that returns the number of rows of the position table; of
+            encoder-decoders, that of the encoder.
+        rows_before: function that returns the number of those before the row of the first token.
         attention: function that returns the mechanism and the options of each layer; None: full
             attention, of a short model.
         kept_attention: function that returns the layers that keep the source's attention in
@@ -102,7 +101,7 @@ class Family:
     dropped: Mapping[str, str]
     refusals: Callable[[Any], list[str]] = lambda _: []
     positions: Positions = "learned"
-    rows: Callable[[Any], int] = lambda config: config.max_position_embeddings
+    position_rows: Callable[[Any], int] = lambda config: config.max_position_embeddings
     rows_before: Callable[[Any], int] = lambda _: 0
     attention: Callable[[Any], list[LayerAttention]] | None = None
     kept_attention: Callable[[Any], dict[int, LayerAttention]] = lambda _: {}
@@ -120,11 +119,11 @@ class Family:
 
     def source_length(self, config: Any) -> int:
         """Return the maximum number of tokens of the source, or of its encoder."""
-        return self.rows(config) - self.rows_before(config)
+        return self.position_rows(config) - self.rows_before(config)
 
     def decoder_length(self, config: Any) -> int | None:
         """Return the maximum number of tokens of the decoder; None if the source has none."""
-        return self.decoder and self.decoder.rows(config) - self.rows_before(config)
+        return self.decoder and self.decoder.position_rows(config) - self.rows_before(config)
 
 
 def output_bias(config: Any, own: str, output: str) -> Weight:

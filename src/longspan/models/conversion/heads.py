@@ -53,13 +53,22 @@ def question_head(config: Any, tokens: str = "none") -> Head | str:
     return Head(LongspanForQuestionAnswering, weights, fields={"default_global_tokens": tokens})
 
 
-def choice_head(config: Any, tokens: str = "none", pooler: str = "pooler.dense") -> Head:
-    """Return the head that scores candidates by the source's pooler and a linear map."""
+def choice_head(
+    config: Any, tokens: str = "none", pooler: str = "pooler.dense", activation: str = "tanh"
+) -> Head:
+    """Return the head that scores candidates by a hidden layer and a linear map.
+
+    Args:
+        config: configuration of the source.
+        tokens: tokens that are global unless the caller names some.
+        pooler: name of the hidden layer, that of the pooler unless the head has its own.
+        activation: activation of the hidden layer.
+    """
     weights = [
         *parameters("classifier.hidden", pooler),
         *parameters("classifier.output", "classifier"),
     ]
-    fields = {**_pooled(config, "tanh"), "default_global_tokens": tokens}
+    fields = {**_pooled(config, activation), "default_global_tokens": tokens}
     return Head(LongspanForMultipleChoice, weights, fields=fields)
 
 

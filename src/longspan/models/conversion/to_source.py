@@ -21,7 +21,7 @@ from longspan.models.conversion.generation import copy_generation
 from longspan.models.conversion.plan import keep_all, make_config
 from longspan.models.conversion.saving import save_folder
 from longspan.models.conversion.tokenizer import load_tokenizer
-from longspan.models.conversion.weights import ConvertedWeight, matches
+from longspan.models.conversion.weights import ConvertedWeight, fit_axes, matches
 
 
 def to_transformers(
@@ -165,9 +165,8 @@ def _convert(
         tensors = [ours[targets[index]] for index in sorted(targets)]
         if targets[0].endswith(POSITIONS) and before:
             tensors.insert(0, tensors[0].new_zeros(before, tensors[0].shape[1]))
-        joined = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
-        as_row = tuple(places[name].shape) == (1, *joined.shape)  # a bias saved as a row
-        state[name] = joined[None] if as_row else joined
+        state[name] = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+        state[name] = fit_axes(state[name], places[name].shape)
         rows += [
             ConvertedWeight(x, name, tuple(state[name].shape), _action(targets, before))
             for x in targets.values()

@@ -106,8 +106,7 @@ def _copy(
     action = f"copied{part}"
     if weight.target in stretch:
         tensor, action = stretch[weight.target](tensor)
-    if tuple(tensor.shape) == (1, *shapes[weight.target]):
-        tensor = tensor[0]  # a bias saved as a row
+    tensor = fit_axes(tensor, shapes[weight.target])
     if tuple(tensor.shape) != shapes[weight.target]:
         raise DataError(
             f"{found.name} has shape {tuple(found.tensor.shape)}, which gives "
@@ -116,6 +115,12 @@ def _copy(
         )
     done.state[weight.target] = tensor
     done.rows.append(ConvertedWeight(found.name, weight.target, tuple(tensor.shape), action))
+
+
+def fit_axes(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the tensor in a shape with other axes of size one, or as it is."""
+    sizes = [[size for size in x if size != 1] for x in (tensor.shape, shape)]
+    return tensor.reshape(shape) if sizes[0] == sizes[1] else tensor
 
 
 def drop_weights(

@@ -50,7 +50,7 @@ DROPPED = {
 }
 DECODER_PARTS = Decoder(
     words="decoder.embed_tokens.weight",
-    rows=lambda config: config.max_position_embeddings + OFFSET,
+    position_rows=lambda config: config.max_position_embeddings + OFFSET,
 )
 
 
@@ -124,7 +124,7 @@ FAMILY = Family(
     heads={"final_logits_bias": bart_head},
     dropped=DROPPED,
     refusals=bart_refusals,
-    rows=DECODER_PARTS.rows,
+    position_rows=DECODER_PARTS.position_rows,
     rows_before=lambda _: OFFSET,
     base=LongspanEncoderDecoderModel,
     decoder=DECODER_PARTS,

@@ -67,7 +67,7 @@ FAMILY = Family(
     heads=bart.FAMILY.heads,
     dropped=bart.DROPPED,
     refusals=_refusals,
-    rows=lambda config: config.max_encoder_position_embeddings,
+    position_rows=lambda config: config.max_encoder_position_embeddings,
     attention=longformer_attention,
     base=LongspanEncoderDecoderModel,
     source_config=_source_config,
@@ -77,6 +77,6 @@ FAMILY = Family(
     },
     decoder=Decoder(
         words=bart.DECODER_PARTS.words,
-        rows=lambda config: config.max_decoder_position_embeddings,
+        position_rows=lambda config: config.max_decoder_position_embeddings,
     ),
 )
