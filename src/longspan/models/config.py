@@ -215,12 +215,12 @@ class LongspanConfig(PreTrainedConfig):
 
     @property
     def has_qkv_bias(self) -> bool:
-        """Whether the maps to queries, keys and values have biases; `qkv_bias` resolved."""
+        """True if the maps to queries, keys and values have biases; `qkv_bias` resolved."""
         return self.linear_bias if self.qkv_bias is None else self.qkv_bias
 
     @property
     def has_attention_output_bias(self) -> bool:
-        """Whether the map after the mechanism has a bias; `attention_output_bias` resolved."""
+        """True if the map after the mechanism has a bias; `attention_output_bias` resolved."""
         chosen = self.attention_output_bias
         return self.linear_bias if chosen is None else chosen
 

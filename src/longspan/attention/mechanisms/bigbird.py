@@ -286,7 +286,7 @@ class BlockRule:
 
     @property
     def draws_are_blocks(self) -> bool:
-        """Whether draws are numbers of blocks, not random integers."""
+        """True if draws are numbers of blocks, not random integers."""
         return self.sampling in ("given", "transformers")
 
     def counts(self, draws: list[list[list[int]]], real: Tensor, is_global: Tensor) -> Tensor:
