@@ -77,13 +77,12 @@ def test_warmup_and_evaluation_interval_scale_with_steps():
 
 def count_step_flops(experiment, task):
     """Count the FLOPs of matrix products in a training step with torch's counter."""
-    from torch.utils.flop_counter import FlopCounterMode
-
+    from flop_counter import flop_counter
     from longspan.training.footprint import make_dummy_batch
 
     model = make_model(experiment, task)
     batch = make_dummy_batch(task, experiment.config.training.batch_size)
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter() as counter:
         logits = model(batch.inputs, batch.key_mask).logits
         task.losses(logits, batch.targets).sum().backward()
     return counter.get_total_flops()

@@ -15,8 +15,8 @@ from contract import (
     run_or_skip,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
+from flop_counter import flop_counter
 from longspan.attention import MECHANISMS, LayerInput, build
 from longspan.errors import InputError, OptionError
 
@@ -124,12 +124,12 @@ def test_work_of_packed_documents_is_that_of_their_tokens(name, causal, backend)
     """One long document does not make the others cost as much, as padding would."""
     attention = build_small(name, causal, backend)
     lengths = (16, 12, 128, 9, 30, 25, 17, 20)
-    with FlopCounterMode(display=False) as packed:
+    with flop_counter() as packed:
         run_packed(attention, packed_qkv(lengths), lengths)
-    with FlopCounterMode(display=False) as single:
+    with flop_counter() as single:
         alone(attention, packed_qkv(lengths), lengths)
     padded = [x.expand(8, -1, -1, -1) for x in qkv(128, B=1)]
-    with FlopCounterMode(display=False) as dense:
+    with flop_counter() as dense:
         run_or_skip(attention, *padded)
     # torch counts the FLOPs of fused attention on CUDA only.
     if single.get_total_flops():

@@ -18,8 +18,8 @@ from contract import (
     softmax_deviation,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
+from flop_counter import flop_counter
 from longspan.attention import MECHANISMS, LayerInput, build
 from longspan.attention.traits import Family
 from longspan.attention.value_norms import skip_value_norms
@@ -241,18 +241,8 @@ def test_memory_grows_as_claimed(name, causal, backend, kind):
         assert long <= 1.1 * claimed * short, f"{label}: grew {long / short:.1f} times"
 
 
-def _fused_attention_flops(q, k, v, *args, **kwargs):
-    return sdpa_flop_count(q, k, v)
-
-
-# torch counts FLOPs of fused attention on CUDA only.
-UNCOUNTED_BY_TORCH = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused_attention_flops
-}
-
-
 def count_flops(attention, T, masks):
-    with FlopCounterMode(display=False, custom_mapping=UNCOUNTED_BY_TORCH) as counter:
+    with flop_counter() as counter:
         run_or_skip(attention, *qkv(T, B=2), **masks)
     return counter.get_total_flops()
 

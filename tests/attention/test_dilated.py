@@ -5,8 +5,8 @@ import torch
 from contract import HEAD_DIM, HEADS, assert_near, check_contract, global_masks, key_masks, qkv
 from test_contract_state import run_in_new_process
 from test_contract_traits import Allocations
-from torch.utils.flop_counter import FlopCounterMode
 
+from flop_counter import flop_counter
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import PerHead, Window
@@ -122,7 +122,7 @@ def test_work_and_memory_are_linear_with_different_heads():
         with Allocations() as backward:
             out.sum().backward()
         allocated.append((forward.largest, forward.total, backward.largest, backward.total))
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter() as counter:
             attention(*qkv(T, B=2))
         flops.append(counter.get_total_flops())
         assert flops[-1] == pytest.approx(2 * HEADS * attention.flops(T, HEAD_DIM), rel=1e-4)

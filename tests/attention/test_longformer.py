@@ -20,8 +20,8 @@ from test_contract_traits import Allocations
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode
 
+from flop_counter import flop_counter
 from longspan import build
 from longspan.attention import LayerInput
 from longspan.attention.ops.softmax import softmax_reference
@@ -303,7 +303,7 @@ def extra_flops(T, tokens):
     """Return the FLOPs that global tokens add to the window."""
     counted = []
     for mask in (None, (torch.arange(T) < tokens).expand(3, T)):
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter() as counter:
             with_projections()(*qkv(T), global_mask=mask, layer_input=layer_input(states(T)))
         counted.append(counter.get_total_flops())
     return counted[1] - counted[0]
@@ -507,7 +507,7 @@ def test_flops_of_a_global_row_with_its_own_projections():
     T, x, counted, claimed = 64, states(64, B=1), [], []
     for own in (False, True):
         attention = longformer(window=4, first_global=True, global_projections=own)
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter() as counter:
             attention(*(y[:1] for y in qkv(T)), layer_input=layer_input(x))
         counted.append(counter.get_total_flops())
         claimed.append(HEADS * attention.flops(T, HEAD_DIM))

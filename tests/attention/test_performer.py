@@ -13,8 +13,8 @@ from contract import (
     qkv,
     reference_copy,
 )
-from torch.utils.flop_counter import FlopCounterMode
 
+from flop_counter import flop_counter
 from longspan import build
 from longspan.attention.mechanisms.performer import random_rows
 from longspan.errors import InputError, OptionError
@@ -369,7 +369,7 @@ def test_without_projection_the_coordinates_are_the_features():
 def test_paired_feature_map_has_half_the_rows(feature_map):
     attention = performer(features=64, feature_map=feature_map)
     assert attention.projection.shape[1] == (32 if feature_map in MAPS[1:3] else 64)
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter() as counter:
         attention(*qkv(1024, B=1, D=16, dtype=torch.float32))
     assert 3 * attention.flops(1024, 16) == pytest.approx(counter.get_total_flops(), rel=0.05)
 

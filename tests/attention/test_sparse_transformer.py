@@ -4,8 +4,8 @@ import contract
 import pytest
 import torch
 from contract import HEAD_DIM, assert_near, qkv
-from torch.utils.flop_counter import FlopCounterMode
 
+from flop_counter import flop_counter
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
@@ -163,7 +163,7 @@ def test_work_matches_flops_and_grows_with_the_power_of_1_5(kind, head_patterns,
         attention = sparse_transformer(
             kind, causal, max_length=T, head_patterns=head_patterns, layer=1
         )
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter() as counter:
             attention(*qkv(T, B=1, dtype=torch.float32))
         flops.append(counter.get_total_flops())
         assert 0.7 <= 3 * attention.flops(T, HEAD_DIM) / flops[-1] <= 1.4
@@ -176,7 +176,7 @@ def test_causal_work_skips_most_of_the_future(kind):
     for causal in (False, True):
         # Only far sets, which are long.
         options = {"stride": 16, "summary": 4, "head_patterns": "alternating", "layer": 1}
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter() as counter:
             sparse_transformer(kind, causal, **options)(*qkv(T, B=1, H=1, dtype=torch.float32))
         flops.append(counter.get_total_flops())
     assert flops[1] <= 0.6 * flops[0]
@@ -200,7 +200,7 @@ def test_cache_holds_only_keys_of_later_tokens():
 def test_prompt_step_costs_the_same_as_forward(kind):
     attention, flops = sparse_transformer(kind, True, max_length=1024), []
     for call in (attention, attention.step):
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter() as counter:
             call(*qkv(1024, B=1, dtype=torch.float32))
         flops.append(counter.get_total_flops())
     assert flops[0] == flops[1]

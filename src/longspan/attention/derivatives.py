@@ -75,7 +75,8 @@ def differentiable_gradients(
         inputs: its inputs, all with a gradient.
         grad: gradient of its output.
     """
-    leaves = [x if x.requires_grad else x.detach().requires_grad_() for x in inputs]
+    # Aliases: where one input depends on another, that path is not part of the function.
+    leaves = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in inputs]
     return torch.autograd.grad(function(*leaves), leaves, grad, create_graph=True)
 
 
