@@ -43,6 +43,32 @@ def test_boolean_and_integer_masks_are_equivalent(small):
     assert not model(ids).last_hidden_state.equal(expected)
 
 
+def test_mask_without_padding_is_dropped(small, monkeypatch):
+    model, masks = build_encoder(small(attention="local")), []
+    original = Attention.forward
+
+    def forward(self, *inputs, key_mask=None, **others):
+        masks.append(key_mask)
+        return original(self, *inputs, key_mask=key_mask, **others)
+
+    monkeypatch.setattr(Attention, "forward", forward)
+    ids = torch.randint(1, 16, (2, 8))
+    full = torch.ones_like(ids)
+    padded = full.clone()
+    padded[1, 6:] = 0
+    plain = model(ids).last_hidden_state
+    assert torch.equal(model(ids, full).last_hidden_state, plain)
+    assert {mask is None for mask in masks} == {True}
+    masks.clear()
+    model(ids, padded)
+    assert {mask is None for mask in masks} == {False}
+    masks.clear()
+    traced = torch.jit.trace(lambda *x: model(*x).last_hidden_state, (ids, full))
+    expected = model(ids, padded).last_hidden_state
+    torch.testing.assert_close(traced(ids, padded), expected)
+
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_row_without_tokens_gives_finite_states_and_zero_gradient(small, pooling, norm):
