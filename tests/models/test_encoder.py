@@ -47,9 +47,9 @@ def test_mask_without_padding_is_dropped(small, monkeypatch):
     model, masks = build_encoder(small(attention="local")), []
     original = Attention.forward
 
-    def forward(self, *inputs, key_mask=None, **others):
-        masks.append(key_mask)
-        return original(self, *inputs, key_mask=key_mask, **others)
+    def forward(self, q, k, v, mask, *others, **more):
+        masks.append(mask)
+        return original(self, q, k, v, mask, *others, **more)
 
     monkeypatch.setattr(Attention, "forward", forward)
     ids = torch.randint(1, 16, (2, 8))
