@@ -9,7 +9,10 @@ import subprocess
 import sys
 
 import pytest
+import shape_checks
 import torch
+
+shape_checks.install()
 
 # One thread here and in processes that tests start: rounding depends on the number of threads, and
 # threads cost more than they save on tiny tensors.

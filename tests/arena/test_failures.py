@@ -65,15 +65,25 @@ def test_out_of_memory_errors_are_recorded(tiny_cache, tmp_path, monkeypatch, li
     def fail(*_):
         raise error
 
-    with monkeypatch.context() as patch:
-        patch.setattr(_Run, "_step", fail)
-        with pytest.raises(NoMemoryError, match=r"needs more memory than .*; raise training"):
-            run(experiment, listops, paths)
-        results, _ = arena([experiment], paths, LogRuns())
+    monkeypatch.setattr(_Run, "_step", fail)
+    with pytest.raises(NoMemoryError, match=r"needs more memory than .*; raise training"):
+        run(experiment, listops, paths)
+    results, _ = arena([experiment], paths, LogRuns())
     assert results == []
     (record,) = load_failures([tmp_path])
     assert (record.kind, record.step) == ("memory", None)
-    # A later result replaces the failure.
+
+
+def test_later_result_replaces_the_failure(tiny_cache, tmp_path, monkeypatch):
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+
+    def fail(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Run, "_step", fail)
+        assert arena([experiment], paths, LogRuns())[0] == []
+    assert paths.failure_file(experiment).exists()
     (result,), failed = arena([experiment], paths, LogRuns(), retry_failed=True)
     assert failed == []
     assert not paths.failure_file(experiment).exists()

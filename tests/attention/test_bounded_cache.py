@@ -44,9 +44,14 @@ def run_steps(attention, inputs, mask, sizes):
 
 
 @every_case
-@pytest.mark.parametrize("kind", ["none", "ragged", "holes"])
 @pytest.mark.parametrize(
-    "sizes", [(1,) * T, (37,) + (1,) * (T - 37), (2, 1, 33, 14, 100)], ids=["ones", "prompt", "mix"]
+    ("kind", "sizes"),
+    [
+        ("none", (1,) * T),
+        ("ragged", (37,) + (1,) * (T - 37)),
+        *((kind, (2, 1, 33, 14, T - 50)) for kind in ("none", "ragged", "holes")),
+    ],
+    ids=["ones", "prompt", "mix-none", "mix-ragged", "mix-holes"],
 )
 def test_steps_over_a_bounded_cache_equal_forward(name, options, keys, kind, sizes):
     attention, inputs, mask = build(name, causal=True, **options), qkv(T), key_masks(T)[kind]

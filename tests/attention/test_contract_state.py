@@ -188,35 +188,34 @@ print(json.dumps(found))
 def compiled(request):
     """Return the largest difference of each selected case."""
     selected = [
-        x.callspec.params for x in request.session.items if x.originalname in COMPILING_TESTS
+        x.callspec.params
+        for x in request.session.items
+        if x.originalname == "test_compiling_full_graph_preserves_results"
     ]
     keys = [case_key(x["name"], x["causal"], x["backend"]) for x in selected]
     return json.loads(run_in_new_process(COMPARE_COMPILED, "fast", *keys))
 
 
-def cases_of(causal):
-    return pytest.mark.parametrize(
-        ("name", "causal", "backend"), [case for case in CASES if case.values[1] == causal]
-    )
+# Tracing takes seconds per mechanism. That a call reads no value, as a full graph requires, is
+# tested for every mechanism with fake tensors (test_contract_static.py).
+TRACED_BY_DEFAULT, SLOW = ("longformer", "performer"), [pytest.mark.slow]
+traced_cases = pytest.mark.parametrize(
+    ("name", "causal", "backend"),
+    [
+        pytest.param(
+            *case.values,
+            id=case.id,
+            marks=[] if case.values[0] in TRACED_BY_DEFAULT and not case.values[1] else SLOW,
+        )
+        for case in CASES
+    ],
+)
 
 
-@cases_of(causal=False)
+@traced_cases
 @pytest.mark.timeout(600)
 def test_compiling_full_graph_preserves_results(name, causal, backend, compiled):
     assert compiled[case_key(name, causal, backend)] <= TOLERANCE[torch.float64]
-
-
-@pytest.mark.slow
-@cases_of(causal=True)
-@pytest.mark.timeout(600)
-def test_compiling_full_graph_of_causal_forms_preserves_results(name, causal, backend, compiled):
-    assert compiled[case_key(name, causal, backend)] <= TOLERANCE[torch.float64]
-
-
-COMPILING_TESTS = (
-    "test_compiling_full_graph_preserves_results",
-    "test_compiling_full_graph_of_causal_forms_preserves_results",
-)
 
 
 @pytest.mark.slow

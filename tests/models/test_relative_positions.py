@@ -2,7 +2,13 @@
 
 import pytest
 import torch
-from test_causal import assert_left_padding_changes_nothing, decoder, logits_by_parts, tokens
+from test_causal import (
+    assert_beams_ignore_left_padding,
+    assert_left_padding_changes_nothing,
+    decoder,
+    logits_by_parts,
+    tokens,
+)
 from transformers import T5Config
 from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -206,10 +212,9 @@ def test_parts_with_a_state_equal_the_whole(name, position):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("beams", [1, 3])
-def test_generation_with_a_state_equals_generation_without(name, position, beams):
+def test_generation_with_a_state_equals_generation_without(name, position):
     model, ids = causal_lm(name, position), tokens(2, 9)
-    options = {"max_new_tokens": 9, "num_beams": beams, "do_sample": False}
+    options = {"max_new_tokens": 9, "num_beams": 3, "do_sample": False}
     found = model.generate(ids, **options)
     assert found.equal(model.generate(ids, use_cache=False, **options))
 
@@ -217,6 +222,11 @@ def test_generation_with_a_state_equals_generation_without(name, position, beams
 @torch.no_grad()
 def test_left_padding_changes_nothing(name, position):
     assert_left_padding_changes_nothing(causal_lm(name, position))
+
+
+@torch.no_grad()
+def test_beams_ignore_left_padding(position):
+    assert_beams_ignore_left_padding(causal_lm("local", position))
 
 
 @torch.no_grad()
