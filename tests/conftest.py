@@ -3,14 +3,16 @@
 Heavy modules are imported inside fixtures: the attention tests need only torch.
 """
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
 
 import pytest
-import shape_checks
 import torch
+
+import shape_checks
 
 shape_checks.install()
 
@@ -24,6 +26,12 @@ torch.set_num_threads(1)
 def pytest_xdist_auto_num_workers():
     """Add a worker to one per core: tests that wait for processes leave cores idle."""
     return (yield) + 1
+
+
+def pytest_collection_finish():
+    """Exempt what lives to the end, modules and tests, from garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,6 +1,7 @@
 """Architecture rules: import layers, sizes, and forbidden names and calls."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from longspan.attention import MECHANISMS
 
 SOURCE = Path(longspan.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in FILES}
 
 # Lowest layer first. A file imports from its own layer and from lower ones.
 LAYERS = (
@@ -57,9 +57,15 @@ SINGLE_USER_OPS = {"block_lists": "bigbird", "block_sorting": "sinkhorn", "hashi
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
 
 
+@functools.cache
+def trees():
+    """Return the syntax trees of all files by name."""
+    return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in FILES}
+
+
 def violations(check):
     """Return the violations of a rule by file; `check` takes a file and its tree."""
-    found = {file: list(check(file, tree)) for file, tree in sorted(TREES.items())}
+    found = {file: list(check(file, tree)) for file, tree in sorted(trees().items())}
     return {file: violated for file, violated in found.items() if violated}
 
 
@@ -92,7 +98,7 @@ def wrong_imports(file, tree):
 
 
 def test_files_import_from_lower_layers_only():
-    parts = {layer_of(file) for file in TREES} - {"__init__"}
+    parts = {layer_of(file) for file in trees()} - {"__init__"}
     assert parts == set(RANK), "give the new part a layer here"
     assert not violations(wrong_imports)
 
@@ -172,7 +178,7 @@ def named_mechanisms(tree):
 def test_shared_operations_have_several_users():
     """A part of one mechanism belongs in the file of that mechanism."""
     users = {path.stem: set() for path in (SOURCE / "attention/ops").glob("[!_]*.py")}
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         for _, name in imported_names(tree):
             if name.startswith("longspan.attention.ops."):
                 users[name.split(".")[3]].add(Path(file).stem)

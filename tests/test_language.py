@@ -1,6 +1,7 @@
 """Rules for docstrings and for the words of strings in the source."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -9,10 +10,6 @@ import pytest
 import longspan
 
 SOURCE = Path(longspan.__file__).parent
-TREES = {
-    path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text())
-    for path in sorted(SOURCE.rglob("*.py"))
-}
 CLAUSE = re.compile(r"(What|Whatever|Whether|Which|Who|Whoever|Whom|Whose|How|Where|Why|When)\b")
 # Everyday phrases used in place of terms of the field.
 HOUSE_WORDS = re.compile(
@@ -23,6 +20,15 @@ HOUSE_WORDS = re.compile(
 # Properties are nouns; functions and methods are not.
 ARTICLE = re.compile(r"(The|A|An|All|Every|Each|Some|As|Of|For|With|Here)\b")
 DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@functools.cache
+def trees():
+    """Return the syntax trees of all files by name."""
+    return {
+        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text())
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
 
 
 def documented(tree):
@@ -68,7 +74,7 @@ def house_words(tree):
 
 @pytest.mark.parametrize("rule", [clauses, without_verb, house_words])
 def test_source_follows_rule(rule):
-    found = {file: rule(tree) for file, tree in TREES.items()}
+    found = {file: rule(tree) for file, tree in trees().items()}
     assert not {file: violated for file, violated in found.items() if violated}
 
 

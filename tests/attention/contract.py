@@ -53,7 +53,19 @@ CASES = [
     # The dense body of short inputs has its own tests (test_dense.py).
     if backend not in ("auto", "reference", "dense")
 ]
-every_mechanism = pytest.mark.parametrize(("name", "causal", "backend"), CASES)
+
+
+def mechanisms_where(condition):
+    """Parametrize a test by the cases (name, causal, backend) for which the condition is true."""
+    cases = [case for case in CASES if condition(*case.values)]
+    return pytest.mark.parametrize(("name", "causal", "backend"), cases)
+
+
+every_mechanism = mechanisms_where(lambda *_: True)
+# step() requires causal=True and has one backend.
+every_stepping_mechanism = mechanisms_where(
+    lambda _, causal, backend: causal and backend == "torch"
+)
 
 
 def build_small(name, causal=False, backend="torch", max_length=128, **sizes) -> Attention:

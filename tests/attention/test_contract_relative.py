@@ -12,19 +12,24 @@ from contract import (
     global_masks,
     gradients,
     key_masks,
+    mechanisms_where,
     qkv,
     reference_copy,
     run_or_skip,
 )
 from test_contract_traits import Allocations
 
-from longspan.attention import RelativeBias, build
+from longspan.attention import MECHANISMS, RelativeBias, build
 from longspan.attention.ops import pattern_base
 from longspan.errors import InputError
 
 T, WIDTH, FARTHEST = 33, 5, 80
 # Heads of the numbers, and whether they differ between queries.
 KINDS = [(1, False), (HEADS, False), (1, True), (HEADS, True)]
+every_relative_mechanism = mechanisms_where(lambda name, *_: MECHANISMS[name].traits.relative)
+every_stepping_mechanism = mechanisms_where(
+    lambda name, causal, backend: causal and MECHANISMS[name].traits.relative
+)
 
 
 def draw_relative(heads=HEADS, by_query=True, B=3, rows=T, width=WIDTH):
@@ -50,13 +55,6 @@ def as_bias(table, queries, rows=T, keys=T):
     return torch.stack(columns, -1).unflatten(-1, (rows, keys))
 
 
-def build_with_relative(name, causal, backend):
-    attention = build_small(name, causal, backend)
-    if not attention.traits.relative:
-        pytest.skip("no bias of distances (trait)")
-    return attention
-
-
 @every_mechanism
 def test_relative_is_refused_without_the_trait(name, causal, backend):
     attention = build_small(name, causal, backend)
@@ -65,10 +63,10 @@ def test_relative_is_refused_without_the_trait(name, causal, backend):
             attention(*qkv(T), relative=as_relative(*draw_relative()))
 
 
-@every_mechanism
+@every_relative_mechanism
 @pytest.mark.parametrize(("heads", "by_query"), KINDS)
 def test_numbers_of_distances_equal_a_bias_of_all_pairs(name, causal, backend, heads, by_query):
-    attention = build_with_relative(name, causal, backend)
+    attention = build_small(name, causal, backend)
     for mask in (None, key_masks(T)["holes"]):
         for global_mask in global_masks(name, T):
             found = []
@@ -89,27 +87,23 @@ def test_numbers_of_distances_equal_a_bias_of_all_pairs(name, causal, backend, h
                 assert_near(y, z, f"reference, {heads} heads, by query: {by_query}")
 
 
-@every_mechanism
-@pytest.mark.parametrize("length", [1, 2, 7, 16, 40, 64])
-def test_every_length_has_its_distances(name, causal, backend, length):
-    attention = build_with_relative(name, causal, backend)
-    relative = as_relative(*draw_relative(rows=length))
-    for global_mask in global_masks(name, length):
-        out = run_or_skip(attention, *qkv(length), global_mask=global_mask, relative=relative)
-        expected = reference_copy(attention)(
-            *qkv(length), global_mask=global_mask, relative=relative
-        )
-        assert_near(out, expected, f"T={length}")
+@every_relative_mechanism
+def test_every_length_has_its_distances(name, causal, backend):
+    attention = build_small(name, causal, backend)
+    for length in (1, 2, 7, 16, 40, 64):
+        relative = as_relative(*draw_relative(rows=length))
+        for global_mask in global_masks(name, length):
+            masks = {"global_mask": global_mask, "relative": relative}
+            out = run_or_skip(attention, *qkv(length), **masks)
+            assert_near(out, reference_copy(attention)(*qkv(length), **masks), f"T={length}")
 
 
-@every_mechanism
+@every_stepping_mechanism
 @pytest.mark.parametrize("sizes", [(8,), (1, 20), (1,)])
 @pytest.mark.parametrize("by_query", [False, True])
 def test_steps_with_relative_equal_forward(name, causal, backend, sizes, by_query, monkeypatch):
     monkeypatch.setattr(pattern_base, "PIECE", 6)
-    attention, inputs = build_with_relative(name, causal, backend), qkv(T, H=HEADS)
-    if not causal:
-        pytest.skip("step() requires causal=True")
+    attention, inputs = build_small(name, causal, backend), qkv(T, H=HEADS)
     table, queries = draw_relative(by_query=by_query)
     outs, cache, mask, start = [], None, key_masks(T)["holes"], 0
     while start < T:
@@ -123,9 +117,9 @@ def test_steps_with_relative_equal_forward(name, causal, backend, sizes, by_quer
     assert_near(torch.cat(outs, 2), expected, "output")
 
 
-@every_mechanism
+@every_relative_mechanism
 def test_padding_and_its_vectors_have_no_influence(name, causal, backend):
-    attention, mask = build_with_relative(name, causal, backend), key_masks(T)["ragged"]
+    attention, mask = build_small(name, causal, backend), key_masks(T)["ragged"]
     table, queries = draw_relative()
     expected = run_or_skip(attention, *qkv(T), mask, relative=as_relative(table, queries))
     hidden = torch.where(mask[:, None, :, None], queries, torch.nan).requires_grad_()
@@ -135,10 +129,10 @@ def test_padding_and_its_vectors_have_no_influence(name, causal, backend):
     assert hidden.grad.isfinite().all()
 
 
-@every_mechanism
+@every_relative_mechanism
 def test_memory_of_distances_grows_as_claimed(name, causal, backend):
     """Global tokens included: no tensor of T x T numbers unless the mechanism has them."""
-    attention = build_with_relative(name, causal, backend)
+    attention = build_small(name, causal, backend)
     largest = []
     for length in (512, 1024):
         table, queries = draw_relative(B=2, rows=length)

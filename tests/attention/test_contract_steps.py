@@ -10,7 +10,7 @@ from contract import (
     assert_near,
     assert_steps_near,
     build_small,
-    every_mechanism,
+    every_stepping_mechanism,
     gradients,
     key_masks,
     qkv,
@@ -27,11 +27,6 @@ STEPS = (1, 1, 7, 1, 23, 8, 1, 33, 2, 23)  # numbers of tokens
 T = sum(STEPS)
 
 
-def skip_unless_causal(causal, backend):
-    if not causal or backend != "torch":
-        pytest.skip("step() requires causal=True and has one backend")
-
-
 def run_steps(attention, inputs, mask=None):
     """Return the outputs of all steps and the last cache."""
     outs, cache, start = [], None, 0
@@ -44,10 +39,9 @@ def run_steps(attention, inputs, mask=None):
     return torch.cat(outs, 2), cache
 
 
-@every_mechanism
+@every_stepping_mechanism
 @pytest.mark.parametrize("kind", ["none", "ragged", "holes"])
 def test_steps_equal_forward(name, causal, backend, kind):
-    skip_unless_causal(causal, backend)
     attention, mask = build_small(name, causal, backend), key_masks(T)[kind]
     inputs = qkv(T, E=5)
     out, cache = run_steps(attention, inputs, mask)
@@ -55,10 +49,9 @@ def test_steps_equal_forward(name, causal, backend, kind):
     assert_steps_near(attention, out, attention(*inputs, mask), kind)
 
 
-@every_mechanism
+@every_stepping_mechanism
 @pytest.mark.parametrize("kind", ["none", "holes"])
 def test_keys_and_values_of_another_cache_can_be_continued(name, causal, backend, kind):
-    skip_unless_causal(causal, backend)
     attention, (q, k, v), mask = build_small(name, causal, backend), qkv(T), key_masks(T)[kind]
     k, v = zero_masked(k, mask), zero_masked(v, mask)
     past, new = slice(0, 70), slice(70, T)
@@ -75,9 +68,8 @@ def test_keys_and_values_of_another_cache_can_be_continued(name, causal, backend
         assert all(torch.equal(state[x], own[x]) for x in (own | state))
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_key_mask_may_be_given_in_some_steps_only(name, causal, backend):
-    skip_unless_causal(causal, backend)
     attention, inputs, mask = (
         build_small(name, causal, backend),
         qkv(T),
@@ -92,9 +84,8 @@ def test_key_mask_may_be_given_in_some_steps_only(name, causal, backend):
     assert_near(torch.cat(outs, 2), attention(*inputs, mask), "output")
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_gradients_flow_through_the_cache(name, causal, backend):
-    skip_unless_causal(causal, backend)
     if build_small(name, causal, backend).detaches_memory:
         pytest.skip("its memory is detached")
     attention = build_small(name, causal, backend)
@@ -105,9 +96,8 @@ def test_gradients_flow_through_the_cache(name, causal, backend):
         assert_near(a, b, "gradient")
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_step_changes_neither_cache_nor_module(name, causal, backend):
-    skip_unless_causal(causal, backend)
     attention, inputs = build_small(name, causal, backend), qkv(T)
     _, cache = run_steps(attention, inputs)
     before = {n: x.clone() for n, x in (cache.state | attention.state_dict()).items()}
@@ -121,10 +111,9 @@ def test_step_changes_neither_cache_nor_module(name, causal, backend):
     assert all(torch.equal(x, detached[n]) for n, x in cache.state.items())
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_cache_holds_its_own_memory_only(name, causal, backend):
     """A view of what a long prompt computed would keep all of it."""
-    skip_unless_causal(causal, backend)
     attention, cache = build_small(name, causal, backend), None
     sizes = [T - 14] + [1] * 14  # to the end of a segment or block, and beyond
     for part in zip(*(x.split(sizes, 2) for x in qkv(T)), strict=True):
@@ -133,10 +122,9 @@ def test_cache_holds_its_own_memory_only(name, causal, backend):
             assert x.untyped_storage().nbytes() <= (1 + 1 / MOST_UNUSED) * x.nbytes
 
 
-@every_mechanism
+@every_stepping_mechanism
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_steps_preserve_dtype(name, causal, backend, dtype):
-    skip_unless_causal(causal, backend)
     attention, inputs = build_small(name, causal, backend).to(dtype), qkv(T, dtype=dtype)
     out, _ = run_steps(attention, inputs)
     assert out.dtype == dtype
@@ -144,9 +132,8 @@ def test_steps_preserve_dtype(name, causal, backend, dtype):
     assert_near(out.double(), exact, "output", TOLERANCE[dtype])
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_cache_rows_are_independent(name, causal, backend):
-    skip_unless_causal(causal, backend)
     attention, inputs = build_small(name, causal, backend), qkv(T)
     mask = key_masks(T)["holes"]
     out, _ = run_steps(attention, inputs, mask)
@@ -156,9 +143,8 @@ def test_cache_rows_are_independent(name, causal, backend):
         assert_near(out[row], alone, f"row {b}")
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_cache_of_different_shape_is_rejected(name, causal, backend):
-    skip_unless_causal(causal, backend)
     attention = build_small(name, causal, backend)
     _, cache = attention.step(*qkv(5), None)
     with pytest.raises(InputError, match=r"the cache requires \(B, H, D, E\) = \(3, 3, 8, 8\)"):
@@ -167,9 +153,8 @@ def test_cache_of_different_shape_is_rejected(name, causal, backend):
         attention.step(*qkv(1, 4), cache)
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_cache_of_other_mechanism_or_options_is_rejected(name, causal, backend):
-    skip_unless_causal(causal, backend)
     attention = build_small(name, causal, backend)
     others = [build_small(x, True) for x, cls in MECHANISMS.items() if cls.traits.causal]
     others = [x for x in others if x.name != name]
@@ -187,18 +172,16 @@ def test_cache_of_other_mechanism_or_options_is_rejected(name, causal, backend):
     assert attention.step(*inputs, cache)[1].length == 10
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_cache_of_other_dtype_is_rejected(name, causal, backend):
-    skip_unless_causal(causal, backend)
     attention = build_small(name, causal, backend)
     _, cache = attention.step(*qkv(5))
     with pytest.raises(InputError, match=r"the cache requires torch\.float64, got torch\.float32"):
         attention.float().step(*qkv(1, dtype=torch.float32), cache)
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_cache_on_other_device_is_rejected(name, causal, backend):
-    skip_unless_causal(causal, backend)
     attention = build_small(name, causal, backend)
     _, cache = attention.step(*qkv(5))
     if not cache.state:
@@ -209,10 +192,9 @@ def test_cache_on_other_device_is_rejected(name, causal, backend):
         attention.step(*qkv(1), moved)
 
 
-@every_mechanism
+@every_stepping_mechanism
 @pytest.mark.parametrize("kind", ["none", "holes"])
 def test_selected_rows_continue_their_sequences(name, causal, backend, kind):
-    skip_unless_causal(causal, backend)
     attention, inputs, mask = build_small(name, causal, backend), qkv(T, E=5), key_masks(T)[kind]
     begin, rows = 43, torch.tensor([2, 0, 2, 2])
     first, last = slice(begin), slice(begin, T)
@@ -242,11 +224,10 @@ def test_selection_of_absent_rows_is_rejected(rows, message):
         cache.select_rows(rows)
 
 
-@every_mechanism
+@every_stepping_mechanism
 @pytest.mark.parametrize("kind", ["none", "holes"])
 def test_reset_rows_forget_earlier_tokens(name, causal, backend, kind):
     """Reset rows treat all earlier tokens as padding; other rows keep them."""
-    skip_unless_causal(causal, backend)
     attention, inputs, mask = build_small(name, causal, backend), qkv(T, E=5), key_masks(T)[kind]
     reset_rows, begin, cache = torch.tensor([False, True, False]), 43, None
     for rows in torch.arange(begin).split(20):
@@ -264,9 +245,8 @@ def test_reset_rows_forget_earlier_tokens(name, causal, backend, kind):
     assert_near(torch.cat(outs, 2), attention(*inputs, seen)[:, :, begin:], kind)
 
 
-@every_mechanism
+@every_stepping_mechanism
 def test_reset_with_invalid_rows_is_rejected(name, causal, backend):
-    skip_unless_causal(causal, backend)
     attention = build_small(name, causal, backend)
     _, cache = attention.step(*qkv(5), None)
     with pytest.raises(InputError, match=r"rows must have shape \(3,\), got \(2,\)"):

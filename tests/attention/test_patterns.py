@@ -123,7 +123,7 @@ def test_each_head_has_its_own_mask_and_count(case, T):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(2, 3).flatmap(per_head_patterns), st.integers(0, 100))
+@given(st.integers(2, 3).flatmap(per_head_patterns), st.integers(0, 60))
 def test_later_queries_reach_no_key_before_earliest(case, start):
     pattern, _ = case
     T, first = start + 30, pattern.earliest(start)
