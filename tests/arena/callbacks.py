@@ -13,7 +13,7 @@ from longspan.arena.callbacks import GridCallback, ParallelGridCallback
 from longspan.training import Callback
 
 # A kill after the first evaluation leaves a checkpoint and remaining steps.
-LONGER = {"training.steps": 400, "training.evaluate_every": 50, "training.checkpoint_every": 20}
+LONGER = {"training.steps": 300, "training.evaluate_every": 50, "training.checkpoint_every": 40}
 
 
 def longer_experiments():

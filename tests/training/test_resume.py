@@ -129,12 +129,12 @@ def run_and_kill(server, runs, cache, changes, *, kill_at=0, after=None):
 def test_run_finishes_after_repeated_kills_at_file_operations(
     server, tiny_cache, tmp_path, uninterrupted
 ):
-    """Kill each start three file operations later than the previous one, until a start finishes."""
+    """Kill each start five file operations later than the previous one, until a start finishes."""
     runs = tmp_path / "runs"
     work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=CHANGES))
     kill_at = 1
     while run_and_kill(server, runs, tiny_cache, CHANGES, kill_at=kill_at):
-        kill_at += 3
+        kill_at += 5
         check_checkpoint(work)
     assert kill_at > 20
     assert reproducible_fields(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
