@@ -163,11 +163,7 @@ def test_left_padding_changes_nothing(name):
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["local", "sparse_transformer", "transformer_xl", "compressive"])
 def test_beams_ignore_left_padding(name):
-<<<<<<< HEAD
-    assert_beams_ignore_left_padding(decoder(name))
-=======
     assert_beams_ignore_left_padding(decoder(name, initializer_range=0.5))
->>>>>>> h/suite16
 
 
 @torch.no_grad()

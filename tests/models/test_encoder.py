@@ -8,7 +8,7 @@ from torch import nn
 from longspan.attention import MECHANISMS, Attention
 from longspan.errors import InputError
 from longspan.models import LongspanModel
-from longspan.models.inputs import to_boolean_mask
+from longspan.models.inputs import drop_full_mask, to_boolean_mask
 
 POOLINGS = ("mean", "cls", "first")
 POSITIONS = ("learned", "sinusoidal", "rotary", "none")
@@ -63,11 +63,19 @@ def test_mask_without_padding_is_dropped(small, monkeypatch):
     model(ids, padded)
     assert {mask is None for mask in masks} == {False}
     masks.clear()
-    with torch.no_grad():
-        traced = torch.jit.trace(lambda *x: model(*x).last_hidden_state, (ids, full))
-        expected = model(ids, padded).last_hidden_state
-    torch.testing.assert_close(traced(ids, padded), expected)
 
+
+def test_traced_models_keep_their_mask():
+    full = torch.ones(1, 4, dtype=torch.bool)
+    padded = torch.tensor([[True, True, False, False]])
+
+    def count(mask):
+        kept = drop_full_mask(mask)
+        return torch.tensor(4) if kept is None else kept.sum()
+
+    with torch.no_grad():
+        assert torch.jit.trace(count, full)(padded) == 2
+        assert torch.vmap(count)(padded[None]).tolist() == [2]
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
