@@ -3,9 +3,8 @@
     python benchmarks/short_inputs.py --out benchmarks/results/short-inputs-cpu.json
 
 Forward and backward of one call, 8 heads of 64, B x T = 2048 tokens, in interleaved runs of one
-process. `flop_ratio` are the dense FLOPs over those of the gathered blocks, by which the kernel
-`dense` chooses its inputs (`FLOP_RATIO` in `longspan/attention/kernels/dense.py`); `speedup` is the
-time of the blocks over that of the dense body.
+process. `flop_ratio` are the dense FLOPs over those of the gathered blocks; the kernel `dense`
+takes inputs up to a ratio of 1. `speedup` is the time of the blocks over that of the dense body.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Dense softmax under the mask of a pattern, for inputs too short for blocks.
 
-A block of queries gathers a run of keys. Where the runs cover most of the input, gathering costs
-more than it saves: one call of `scaled_dot_product_attention` with the pattern's mask is faster.
-The rows are the same up to rounding. `benchmarks/short_inputs.py` measures both bodies.
+A block of queries gathers a run of keys. Where the runs together are as long as all pairs, one call
+of `scaled_dot_product_attention` with the pattern's mask is faster. The rows are the same up to
+rounding. `benchmarks/short_inputs.py` measures both bodies.
 """
 
 import torch
@@ -17,8 +17,7 @@ from longspan.attention.ops.fused import fused_attention, has_transforms
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.registry import register_kernel
 
-# Dense FLOPs that take as long as one FLOP of gathered blocks, and the longest input measured.
-FLOP_RATIO, LONGEST = 1.25, 2048
+LONGEST = 2048  # longest input measured
 
 
 def dense_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> list[str]:
@@ -27,7 +26,7 @@ def dense_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> li
     if isinstance(T, torch.SymInt):
         return ["the length is not known while the call is traced"]
     reasons = []
-    if T > LONGEST or FLOP_RATIO * attention.flops(T, D) < 4 * T * T * D:
+    if T > LONGEST or attention.flops(T, D) < 4 * T * T * D:
         reasons.append(f"T={T} is not short against the pattern")
     if attention._bias(extra) is not None or attention.dropout:
         reasons.append("a bias, or dropout of weights")

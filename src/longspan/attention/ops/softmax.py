@@ -16,7 +16,7 @@ from longspan.attention.derivatives import (
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.fused import fused_attention, has_transforms
 
-FEWEST_ROWS = 32  # for which torch's fused kernel on CPU is faster (benchmarks/layer.py)
+FEWEST_ROWS = 32  # of a block for which the fused kernel gains (docs/decisions.md)
 
 
 def softmax_attention(
