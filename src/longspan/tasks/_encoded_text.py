@@ -1,4 +1,4 @@
-"""Base of the tasks over texts: bytes, characters or words as ids, and class-balanced subsets."""
+"""Base of the tasks over texts: their tokens as ids, and class-balanced subsets."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -10,15 +10,16 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from longspan.bounds import MOST_EXAMPLES
 from longspan.config import Length, setting, settings
 from longspan.data.sampling import MAX_IDS
-from longspan.data.store import Examples
+from longspan.data.store import Examples, Ragged
 from longspan.data.tokenizers import (
     UNKNOWN,
     VOCAB_SIZES,
     ByteTokenizer,
     CharacterTokenizer,
-    Vocabulary,
+    Tokenizer,
     WordTokenizer,
 )
+from longspan.data.word_pieces import load_word_pieces, tokenizer_sha256
 from longspan.errors import OptionError
 from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks.base import Grouping, Split, Task
@@ -27,6 +28,8 @@ from longspan.tasks.base import Grouping, Split, Task
 BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]
 # of padding, of unknown words and of one word at least
 NumWordIds = Annotated[int, Field(ge=3, le=MAX_IDS)]
+_WORD_PIECES = "tokenizer:"  # before the folder or name of a tokenizer
+TokenizerName = Annotated[str, Field(pattern=rf"^{_WORD_PIECES}.+")]
 
 
 @settings
@@ -34,9 +37,10 @@ class EncodingOptions:
     """Encoding of the texts."""
 
     length: Length = setting("tokens of a text that are kept")
-    vocabulary: Literal["bytes", "characters"] | NumWordIds = setting(
-        "tokens: bytes; the characters that are frequent in the training texts; or a number: the "
-        "most frequent words of the training texts, with so many ids",
+    vocabulary: Literal["bytes", "characters"] | NumWordIds | TokenizerName = setting(
+        "tokens: bytes; the characters that are frequent in the training texts; a number: the most "
+        "frequent words of the training texts, with so many ids; or tokenizer:NAME: the word "
+        "pieces of a Hugging Face tokenizer, a folder or a name on the hub",
         "bytes",
     )
     minimum: PositiveInt = setting("occurrences in the training texts that make a character known")
@@ -56,6 +60,14 @@ class EncodingOptions:
                 "vocabulary='characters', or omit them"
             )
 
+    @property
+    def tokenizer_name(self) -> str | None:
+        """Folder or name of the Hugging Face tokenizer; None for other tokens."""
+        vocabulary = self.vocabulary
+        if not isinstance(vocabulary, str) or not vocabulary.startswith(_WORD_PIECES):
+            return None
+        return vocabulary.removeprefix(_WORD_PIECES)
+
 
 @settings
 class EncodedTextOptions(EncodingOptions):
@@ -65,7 +77,7 @@ class EncodedTextOptions(EncodingOptions):
 
 
 class EncodedTextTask(Task):
-    """A task whose examples are texts, encoded as bytes, characters or words."""
+    """A task whose examples are texts, encoded as bytes, characters, words or word pieces."""
 
     options: EncodingOptions
 
@@ -76,13 +88,28 @@ class EncodedTextTask(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids, padding (id 0) included; independent of the texts."""
+        """Number of token ids; independent of the texts.
+
+        Raises:
+            DataError: a Hugging Face tokenizer cannot be loaded.
+        """
         vocabulary = self.options.vocabulary
-        return vocabulary if isinstance(vocabulary, int) else VOCAB_SIZES[vocabulary]
+        if isinstance(vocabulary, int):
+            return vocabulary
+        if name := self.options.tokenizer_name:
+            return load_word_pieces(name).vocab_size
+        return VOCAB_SIZES[vocabulary]
+
+    def data_options(self) -> dict[str, Any]:
+        """Return the options that decide the built data; a tokenizer is known by its files."""
+        options = super().data_options()
+        if name := self.options.tokenizer_name:
+            options["vocabulary"] = f"{_WORD_PIECES}sha256:{tokenizer_sha256(name)}"
+        return options
 
     def make_tokenizer(
         self, training_texts: Callable[[], Iterable[tuple[bytes, int]]]
-    ) -> Vocabulary:
+    ) -> Tokenizer:
         """Return the tokenizer of these options.
 
         Args:
@@ -90,6 +117,8 @@ class EncodedTextTask(Task):
                 characters or words from.
         """
         options = self.options
+        if options.tokenizer_name:
+            return load_word_pieces(options.tokenizer_name)
         if options.vocabulary == "bytes":
             return ByteTokenizer()
         if isinstance(options.vocabulary, int):
@@ -119,9 +148,11 @@ class EncodedTextTask(Task):
         return self.tokenizer.encode(text.encode(), self.options.length)
 
     @property
-    def tokenizer(self) -> Vocabulary:
-        """Tokenizer of the examples; requires an open task unless they are bytes."""
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the examples; requires an open task if it is learned from texts."""
         vocabulary = self.options.vocabulary
+        if self.options.tokenizer_name:
+            return load_word_pieces(self.options.tokenizer_name)
         if vocabulary == "bytes":
             return ByteTokenizer()
         if vocabulary == "characters":
@@ -140,7 +171,18 @@ def _word_tokenizer(words: str, vocab_size: int) -> WordTokenizer:
     return WordTokenizer(tuple(words.split()), vocab_size=vocab_size)
 
 
-def count_unknown(tokenizer: Vocabulary, splits: dict[str, Examples]) -> dict[str, Any]:
+def encode_texts(tokenizer: Tokenizer, texts: Iterable[bytes], length: int) -> tuple[Ragged, int]:
+    """Return the ids of UTF-8 texts, and how many texts are longer than `length` tokens."""
+    encoded, cut = [], 0
+    for text in texts:
+        ids = tokenizer.encode(text, length)
+        # A full text may end there.
+        cut += len(ids) == length and len(tokenizer.encode(text, length + 1)) > length
+        encoded.append(ids)
+    return Ragged.pack(encoded, tokenizer.dtype), cut
+
+
+def count_unknown(tokenizer: Tokenizer, splits: dict[str, Examples]) -> dict[str, Any]:
     """Return the entry of a manifest for the share of unknown words; nothing without words."""
     if not isinstance(tokenizer, WordTokenizer):
         return {}
