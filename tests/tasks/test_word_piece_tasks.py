@@ -13,7 +13,9 @@ from longspan.tasks import SPLITS, build
 from longspan.tasks._encoded_text import encode_texts
 from own_files import save_tokenizer
 
-REVIEWS = [(f"a {('bad', 'good')[n % 2]} film, number {n} café " * (1 + n), n % 2) for n in range(30)]
+REVIEWS = [
+    (f"a {('bad', 'good')[n % 2]} film, number {n} café " * (1 + n), n % 2) for n in range(30)
+]
 TEXTS = [text for text, _ in REVIEWS]
 
 

@@ -87,9 +87,12 @@ def group_duplicates(texts: Sequence[bytes], threshold: float = THRESHOLD) -> np
 
 
 def split_runs(text: bytes, words: int = WORDS) -> Runs:
-    """Return the hashes of all runs of `words` words of a UTF-8 text; a shorter text is one run."""
+    """Return the hashes of all runs of `words` words of a UTF-8 text; a shorter text is one run.
+
+    A text without words has none, and no duplicates.
+    """
     found = split_words(text, len(text))
-    runs = (found[i : i + words] for i in range(max(1, len(found) - words + 1)))
+    runs = (found[i : i + words] for i in range(max(bool(found), len(found) - words + 1)))
     # Python's own hashes differ between processes, and so would the order of the comparisons.
     return frozenset(
         int.from_bytes(hashlib.blake2b(" ".join(run).encode(), digest_size=8).digest())
