@@ -22,6 +22,7 @@ from longspan.cli.common import (
     make_paths,
     parse_changes,
     print_json,
+    print_note,
     print_text,
 )
 from longspan.cli.plugins import Imports, name_protocol
@@ -87,12 +88,12 @@ def build(
 
 @app.command(name="import")
 def import_(
-    task: Annotated[str, typer.Argument(help="Task; or csv, to make a task of an own file.")],
+    task: Annotated[str, typer.Argument(help="Task; or texts, to make a task of own texts.")],
     path: Annotated[
         str,
         typer.Argument(
-            help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of csv: a "
-            "CSV, TSV or parquet file."
+            help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of texts: a "
+            "CSV, TSV, JSON Lines or parquet file, or a folder with a subfolder for each class."
         ),
     ],
     text: own.TextColumn = None,
@@ -112,10 +113,12 @@ def import_(
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Build a task's data set from published files, from the hub, or from a file of one's own.
+    """Build a task's data set from published files, from the hub, or from texts of one's own.
 
-    `import csv FILE --text COLUMN --label COLUMN` makes a task named after the file, which `train`
-    and `arena` then take. Unless files are given, the splits follow from a hash of the text.
+    `import texts FILE --text COLUMN --label COLUMN` makes a task named after the file, which
+    `train` and `arena` then take. So does `import texts FOLDER`, where the subfolders are the
+    classes, or the splits with the classes in them. Unless they are given, the splits follow from
+    a hash of the text.
     """
     options = own.OwnOptions(
         text=text,
@@ -131,7 +134,7 @@ def import_(
         replace=replace,
     )
     paths = _run_paths(cache, None)
-    if task == own.KIND:
+    if task in own.KINDS:
         task = own.import_file(Path(path), options, paths.cache).name
         _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
         return
@@ -299,6 +302,8 @@ def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
         return
     for name, value in record.items():
         print_text(f"{name}: {_format(value)}")
+    if cut := sum(task.facts.get("cut", {}).values()):
+        print_note("note:", f"{cut:,} texts are longer than {task.length:,} tokens and were cut")
 
 
 def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) -> None:
