@@ -28,6 +28,8 @@ NEWER_FIELDS: dict[str, Any] = {
     "model.stem": "none",
     "training.train_eval_examples": None,
 }
+# Likewise, options of tasks.
+NEWER_TASK_OPTIONS: dict[str, Any] = {"global_tokens": "none"}
 PARTS = ("task", "mechanism", "model", "training")  # parts whose fields `replace_fields` changes
 
 
@@ -81,6 +83,12 @@ class RunConfig:
             for field, unchanged in fields.items():
                 if field in own and own[field] == unchanged:
                     del own[field]
+        options = tree["task"]["options"]
+        tree["task"]["options"] = {
+            name: x
+            for name, x in options.items()
+            if name not in NEWER_TASK_OPTIONS or x != NEWER_TASK_OPTIONS[name]
+        }
         text = json.dumps(tree, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -100,6 +108,17 @@ def add_newer_options(mechanism: str, options: Mapping[str, Any]) -> dict[str, A
     """Return a mechanism's options of an earlier version with those of `NEWER_FIELDS` added."""
     newer = newer_fields(mechanism).get("mechanism", {})
     return {**options, **{name: x for name, x in newer.items() if name not in options}}
+
+
+def add_newer_task_options(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task's options of an earlier version with those of `NEWER_TASK_OPTIONS` added.
+
+    Args:
+        options: options as they were stored.
+        known: options that the task has now.
+    """
+    newer = NEWER_TASK_OPTIONS.items()
+    return {**options, **{name: x for name, x in newer if name in known and name not in options}}
 
 
 def _store_options(config: TaskConfig | MechanismConfig) -> None:

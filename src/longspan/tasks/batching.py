@@ -31,7 +31,7 @@ class Batch:
         key_mask_b: True at real tokens of the second sequences.
         global_mask: True at tokens that attend to all others, and all others to them; for
             mechanisms that support such tokens. None: there are none.
-        global_mask_b: global tokens of documents.
+        global_mask_b: global tokens of the second sequences.
         negatives: N documents of each query that do not answer it.
         negatives_mask: True at real tokens of the negatives.
     """

@@ -32,7 +32,7 @@ def model_inputs(
     return {
         name: x.to(device, non_blocking=True)
         for name, x in task.model_arguments(batch).items()
-        if supported or not name.endswith(GLOBAL_MASK)
+        if supported or GLOBAL_MASK not in name
     }
 
 
