@@ -159,12 +159,16 @@ def _run_step(
 
 
 def make_dummy_batch(task: Task, num_rows: int) -> Batch:
-    """Return a batch of zeros with examples of full length, for a task that need not be open."""
+    """Return a batch of zeros with examples of full length, for a task that need not be open.
+
+    One symbol is hidden: a mask of ones alone would be dropped, as in no batch with padding.
+    """
     shape = (num_rows, task.length)
     inputs = torch.zeros(shape, dtype=torch.long)
     if task.input_features is not None:
         inputs = torch.zeros(*shape, task.input_features)
     mask = torch.ones(shape, dtype=torch.bool)
+    mask[0, -1] = False
     is_pair = isinstance(task.layout, PairLayout)
     pair = {"inputs_b": inputs.clone(), "key_mask_b": mask.clone()} if is_pair else {}
     per_token = isinstance(task.layout, TokenLayout)
