@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 import tiny
 from longspan.arena import make_model
+from longspan.models import LongspanConfig
 from longspan.tasks import IGNORE, Batch, build
 from longspan.training.evaluate import evaluate, model_inputs
 
@@ -66,17 +67,18 @@ def test_evaluation_leaves_no_gradients_and_keeps_random_state(model, listops):
     assert all(weight.grad is None for weight in model.parameters())
 
 
-def test_model_inputs_of_pairs_have_both_masks():
+def test_model_inputs_of_pairs_have_both_masks(model, listops):
     mask = torch.tensor([[True, False]])
     ids = torch.tensor([[1, 0]])
     pair = Batch(
         inputs=ids, key_mask=mask, targets=ids[0, :1], rows=ids[0, :1], inputs_b=ids + 1,
         key_mask_b=~mask,
     )  # fmt: skip
-    sent = model_inputs(pair, CPU)
+    sent = model_inputs(model, listops, pair, CPU)
     assert torch.equal(sent["input_ids_b"], ids + 1)
     assert torch.equal(sent["attention_mask_b"], ~mask)
-    assert set(model_inputs(first_of_pair(pair), CPU)) == {"input_ids", "attention_mask"}
+    first = model_inputs(model, listops, first_of_pair(pair), CPU)
+    assert set(first) == {"input_ids", "attention_mask"}
 
 
 def first_of_pair(pair):
@@ -100,6 +102,7 @@ class ConstantAnswers(torch.nn.Module):
     def __init__(self, classes, answer):
         super().__init__()
         self.classes, self.answer = classes, answer
+        self.config = LongspanConfig()
 
     def forward(self, input_ids, attention_mask):
         chosen = self.answer(input_ids).remainder(self.classes)
@@ -158,10 +161,10 @@ def test_losses_and_accuracy_skip_unscored_tokens(copying):
     assert found["accuracy"].tolist() == [[sum(correct[0]), 2], [sum(correct[1]), 1]]
 
 
-def test_continuous_inputs_are_passed_as_input_values():
+def test_continuous_inputs_are_passed_as_input_values(model, listops):
     numbers = torch.rand(1, 2, 3)
     ids = torch.ones(1, 2, dtype=torch.long)
     batch = Batch(inputs=numbers, key_mask=ids.bool(), targets=ids[0, :1], rows=ids[0, :1])
-    sent = model_inputs(batch, CPU)
+    sent = model_inputs(model, listops, batch, CPU)
     assert set(sent) == {"input_values", "attention_mask"}
     assert sent["input_values"].equal(numbers)

@@ -87,7 +87,7 @@ def test_loop_equals_adamw_on_mean_loss_of_each_batch(train, listops):
     losses = []
     for step, batch in zip(range(12), listops.batches("train", batch_size=4, seed=0), strict=False):
         optimizer.param_groups[0]["lr"] = compute_learning_rate(recipe, step)
-        logits = truth(**model_inputs(batch, torch.device("cpu"))).logits
+        logits = truth(**model_inputs(truth, listops, batch, torch.device("cpu"))).logits
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(truth.parameters(), 0.5)

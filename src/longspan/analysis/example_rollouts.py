@@ -134,5 +134,6 @@ def _classes(
         return None, None
     device = next(model.parameters()).device
     with torch.no_grad():
-        predicted = int(model(**model_inputs(example, device)).logits.argmax())
+        output = model(**model_inputs(model, task, example, device))
+    predicted = int(task.output_logits(output).argmax())
     return task.class_name(int(example.targets)), task.class_name(predicted)

@@ -10,16 +10,36 @@ from longspan.config import MechanismConfig, RunConfig
 from longspan.errors import OptionError
 from longspan.models import (
     LongspanConfig,
+    LongspanDualEncoder,
+    LongspanForConditionalGeneration,
+    LongspanForMaskedLM,
+    LongspanForMultipleChoice,
     LongspanForPairClassification,
+    LongspanForQuestionAnswering,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanPreTrainedModel,
     count_flops,
+    count_language_flops,
+    count_span_flops,
+    count_text_to_text_flops,
+    encoder_flops,
 )
 from longspan.results import BASELINE
 from longspan.space import check_memory
 from longspan.tasks import Task
-from longspan.tasks.layout import ImageLayout, Layout, PairLayout, SequenceLayout, TokenLayout
+from longspan.tasks.layout import (
+    ChoiceLayout,
+    ImageLayout,
+    Layout,
+    MaskedLayout,
+    PairLayout,
+    RetrievalLayout,
+    SequenceLayout,
+    SpanLayout,
+    TextToTextLayout,
+    TokenLayout,
+)
 
 TRAINING_COPIES = 4  # weights, gradients, and two moments of AdamW
 MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
@@ -27,7 +47,13 @@ MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
     ImageLayout: LongspanForSequenceClassification,
     PairLayout: LongspanForPairClassification,
     TokenLayout: LongspanForTokenClassification,
+    MaskedLayout: LongspanForMaskedLM,
+    SpanLayout: LongspanForQuestionAnswering,
+    ChoiceLayout: LongspanForMultipleChoice,
+    RetrievalLayout: LongspanDualEncoder,
+    TextToTextLayout: LongspanForConditionalGeneration,
 }
+CLASSIFIERS = (SequenceLayout, ImageLayout, PairLayout, TokenLayout)
 
 
 def model_config(config: RunConfig, task: Task) -> LongspanConfig:
@@ -44,8 +70,12 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         attention=config.mechanism.name,
         attention_options=dict(config.mechanism.options),
         attention_backend=config.mechanism.backend,
+        is_encoder_decoder=isinstance(task.layout, TextToTextLayout),
         **dataclasses.asdict(config.model),
+        **task.model_fields,
     )
+    if not isinstance(task.layout, CLASSIFIERS):
+        return model
     model.num_labels = task.num_classes
     if task.is_regression:
         model.problem_type = "regression"
@@ -114,12 +144,26 @@ def model_class(task: Task) -> type[LongspanPreTrainedModel]:
 
 def forward_flops(config: RunConfig, task: Task) -> int:
     """Return the forward FLOPs of one example of the task's length; see `models.count_flops`."""
+    model, layout, length = model_config(config, task), task.layout, task.length
+    match layout:
+        case MaskedLayout():
+            return count_language_flops(model, length)
+        case SpanLayout():
+            return count_span_flops(model, length)
+        case ChoiceLayout():
+            return layout.candidates * count_flops(model, length, 1)
+        case RetrievalLayout():
+            documents = 1 + layout.negatives
+            query = encoder_flops(model, layout.query_length)
+            return query + documents * encoder_flops(model, length)
+        case TextToTextLayout():
+            return count_text_to_text_flops(model, length, layout.target_length)
     return count_flops(
-        model_config(config, task),
-        task.length,
+        model,
+        length,
         task.num_classes,
-        pair=isinstance(task.layout, PairLayout),
-        per_token=isinstance(task.layout, TokenLayout),
+        pair=isinstance(layout, PairLayout),
+        per_token=isinstance(layout, TokenLayout),
     )
 
 

@@ -14,7 +14,7 @@ from longspan.arena.rescore import load_run, prepare_model
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.tasks._encoded_text import EncodedTextTask
-from longspan.tasks.batching import collate, evaluation_rows
+from longspan.tasks.batching import evaluation_rows
 from longspan.tasks.layout import PairLayout
 from longspan.tasks.own_texts import OwnTexts
 from longspan.training.evaluate import model_inputs
@@ -76,16 +76,16 @@ def _logits(
     """Return the logits of each text, (N, C) in float64 on the CPU."""
     model.eval()
     found = torch.zeros(len(texts), task.num_classes, dtype=torch.float64)
-    for rows, inputs in _batches(task, texts, where["batch_size"], where["device"]):
-        found[rows] = model(**inputs).logits.double().cpu()
+    for rows, inputs in _batches(model, task, texts, where):
+        found[rows] = task.output_logits(model(**inputs)).double().cpu()
     return found
 
 
 def _batches(
+    model: torch.nn.Module,
     task: EncodedTextTask,
     texts: Sequence[tuple[str, ...]],
-    batch_size: int,
-    device: torch.device,
+    where: dict[str, Any],
 ) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
     """Yield the rows and the model's inputs of batches, sorted by length."""
     sides = []
@@ -97,6 +97,6 @@ def _batches(
         second=sides[1] if len(sides) > 1 else None,
         labels=np.zeros(len(texts), np.uint8),
     )
-    for rows in evaluation_rows(examples, batch_size, 0):
-        batch = collate(examples, rows, task.to_inputs, task.length)
-        yield batch.rows, model_inputs(batch, device)
+    for rows in evaluation_rows(examples, where["batch_size"], 0):
+        batch = task.collate(examples, rows)
+        yield batch.rows, model_inputs(model, task, batch, where["device"])

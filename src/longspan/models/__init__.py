@@ -23,7 +23,13 @@ from longspan.models.conversion.converter import Conversion
 from longspan.models.conversion.from_source import convert, longify
 from longspan.models.conversion.to_source import to_transformers
 from longspan.models.dual_encoder import LongspanDualEncoder
-from longspan.models.flops import count_flops
+from longspan.models.flops import (
+    count_flops,
+    count_language_flops,
+    count_span_flops,
+    count_text_to_text_flops,
+    encoder_flops,
+)
 from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
 from longspan.models.lengthening import lengthen
 from longspan.models.model import LongspanModel
@@ -64,6 +70,10 @@ __all__ = [
     "best_spans",
     "convert",
     "count_flops",
+    "count_language_flops",
+    "count_span_flops",
+    "count_text_to_text_flops",
+    "encoder_flops",
     "lengthen",
     "longify",
     "to_transformers",

@@ -29,23 +29,27 @@ class CrossOutput(NamedTuple):
     weights: Float[Tensor, "B H T S"] | None = None
 
 
+def build_cross_mechanism(config: LongspanConfig, layer: int) -> Attention:
+    """Build the mechanism of cross-attention of one layer, which is not causal."""
+    with initial_values():
+        attention = build(
+            config.cross_attention or "",
+            backend=config.attention_backend,
+            heads=config.num_attention_heads,
+            head_dim=config.head_dim,
+            max_length=config.max_encoder_positions or config.max_position_embeddings,
+            layer=layer,
+            **config.cross_attention_options,
+        )
+    return to_default(attention)
+
+
 class CrossAttention(ProjectedAttention):
     """Attention from every token of the decoder to all real tokens of the encoder."""
 
     def build_mechanism(self) -> Attention:
         """Build the mechanism of cross-attention, which is not causal."""
-        config = self.config
-        with initial_values():
-            attention = build(
-                config.cross_attention or "",
-                backend=config.attention_backend,
-                heads=config.num_attention_heads,
-                head_dim=config.head_dim,
-                max_length=config.max_encoder_positions or config.max_position_embeddings,
-                layer=self.layer,
-                **config.cross_attention_options,
-            )
-        return to_default(attention)
+        return build_cross_mechanism(self.config, self.layer)
 
     def forward(
         self,

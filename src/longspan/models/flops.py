@@ -3,7 +3,9 @@
 from longspan.models.attention_layer import build_mechanism
 from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
+from longspan.models.cross_attention import build_cross_mechanism
 from longspan.models.pair_classification import LongspanForPairClassification
+from longspan.models.parts import decoder_config, encoder_config
 from longspan.models.stem import stem_flops
 
 
@@ -31,6 +33,68 @@ def count_flops(
     Raises:
         InputError: `length` exceeds `max_position_embeddings`.
     """
+    encoder = encoder_flops(config, length) * (2 if pair else 1)
+    classifier = LongspanForPairClassification if pair else LongspanForSequenceClassification
+    features = classifier.feature_size(config)
+    return encoder + _classifier_flops(config, length if per_token else 1, features, num_labels)
+
+
+def count_language_flops(config: LongspanConfig, length: int, logits: int | None = None) -> int:
+    """Return the forward FLOPs of a model of masked tokens on one example; see `count_flops`.
+
+    Args:
+        config: configuration of the model.
+        length: tokens of the example.
+        logits: positions whose logits are computed; None: all of them.
+
+    Raises:
+        InputError: `length` exceeds `max_position_embeddings`.
+    """
+    rows, width = length if logits is None else logits, config.logits_input_size
+    maps = config.prediction_head == "transform" or width != config.output_size
+    head = linear_flops(rows, config.output_size, width if maps else 0)
+    return encoder_flops(config, length) + head + linear_flops(rows, width, config.vocab_size)
+
+
+def count_span_flops(config: LongspanConfig, length: int) -> int:
+    """Return the forward FLOPs of a model for spans on one example; see `count_flops`.
+
+    Raises:
+        InputError: `length` exceeds `max_position_embeddings`.
+    """
+    return encoder_flops(config, length) + linear_flops(length, config.output_size, 2)
+
+
+def count_text_to_text_flops(config: LongspanConfig, length: int, target_length: int) -> int:
+    """Return the forward FLOPs of an encoder-decoder on one example; see `count_flops`.
+
+    Cross-attention counts as the mechanism's own count, in proportion to the queries.
+
+    Args:
+        config: configuration of the encoder-decoder.
+        length: tokens of the input.
+        target_length: tokens of the target.
+
+    Raises:
+        InputError: a length exceeds the `max_position_embeddings` of its part.
+    """
+    own = decoder_config(config)
+    source, D = config.sequence_length(length), own.head_dim
+    mechanism = build_cross_mechanism(own, 0)
+    cross = own.num_attention_heads * mechanism.flops(source, D) * target_length // source
+    # Queries and outputs of the target's tokens, keys and values of the input's.
+    cross += 2 * linear_flops(target_length + source, own.hidden_size, own.all_head_size)
+    decoder = encoder_flops(own, target_length) + own.num_hidden_layers * cross
+    logits = linear_flops(target_length, config.logits_input_size, config.vocab_size)
+    return encoder_flops(encoder_config(config), length) + decoder + logits
+
+
+def encoder_flops(config: LongspanConfig, length: int) -> int:
+    """Return the forward FLOPs of a Transformer without a head on one sequence.
+
+    Raises:
+        InputError: `length` exceeds `max_position_embeddings`.
+    """
     T, M = config.sequence_length(length), config.hidden_size
     maps = 3 if config.feed_forward == "gated" else 2
     feed_forward = maps * linear_flops(T, M, config.intermediate_size)
@@ -43,11 +107,12 @@ def count_flops(
         projections = len(attention.traits.inputs) + 1
         encoder += projections * linear_flops(T, M, config.all_head_size)
         encoder += config.num_attention_heads * attention.flops(T, config.head_dim)
-    classifier = LongspanForPairClassification if pair else LongspanForSequenceClassification
-    features, hidden = classifier.feature_size(config), config.classifier_hidden_size
-    rows = length if per_token else 1
-    head = linear_flops(rows, features, hidden) + linear_flops(rows, hidden or features, num_labels)
-    return encoder * (2 if pair else 1) + head
+    return encoder
+
+
+def _classifier_flops(config: LongspanConfig, rows: int, features: int, num_labels: int) -> int:
+    hidden = config.classifier_hidden_size
+    return linear_flops(rows, features, hidden) + linear_flops(rows, hidden or features, num_labels)
 
 
 def linear_flops(rows: int, inputs: int, outputs: int) -> int:

@@ -3,57 +3,36 @@
 A task never yields test examples for training or selection, and evaluation covers every example.
 """
 
-import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from longspan.data import cache as cached
-from longspan.data.cache import BuildOutput, BuildSize, BuiltDataset, DatasetSpec
 from longspan.data.store import Examples
-from longspan.errors import DataError, OptionError, RunError, check_name
+from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
+from longspan.tasks import model_io
 from longspan.tasks._grouping import Grouping
+from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
-from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import Layout
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-HELD_OUT: tuple[Split, ...] = ("validation", "test")  # that rules are scored on
-# Called with (description, done, total) while data is built; total is 0 where unknown.
-ProgressCallback = Callable[[str, int, int], None]
+__all__ = ["HELD_OUT", "SPLITS", "Batch", "ProgressCallback", "Split", "Task"]
 
 
-class Task(ABC):
+class Task(TaskData):
     """A task with its options; `open` prepares the data, `batches` yields it.
 
     Examples are one or two token sequences and labels; id 0 is padding. A subclass defines how the
     splits are built (`build_splits`) and, unless they are generated, which source files they come
     from (`identify_source`).
     """
-
-    info: ClassVar[TaskInfo]
-    Options: ClassVar[type]  # settings class with a help text for each field
-
-    def __init__(self, options: object | None = None):
-        """Store the given options, or the defaults."""
-        self.options: Any = self.Options() if options is None else options
-        self._dataset: BuiltDataset | None = None
-        self._groupings: dict[Split, list[Grouping]] = {}
-        self._rule_scores: dict[Split, dict[str, float]] = {}
-
-    def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data; equal ones share a data set."""
-        return {f.name: getattr(self.options, f.name) for f in dataclasses.fields(self.Options)}
 
     @property
     @abstractmethod
@@ -116,112 +95,19 @@ class Task(ABC):
         return None
 
     @property
-    def validation_is_test(self) -> bool:
-        """True if the validation split is the test split, as in some papers."""
-        return False
-
-    @abstractmethod
-    def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback
-    ) -> BuildOutput:
-        """Build the splits; `scratch` is a folder for spools and shards.
-
-        Raises:
-            DataError: the source is missing, truncated or malformed.
-        """
-
-    def estimate_build(self) -> BuildSize | None:
-        """Return the estimated size of a build; None: the source files bound it."""
-        return None
-
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the source files; empty for generated data.
-
-        Raises:
-            DataError: they are missing or malformed.
-        """
+    def model_fields(self) -> dict[str, Any]:
+        """Fields of the model's configuration that the task decides, such as special tokens."""
         return {}
 
     @property
-    def source(self) -> str:
-        """Origin of the examples, for readers; requires an open task."""
-        return self.dataset.manifest.source
+    def num_global_tokens(self) -> int:
+        """Maximum number of global tokens of an example under these options."""
+        return 0
 
     @property
-    def checksum(self) -> str:
-        """sha256 over the built splits; requires an open task."""
-        return self.dataset.manifest.checksum
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Counts and checksums recorded when the data set was built; requires an open task."""
-        return self.dataset.manifest.facts
-
-    @property
-    def dataset(self) -> BuiltDataset:
-        """Built data set on disk; requires an open task."""
-        if self._dataset is None:
-            raise RunError(f"task {self.info.name!r} is not open; call open(cache) first")
-        return self._dataset
-
-    def describe_missing_data(self, data: Path | None, cache: Path | None = None) -> str | None:
-        """Return one line that names the missing source and the remedy.
-
-        None if the data is available, from its source or already built in `cache`.
-        """
-        try:
-            self.identify_source(data)
-        except DataError as error:
-            built = cache and data is None and self._find_built(cache)
-            return None if built else str(error)
-        return None
-
-    def open(
-        self, cache: Path, data: Path | None = None, progress: ProgressCallback | None = None
-    ) -> None:
-        """Build the splits into `cache`, or verify and map those already built.
-
-        A source named by `data` must be readable. Without it, a data set built earlier is opened
-        even if its source is gone.
-
-        Raises:
-            DataError: the source is missing, truncated or malformed.
-            RunError: the cache cannot be written.
-        """
-        self._groupings, self._rule_scores = {}, {}
-        try:
-            identity = self.identify_source(data)
-        except DataError:
-            self._dataset = None if data is not None else self._find_built(cache)
-            if self._dataset is None:
-                raise
-            return
-        self._dataset = cached.open_dataset(
-            cache,
-            self._dataset_spec(identity),
-            lambda scratch: self.build_splits(data, scratch, progress or _ignore),
-            self.estimate_build,
-        )
-
-    def open_built(self, cache: Path) -> bool:
-        """Open the data set built earlier, from any source; return whether there is one."""
-        self._dataset, self._groupings, self._rule_scores = self._find_built(cache), {}, {}
-        return self._dataset is not None
-
-    def built_checksum(self, cache: Path, data: Path | None = None) -> str | None:
-        """Return the checksum of the data set that `open` would map, read from its manifest.
-
-        None if it is not built, or its source is unknown.
-        """
-        try:
-            manifest = cached.find_manifest(cache, self._dataset_spec(self.identify_source(data)))
-        except DataError:
-            return None
-        return manifest.checksum if manifest else None
-
-    def size(self, split: Split) -> int:
-        """Return the number of examples of a split."""
-        return len(self._examples(split))
+    def validation_is_test(self) -> bool:
+        """True if the validation split is the test split, as in some papers."""
+        return False
 
     def labels(
         self, split: Split, rows: np.ndarray | None = None
@@ -266,13 +152,44 @@ class Task(ABC):
                 f"seed={seed}, start={start}"
             )
         if split != "train" or rows is not None:
-            return self._collate(examples, evaluation_rows(examples, batch_size, start, rows))
+            chosen = evaluation_rows(examples, batch_size, start, rows)
+            return (self.collate(examples, own) for own in chosen)
         if batch_size > len(examples):
             raise OptionError(
                 f"batch_size={batch_size} is larger than the train split ({len(examples)} "
                 f"examples); use {len(examples)} or less"
             )
-        return self._collate(examples, training_rows(len(examples), batch_size, seed, start))
+        drawn = enumerate(training_rows(len(examples), batch_size, seed, start), start)
+        return (self.collate(examples, own, (seed, number)) for number, own in drawn)
+
+    def collate(
+        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
+    ) -> Batch:
+        """Return some examples as a batch.
+
+        Override to mark global tokens, or to mask tokens.
+
+        Args:
+            examples: examples of a split, or new ones.
+            rows: rows of the batch.
+            draw: seed and number of a training batch, from which random changes are drawn; None:
+                an evaluation, whose batches depend on the examples alone.
+
+        Raises:
+            DataError: a row has changed on disk since it was written.
+        """
+        return collate(examples, rows, self.to_inputs, self.length)
+
+    def model_arguments(self, batch: Batch) -> dict[str, Tensor]:
+        """Return a batch as the keyword arguments of the model, named by the layout."""
+        return model_io.model_arguments(self.layout, batch)
+
+    def output_logits(self, output: Any) -> Float[Tensor, "*B C"]:
+        """Return what `losses` and `example_statistics` take, from the model's whole output.
+
+        Override where the layout's logits are not what the task scores.
+        """
+        return model_io.output_logits(self.layout, output)
 
     def losses(
         self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"] | Float[Tensor, "*B"]
@@ -362,31 +279,3 @@ class Task(ABC):
     def svg(self, split: Split, row: int) -> str | None:
         """Return an example as an SVG picture; None where text suffices."""
         return None
-
-    def _collate(self, examples: Examples, batches: Iterator[np.ndarray]) -> Iterator[Batch]:
-        return (collate(examples, rows, self.to_inputs, self.length) for rows in batches)
-
-    def _dataset_spec(self, identity: dict[str, Any]) -> DatasetSpec:
-        return DatasetSpec(
-            task=self.info.name,
-            version=self.info.version,
-            options=self.data_options(),
-            origin=identity,
-        )
-
-    def _find_built(self, cache: Path) -> BuiltDataset | None:
-        return cached.find_built(cache, self.info.name, self.info.version, self.data_options())
-
-    def _examples(self, split: str) -> Examples:
-        return self.dataset.splits[check_name(split, SPLITS, "split")]
-
-    def _example(self, split: Split, row: int) -> tuple[np.ndarray, int]:
-        """Return the tokens and the label of one example."""
-        examples = self._examples(split)
-        if not 0 <= row < len(examples):
-            raise OptionError(f"row {row} of {split!r}: expected 0 to {len(examples) - 1}")
-        return examples.tokens[row], int(examples.labels[row])
-
-
-def _ignore(*progress: object) -> None:
-    """Do nothing with the progress of a build."""

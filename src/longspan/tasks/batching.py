@@ -22,21 +22,36 @@ class Batch:
     """Padded examples.
 
     Attributes:
-        inputs: token ids, or F numbers at each position.
+        inputs: token ids, or F numbers at each position; of C candidates in each example, or one.
         key_mask: True at real tokens.
-        targets: one class per example, or one per token (`IGNORE` where unscored); or one number
-            per example, float32.
+        targets: classes of each example (`IGNORE` where unscored), such as one, or one per token;
+            or one number per example, float32.
         rows: row of each example in its split.
-        inputs_b: second sequences of pairs.
+        inputs_b: second sequences: of pairs, documents of queries, or the decoder's inputs.
         key_mask_b: True at real tokens of the second sequences.
+        global_mask: True at tokens that attend to all others, and all others to them; for
+            mechanisms that support such tokens. None: there are none.
+        global_mask_b: global tokens of documents.
+        negatives: N documents of each query that do not answer it.
+        negatives_mask: True at real tokens of the negatives.
     """
 
-    inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"]
-    key_mask: Bool[Tensor, "B T"]
-    targets: Int[Tensor, " B"] | Int[Tensor, "B T"] | Float[Tensor, " B"]
+    inputs: Int[Tensor, "B *C T"] | Float[Tensor, "B T F"]
+    key_mask: Bool[Tensor, "B *C T"]
+    targets: Int[Tensor, "B ..."] | Float[Tensor, " B"]
     rows: Int[Tensor, " B"]
     inputs_b: Int[Tensor, "B U"] | None = None
     key_mask_b: Bool[Tensor, "B U"] | None = None
+    global_mask: Bool[Tensor, "B *C T"] | None = None
+    global_mask_b: Bool[Tensor, "B U"] | None = None
+    negatives: Int[Tensor, "B N V"] | None = None
+    negatives_mask: Bool[Tensor, "B N V"] | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of real tokens of all sequences."""
+        masks = (self.key_mask, self.key_mask_b, self.negatives_mask)
+        return sum(int(mask.sum()) for mask in masks if mask is not None)
 
 
 def training_rows(count: int, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:

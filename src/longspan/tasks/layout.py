@@ -30,8 +30,61 @@ class TokenLayout:
 
 
 @dataclasses.dataclass(frozen=True)
+class MaskedLayout:
+    """One sequence with masked tokens, and the token at each masked position."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanLayout:
+    """One sequence, such as a question and its context, and the ends of the answer in it.
+
+    Targets are the indices of the answer's first and last token, (B, 2).
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceLayout:
+    """Several candidate sequences, and the number of the right one.
+
+    Attributes:
+        candidates: maximum number of candidates of an example.
+    """
+
+    candidates: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalLayout:
+    """A query and its document; the other documents of a batch are negatives.
+
+    Attributes:
+        query_length: maximum number of tokens of a query; documents have the task's length.
+        negatives: further documents of each query that do not answer it.
+    """
+
+    query_length: int
+    negatives: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class TextToTextLayout:
-    """One input sequence and one target sequence, for an encoder-decoder model."""
+    """One input sequence and one target sequence, for an encoder-decoder model.
+
+    Attributes:
+        target_length: maximum number of tokens of a target.
+    """
+
+    target_length: int
 
 
-Layout = SequenceLayout | ImageLayout | PairLayout | TokenLayout | TextToTextLayout
+Layout = (
+    SequenceLayout
+    | ImageLayout
+    | PairLayout
+    | TokenLayout
+    | MaskedLayout
+    | SpanLayout
+    | ChoiceLayout
+    | RetrievalLayout
+    | TextToTextLayout
+)

@@ -43,6 +43,7 @@ from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import (
     flatten_optimizer_state,
     gather_tensors,
+    gather_weights,
     load_optimizer_state,
     load_weights,
 )
@@ -138,7 +139,7 @@ class Checkpoints:
 
     def save_best(self, model: PreTrainedModel, step: int) -> str:
         """Save the best model so far and return its name; the next `save` points to it."""
-        name, weights = _best_name(step), gather_tensors(model.state_dict(), self.group)
+        name, weights = _best_name(step), gather_weights(model, self.group)
         write = functools.partial(_save_model, model, weights)
         self.group.run_on_main(lambda: self._write(name, write))
         return name
@@ -152,7 +153,7 @@ class Checkpoints:
     ) -> None:
         """Save everything that exact resumption needs, then remove older checkpoints but one."""
         saved = SavedNames(last=f"step-{progress.step:06d}", best=best)
-        weights = gather_tensors(model.state_dict(), self.group)
+        weights = gather_weights(model, self.group)
         tensors = gather_tensors(flatten_optimizer_state(optimizer), self.group)
         tensors |= gather_random_state(self.group)
 

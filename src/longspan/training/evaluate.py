@@ -3,26 +3,37 @@
 import contextlib
 import dataclasses
 import math
+from typing import cast
 
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from longspan.errors import NonFiniteLossError
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
+from longspan.tasks.model_io import GLOBAL_MASK
 from longspan.tasks.scoring import is_scored
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup, RowShard
 from longspan.training.prefetch import prefetch_batches
 
 
-def model_inputs(batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
-    """Return a batch as the model's keyword arguments, on a device."""
-    kind = "input_values" if batch.inputs.is_floating_point() else "input_ids"
-    inputs = {kind: batch.inputs, "attention_mask": batch.key_mask}
-    if batch.inputs_b is not None and batch.key_mask_b is not None:
-        inputs |= {"input_ids_b": batch.inputs_b, "attention_mask_b": batch.key_mask_b}
-    return {name: x.to(device, non_blocking=True) for name, x in inputs.items()}
+def model_inputs(
+    model: nn.Module, task: Task, batch: Batch, device: torch.device
+) -> dict[str, torch.Tensor]:
+    """Return a batch as the model's keyword arguments, on a device.
+
+    A model whose mechanism has no global tokens gets no masks of them: a task marks them for the
+    mechanisms that do.
+    """
+    config = cast(PreTrainedModel, getattr(model, "module", model)).config
+    supported = config.supports_global_tokens and config.num_hidden_layers > 0
+    return {
+        name: x.to(device, non_blocking=True)
+        for name, x in task.model_arguments(batch).items()
+        if supported or not name.endswith(GLOBAL_MASK)
+    }
 
 
 def count_targets(targets: torch.Tensor) -> int:
@@ -81,8 +92,9 @@ def evaluate(
     with contextlib.closing(batches):
         for batch in batches:
             (own,) = group.shard_rows(len(batch.rows))
-            inputs = {name: x[own.rows] for name, x in model_inputs(batch, device).items()}
-            sums.add(batch, own, model(**inputs).logits)
+            inputs = model_inputs(model, task, batch, device)
+            output = model(**{name: x[own.rows] for name, x in inputs.items()})
+            sums.add(batch, own, task.output_logits(output))
     model.train(training)
     for tensor in (*sums.statistics.values(), sums.num_targets, sums.loss):
         group.all_reduce_sum(tensor)

@@ -26,9 +26,9 @@ from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
 from longspan.config import TrainingConfig
-from longspan.tasks.base import Batch, Task
-from longspan.tasks.layout import PairLayout, TokenLayout
+from longspan.tasks.base import Task
 from longspan.training.distributed.sharding import recompute_activations
+from longspan.training.dummy_batch import make_dummy_batch
 from longspan.training.evaluate import model_inputs
 
 NEEDS_VALUES = (
@@ -143,39 +143,17 @@ def _run_step(
     model: PreTrainedModel, task: Task, config: TrainingConfig, optimizer: torch.optim.Optimizer
 ) -> None:
     batch = make_dummy_batch(task, config.batch_size)
-    inputs = model_inputs(batch, CPU)
+    inputs = model_inputs(model, task, batch, CPU)
     microbatches = torch.arange(config.batch_size).chunk(config.gradient_accumulation_steps)
     dtype = AUTOCAST.get(config.precision)
     # From the second microbatch on, the gradients of the first are alive too: two show the peak.
     for microbatch in microbatches[:2]:
         rows = slice(0, len(microbatch))
         with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
-            logits = model(**{name: x[rows] for name, x in inputs.items()}).logits
+            own = {name: x[rows] for name, x in inputs.items()}
+            logits = task.output_logits(model(**own))
         task.losses(logits, batch.targets[rows]).mean().backward()
         del logits
     if config.max_grad_norm is not None:
         nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
     optimizer.step()
-
-
-def make_dummy_batch(task: Task, num_rows: int) -> Batch:
-    """Return a batch of zeros with examples of full length, for a task that need not be open.
-
-    One symbol is hidden: a mask of ones alone would be dropped, as in no batch with padding.
-    """
-    shape = (num_rows, task.length)
-    inputs = torch.zeros(shape, dtype=torch.long)
-    if task.input_features is not None:
-        inputs = torch.zeros(*shape, task.input_features)
-    mask = torch.ones(shape, dtype=torch.bool)
-    mask[0, -1] = False
-    is_pair = isinstance(task.layout, PairLayout)
-    pair = {"inputs_b": inputs.clone(), "key_mask_b": mask.clone()} if is_pair else {}
-    per_token = isinstance(task.layout, TokenLayout)
-    return Batch(
-        inputs=inputs,
-        key_mask=mask,
-        targets=torch.zeros(shape if per_token else num_rows, dtype=torch.long),
-        rows=torch.arange(num_rows),
-        **pair,
-    )

@@ -173,9 +173,7 @@ class _Run:
         self.window_steps += 1
         progress.step += 1
         self._redraw()
-        progress.tokens += int(batch.key_mask.sum())
-        if batch.key_mask_b is not None:
-            progress.tokens += int(batch.key_mask_b.sum())
+        progress.tokens += batch.num_tokens
         progress.seconds += time.perf_counter() - started
         if self.callback is not None:
             # Reading the loss synchronizes the device.
@@ -184,7 +182,7 @@ class _Run:
 
     def _backpropagate(self, batch: Batch) -> Tensor:
         """Accumulate the gradient of a batch over its micro-batches; return its mean loss."""
-        inputs = model_inputs(batch, self.device)
+        inputs = model_inputs(self.bare, self.task, batch, self.device)
         targets = batch.targets.to(self.device, non_blocking=True)
         loss, count = torch.zeros((), device=self.device), count_targets(batch.targets)
         statistics = {name: torch.zeros_like(x) for name, x in self.window_statistics.items()}
@@ -193,7 +191,7 @@ class _Run:
             is_last = shard is shards[-1]
             own = {name: x[shard.rows] for name, x in inputs.items()}
             with contextlib.nullcontext() if is_last else self.accelerator.no_sync(self.model):
-                logits = self.model(**own).logits
+                logits = self.task.output_logits(self.model(**own))
                 losses = self.task.losses(logits, targets[shard.rows])
                 part = shard.weight * losses.sum() / count
                 # Gradients are averaged over the processes; shards need their sum.

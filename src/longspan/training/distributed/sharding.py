@@ -93,9 +93,18 @@ def gather_tensors(tensors: dict[str, Tensor], group: ProcessGroup) -> dict[str,
     return gathered
 
 
-def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Load whole weights into a model, sharded or not."""
+def gather_weights(model: PreTrainedModel, group: ProcessGroup) -> dict[str, Tensor]:
+    """Return whole weights as `gather_tensors` does, each of several tied ones once."""
+    tied = model.all_tied_weights_keys
+    untied = {name: x for name, x in model.state_dict().items() if name not in tied}
+    return gather_tensors(untied, group)
+
+
+def load_weights(model: PreTrainedModel, weights: dict[str, Tensor]) -> None:
+    """Load whole weights of `gather_weights` into a model, sharded or not."""
     state = model.state_dict()
+    tied = model.all_tied_weights_keys.items()
+    weights = weights | {name: weights[source] for name, source in tied if source in weights}
     model.load_state_dict(
         {name: _shard_like(x, state[name]) if name in state else x for name, x in weights.items()}
     )

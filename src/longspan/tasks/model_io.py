@@ -1,0 +1,55 @@
+"""Arguments and logits of the model of each layout."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan.shapes import Float
+from longspan.tasks.batching import Batch
+from longspan.tasks.layout import Layout, RetrievalLayout, SpanLayout, TextToTextLayout
+
+# Arguments of an encoder of one sequence, and those of the second sequence of a batch.
+_FIRST = ("input_ids", "attention_mask", "global_attention_mask")
+_SECOND: dict[type[Layout], tuple[str, str]] = {
+    RetrievalLayout: ("document_input_ids", "document_attention_mask"),
+    TextToTextLayout: ("decoder_input_ids", "decoder_attention_mask"),
+}
+_PAIR = ("input_ids_b", "attention_mask_b")
+GLOBAL_MASK = "global_attention_mask"
+
+
+def model_arguments(layout: Layout, batch: Batch) -> dict[str, Tensor]:
+    """Return a batch as the keyword arguments of the layout's model."""
+    first = dict(zip(_FIRST, (batch.inputs, batch.key_mask, batch.global_mask), strict=True))
+    if batch.inputs.is_floating_point():
+        first["input_values"] = first.pop("input_ids")
+    if isinstance(layout, RetrievalLayout):
+        first = {f"query_{name}": x for name, x in first.items()}
+        first["document_global_attention_mask"] = batch.global_mask_b
+        first["negative_input_ids"] = batch.negatives
+        first["negative_attention_mask"] = batch.negatives_mask
+    names = _SECOND.get(type(layout), _PAIR)
+    given = first | dict(zip(names, (batch.inputs_b, batch.key_mask_b), strict=True))
+    return {name: x for name, x in given.items() if x is not None}
+
+
+def output_logits(layout: Layout, output: Any) -> Float[Tensor, "*B C"]:
+    """Return the logits of the classes that a batch's targets number, from a model's output.
+
+    Those of a span are (B, 2, T), of its first and its last token. Those of a retrieval are the
+    similarities of each query and all documents of the batch, its own one first: class 0.
+    """
+    if isinstance(layout, SpanLayout):
+        return torch.stack((output.start_logits, output.end_logits), dim=1)
+    if isinstance(layout, RetrievalLayout):
+        return _own_document_first(output.similarities)
+    return output.logits
+
+
+def _own_document_first(similarities: Tensor) -> Tensor:
+    """Rotate the columns of the first B documents, so that document i is first in row i."""
+    B = len(similarities)
+    places = torch.arange(B, device=similarities.device)
+    order = (places[:, None] + places) % B
+    return torch.cat((similarities[:, :B].gather(1, order), similarities[:, B:]), dim=1)

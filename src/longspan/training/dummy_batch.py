@@ -1,0 +1,78 @@
+"""Batches of zeros in the shape of a task's largest ones, to measure a step without data."""
+
+import torch
+from torch import Tensor
+
+from longspan.tasks.base import Batch, Task
+from longspan.tasks.layout import (
+    ChoiceLayout,
+    Layout,
+    MaskedLayout,
+    PairLayout,
+    RetrievalLayout,
+    SpanLayout,
+    TextToTextLayout,
+    TokenLayout,
+)
+
+
+def make_dummy_batch(task: Task, num_rows: int) -> Batch:
+    """Return a batch of zeros with examples of full length, for a task that need not be open.
+
+    One symbol is hidden: a mask of ones alone would be dropped, as in no batch with padding.
+    """
+    layout, length = task.layout, task.length
+    first: tuple[int, ...] = (length,)
+    if isinstance(layout, ChoiceLayout):
+        first = (layout.candidates, length)
+    if isinstance(layout, RetrievalLayout):
+        first = (layout.query_length,)
+    inputs, mask = _tokens(num_rows, *first)
+    if task.input_features is not None:
+        inputs = torch.zeros(*inputs.shape, task.input_features)
+    count = task.num_global_tokens
+    return Batch(
+        inputs=inputs,
+        key_mask=mask,
+        targets=torch.zeros(num_rows, *_target_shape(layout, length), dtype=torch.long),
+        rows=torch.arange(num_rows),
+        global_mask=_first_tokens(mask, count) if count else None,
+        **_further_tokens(task, num_rows),
+    )
+
+
+def _tokens(*shape: int) -> tuple[Tensor, Tensor]:
+    """Return tokens and the mask of the real ones: all but the last of the first example."""
+    mask = torch.ones(shape, dtype=torch.bool)
+    mask.view(-1, shape[-1])[0, -1] = False
+    return torch.zeros(shape, dtype=torch.long), mask
+
+
+def _first_tokens(mask: Tensor, count: int) -> Tensor:
+    """Return the mask of the first tokens."""
+    first = torch.zeros_like(mask)
+    first[..., :count] = True
+    return first
+
+
+def _further_tokens(task: Task, num_rows: int) -> dict[str, Tensor]:
+    """Return the second sequences of a batch, and the negatives."""
+    layout, found = task.layout, {}
+    if isinstance(layout, PairLayout | RetrievalLayout | TextToTextLayout):
+        width = layout.target_length if isinstance(layout, TextToTextLayout) else task.length
+        found["inputs_b"], found["key_mask_b"] = _tokens(num_rows, width)
+    if isinstance(layout, RetrievalLayout) and task.num_global_tokens:
+        found["global_mask_b"] = _first_tokens(found["key_mask_b"], task.num_global_tokens)
+    if isinstance(layout, RetrievalLayout) and layout.negatives:
+        tokens = _tokens(num_rows, layout.negatives, task.length)
+        found["negatives"], found["negatives_mask"] = tokens
+    return found
+
+
+def _target_shape(layout: Layout, length: int) -> tuple[int, ...]:
+    """Return the shape of the targets of one example."""
+    if isinstance(layout, TokenLayout | MaskedLayout):
+        return (length,)
+    if isinstance(layout, SpanLayout):
+        return (2,)
+    return (layout.target_length,) if isinstance(layout, TextToTextLayout) else ()
