@@ -216,7 +216,7 @@ def test_invalid_prediction_is_one_line_and_writes_nothing(cli, trained, tmp_pat
     new = write_csv(tmp_path / "new.csv", [("one text", "other"), ("", "x")], ("body", "predicted"))
     cases = {
         ("--text", "absent"): "no column 'absent'",
-        ("--text", "body"): "empty text in row 2",
+        ("--text", "body"): "empty text in line 3",
         ("--text", "predicted"): "a column 'predicted' already",
         ("--text", "predicted", "--encoding", "utf-9"): "utf-9",
     }

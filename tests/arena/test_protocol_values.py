@@ -55,6 +55,9 @@ SIZES = {
     "s4-style image": (3, 4, 64, 64, 128, "mean"),
     "s4-style pathfinder": (4, 8, 128, 128, 128, "mean"),
     "s4-style path_x": (4, 4, 128, 128, 128, "mean"),
+    # RoBERTa base, Liu et al. 2019, table 9; LF classification.py takes the first token
+    "documents hyperpartisan": (12, 12, 768, 768, 3072, "first"),
+    "documents text": (12, 12, 768, 768, 3072, "first"),
 }
 # batch size, steps, learning rate, warmup, weight decay, schedule, scored checkpoint
 LAST, BEST = "last", "best validation"
@@ -89,6 +92,9 @@ TRAINING = {
     "s4-style image": (50, 180_000, 1e-3, 18_000, 0.05, "cosine", BEST),
     "s4-style pathfinder": (64, 500_000, 5e-4, 50_000, 0.05, "cosine", BEST),
     "s4-style path_x": (16, 500_000, 5e-4, 50_000, 0.05, "cosine", BEST),
+    # Longformer, appendix: batch 32, 15 epochs, 3e-5, a tenth for warmup; its script for the rest
+    "documents hyperpartisan": (32, 15 * (515 // 32), 3e-5, 24, 0.0, "linear", BEST),
+    "documents text": (32, 15 * (19_860 // 32), 3e-5, 930, 0.0, "linear", BEST),
 }
 # betas, epsilon, precision, dropout, attention dropout, norm
 COMMON = {
@@ -100,6 +106,8 @@ COMMON = {
     "xiong": ((0.9, 0.999), 1e-6, "bf16", 0.0, 0.0, "pre"),
     # SPT transformer-lra-*.yaml: dropout 0, prenorm
     "s4-style": ((0.9, 0.999), 1e-8, "no", 0.0, 0.0, "pre"),
+    # RoBERTa base; LF classification.py: AdamW with epsilon 1e-8
+    "documents": ((0.9, 0.999), 1e-8, "no", 0.1, 0.1, "post"),
 }
 EXCEPTIONS = {
     # LRA cifar10/base_cifar10_config.py and pathfinder32/transformer_base.py

@@ -21,14 +21,14 @@ OWN = {
     *("training.gradient_accumulation_steps", "training.gradient_checkpointing"),
     *("training.eval_batch_size", "training.max_grad_norm"),
     *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
-    *("task.gray_levels", "model.stem"),
+    *("task.gray_levels", "task.global_tokens", "model.stem"),
 }
 
 
 @pytest.mark.parametrize("name", SOURCED)
 def test_every_difference_from_a_source_is_a_choice(name):
     checks = check_sources(get(name))
-    assert len(checks) > 100
+    assert len(checks) > 50
     assert [x for x in checks if x.verdict == "unexplained"] == []
 
 

@@ -97,7 +97,7 @@ def test_bad_lines_are_named(tmp_path, content, parts):
 def test_other_encodings_are_named(tmp_path):
     path = write_json_lines(tmp_path / "x.jsonl", ROWS)
     path.write_bytes(path.read_bytes() + '{"text": "café"}'.encode("latin-1"))
-    check_refused(tmp_path, path, "x.jsonl is not utf-8", "--encoding latin-1")
+    check_refused(tmp_path, path, f"x.jsonl, line {2 * len(ROWS)}, is not utf-8 text", "--encoding latin-1")
     folder = write_folder(tmp_path / "folder", ROWS)
     (folder / "no" / "99.txt").write_bytes("café".encode("latin-1"))
     check_refused(tmp_path, folder, "99.txt is not utf-8", "--encoding")

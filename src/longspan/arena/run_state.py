@@ -6,7 +6,7 @@ from typing import Any
 
 from longspan.arena.experiment import Experiment
 from longspan.config import RunConfig, flatten, settings
-from longspan.config.run import add_newer_options, add_newer_task_options
+from longspan.config.run import add_newer_options
 from longspan.errors import DataError, RunError
 from longspan.files import read_json_file, write_json
 from longspan.results import ResolvedBudget
@@ -74,7 +74,6 @@ def claim(experiment: Experiment, task: Task, run_dir: Path) -> RunState:
         )
         write_state(run_dir, state)
         return state
-    state = _add_task_options(state, experiment.config)
     differing = differences(state.config, experiment.config)
     if state.data_checksum != task.checksum:
         differing.append(f"data: {state.data_checksum[:12]} there, {task.checksum[:12]} here")
@@ -83,14 +82,6 @@ def claim(experiment: Experiment, task: Task, run_dir: Path) -> RunState:
             f"{run_dir} belongs to another configuration{in_brackets(differing)}; {REMEDY}"
         )
     return state
-
-
-def _add_task_options(state: RunState, config: RunConfig) -> RunState:
-    """Return the state with the options that the task did not have in an earlier version."""
-    task = state.config.task
-    options = add_newer_task_options(task.options, config.task.options)
-    task = dataclasses.replace(task, options=options)
-    return dataclasses.replace(state, config=dataclasses.replace(state.config, task=task))
 
 
 def differences(there: RunConfig, here: RunConfig) -> list[str]:

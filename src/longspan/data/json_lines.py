@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from longspan.data.text_encoding import explain_encoding, find_codec
 from longspan.errors import DataError
 from longspan.files import explain_read_error
 
@@ -24,18 +25,15 @@ def read_json_lines(
     Raises:
         DataError: a line is no JSON object or not in the encoding; the message names it.
     """
-    objects, places, number = [], [], 0
+    objects, places = [], []
     try:
-        with path.open(encoding=encoding) as file:
+        with path.open(encoding=find_codec(encoding)) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     objects.append(_parse(line, f"{path}, line {number}"))
                     places.append(f"line {number}")
     except UnicodeError as error:
-        raise DataError(
-            f"{path} is not {encoding} text after line {number}; pass its encoding, such as "
-            "--encoding latin-1"
-        ) from error
+        raise explain_encoding(path, encoding) from error
     except OSError as error:
         raise explain_read_error(path, error) from error
     names = list(dict.fromkeys(name for one in objects for name in one))

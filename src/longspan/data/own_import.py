@@ -85,8 +85,10 @@ def import_texts(
     files = _read_files(path, held_out, request.file_format)
     rows = _collect_rows(files, request)
     where = f"{path}: column {request.target!r}"
-    parse = parse_numbers if request.is_regression else parse_classes
-    targets = parse(rows.targets, where)
+    if request.is_regression:
+        targets = parse_numbers(rows.targets, where, rows.places)
+    else:
+        targets = parse_classes(rows.targets, where)
     shares = {split: x for split, x in held_out.items() if not isinstance(x, Path)}
     assigned = assign_splits(rows.texts, rows.given, shares)
     _check_splits(assigned.splits, targets.values, where)
@@ -140,10 +142,11 @@ def _read_files(path: Path, held_out: HeldOut, file_format: FileFormat) -> dict[
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """Rows of all files: texts, targets, split of their file, and the number left out as empty."""
+    """Rows of all files: texts, targets, location, split of their file, and those left out."""
 
     texts: list[tuple[str, ...]]
     targets: list[str]
+    places: list[str]
     given: np.ndarray
     left_out: int
 
@@ -152,6 +155,7 @@ def _collect_rows(files: dict[int, TextFile], request: ImportRequest) -> _Rows:
     """Return the rows of all files; those without a text or target are refused or left out."""
     found: list[tuple[str, ...]] = []
     given: list[int] = []
+    places: list[str] = []
     left_out = 0
     for split, file in files.items():
         columns = [file.column(name) for name in (*request.texts, request.target)]
@@ -163,13 +167,14 @@ def _collect_rows(files: dict[int, TextFile], request: ImportRequest) -> _Rows:
                 "them, or pass --drop-empty to leave these rows out"
             )
         left_out += len(empty)
-        kept = [row for row in rows if all(row)]
-        found += kept
+        kept = [number for number, row in enumerate(rows) if all(row)]
+        found += [rows[number] for number in kept]
+        places += [file.locate(number) for number in kept]
         given += [split] * len(kept)
     if not found:
         raise DataError(f"{files[TRAIN].path} has no row with a text and a target")
     texts, targets = [row[:-1] for row in found], [row[-1] for row in found]
-    return _Rows(texts, targets, np.array(given, np.int8), left_out)
+    return _Rows(texts, targets, places, np.array(given, np.int8), left_out)
 
 
 def _check_splits(splits: np.ndarray, targets: np.ndarray, where: str) -> None:

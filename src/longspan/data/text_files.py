@@ -1,6 +1,5 @@
 """Tables of texts: CSV, TSV, JSON Lines, parquet or a folder, read whole, as columns of strings."""
 
-import codecs
 import csv
 import dataclasses
 import hashlib
@@ -8,18 +7,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from longspan.data import json_lines
 from longspan.data.class_folders import COLUMNS, read_class_folder
-from longspan.data.parquet import explain_parquet_errors
+from longspan.data.parquet_table import read_parquet_table
+from longspan.data.text_encoding import UTF8, explain_encoding, find_codec, refuse_zero_byte
 from longspan.errors import DataError, OptionError
 from longspan.files import explain_read_error, file_sha256
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = ".parquet"
-UTF8 = "utf-8"
 _SHOWN = 5  # rows that a message names
 
 
@@ -44,7 +40,7 @@ class TextFile:
         path: file or folder.
         names: names of the columns.
         rows: values of each row.
-        places: location of each row, such as "line 3"; none: row 1 is the first after the header.
+        places: location of each row, such as "line 3"; none: rows are counted from 1.
         nested: first row of each column that has a list or an object, by name.
     """
 
@@ -77,10 +73,11 @@ class TextFile:
 
     def show_rows(self, rows: Sequence[int]) -> str:
         """Return the first locations of some rows, and how many more there are."""
-        if not self.places:
-            return show_rows(rows)
-        more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
-        return ", ".join(self.places[row] for row in rows[:_SHOWN]) + more
+        return show_rows(rows, self.places)
+
+    def locate(self, row: int) -> str:
+        """Return file and location of a row, such as "mine.csv line 3"."""
+        return f"{self.path.name} {self.places[row] if self.places else f'row {row + 1}'}"
 
     def content_sha256(self) -> str:
         """Return the sha256 of the file, or of the names and texts of a folder."""
@@ -114,12 +111,13 @@ def read_text_file(path: Path, file_format: FileFormat | None = None) -> TextFil
     if not path.exists():
         raise DataError(f"{path} does not exist")
     if path.is_dir():
-        found = _read_folder(path, _codec(chosen.encoding))
+        found = _read_folder(path, find_codec(chosen.encoding))
     elif suffix in json_lines.SUFFIXES:
-        names, rows, places, nested = json_lines.read_json_lines(path, _codec(chosen.encoding))
+        names, rows, places, nested = json_lines.read_json_lines(path, chosen.encoding)
         found = TextFile(path=path, names=tuple(names), rows=rows, places=places, nested=nested)
     elif suffix == PARQUET:
-        found = _read_parquet(path)
+        names, rows, nested = read_parquet_table(path)
+        found = TextFile(path=path, names=tuple(names), rows=rows, nested=nested)
     else:
         found = _read_delimited(path, chosen.encoding, chosen.delimiter or DELIMITERS[suffix])
     if not found.rows:
@@ -140,20 +138,17 @@ def _expected(path: Path) -> str:
     return "a header, and a row for each text"
 
 
-def _codec(encoding: str) -> str:
-    """Return the codec of an encoding; a byte order mark of UTF-8 is no part of the text."""
-    try:
-        return "utf-8-sig" if codecs.lookup(encoding).name == UTF8 else encoding
-    except LookupError:
-        raise OptionError(
-            f"--encoding {encoding!r} is unknown; use one of Python's, such as latin-1 or utf-16"
-        ) from None
+def show_rows(rows: Sequence[int], places: Sequence[str] = ()) -> str:
+    """Return the first locations of some rows, and how many more there are.
 
-
-def show_rows(rows: Sequence[int]) -> str:
-    """Return the first numbers of some rows, counted from 1, and how many more there are."""
-    numbers = ", ".join(str(row + 1) for row in rows[:_SHOWN])
+    Args:
+        rows: rows, counted from 0.
+        places: location of every row, such as "line 3"; none: rows are counted from 1.
+    """
     more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    if places:
+        return ", ".join(places[row] for row in rows[:_SHOWN]) + more
+    numbers = ", ".join(str(row + 1) for row in rows[:_SHOWN])
     return f"row{'s' if len(rows) > 1 else ''} {numbers}{more}"
 
 
@@ -161,24 +156,26 @@ def _read_delimited(path: Path, encoding: str, delimiter: str) -> TextFile:
     """Read a CSV or TSV file."""
     if len(delimiter) != 1:
         raise OptionError(f"--delimiter must be one character, got {delimiter!r}")
-    codec = _codec(encoding)
     csv.field_size_limit(sys.maxsize)  # 131,072 characters are too few for a document
     try:
-        with path.open(encoding=codec, newline="") as file:
+        with path.open(encoding=find_codec(encoding), newline="") as file:
             lines = _checked_rows(path, csv.reader(file, delimiter=delimiter, strict=True))
-            return TextFile(path=path, names=tuple(next(lines, [])), rows=list(lines))
+            _, names = next(lines, (0, []))
+            found = list(lines)
     except UnicodeError as error:
-        remedy = "utf-16" if _starts_as_utf16(path) else "latin-1, cp1252 or utf-16"
-        raise DataError(
-            f"{path} is not {encoding} text; pass its encoding, such as --encoding {remedy}"
-        ) from error
+        raise explain_encoding(path, encoding) from error
     except OSError as error:
         raise explain_read_error(path, error) from error
+    rows, places = [row for _, row in found], [f"line {line}" for line, _ in found]
+    return TextFile(path=path, names=tuple(names), rows=rows, places=places)
 
 
-def _checked_rows(path: Path, reader) -> Iterator[list[str]]:
-    """Yield the header and the rows without blank lines; all have as many fields."""
-    width = None
+def _checked_rows(path: Path, reader) -> Iterator[tuple[int, list[str]]]:
+    """Yield the header and the rows, each with its first line; all have as many fields.
+
+    Blank lines are skipped.
+    """
+    width, line = None, 1
     try:
         for row in reader:
             width = width or len(row)
@@ -187,27 +184,12 @@ def _checked_rows(path: Path, reader) -> Iterator[list[str]]:
                     f"{path}, line {reader.line_num}: {len(row)} fields, but the header has "
                     f"{width}; quote fields that contain a delimiter or a line break"
                 )
+            refuse_zero_byte(row, f"{path}, line {line}")
             if row:
-                yield row
+                yield line, row
+            line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
             f"{path}, line {reader.line_num}: {error}; double the quotes inside quoted fields"
         ) from error
 
-
-def _starts_as_utf16(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-def _read_parquet(path: Path) -> TextFile:
-    """Read a parquet file; nulls are empty."""
-    with explain_parquet_errors(path):
-        table = pq.read_table(path)
-    columns = [_as_strings(column) for column in table.columns]
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    return TextFile(path=path, names=tuple(table.column_names), rows=rows)
-
-
-def _as_strings(column: pa.ChunkedArray) -> list[str]:
-    return ["" if value is None else str(value) for value in column.to_pylist()]

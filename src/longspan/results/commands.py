@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from longspan.results.record import ROW, Failure, Result
+from longspan.results.record import ROW, VARIANT, Failure, Result
 
 BUDGET = "budget"  # override that has an option of its own
 SEED = "seed"  # value of a search that is no field of the configuration
@@ -42,7 +42,7 @@ def _arena(records: Sequence[Result | Failure]) -> str:
 
 def _changes(record: Result | Failure) -> list[str]:
     """Return the options that change the protocol."""
-    values = {name: x for name, x in record.overrides.items() if name not in (ROW, BUDGET)}
+    values = {name: x for name, x in record.overrides.items() if name not in (ROW, VARIANT, BUDGET)}
     if isinstance(record, Result) and record.tuning is not None:
         values |= {name: x for name, x in record.tuning.chosen.items() if name != SEED}
     words = [part for name in values for part in ("--set", f"{name}={_text(values[name])}")]

@@ -10,8 +10,12 @@ from pydantic import PositiveInt
 from longspan.config import Length, setting, settings
 from longspan.data.near_duplicates import find_leaks
 from longspan.data.store import Examples
-from longspan.tasks._encoded_text import count_unknown, encode_texts
-from longspan.tasks._global_tokens import GlobalTokenOptions, GlobalTokenTask
+from longspan.tasks._encoded_text import (
+    EncodedTextTask,
+    EncodingOptions,
+    count_unknown,
+    encode_texts,
+)
 from longspan.tasks._grouping import Grouping
 from longspan.tasks.base import Split
 from longspan.tasks.rules import TOKEN_COUNTS, Rule
@@ -39,7 +43,7 @@ class Documents:
 
 
 @settings
-class DocumentOptions(GlobalTokenOptions):
+class DocumentOptions(EncodingOptions):
     """Encoding of the documents."""
 
     length: Length = setting("tokens of a document that are kept", 2_048)
@@ -48,7 +52,7 @@ class DocumentOptions(GlobalTokenOptions):
     )
 
 
-class DocumentTask(GlobalTokenTask):
+class DocumentTask(EncodedTextTask):
     """A classification task over documents, which reports held-out ones that training contains.
 
     Scores are also given for the held-out documents with and without a near duplicate in training.

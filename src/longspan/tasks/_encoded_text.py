@@ -21,8 +21,9 @@ from longspan.data.tokenizers import (
 )
 from longspan.data.word_pieces import load_word_pieces, tokenizer_sha256
 from longspan.errors import OptionError
+from longspan.tasks._global_tokens import GlobalTokens, global_positions, mark_global_tokens
 from longspan.tasks._grouping import group_by_quantiles
-from longspan.tasks.base import Grouping, Split, Task
+from longspan.tasks.base import Batch, Grouping, Split, Task
 
 # number of examples that has room for each class
 BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]
@@ -34,7 +35,7 @@ TokenizerName = Annotated[str, Field(pattern=rf"^{_WORD_PIECES}.+")]
 
 @settings
 class EncodingOptions:
-    """Encoding of the texts."""
+    """Encoding of the texts, and their global tokens."""
 
     length: Length = setting("tokens of a text that are kept")
     vocabulary: Literal["bytes", "characters"] | NumWordIds | TokenizerName = setting(
@@ -42,6 +43,12 @@ class EncodingOptions:
         "frequent words of the training texts, with so many ids; or tokenizer:NAME: the word "
         "pieces of a Hugging Face tokenizer, a folder or a name on the hub",
         "bytes",
+    )
+    global_tokens: GlobalTokens = setting(
+        "tokens that attend to all others and all others to them, for mechanisms with such tokens: "
+        "none; the first one of a text (Longformer); or a number: the first one of each passage of "
+        "so many tokens (Xiong et al. 2022)",
+        "none",
     )
     minimum: PositiveInt = setting("occurrences in the training texts that make a character known")
     end: bool = setting("append an end symbol to each text, within its length (characters)", False)
@@ -101,8 +108,12 @@ class EncodedTextTask(Task):
         return VOCAB_SIZES[vocabulary]
 
     def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data; a tokenizer is known by its files."""
+        """Return the options that decide the built data.
+
+        A tokenizer is known by its files; global tokens are marked in batches.
+        """
         options = super().data_options()
+        del options["global_tokens"]
         if name := self.options.tokenizer_name:
             options["vocabulary"] = f"{_WORD_PIECES}sha256:{tokenizer_sha256(name)}"
         return options
@@ -128,6 +139,17 @@ class EncodedTextTask(Task):
         return CharacterTokenizer.learn(
             training_texts(), length=options.length, minimum=options.minimum, end=options.end
         )
+
+    @property
+    def num_global_tokens(self) -> int:
+        """Maximum number of global tokens of a text."""
+        return int(global_positions(self.options.global_tokens, self.length).sum())
+
+    def collate(
+        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
+    ) -> Batch:
+        """Return some examples as a batch with its global tokens marked."""
+        return mark_global_tokens(super().collate(examples, rows, draw), self.options.global_tokens)
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by length, in quarters of the split; the length of a pair is that of both texts."""

@@ -18,8 +18,12 @@ from longspan.data.tokenizers import ByteTokenizer, Tokenizer
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.shapes import Float, Int
-from longspan.tasks._encoded_text import count_unknown, encode_texts
-from longspan.tasks._global_tokens import GlobalTokenOptions, GlobalTokenTask
+from longspan.tasks._encoded_text import (
+    EncodedTextTask,
+    EncodingOptions,
+    count_unknown,
+    encode_texts,
+)
 from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import PairLayout, SequenceLayout
@@ -35,7 +39,7 @@ _NOTES = (
 
 
 @settings
-class OwnTextOptions(GlobalTokenOptions):
+class OwnTextOptions(EncodingOptions):
     """Encoding of imported texts."""
 
     length: Length = setting("tokens of a text that are kept", 1024)
@@ -44,7 +48,7 @@ class OwnTextOptions(GlobalTokenOptions):
     )
 
 
-class OwnTexts(GlobalTokenTask):
+class OwnTexts(EncodedTextTask):
     """Texts of an imported file with a class or a number each; subclasses are made by `_make`."""
 
     Options = OwnTextOptions

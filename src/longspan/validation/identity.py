@@ -8,7 +8,7 @@ from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
 from longspan.config import flatten, parse_budget
 from longspan.errors import LongspanError, check_name
-from longspan.results import ROW, Failure, Result
+from longspan.results import ROW, VARIANT, Failure, Result
 from longspan.tasks import TASKS
 from longspan.validation.findings import Finding, RecordFile
 
@@ -86,7 +86,8 @@ def _requested(record: Result | Failure) -> Experiment:
         if name != SEED and value in grid.get(name, ())
     }
     changes = {**tuned, **record.overrides}
-    changes.pop(ROW, None)
+    for name in (ROW, VARIANT):
+        changes.pop(name, None)
     budget = changes.pop("budget", None)
     experiment = protocol.row(record.task, record.row_name, record.seed, changes)
     return experiment if budget is None else replace_budget(experiment, parse_budget(str(budget)))

@@ -8,7 +8,7 @@ adds no position encoding to a mechanism that carries positions (`Traits.carries
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from longspan.arena.experiment import Experiment, override
 from longspan.arena.scopes import select_changes
@@ -22,7 +22,7 @@ from longspan.config import (
     replace_fields,
 )
 from longspan.errors import OptionError, UnknownNameError, check_name
-from longspan.results import BASELINE, ROW
+from longspan.results import BASELINE, ROW, VARIANT
 from longspan.tasks import TASKS, configure
 
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
@@ -66,8 +66,8 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReferenceRow:
-    """Row that is no mechanism: a model whose architecture or input differs from the recipe's.
+class NamedRow:
+    """Row with a name of its own: a mechanism, and fields that differ from the recipe.
 
     Attributes:
         name: name of the row on the command line.
@@ -82,6 +82,20 @@ class ReferenceRow:
     changes: Mapping[str, Any]
     source: str
     mechanism: str = BASELINE
+    key: ClassVar[str]  # override that names the row in a record
+    kind: ClassVar[str]  # for messages
+
+
+class ReferenceRow(NamedRow):
+    """Row that is no mechanism: a model whose architecture or input differs from the recipe's."""
+
+    key, kind = ROW, "reference row"
+
+
+class Variant(NamedRow):
+    """Mechanism with other options or global tokens, for ablations; ranked among the mechanisms."""
+
+    key, kind = VARIANT, "variant"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,6 +116,9 @@ class Protocol:
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
         references: reference rows, which are run by name.
+        variants: variants of mechanisms, which are run by name.
+        rows: rows of a table that names none; empty: every mechanism.
+        seeds: seeds of a table that names none.
         file: file outside the package that defines it; None: a protocol of the package, or one
             without a file.
     """
@@ -118,16 +135,19 @@ class Protocol:
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
     references: tuple[ReferenceRow, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    rows: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
     file: Path | None = None
 
     def row(
         self, task: str, name: str, seed: int, changes: Mapping[str, Any] | None = None
     ) -> Experiment:
-        """Return the experiment of one row of the table: of a mechanism, or a reference row.
+        """Return the experiment of one row of the table: of a mechanism, or a named row.
 
         Args:
             task: task of the protocol.
-            name: name of a mechanism or of a reference row.
+            name: name of a mechanism, of a reference row or of a variant.
             seed: seed.
             changes: fields to override, by dotted name; some may be limited to a task or row, as
                 `longspan.arena.scopes` describes.
@@ -143,13 +163,13 @@ class Protocol:
             return override(self.experiment(task, name, seed), changes)
         if task not in reference.tasks:
             raise OptionError(
-                f"reference row {name!r} is a row of {', '.join(reference.tasks)} only"
+                f"{reference.kind} {name!r} is a row of {', '.join(reference.tasks)} only"
             )
         made = override(self.experiment(task, reference.mechanism, seed), reference.changes)
-        made = override(dataclasses.replace(made, overrides={ROW: name}), changes)
+        made = override(dataclasses.replace(made, overrides={reference.key: name}), changes)
         if fixed := sorted(made.overrides.keys() & reference.changes.keys()):
             raise OptionError(
-                f"reference row {name!r} sets {fixed[0]}={reference.changes[fixed[0]]}, got "
+                f"{reference.kind} {name!r} sets {fixed[0]}={reference.changes[fixed[0]]}, got "
                 f"{made.overrides[fixed[0]]}; run {reference.mechanism!r} with another value"
             )
         return made
@@ -169,8 +189,27 @@ class Protocol:
 
     @property
     def row_names(self) -> list[str]:
-        """Names of all rows: mechanisms and reference rows."""
-        return [*MECHANISMS, *(reference.name for reference in self.references)]
+        """Names of all rows: mechanisms, reference rows and variants."""
+        return [*MECHANISMS, *(row.name for row in self.named_rows)]
+
+    @property
+    def default_rows(self) -> list[str]:
+        """Rows of a table that names none."""
+        return list(self.rows or MECHANISMS)
+
+    @property
+    def named_rows(self) -> tuple[NamedRow, ...]:
+        """Reference rows and variants."""
+        return (*self.references, *self.variants)
+
+    def row_kind(self, name: str) -> str:
+        """Return "mechanism", "reference row" or "variant".
+
+        Raises:
+            UnknownNameError: there is no such row.
+        """
+        row = self._reference(name)
+        return "mechanism" if row is None else row.kind
 
     def check_task(self, name: str) -> str:
         """Return the name of a task of the protocol.
@@ -192,7 +231,7 @@ class Protocol:
         )
 
     def row_tasks(self, name: str) -> tuple[str, ...]:
-        """Return the tasks that a row exists for: a mechanism for all, a reference row for some.
+        """Return the tasks that a row exists for: a mechanism for all, a named row for some.
 
         Raises:
             UnknownNameError: there is no such row.
@@ -200,12 +239,12 @@ class Protocol:
         reference = self._reference(name)
         return self.tasks if reference is None else reference.tasks
 
-    def _reference(self, name: str) -> ReferenceRow | None:
-        """Return a reference row by name; None for a mechanism."""
-        own = {reference.name: reference for reference in self.references}
+    def _reference(self, name: str) -> NamedRow | None:
+        """Return a reference row or variant by name; None for a mechanism."""
+        own = {row.name: row for row in self.named_rows}
         if name in own or name in MECHANISMS:
             return own.get(name)
-        others = [x.name for x in PROTOCOLS.values() if name in {y.name for y in x.references}]
+        others = [x.name for x in PROTOCOLS.values() if name in {y.name for y in x.named_rows}]
         if others:
             raise UnknownNameError(
                 f"protocol {self.name!r} has no reference row {name!r}; "
