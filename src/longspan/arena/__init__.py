@@ -15,8 +15,9 @@ from longspan.arena.executors import (
 )
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.grid import arena, grid, misfit
+from longspan.arena.ordering import order_runs
 from longspan.arena.paths import RunPaths
-from longspan.arena.plan import order_runs, plan
+from longspan.arena.plan import plan
 from longspan.arena.plugins import load_plugin, load_protocol
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
 from longspan.arena.run import run

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols import PROTOCOLS
@@ -29,6 +27,7 @@ from longspan.models import lengthen
 from longspan.results import CrossEvaluation, Result, load_result
 from longspan.tasks import Task, build, configure
 from longspan.tasks.base import ProgressCallback, Split
+from longspan.tasks.vocabulary import describe_other_tokens
 from longspan.training.inference import evaluate_timed
 
 
@@ -181,13 +180,5 @@ def vocabulary_misfits(trained: Task, target: Task) -> list[str]:
     sizes = target.vocab_size, trained.vocab_size
     if sizes[0] != sizes[1]:
         return [f"its vocabulary has {sizes[0]} ids, that of the model {sizes[1]}"]
-    ids = np.arange(1, sizes[0])  # without padding
-    pairs = zip(target.ids_to_tokens(ids), trained.ids_to_tokens(ids), strict=True)
-    differing = [(i, *pair) for i, pair in zip(ids, pairs, strict=True) if pair[0] != pair[1]]
-    if not differing:
-        return []
-    i, here, there = differing[0]
-    return [
-        f"{len(differing)} ids of its vocabulary are other tokens than those of the model, such as "
-        f"{i}: {here!r} here, {there!r} there"
-    ]
+    reason = describe_other_tokens(trained, target)
+    return [] if reason is None else [reason]

@@ -12,9 +12,9 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback, ParallelGridCallback
 from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
-from longspan.arena.experiment import Experiment, replace_budget
+from longspan.arena.experiment import Experiment
+from longspan.arena.ordering import CountFlops, order_runs
 from longspan.arena.paths import RunPaths
-from longspan.arena.plan import CountFlops, order_runs
 from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
 from longspan.arena.run import clean_up, is_distributed, run_on_main
 from longspan.arena.scopes import check_limits
@@ -38,6 +38,8 @@ def grid(
     paths: RunPaths | None = None,
 ) -> tuple[list[Experiment], list[Skipped]]:
     """Return the experiments of a protocol, ordered so that a first table is complete early.
+
+    Runs that others start from are added, and come before them.
 
     Args:
         protocol: name of a protocol.
@@ -66,10 +68,10 @@ def grid(
         chosen.check_task(task)
     seeds, experiments = dict.fromkeys(seeds), []
     pairs, left_out = row_pairs(chosen, tasks, named)
+    pairs += _sources(chosen, pairs, changes or {}, budget)
     check_limits(changes or (), pairs, chosen.row_names)
     for task, mechanism in pairs:
-        first = chosen.row(task, mechanism, 0, changes)
-        first = replace_budget(first, budget or chosen.budget)
+        first = chosen.row(task, mechanism, 0, changes, budget)
         cell = [dataclasses.replace(first, seed=seed) for seed in seeds]
         if (reason := misfit_of_unfinished(cell, paths)) is None:
             experiments += cell
@@ -78,6 +80,21 @@ def grid(
         else:
             left_out.append(Skipped(f"{mechanism} on {task}", reason))
     return order_runs(experiments, CountFlops(paths)), left_out
+
+
+def _sources(
+    protocol: protocols.Protocol,
+    pairs: Sequence[tuple[str, str]],
+    changes: Mapping[str, Any],
+    budget: Budget | None,
+) -> list[tuple[str, str]]:
+    """Return the pairs of task and row that runs of others start from, where they are missing."""
+    found = list(pairs)
+    for task, name in found:  # which grows: sources have sources
+        source = protocol.source_run(task, name, 0, changes, budget)
+        if source is not None and (pair := (source.task, source.row_name)) not in found:
+            found.append(pair)
+    return found[len(pairs) :]
 
 
 def row_pairs(

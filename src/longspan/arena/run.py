@@ -5,6 +5,7 @@ so a finished grid returns at once.
 """
 
 import contextlib
+import dataclasses
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -92,6 +93,7 @@ def train(
     from longspan.arena.budget_resolution import apply_budget, resolve_budget
     from longspan.arena.model import TRAINING_COPIES, check_weights, make_model
     from longspan.arena.record import make_result
+    from longspan.arena.start import record_start, start_model
     from longspan.training import fit
 
     run_dir = paths.run_dir(experiment)
@@ -110,6 +112,8 @@ def train(
         if paths.parallel != "fsdp":  # which shards gradients and moments
             check_weights(effective.config, task, TRAINING_COPIES, paths.device_type)
         model = make_model(effective, task)
+        started = start_model(effective, model, task, paths)
+        run_on_main(paths, lambda: record_start(run_dir, started))
         outcome = fit(
             model,
             task,
@@ -121,7 +125,8 @@ def train(
             callback=callback,
             test=not paths.is_trial,
         )
-        return make_result(experiment, task, model, outcome, resolved)
+        result = make_result(experiment, task, model, outcome, resolved)
+        return dataclasses.replace(result, start=started)
 
 
 def _process_group(paths: RunPaths) -> "ProcessGroup":

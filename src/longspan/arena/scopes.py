@@ -17,6 +17,8 @@ from longspan.config.run import PARTS
 from longspan.errors import OptionError, UnknownNameError, check_name
 from longspan.tasks import TASKS
 
+SETTABLE = (*PARTS, "start")  # parts of a configuration that settings change
+
 
 class Setting(NamedTuple):
     """Name of a setting: the task and the row that it is limited to, and the field.
@@ -56,9 +58,9 @@ def parse_setting(name: str, rows: Collection[str]) -> Setting:
     """
     limits: dict[str, str] = {}
     field = name
-    while (head := field.partition("."))[1] and head[0] not in PARTS:
+    while (head := field.partition("."))[1] and head[0] not in SETTABLE:
         word, _, field = head
-        check_name(word, [*PARTS, *TASKS, *rows], "part, task or mechanism")
+        check_name(word, [*SETTABLE, *TASKS, *rows], "part, task or mechanism")
         kind = "task" if word in TASKS else "mechanism"
         if kind in limits:
             raise OptionError(

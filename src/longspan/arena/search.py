@@ -12,7 +12,7 @@ from typing import Any
 
 from longspan.arena import protocols
 from longspan.arena.executors import Skipped
-from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.experiment import Experiment, override
 from longspan.arena.grid import misfit_of_unfinished, row_pairs
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import is_distributed
@@ -93,9 +93,8 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     chosen = protocols.get(protocol)
     changes = chosen.changes(task, mechanism, space.changes)
     added = chosen.changes(task, mechanism, space.grid)
-    base = chosen.row(task, mechanism, 0, changes)
     budget = space.budget or chosen.budget
-    base = replace_budget(base, budget)
+    base = chosen.row(task, mechanism, 0, space.changes, budget)
     own = chosen.grids.get(task, {})
     grid = {name: _distinct(name, values) for name, values in {**own, **added}.items()}
     grid_seeds = grid.pop(SEED, (0,))
@@ -108,8 +107,10 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     trials = []
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
-        made = chosen.row(task, mechanism, 0, {**changes, **combination})
-        made = _without_protocol_values(replace_budget(made, budget), base, own)
+        # The run that trials start from has no values of their grid.
+        limited = {f"{task}.{name}": value for name, value in combination.items()}
+        made = chosen.row(task, mechanism, 0, {**space.changes, **limited}, budget)
+        made = _without_protocol_values(made, base, own)
         trials += [
             Trial(changes=combination, experiment=dataclasses.replace(made, seed=seed))
             for seed in seeds

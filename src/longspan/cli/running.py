@@ -152,15 +152,14 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command resumes an interrupted run."""
-    from longspan.arena import get, misfit, replace_budget
+    from longspan.arena import get, misfit
     from longspan.arena.scopes import check_limits
 
     paths = make_paths(runs, cache, data, device, parallel)
     protocol = protocol or default_protocol([task], DEFAULT_PROTOCOL)
     chosen, changes = get(protocol), parse_changes(set_)
-    experiment = chosen.row(task, mechanism, seed, changes)
+    experiment = chosen.row(task, mechanism, seed, changes, _budget(budget))
     check_limits(changes, [(task, mechanism)], chosen.row_names)
-    experiment = replace_budget(experiment, _budget(budget) or experiment.config.budget)
     if reason := misfit(experiment):
         raise OptionError(reason)
     # A run requested by name is retried.

@@ -8,6 +8,7 @@ from longspan.config import RunConfig, replace_fields, settings
 from longspan.files import write_json
 from longspan.metrics import Metric, get_metric
 from longspan.results.scores import ExampleScores
+from longspan.results.start import StartRecord
 
 SCHEMA = 6
 BASELINE = "full"  # mechanism that the others are compared with
@@ -257,6 +258,7 @@ class Result(RunRecord):
     world_size: int
     parallelism: str  # none, ddp, fsdp or context
     dtype: str
+    start: StartRecord | None = None  # checkpoint that it started from; None: drawn weights
     schema: int = SCHEMA
 
     @property

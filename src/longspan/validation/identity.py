@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from longspan.arena.experiment import Experiment, replace_budget
+from longspan.arena.experiment import Experiment
 from longspan.arena.protocols import PROTOCOLS
 from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
@@ -88,8 +88,8 @@ def _requested(record: Result | Failure) -> Experiment:
     changes = {**tuned, **record.overrides}
     changes.pop(ROW, None)
     budget = changes.pop("budget", None)
-    experiment = protocol.row(record.task, record.row_name, record.seed, changes)
-    return experiment if budget is None else replace_budget(experiment, parse_budget(str(budget)))
+    given = None if budget is None else parse_budget(str(budget))
+    return protocol.row(record.task, record.row_name, record.seed, changes, given)
 
 
 def check_provenance(file: RecordFile) -> Iterator[Finding]:

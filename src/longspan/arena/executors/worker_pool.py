@@ -20,6 +20,7 @@ import torch
 from longspan.arena.callbacks import GridCallback, select_callback
 from longspan.arena.executors.events import dispatch_event
 from longspan.arena.executors.outcomes import FailureKind, RunOutcome, make_failure
+from longspan.arena.executors.run_queue import RunQueue
 from longspan.arena.executors.worker_process import serve_experiments
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
@@ -65,7 +66,7 @@ class _WorkerPool:
 
     def __init__(self, count, experiments, paths, callback):
         self.experiments, self.paths, self.callback = experiments, paths, callback
-        self.pending = collections.deque(range(len(experiments)))
+        self.pending = RunQueue(experiments)
         self.deaths: collections.Counter[int] = collections.Counter()
         self.steps: dict[int, int] = {}
         self.threads = max(1, torch.get_num_threads() // max(1, count))
@@ -85,8 +86,11 @@ class _WorkerPool:
                 if not any(source in ready for source in worker.sources):
                     continue
                 for outcome in self._receive(worker):
+                    self.pending.end(outcome[0])
                     yield outcome
-                    self._assign(worker)
+                    # Others may wait for this run.
+                    for idle in self.workers:
+                        self._assign(idle)
 
     def _receive(self, worker: "_Worker") -> Iterator[tuple[int, RunOutcome]]:
         """Handle a worker's messages, and its death; yield the outcomes among them."""
@@ -121,7 +125,7 @@ class _WorkerPool:
             cause = f"its process was killed for using too much memory ({exit_reason})"
         if self.deaths[index] == 1:
             logger.warning("%s: %s; restarted from its checkpoint", experiment.name, cause)
-            self.pending.appendleft(index)
+            self.pending.put_back(index)
             self._assign(worker)
             return
         reason = f"{cause}, twice; use fewer workers or raise training.gradient_accumulation_steps"
@@ -130,9 +134,9 @@ class _WorkerPool:
 
     def _assign(self, worker: "_Worker") -> None:
         """Give the next run to a worker that has none."""
-        if not self.pending or worker.index is not None:
+        index = None if worker.index is not None else self.pending.take()
+        if index is None:
             return
-        index = self.pending.popleft()
         experiment = self.experiments[index]
         if not self.deaths[index]:
             self.callback.on_run_begin(index + 1, len(self.experiments), experiment)

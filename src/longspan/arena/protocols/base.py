@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longspan.arena.experiment import Experiment, override
+from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.scopes import select_changes
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import (
@@ -18,22 +18,29 @@ from longspan.config import (
     MechanismConfig,
     ModelConfig,
     RunConfig,
+    StartConfig,
     TrainingConfig,
     replace_fields,
 )
 from longspan.errors import OptionError, UnknownNameError, check_name
 from longspan.results import BASELINE, ROW
-from longspan.tasks import TASKS, configure
+from longspan.tasks import TASKS, build, configure
 
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
+START_TASK, START_RUN = "start.task", "start.run"  # changes of a start
 
 
 class Recipe(NamedTuple):
-    """Recipe of one task: task options that differ from the defaults, model, training."""
+    """Recipe of one task: task options that differ from the defaults, model, training.
+
+    `start` names the task of the protocol whose run of the same row and seed is the start: its
+    weights are loaded by name. None: weights are drawn.
+    """
 
     task_options: Mapping[str, Any]
     model: ModelConfig
     training: TrainingConfig
+    start: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,9 +128,18 @@ class Protocol:
     file: Path | None = None
 
     def row(
-        self, task: str, name: str, seed: int, changes: Mapping[str, Any] | None = None
+        self,
+        task: str,
+        name: str,
+        seed: int,
+        changes: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
     ) -> Experiment:
         """Return the experiment of one row of the table: of a mechanism, or a reference row.
+
+        A run that starts from another one names it by the hash that the same changes and budget
+        give it. `start.task` among the changes names another task to start from, or None; and
+        `start.run` the hash of its run.
 
         Args:
             task: task of the protocol.
@@ -131,21 +147,77 @@ class Protocol:
             seed: seed.
             changes: fields to override, by dotted name; some may be limited to a task or row, as
                 `longspan.arena.scopes` describes.
+            budget: quantity to hold equal; None: that of the protocol.
 
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such row or field.
             OptionError: the reference row does not exist for the task, a change contradicts it or
-                another change, or a field rejects its value.
+                another change, a field rejects its value, or runs start from each other.
         """
-        changes = self.changes(task, name, changes or {})
+        own = self.changes(task, name, changes or {})
+        start = {x: own.pop(x) for x in (START_TASK, START_RUN) if x in own}
+        made = self._row(task, name, seed, own)
+        made = replace_budget(made, budget or self.budget)
+        source = self.source_run(task, name, seed, changes, budget)
+        if source is None:
+            return dataclasses.replace(made, overrides={**made.overrides, **start})
+        # The command differs where that of the source does.
+        if START_RUN not in start and source.overrides.keys() - {ROW, "budget"}:
+            start[START_RUN] = source.hash
+        made = dataclasses.replace(made, overrides={**made.overrides, **start})
+        return _start_from(made, source, str(start.get(START_RUN, source.hash)))
+
+    def source_run(
+        self,
+        task: str,
+        name: str,
+        seed: int,
+        changes: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+    ) -> Experiment | None:
+        """Return the experiment that a row's experiment starts from, or None; see `row`."""
+        own = self.changes(task, name, changes or {})
+        start = self.start_task(task, name, own)
+        if start is None:
+            return None
+        return self.row(start, self._source_row(start, name), seed, changes, budget)
+
+    def start_task(self, task: str, name: str, changes: Mapping[str, Any]) -> str | None:
+        """Return the task that a row starts from, or None.
+
+        Raises:
+            UnknownNameError: the protocol does not have it.
+            OptionError: it starts from the first one, directly or not.
+        """
+        reference = self._reference(name)
+        fixed = {} if reference is None else reference.changes
+        start = {START_TASK: self.recipe(task).start, **fixed, **changes}[START_TASK]
+        if start is None:
+            return None
+        chain, following = [task], str(start)
+        while following not in chain:
+            chain.append(self.check_task(following))
+            following = self.recipe(following).start or ""
+            if not following:
+                return str(start)
+        raise OptionError(f"runs start from each other: {' from '.join([*chain, following])}")
+
+    def _source_row(self, task: str, name: str) -> str:
+        """Return the row to start from: its own, or that of its mechanism."""
+        reference = self._reference(name)
+        return name if reference is None or task in reference.tasks else reference.mechanism
+
+    def _row(self, task: str, name: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
+        """Return the experiment of a row without its start."""
         reference = self._reference(name)
         if reference is None:
-            return override(self.experiment(task, name, seed), changes)
+            return override(self._from_scratch(task, name, seed), changes)
         if task not in reference.tasks:
             raise OptionError(
                 f"reference row {name!r} is a row of {', '.join(reference.tasks)} only"
             )
-        made = override(self.experiment(task, reference.mechanism, seed), reference.changes)
+        fixed_by_row = {x: y for x, y in reference.changes.items() if x != START_TASK}
+        made = override(self._from_scratch(task, reference.mechanism, seed), fixed_by_row)
         made = override(dataclasses.replace(made, overrides={ROW: name}), changes)
         if fixed := sorted(made.overrides.keys() & reference.changes.keys()):
             raise OptionError(
@@ -220,7 +292,7 @@ class Protocol:
         return {**self.mechanism_options.get(mechanism, {}), **own}
 
     def config(self, task: str, mechanism: str) -> RunConfig:
-        """Return the whole configuration of a run.
+        """Return the whole configuration of a run, without its start.
 
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such mechanism.
@@ -247,7 +319,27 @@ class Protocol:
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such mechanism.
         """
+        made, source = (
+            self._from_scratch(task, mechanism, seed),
+            self.source_run(task, mechanism, seed),
+        )
+        return made if source is None else _start_from(made, source, source.hash)
+
+    def _from_scratch(self, task: str, mechanism: str, seed: int) -> Experiment:
         return Experiment(protocol=self.name, config=self.config(task, mechanism), seed=seed)
+
+
+def _start_from(made: Experiment, source: Experiment, run: str) -> Experiment:
+    """Return an experiment that starts from the run of another one."""
+    own, before = source.config.task, source.config.start
+    task = build(own.name, own.options)
+    start = StartConfig(
+        task=own.name,
+        run=run,
+        positions=max(task.length, before.positions if before else 0),
+        vocabulary=max(task.vocab_size, before.vocabulary if before else 0),
+    )
+    return dataclasses.replace(made, config=dataclasses.replace(made.config, start=start))
 
 
 PROTOCOLS: dict[str, Protocol] = {}
