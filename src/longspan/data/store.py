@@ -32,7 +32,7 @@ _OPTIONS = pa.ipc.IpcWriteOptions(allow_64bit=True)  # lists of more than 2**31 
 class Ragged:
     """Concatenated sequences: sequence i is values[offsets[i]:offsets[i+1]]."""
 
-    values: np.ndarray  # uint8 or uint16
+    values: np.ndarray  # uint8, uint16 or uint32
     offsets: np.ndarray  # int64, one more than there are sequences
 
     @classmethod
@@ -188,8 +188,11 @@ class Examples:
         digest = hashlib.sha256()
         for part in self.lists.values():
             digest.update(np.ascontiguousarray(part.offsets, "<i8").data)
+            # bytes count as 16-bit ids, so that a narrower type has the same checksum
+            dtype = "<u2" if part.values.itemsize <= 2 else "<u4"
             for first in range(0, len(part.values), _PIECE):
-                digest.update(np.ascontiguousarray(part.values[first : first + _PIECE], "<u2").data)
+                piece = part.values[first : first + _PIECE]
+                digest.update(np.ascontiguousarray(piece, dtype).data)
         digest.update(self._label_bytes())
         return digest.hexdigest()
 

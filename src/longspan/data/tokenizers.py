@@ -1,5 +1,7 @@
 """Tokenizers of texts: bytes, or the frequent characters or words of the training texts.
 
+Tokenizers of the Hugging Face libraries are in `longspan.data.word_pieces`.
+
 Bytes as in Long Range Arena (Tay et al. 2021): the id of a byte is its value plus one. Characters
 as in the recipes that followed S4 (Gu et al. 2022; state-spaces/s4, src/dataloaders/lra.py): those
 that occur a minimum number of times in the training texts, by decreasing frequency, ties by code
@@ -19,6 +21,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+
+from longspan.data.word_pieces import WordPieceTokenizer
 
 PADDING, UNKNOWN, END = range(3)
 _FIRST = END + 1  # the id of the most frequent character
@@ -182,7 +186,8 @@ def split_words(text: bytes, length: int) -> list[str]:
     return [match[0] for match in itertools.islice(matches, length)]
 
 
-Tokenizer = ByteTokenizer | CharacterTokenizer | WordTokenizer
+Vocabulary = ByteTokenizer | CharacterTokenizer | WordTokenizer
+Tokenizer = Vocabulary | WordPieceTokenizer
 VOCAB_SIZES = {"bytes": ByteTokenizer.vocab_size, "characters": CharacterTokenizer.vocab_size}
 
 

@@ -16,7 +16,7 @@ from longspan.data.tokenizers import (
     VOCAB_SIZES,
     ByteTokenizer,
     CharacterTokenizer,
-    Tokenizer,
+    Vocabulary,
     WordTokenizer,
 )
 from longspan.errors import OptionError
@@ -82,7 +82,7 @@ class EncodedTextTask(Task):
 
     def make_tokenizer(
         self, training_texts: Callable[[], Iterable[tuple[bytes, int]]]
-    ) -> Tokenizer:
+    ) -> Vocabulary:
         """Return the tokenizer of these options.
 
         Args:
@@ -119,7 +119,7 @@ class EncodedTextTask(Task):
         return self.tokenizer.encode(text.encode(), self.options.length)
 
     @property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Vocabulary:
         """Tokenizer of the examples; requires an open task unless they are bytes."""
         vocabulary = self.options.vocabulary
         if vocabulary == "bytes":
@@ -140,7 +140,7 @@ def _word_tokenizer(words: str, vocab_size: int) -> WordTokenizer:
     return WordTokenizer(tuple(words.split()), vocab_size=vocab_size)
 
 
-def count_unknown(tokenizer: Tokenizer, splits: dict[str, Examples]) -> dict[str, Any]:
+def count_unknown(tokenizer: Vocabulary, splits: dict[str, Examples]) -> dict[str, Any]:
     """Return the entry of a manifest for the share of unknown words; nothing without words."""
     if not isinstance(tokenizer, WordTokenizer):
         return {}

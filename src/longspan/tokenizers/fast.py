@@ -11,7 +11,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 from tokenizers import Tokenizer as Pipeline
 from transformers import PreTrainedTokenizerFast
 
-from longspan.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer
+from longspan.data.tokenizers import ByteTokenizer, CharacterTokenizer, Vocabulary, WordTokenizer
 from longspan.errors import OptionError, check_name
 
 SpecialToken = Literal["unk", "cls", "bos", "sep", "eos", "mask"]
@@ -31,7 +31,7 @@ _FINAL_SIGMA = Regex(rf"{_CASED}\p{{Case_Ignorable}}*\KΣ(?!\p{{Case_Ignorable}}
 
 
 def make_fast_tokenizer(
-    vocabulary: Tokenizer,
+    vocabulary: Vocabulary,
     *,
     max_length: int | None = None,
     special_tokens: Collection[SpecialToken] = (),
@@ -83,7 +83,7 @@ def make_fast_tokenizer(
     )
 
 
-def _chosen(vocabulary: Tokenizer, special_tokens: Collection[str]) -> list[str]:
+def _chosen(vocabulary: Vocabulary, special_tokens: Collection[str]) -> list[str]:
     """Return the kinds of special tokens that the tokenizer has, in the order of their ids."""
     own = {"pad"}
     if not isinstance(vocabulary, ByteTokenizer):
@@ -104,7 +104,7 @@ def _text(name: str) -> str:
     return f"[{name.upper()}]"
 
 
-def _symbols(vocabulary: Tokenizer) -> list[str]:
+def _symbols(vocabulary: Vocabulary) -> list[str]:
     """Return a text for each id of a vocabulary; unused ids have one too."""
     if isinstance(vocabulary, ByteTokenizer):
         return [_text("pad"), *_byte_symbols()]
@@ -123,7 +123,7 @@ def _byte_symbols() -> list[str]:
     return [chr(byte if byte in _VISIBLE else next(others)) for byte in range(256)]
 
 
-def _pipeline(vocabulary: Tokenizer, ids: dict[str, int]) -> Pipeline:
+def _pipeline(vocabulary: Vocabulary, ids: dict[str, int]) -> Pipeline:
     """Return the pipeline from texts to ids, without special tokens."""
     if isinstance(vocabulary, WordTokenizer):
         pipeline = Pipeline(models.WordLevel(ids, unk_token=_text("unk")))
