@@ -1,6 +1,7 @@
 """Runs that start from the weights of others: order, identity, refusals, resumption."""
 
 import dataclasses
+import importlib
 import json
 
 import pytest
@@ -9,21 +10,38 @@ from safetensors.torch import load_file
 
 import tiny
 import toy_layouts
-from longspan.arena import RunPaths, arena, grid, load_plugin, make_model, override, run
+from longspan import catalog
+from longspan.arena import (
+    RunPaths,
+    SearchSpace,
+    arena,
+    grid,
+    load_plugin,
+    make_model,
+    override,
+    run,
+    tune,
+)
 from longspan.arena.callbacks import GridCallback
+from longspan.arena.checkpoint_folder import weights_sha256
 from longspan.arena.executors import WorkerPoolExecutor
 from longspan.arena.executors.run_queue import RunQueue
 from longspan.arena.ordering import order_runs, source_numbers
 from longspan.arena.protocols.base import PROTOCOLS, Protocol, Recipe, ReferenceRow
+from longspan.arena.protocols.compare import compare
+from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
 from longspan.arena.rescore import rescore
-from longspan.arena.start import find_source, start_model, weights_sha256
+from longspan.arena.start import find_start, start_model
 from longspan.config import Budget, ModelConfig, TrainingConfig, replace_fields
 from longspan.errors import OptionError, RunError
-from longspan.results import load_result
+from longspan.results import load_failure, load_result, load_results, write_record
+from longspan.results.commands import run_command
 from longspan.tasks import TASKS as TASKS_BY_NAME
 from longspan.tasks import build, register
 from longspan.training.checkpoint import Checkpoints
+from longspan.training.loop import _Run
+from longspan.validation import validate_records
 
 MODEL = ModelConfig(**tiny.MODEL, hidden_dropout_prob=0.0, attention_dropout=0.0)
 TRAINING = TrainingConfig(**{**tiny.TRAIN, "steps": 4, "evaluate_every": 2}, schedule="constant")
@@ -73,7 +91,7 @@ def started(experiment, paths):
     """Return the model of an experiment after its start, and the record of the start."""
     task = opened(experiment, paths)
     model = make_model(experiment, task)
-    return model, start_model(experiment, model, task, paths)
+    return model, start_model(model, find_start(experiment, task, paths))
 
 
 def saved_weights(experiment, paths):
@@ -90,7 +108,7 @@ def test_weights_are_loaded_by_name_and_the_head_is_new(staged, paths):
     for name, x in model.state_dict().items():
         assert x.equal(weights[name] if name.startswith("model.") else drawn[name]), name
     assert record.new == [name for name in drawn if not name.startswith("model.")]
-    assert record.dropped == [x for x in [*weights, "lm_head.weight"] if not x.startswith("model.")]
+    assert record.dropped == [x for x in weights if not x.startswith("model.")]
     assert record.sha256 == weights_sha256(folder)
     assert not drawn["model.embeddings.words.weight"].equal(
         weights["model.embeddings.words.weight"]
@@ -158,7 +176,7 @@ def test_worker_processes_wait_for_sources(staged, paths, tmp_path):
 
 def test_source_without_a_record_is_refused_with_the_command(staged, paths):
     row = staged.row("toy_labels", "local", 0)
-    with pytest.raises(RunError, match=r"run it first.*longspan arena --protocol staged"):
+    with pytest.raises(RunError, match=r"no record.*longspan arena --protocol staged --tasks toy"):
         started(row, paths)
     finish(staged.row(SOURCE, "local", 1), paths)
     with pytest.raises(RunError, match="no record"):
@@ -170,7 +188,7 @@ def test_changes_and_budget_of_the_source_change_the_hash(staged):
     assert base.config.start.run == staged.row(SOURCE, "local", 0).hash
     changed = staged.row("toy_labels", "local", 0, {"toy_masked.training.steps": 6})
     assert changed.hash != base.hash
-    assert changed.config.start.run == changed.overrides["start.run"]
+    assert changed.overrides == {"toy_masked.training.steps": 6}
     assert staged.row("toy_labels", "local", 0, changed.overrides).hash == changed.hash
     budget = Budget(kind="flops", limit=1e9)
     limited = staged.row("toy_labels", "local", 0, {}, budget)
@@ -229,10 +247,10 @@ def test_given_widths_that_differ_are_refused(staged, paths):
 
 def test_new_weights_inside_the_transformer_are_refused(staged, paths):
     finish(staged.row(SOURCE, "local", 0), paths)
-    row = staged.row("toy_labels", "longformer", 0)
+    row = staged.row("toy_labels", "linformer", 0)
     start = staged.row("toy_labels", "local", 0).config.start
     changed = dataclasses.replace(row, config=dataclasses.replace(row.config, start=start))
-    with pytest.raises(OptionError, match=r"lacks weights .* longspan longify"):
+    with pytest.raises(OptionError, match=r"lacks weights .* keep the checkpoint's"):
         started(changed, paths)
 
 
@@ -300,6 +318,7 @@ def test_run_that_was_killed_before_its_first_step_refuses_another_source(staged
         run(row, opened(row, paths), paths, StopAt(0))
     state = json.loads((paths.run_dir(row) / "experiment.json").read_text())
     state["start"]["sha256"] = "0" * 64
+    del state["sha256"]
     (paths.run_dir(row) / "experiment.json").write_text(json.dumps(state))
     with pytest.raises(RunError, match="started from other weights, 000000000000"):
         run(row, opened(row, paths), paths)
@@ -314,6 +333,102 @@ def test_record_is_run_again_and_scored_again(staged, paths):
     assert again.is_equal
     assert again.after.start == result.start
     assert rescore(path, "test", paths) == result.scores["test"]
-    assert find_source(row, paths).record == paths.record_file(source)
     scratch = staged.row("toy_span", "local", 0, {"start.task": None})
     assert finish(scratch, paths).curve != result.curve
+
+
+def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypatch):
+    """A failure is recorded with the reason, and void as soon as the source has a record."""
+
+    def fail(*_):
+        raise MemoryError
+
+    source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
+    with monkeypatch.context() as patch:
+        patch.setattr(_Run, "_step", fail)
+        assert arena([row, source], paths, GridCallback())[0] == []
+    own, theirs = (load_failure(paths.failure_file(x)) for x in (row, source))
+    assert (own.kind, theirs.kind) == ("source", "memory")
+    assert own.reason.endswith(f"which failed: {theirs.reason}")
+    results, failed = arena([row, source], paths, GridCallback())
+    assert results == []
+    assert all("--retry-failed" in x.reason for x in failed)
+    arena([source], paths, GridCallback(), retry_failed=True)
+    results, failed = arena([row, source], paths, GridCallback())
+    assert [x.task for x in results] == ["toy_labels", SOURCE]
+    assert not paths.failure_file(row).exists()
+
+
+def test_grid_leaves_out_what_has_nothing_to_start_from(staged, paths, monkeypatch):
+    # The package has a function of this name.
+    module = importlib.import_module("longspan.arena.grid")
+    monkeypatch.setattr(module, "misfit", lambda x: "too long" if x.task == SOURCE else None)
+    experiments, left_out = grid("staged", tasks=["toy_labels"])
+    assert experiments == []
+    assert {x.name: x.reason for x in left_out}["local on toy_labels"] == (
+        "it starts from local on toy_masked, which is left out: too long"
+    )
+
+
+def test_search_runs_the_sources_of_its_trials(staged, paths):
+    grid_of = {"toy_labels.training.learning_rate": (0.001, 0.01)}
+    space = SearchSpace(grid=grid_of, changes={"training.steps": 2})
+    outcome = tune("staged", paths, GridCallback(), tasks=["toy_labels"], mechanisms=["local"],
+                   space=space)  # fmt: skip
+    (result,) = outcome.results
+    (source,) = load_results([paths.runs / "staged" / SOURCE])
+    assert outcome.failed == []
+    assert result.start.source.startswith(f"staged/{SOURCE}/work/{source.stem}/best-")
+    assert (source.steps, result.config.start.run) == (2, source.config_hash)
+    assert result.overrides.keys() >= {"training.steps", f"{SOURCE}.training.steps"}
+
+
+FILE = """
+[tasks.toy_masked]
+from = "staged"
+
+[tasks.toy_labels]
+from = "staged"
+start = {start}
+"""
+
+
+def test_protocol_file_names_starts(staged, tmp_path):
+    path = tmp_path / "mine.toml"
+    for start, task in (('"toy_masked"', SOURCE), ('"none"', None)):
+        made = read_protocol(path, FILE.format(start=start).encode())
+        config = made.row("toy_labels", "local", 0).config
+        assert (config.start and config.start.task) == task
+    for start, message in (
+        ("3", "must be the name of a task, got 3"),
+        ('"listops"', "no task of this file called 'listops'"),
+        ('"toy_labels"', "runs start from each other: toy_labels from toy_labels"),
+    ):
+        with pytest.raises(OptionError, match=rf"tasks\.toy_labels.*{message}"):
+            read_protocol(path, FILE.format(start=start).encode())
+
+
+def test_protocols_are_compared_and_described_with_their_starts(staged, monkeypatch):
+    plain = dataclasses.replace(
+        staged, name="plain", recipe=lambda task: recipe(task)._replace(start=None)
+    )
+    found = {x.field: (x.tasks, x.a, x.b) for x in compare(plain, staged, mechanisms=["local"])}
+    assert found == {"start.task": (("toy_labels", "toy_span"), None, SOURCE)}
+    described = catalog.describe("staged")
+    assert described["start (toy_labels)"] == f"the run on {SOURCE}"
+    assert f"start ({SOURCE})" not in described
+
+
+def test_records_of_stages_pass_the_validation(staged, paths):
+    source, row = (staged.row(task, "local", 0, {"training.steps": 2}) for task in TASKS[:2])
+    arena([source, row], paths, GridCallback())
+    validation = validate_records([paths.runs])
+    assert [str(x) for x in validation.of("error")] == []
+    assert not [x for x in validation.findings if x.field.startswith(("start", "config"))]
+    paths.record_file(source).unlink()
+    (found,) = [x for x in validate_records([paths.runs]).findings if "start" in x.field]
+    assert (found.field, found.severity) == ("config.start.run", "note")
+    result = load_result(paths.record_file(row))
+    assert run_command(result).endswith("--set training.steps=2 --set toy_masked.training.steps=2")
+    write_record(dataclasses.replace(result, start=None), paths.record_file(row))
+    assert "start" in [x.field for x in validate_records([paths.runs]).of("error")]

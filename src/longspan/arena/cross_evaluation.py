@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
-from longspan.arena.protocols import PROTOCOLS
+from longspan.arena.protocols.base import GENERIC, PROTOCOLS, get
 from longspan.arena.provenance import device_name, git_commit, versions
 from longspan.arena.rescore import (
     check_registered,
@@ -133,12 +133,12 @@ def task_config(result: Result, task: str | None, changes: Mapping[str, Any]) ->
 
 
 def _protocol_options(name: str, task: str) -> dict[str, Any]:
-    if name not in PROTOCOLS:
+    if name not in PROTOCOLS and name not in GENERIC:
         raise UnknownNameError(
             f"the run's protocol {name!r} is not registered here, and it may set the options of "
             f"{task}; pass its file: --import FILE"
         )
-    protocol = PROTOCOLS[name]
+    protocol = get(name)
     if task not in protocol.tasks:
         return {}
     return dict(protocol.recipe(task).task_options)

@@ -5,7 +5,6 @@ so a finished grid returns at once.
 """
 
 import contextlib
-import dataclasses
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -93,7 +92,7 @@ def train(
     from longspan.arena.budget_resolution import apply_budget, resolve_budget
     from longspan.arena.model import TRAINING_COPIES, check_weights, make_model
     from longspan.arena.record import make_result
-    from longspan.arena.start import record_start, start_model
+    from longspan.arena.start import find_start, record_start, start_model
     from longspan.training import fit
 
     run_dir = paths.run_dir(experiment)
@@ -103,6 +102,7 @@ def train(
         _process_group(paths).exit_on_local_error(),
     ):
         run_on_main(paths, lambda: _claim(experiment, task, run_dir, locks))
+        found = run_on_main(paths, lambda: find_start(experiment, task, paths))
         resolved = run_on_main(
             paths, lambda: resolve_budget(experiment, task, run_dir, paths.device)
         )
@@ -112,7 +112,7 @@ def train(
         if paths.parallel != "fsdp":  # which shards gradients and moments
             check_weights(effective.config, task, TRAINING_COPIES, paths.device_type)
         model = make_model(effective, task)
-        started = start_model(effective, model, task, paths)
+        started = start_model(model, found)
         run_on_main(paths, lambda: record_start(run_dir, started))
         outcome = fit(
             model,
@@ -125,8 +125,7 @@ def train(
             callback=callback,
             test=not paths.is_trial,
         )
-        result = make_result(experiment, task, model, outcome, resolved)
-        return dataclasses.replace(result, start=started)
+        return make_result(experiment, task, model, outcome, resolved, started)
 
 
 def _process_group(paths: RunPaths) -> "ProcessGroup":

@@ -15,7 +15,9 @@ class StartConfig:
     The folder of a given checkpoint is no part of the configuration: its weights are.
     """
 
-    task: str | None = setting("task of the protocol whose run of the row and seed goes on", None)
+    task: str | None = setting(
+        "task of the protocol whose run of that row and seed is the start", None
+    )
     run: str | None = setting("hash of that run's configuration", None)
     checkpoint: str | None = setting("sha256 of the weights of a given checkpoint", None)
     positions: PositiveInt = setting("maximum number of tokens of the checkpoint")

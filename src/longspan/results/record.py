@@ -291,7 +291,8 @@ class Result(RunRecord):
 class Failure(RunRecord):
     """Record of a run that ended without a score."""
 
-    kind: Literal["memory", "diverged", "died"]  # died: the process exited without an error
+    # died: the process exited without an error; source: the run that it starts from failed
+    kind: Literal["memory", "diverged", "died", "source"]
     reason: str  # message with the remedy
     step: int | None  # last known step
     schema: int = SCHEMA

@@ -1,4 +1,6 @@
-"""Comparison of the token ids of two tasks."""
+"""Comparison of the token ids of two tasks, or of a tokenizer and a task."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +13,18 @@ def describe_other_tokens(there: Task, here: Task) -> str | None:
     The tasks must be open. Ids that only one of them has are not compared.
     """
     ids = np.arange(1, min(there.vocab_size, here.vocab_size))  # without padding
-    pairs = zip(ids, here.ids_to_tokens(ids), there.ids_to_tokens(ids), strict=True)
+    return describe_other_symbols(there.ids_to_tokens(ids), here)
+
+
+def describe_other_symbols(there: Sequence[str], here: Task) -> str | None:
+    """Return how many ids of a task are other tokens than those of a model; see above.
+
+    Args:
+        there: token of each id of the model, from 1 on.
+        here: open task.
+    """
+    ids = np.arange(1, min(len(there) + 1, here.vocab_size))
+    pairs = zip(ids, here.ids_to_tokens(ids), there[: len(ids)], strict=True)
     differing = [pair for pair in pairs if pair[1] != pair[2]]
     if not differing:
         return None

@@ -148,6 +148,7 @@ class _RayGrid:
             runs=paths.runs.absolute(),
             cache=paths.cache.absolute(),
             data=paths.data and paths.data.absolute(),
+            sources=paths.sources and paths.sources.absolute(),
         )
 
     def run(self) -> Iterator[tuple[int, RunOutcome]]:

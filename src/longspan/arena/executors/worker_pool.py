@@ -86,11 +86,8 @@ class _WorkerPool:
                 if not any(source in ready for source in worker.sources):
                     continue
                 for outcome in self._receive(worker):
-                    self.pending.end(outcome[0])
                     yield outcome
-                    # Others may wait for this run.
-                    for idle in self.workers:
-                        self._assign(idle)
+                    self._assign_next(outcome[0])
 
     def _receive(self, worker: "_Worker") -> Iterator[tuple[int, RunOutcome]]:
         """Handle a worker's messages, and its death; yield the outcomes among them."""
@@ -131,6 +128,12 @@ class _WorkerPool:
         reason = f"{cause}, twice; use fewer workers or raise training.gradient_accumulation_steps"
         kind: FailureKind = "memory" if out_of_memory else "died"
         yield index, make_failure(experiment, kind, reason, self.steps.get(index), worker.device)
+
+    def _assign_next(self, ended: int) -> None:
+        """Give runs to all idle workers: several may have waited for the one that has ended."""
+        self.pending.end(ended)
+        for worker in self.workers:
+            self._assign(worker)
 
     def _assign(self, worker: "_Worker") -> None:
         """Give the next run to a worker that has none."""

@@ -11,6 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.protocols.starts import (
+    START_TASK,
+    split_start,
+    start_from_checkpoint,
+    start_from_run,
+    without_starts,
+)
 from longspan.arena.scopes import select_changes
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import (
@@ -18,16 +25,14 @@ from longspan.config import (
     MechanismConfig,
     ModelConfig,
     RunConfig,
-    StartConfig,
     TrainingConfig,
     replace_fields,
 )
 from longspan.errors import OptionError, UnknownNameError, check_name
 from longspan.results import BASELINE, ROW
-from longspan.tasks import TASKS, build, configure
+from longspan.tasks import TASKS, configure
 
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
-START_TASK, START_RUN = "start.task", "start.run"  # changes of a start
 
 
 class Recipe(NamedTuple):
@@ -138,8 +143,8 @@ class Protocol:
         """Return the experiment of one row of the table: of a mechanism, or a reference row.
 
         A run that starts from another one names it by the hash that the same changes and budget
-        give it. `start.task` among the changes names another task to start from, or None; and
-        `start.run` the hash of its run.
+        give it. `start.task` among the changes names another task to start from, or None;
+        `start.checkpoint` and the other fields of `StartConfig` a given checkpoint.
 
         Args:
             task: task of the protocol.
@@ -154,18 +159,16 @@ class Protocol:
             OptionError: the reference row does not exist for the task, a change contradicts it or
                 another change, a field rejects its value, or runs start from each other.
         """
-        own = self.changes(task, name, changes or {})
-        start = {x: own.pop(x) for x in (START_TASK, START_RUN) if x in own}
-        made = self._row(task, name, seed, own)
-        made = replace_budget(made, budget or self.budget)
+        start, own = split_start(self.changes(task, name, changes or {}))
+        made = replace_budget(self._row(task, name, seed, own), budget or self.budget)
+        if start.keys() - {START_TASK}:
+            return start_from_checkpoint(made, start)
         source = self.source_run(task, name, seed, changes, budget)
-        if source is None:
-            return dataclasses.replace(made, overrides={**made.overrides, **start})
-        # The command differs where that of the source does.
-        if START_RUN not in start and source.overrides.keys() - {ROW, "budget"}:
-            start[START_RUN] = source.hash
-        made = dataclasses.replace(made, overrides={**made.overrides, **start})
-        return _start_from(made, source, str(start.get(START_RUN, source.hash)))
+        if source is not None:
+            made = start_from_run(made, source)
+        if self.start_task(task, name, start) == self.start_task(task, name, {}):
+            return made
+        return dataclasses.replace(made, overrides={**made.overrides, **start})
 
     def source_run(
         self,
@@ -175,37 +178,56 @@ class Protocol:
         changes: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
     ) -> Experiment | None:
-        """Return the experiment that a row's experiment starts from, or None; see `row`."""
-        own = self.changes(task, name, changes or {})
-        start = self.start_task(task, name, own)
-        if start is None:
+        """Return the experiment that a row's experiment starts from, or None; see `row`.
+
+        Changes of a start that are not limited to a task are for this row alone.
+        """
+        changes = changes or {}
+        start, _ = split_start(self.changes(task, name, changes))
+        source = self.start_task(task, name, start)
+        if source is None or start.keys() - {START_TASK}:
             return None
-        return self.row(start, self._source_row(start, name), seed, changes, budget)
+        reference = self._reference(name)
+        if reference is not None and source not in reference.tasks:
+            name = reference.mechanism
+        kept = without_starts(changes, self.row_names)
+        return self.row(source, name, seed, kept, budget)
+
+    def sources(
+        self,
+        task: str,
+        name: str,
+        seed: int,
+        changes: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+    ) -> list[Experiment]:
+        """Return the runs that a row's run needs, in their order; see `source_run`."""
+        source = self.source_run(task, name, seed, changes, budget)
+        if source is None:
+            return []
+        kept = without_starts(changes or {}, self.row_names)
+        return [*self.sources(source.task, source.row_name, seed, kept, budget), source]
 
     def start_task(self, task: str, name: str, changes: Mapping[str, Any]) -> str | None:
         """Return the task that a row starts from, or None.
 
         Raises:
             UnknownNameError: the protocol does not have it.
-            OptionError: it starts from the first one, directly or not.
+            OptionError: it starts from the first one, directly or not; or a reference row sets it.
         """
         reference = self._reference(name)
-        fixed = {} if reference is None else reference.changes
-        start = {START_TASK: self.recipe(task).start, **fixed, **changes}[START_TASK]
-        if start is None:
-            return None
-        chain, following = [task], str(start)
-        while following not in chain:
+        if reference is not None and START_TASK in reference.changes:
+            _refuse_fixed(reference, {x: changes[x] for x in (START_TASK,) if x in changes})
+            changes = reference.changes
+        start = {START_TASK: self.recipe(task).start, **changes}[START_TASK]
+        chain, following = [task], start
+        while following is not None:
+            if following in chain:
+                circle = " from ".join([*chain, following])
+                raise OptionError(f"runs start from each other: {circle}; name another start.task")
             chain.append(self.check_task(following))
-            following = self.recipe(following).start or ""
-            if not following:
-                return str(start)
-        raise OptionError(f"runs start from each other: {' from '.join([*chain, following])}")
-
-    def _source_row(self, task: str, name: str) -> str:
-        """Return the row to start from: its own, or that of its mechanism."""
-        reference = self._reference(name)
-        return name if reference is None or task in reference.tasks else reference.mechanism
+            following = self.recipe(following).start
+        return start
 
     def _row(self, task: str, name: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
         """Return the experiment of a row without its start."""
@@ -216,14 +238,10 @@ class Protocol:
             raise OptionError(
                 f"reference row {name!r} is a row of {', '.join(reference.tasks)} only"
             )
-        fixed_by_row = {x: y for x, y in reference.changes.items() if x != START_TASK}
-        made = override(self._from_scratch(task, reference.mechanism, seed), fixed_by_row)
+        _, fixed = split_start(reference.changes)
+        made = override(self._from_scratch(task, reference.mechanism, seed), fixed)
         made = override(dataclasses.replace(made, overrides={ROW: name}), changes)
-        if fixed := sorted(made.overrides.keys() & reference.changes.keys()):
-            raise OptionError(
-                f"reference row {name!r} sets {fixed[0]}={reference.changes[fixed[0]]}, got "
-                f"{made.overrides[fixed[0]]}; run {reference.mechanism!r} with another value"
-            )
+        _refuse_fixed(reference, made.overrides)
         return made
 
     def changes(self, task: str, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,35 +332,35 @@ class Protocol:
         return replace_fields(config, changes)
 
     def experiment(self, task: str, mechanism: str, seed: int) -> Experiment:
-        """Return the experiment of one run.
+        """Return the experiment of one run of a mechanism.
 
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such mechanism.
         """
-        made, source = (
-            self._from_scratch(task, mechanism, seed),
-            self.source_run(task, mechanism, seed),
-        )
-        return made if source is None else _start_from(made, source, source.hash)
+        self.check_task(task)
+        return self.row(task, check_name(mechanism, MECHANISMS, "mechanism"), seed)
 
     def _from_scratch(self, task: str, mechanism: str, seed: int) -> Experiment:
         return Experiment(protocol=self.name, config=self.config(task, mechanism), seed=seed)
 
 
-def _start_from(made: Experiment, source: Experiment, run: str) -> Experiment:
-    """Return an experiment that starts from the run of another one."""
-    own, before = source.config.task, source.config.start
-    task = build(own.name, own.options)
-    start = StartConfig(
-        task=own.name,
-        run=run,
-        positions=max(task.length, before.positions if before else 0),
-        vocabulary=max(task.vocab_size, before.vocabulary if before else 0),
-    )
-    return dataclasses.replace(made, config=dataclasses.replace(made.config, start=start))
+def _refuse_fixed(reference: ReferenceRow, changes: Mapping[str, Any]) -> None:
+    """Refuse changes of fields that a reference row sets.
+
+    Raises:
+        OptionError: there is one.
+    """
+    for field in sorted(changes.keys() & reference.changes.keys()):
+        if changes[field] != reference.changes[field]:
+            raise OptionError(
+                f"reference row {reference.name!r} sets {field}={reference.changes[field]}, got "
+                f"{changes[field]}; run {reference.mechanism!r} with another value"
+            )
 
 
 PROTOCOLS: dict[str, Protocol] = {}
+# Protocols of all registered tasks of a kind, made anew whenever they are asked for.
+GENERIC: dict[str, Callable[[], Protocol]] = {}
 
 
 def register(protocol: Protocol) -> Protocol:
@@ -351,7 +369,7 @@ def register(protocol: Protocol) -> Protocol:
     Raises:
         OptionError: the name is taken.
     """
-    if protocol.name in PROTOCOLS:
+    if protocol.name in PROTOCOLS or protocol.name in GENERIC:
         raise OptionError(f"protocol {protocol.name!r} is already registered; choose another name")
     PROTOCOLS[protocol.name] = protocol
     return protocol
@@ -363,4 +381,5 @@ def get(name: str) -> Protocol:
     Raises:
         UnknownNameError: there is no such protocol; the message suggests near names.
     """
-    return PROTOCOLS[check_name(name, PROTOCOLS, "protocol")]
+    check_name(name, [*PROTOCOLS, *GENERIC], "protocol")
+    return PROTOCOLS[name] if name in PROTOCOLS else GENERIC[name]()
