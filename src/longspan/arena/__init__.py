@@ -15,6 +15,7 @@ from longspan.arena.executors import (
 )
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.grid import arena, grid, misfit
+from longspan.arena.one_run import RunChoices, finetune, pretrain
 from longspan.arena.ordering import order_runs
 from longspan.arena.paths import RunPaths
 from longspan.arena.plan import plan
@@ -35,6 +36,7 @@ __all__ = [
     "GridCallback",
     "Protocol",
     "RayExecutor",
+    "RunChoices",
     "RunPaths",
     "Search",
     "SearchResult",
@@ -43,6 +45,7 @@ __all__ = [
     "Skipped",
     "WorkerPoolExecutor",
     "arena",
+    "finetune",
     "get",
     "grid",
     "load_plugin",
@@ -52,6 +55,7 @@ __all__ = [
     "order_runs",
     "override",
     "plan",
+    "pretrain",
     "replace_budget",
     "run",
     "search",

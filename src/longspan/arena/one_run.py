@@ -3,12 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.experiment import Experiment
-from longspan.arena.given_checkpoint import GivenCheckpoint, open_checkpoint
 from longspan.arena.grid import arena, misfit
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
@@ -20,6 +19,9 @@ from longspan.errors import OptionError, RunError
 from longspan.results import BASELINE, Result
 from longspan.tasks import TASKS, build
 from longspan.tasks.layout import MaskedLayout
+
+if TYPE_CHECKING:
+    from longspan.arena.given_checkpoint import GivenCheckpoint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,7 @@ def pretraining_experiment(
 
 
 def finetuning_experiment(
-    checkpoint: str | Path | GivenCheckpoint, task: str, choices: RunChoices
+    checkpoint: "str | Path | GivenCheckpoint", task: str, choices: RunChoices
 ) -> Experiment:
     """Return the experiment of `finetune`.
 
@@ -141,14 +143,14 @@ def finetuning_experiment(
 
 def _from_checkpoint(
     protocol: Protocol,
-    checkpoint: str | Path | GivenCheckpoint,
+    checkpoint: "str | Path | GivenCheckpoint",
     task: str,
     choices: RunChoices,
 ) -> Experiment:
     """Return an experiment that starts from a checkpoint; given changes take precedence."""
-    given = checkpoint
-    if not isinstance(given, GivenCheckpoint):
-        given = open_checkpoint(given)
+    from longspan.arena.given_checkpoint import open_checkpoint  # imports transformers
+
+    given = open_checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     name = choices.mechanism or given.mechanism
     options = dict(protocol.recipe(task).task_options)
     changes = {

@@ -312,5 +312,10 @@ R = TypeVar("R", Result, Failure)
 
 def write_record(record: Result | Failure, path: Path) -> Path:
     """Write a record to a file, atomically; return its path."""
-    write_json(path, dataclasses.asdict(record))
+    content = dataclasses.asdict(record)
+    # Absent where weights are drawn: such a record is that of an earlier version.
+    for tree in (content, content["config"]):
+        if tree.get("start") is None:
+            tree.pop("start", None)
+    write_json(path, content)
     return path
