@@ -13,12 +13,13 @@ import toy_layouts
 from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain
 from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
+from longspan.arena.start import find_source
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
-from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanModel, convert
+from longspan.models import LongspanConfig, LongspanForMaskedLM, convert
 from longspan.results import load_results
 from longspan.tasks import register
 from longspan.validation import validate_records
-from short_sources import make, save
+from short_sources import make
 
 MASKED, LABELS = "toy_masked", "toy_labels"
 TRAIN = {**tiny.TRAIN, "steps": 4, "evaluate_every": 2}
@@ -91,16 +92,16 @@ def test_finetuning_has_the_architecture_and_weights_of_the_checkpoint(trained, 
     assert (result.protocol, result.row_name) == ("finetune", "local")
     assert result.config.mechanism == before.config.mechanism
     assert result.config.model == before.config.model
-    there, here = (load_file(best(x) / "model.safetensors") for x in (record, path_of(paths, result)))
+    there, here = (
+        load_file(best(x) / "model.safetensors") for x in (record, path_of(paths, result))
+    )
     assert result.start.sha256 == open_checkpoint(record).sha256
     assert set(result.start.new) == here.keys() - there.keys()
     assert set(result.start.dropped) == there.keys() - here.keys()
-    assert all(x.startswith("lm_head") for x in result.start.dropped)
-    drawn = LongspanModel(LongspanConfig.from_pretrained(best(record))).state_dict()
-    name = "layers.0.feed_forward.0.weight" if "layers.0.feed_forward.0.weight" in drawn else None
-    for shared in [name] if name else [x.removeprefix("model.") for x in there if "layers" in x]:
-        near = (here[f"model.{shared}"] - there[f"model.{shared}"]).abs().max()
-        assert near < 0.1 or shared not in drawn
+    inner = [name for name in there if name.startswith("model.")]
+    # One step of the optimizer changes a weight by its learning rate at most.
+    changes = [float((here[name] - there[name]).abs().max()) for name in inner]
+    assert 0 < max(changes) <= TRAIN["learning_rate"] * TRAIN["steps"] * 1.1
 
 
 def path_of(paths, result):
@@ -132,8 +133,8 @@ def test_another_mechanism_takes_the_same_weights(trained, record, tmp_path):
 
 def test_converted_checkpoint_keeps_its_fields(toys, trained, tmp_path):
     """RoBERTa has a token type and biases that no recipe names."""
-    source = save(make("roberta", vocab_size=40), tmp_path / "source")
-    convert(source, out=tmp_path / "ours")
+    make("roberta").save_pretrained(tmp_path / "source")
+    convert(tmp_path / "source", out=tmp_path / "ours")
     experiment = finetuning_experiment(tmp_path / "ours", LABELS, RunChoices(changes=SMALL))
     there = open_checkpoint(tmp_path / "ours").config
     assert experiment.config.start.fields["type_vocab_size"] == there.type_vocab_size == 2
@@ -168,7 +169,7 @@ def test_unusable_checkpoints_are_refused(toys, trained, record, tmp_path):
     (damaged / "model.safetensors").write_bytes(b"nothing")
     for path, message in (
         (missing, "is no folder; name the record or directory of a run"),
-        (tmp_path, "config.json"),
+        (tmp_path, "holds no model.safetensors"),
         (empty, "holds no model.safetensors"),
         (other, "holds no model.safetensors"),
     ):
@@ -208,9 +209,7 @@ def test_changed_checkpoint_is_refused_on_resumption(trained, record, tmp_path):
     with torch.no_grad():
         model.lm_head.bias += 1
     model.save_pretrained(copy)
-    from longspan.arena.start import find_source
-
-    with pytest.raises(RunError, match="weights of .* have sha256 .*, expected"):
+    with pytest.raises(RunError, match=r"weights of .* have sha256 .*, expected"):
         find_source(experiment, paths)
     gone = dataclasses.replace(experiment, checkpoint=None)
     with pytest.raises(RunError, match="no folder of it is known"):
