@@ -275,8 +275,8 @@ def test_fewer_tokens_and_ids_keep_the_whole_checkpoint(staged, paths):
 
 def test_other_tokens_are_refused(staged, paths, monkeypatch):
     finish(staged.row(SOURCE, "local", 0), paths)
-    names = lambda self, ids: [f"word {x}" for x in ids]  # noqa: E731
-    monkeypatch.setattr(toy_layouts.ToyLabels, "ids_to_tokens", names)
+    for cls, name in ((toy_layouts.ToyLabels, "word {}"), (toy_layouts.ToyMasked, "{}")):
+        monkeypatch.setattr(cls, "ids_to_tokens", lambda _, ids, x=name: [x.format(i) for i in ids])
     with pytest.raises(OptionError, match=r"12 ids .* other tokens .* 'word 1' here, '1' there"):
         started(staged.row("toy_labels", "local", 0), paths)
 

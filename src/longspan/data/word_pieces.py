@@ -160,6 +160,11 @@ def load_word_pieces(name: str | Path) -> WordPieceTokenizer:
     return _load(str(name), folder, folder_sha256(folder))
 
 
+def has_word_pieces(folder: Path) -> bool:
+    """Return whether a folder has files of a tokenizer."""
+    return bool(_tokenizer_files(folder))
+
+
 def folder_sha256(folder: Path) -> str:
     """Return the sha256 over the names and contents of a tokenizer's files.
 
