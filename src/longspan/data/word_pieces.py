@@ -160,11 +160,6 @@ def load_word_pieces(name: str | Path) -> WordPieceTokenizer:
     return _load(str(name), folder, folder_sha256(folder))
 
 
-def has_word_pieces(folder: Path) -> bool:
-    """Return whether a folder has files of a tokenizer."""
-    return bool(_tokenizer_files(folder))
-
-
 def folder_sha256(folder: Path) -> str:
     """Return the sha256 over the names and contents of a tokenizer's files.
 
@@ -182,6 +177,11 @@ def folder_sha256(folder: Path) -> str:
 
 def _tokenizer_files(folder: Path) -> list[Path]:
     return [path for name in sorted(FILES) if (path := folder / name).is_file()]
+
+
+def has_word_pieces(folder: Path) -> bool:
+    """Return whether a folder has files of a tokenizer."""
+    return bool(_tokenizer_files(folder))
 
 
 def _find_folder(name: str) -> Path:
