@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import shutil
 
 import pytest
@@ -17,6 +18,7 @@ from longspan.arena.start import find_source
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, convert
 from longspan.results import load_results
+from longspan.results.commands import commands_of
 from longspan.tasks import register
 from longspan.validation import validate_records
 from short_sources import make
@@ -111,6 +113,14 @@ def path_of(paths, result):
 def test_records_of_single_runs_pass_the_validation(trained, record, tmp_path):
     paths = elsewhere(trained, tmp_path)
     finetune(record, LABELS, paths, choices=RunChoices(changes={**SMALL, "model.pooling": "first"}))
+    (result,) = load_results([paths.runs])
+    changed = {"start.checkpoint": result.start.sha256, "model.pooling": "first"}
+    assert {**changed, **result.overrides} == result.overrides
+    assert not [x for x in result.overrides if x.startswith("mechanism.")]
+    words = ["longspan", "finetune", str(best(record)), "--task", LABELS, "--mechanism", "local"]
+    for command in commands_of([result, dataclasses.replace(result, seed=1)]):
+        assert shlex.split(command)[:7] == words
+        assert "model.pooling=first" in shlex.split(command)
     validation = validate_records([paths.runs])
     assert [str(x) for x in validation.of("error")] == []
     assert [(x.field, x.severity) for x in validation.findings if "start" in x.field] == [
