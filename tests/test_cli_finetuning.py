@@ -74,7 +74,8 @@ def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):
     assert result.task == "numbers"
     names = result.start.new, result.start.dropped
     heads = [sorted(x for x in part if "classifier" in x) for part in names]
-    assert heads[0] == heads[1] != []
+    assert heads[0] == heads[1]
+    assert len(heads[0]) == 4  # the hidden layer too, whose shape is equal
 
 
 def test_other_tokens_are_refused(cli, tmp_path, trained, places):

@@ -388,7 +388,7 @@ def test_grid_leaves_out_what_has_nothing_to_start_from(staged, paths, monkeypat
 
 
 def test_search_runs_the_sources_of_its_trials(staged, paths):
-    grid_of = {"toy_labels.training.learning_rate": (0.001, 0.01)}
+    grid_of = {"training.learning_rate": (0.001, 0.02)}
     space = SearchSpace(grid=grid_of, changes={"training.steps": 2})
     outcome = tune("staged", paths, GridCallback(), tasks=["toy_labels"], mechanisms=["local"],
                    space=space)  # fmt: skip
@@ -397,6 +397,7 @@ def test_search_runs_the_sources_of_its_trials(staged, paths):
     assert outcome.failed == []
     assert result.start.source.startswith(f"staged/{SOURCE}/work/{source.stem}/best-")
     assert (source.steps, result.config.start.run) == (2, source.config_hash)
+    assert source.config.training.learning_rate == 0.01
     assert result.overrides.keys() >= {"training.steps", f"{SOURCE}.training.steps"}
 
 
