@@ -187,7 +187,7 @@ POSITIONS = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_position_embeddings(case):
-    usual = "learned" if case.split()[0] in ("lra-small", "xiong") else "sinusoidal"
+    usual = "learned" if case.split()[0] in ("lra-small", "xiong", "documents") else "sinusoidal"
     assert recipe(case).model.position == POSITIONS.get(case, usual)
 
 

@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from longspan.data import own_texts
@@ -97,7 +99,9 @@ def test_bad_lines_are_named(tmp_path, content, parts):
 def test_other_encodings_are_named(tmp_path):
     path = write_json_lines(tmp_path / "x.jsonl", ROWS)
     path.write_bytes(path.read_bytes() + '{"text": "café"}'.encode("latin-1"))
-    check_refused(tmp_path, path, f"x.jsonl, line {2 * len(ROWS)}, is not utf-8 text", "--encoding latin-1")
+    check_refused(
+        tmp_path, path, f"x.jsonl, line {2 * len(ROWS) - 1}, is not utf-8", "--encoding latin-1"
+    )
     folder = write_folder(tmp_path / "folder", ROWS)
     (folder / "no" / "99.txt").write_bytes("café".encode("latin-1"))
     check_refused(tmp_path, folder, "99.txt is not utf-8", "--encoding")
@@ -166,3 +170,90 @@ def test_folders_of_other_forms_are_refused(tmp_path):
 def test_unknown_suffix_lists_the_forms(tmp_path):
     (tmp_path / "x.txt").write_text("a")
     check_refused(tmp_path, tmp_path / "x.txt", ".jsonl", "folder", error=OptionError)
+
+
+def write_parquet(path, columns, features=None):
+    table = pa.table(columns)
+    if features:
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        table = table.replace_schema_metadata(metadata)
+    pq.write_table(table, path)
+    return path
+
+
+def test_values_of_parquet_are_text_and_class_numbers_have_their_names(tmp_path):
+    texts = [f"text {n}" for n in range(40)]
+    features = {
+        "label": {"names": ["no", "yes"], "_type": "ClassLabel"},
+        "text": {"_type": "Value"},
+    }
+    columns = {
+        "text": [text.encode() for text in texts],  # bytes
+        "label": [n % 2 for n in range(40)],
+        "flag": [n % 2 == 0 for n in range(40)],
+        "tags": [["x"]] * 40,
+    }
+    path = write_parquet(tmp_path / "x.parquet", columns, features)
+    described, splits = load(tmp_path / "1", path)
+    assert described.classes == ["no", "yes"]
+    assert {row[0] for split in splits.values() for row in split.texts} == set(texts)
+    plain = write_parquet(tmp_path / "plain.parquet", {**columns, "text": texts})
+    assert load(tmp_path / "2", plain)[0].classes == ["0", "1"]
+    flags = ImportRequest(text="text", target="flag")
+    assert load_described(tmp_path / "3", plain, flags).classes == ["false", "true"]
+    tags = ImportRequest(text="text", target="tags")
+    check_refused(tmp_path, path, "'tags' has a list or an object in row 1", request=tags)
+
+
+def load_described(cache, path, request):
+    return import_texts(cache, "mine", path, request)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), -1.0])
+def test_missing_values_of_parquet_are_empty(tmp_path, missing):
+    labels = [float(n % 2) for n in range(40)]
+    labels[6] = missing
+    if missing == -1:  # the Hugging Face libraries' missing label
+        labels = [int(label) for label in labels]
+    features = {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}
+    columns = {"text": [f"text {n}" for n in range(40)], "label": labels}
+    path = write_parquet(tmp_path / "x.parquet", columns, features)
+    check_refused(tmp_path, path, "empty text or target in row 7")
+    dropping = ImportRequest(text="text", target="label", drop_empty=True)
+    assert load_described(tmp_path / "1", path, dropping).counts["empty"] == 1
+
+
+def test_bytes_of_parquet_that_are_no_text_are_named(tmp_path):
+    columns = {"text": [b"a", b"b", b"\xff"], "label": ["x", "y", "x"]}
+    path = write_parquet(tmp_path / "x.parquet", columns)
+    check_refused(tmp_path, path, "row 3: column 'text' has bytes that are not UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "header"), [("x.csv", b"text,label\n"), ("x.jsonl", b'{"text": "a", "label": "b"}\n')]
+)
+def test_first_line_in_another_encoding_is_named(tmp_path, name, header):
+    """Lines of 9,000 characters: longer than what is decoded at once."""
+    lines = [b'"' + b"a" * 9_000 + b'",x\n'] * 3 if name == "x.csv" else [header] * 3
+    (tmp_path / name).write_bytes(b"".join([header, *lines, "é".encode("latin-1"), b"\n"]))
+    check_refused(tmp_path, tmp_path / name, f"{name}, line 5, is not utf-8 text")
+
+
+def test_lines_of_csv_are_counted_in_the_file(tmp_path):
+    """Blank lines and line breaks inside quotes count, rows do not."""
+    text = 'text,label\n"one\ntwo",x\n\nthree,\nfour,y\n'
+    (tmp_path / "x.csv").write_text(text)
+    check_refused(tmp_path, tmp_path / "x.csv", "empty text or target in line 5;")
+    (tmp_path / "x.csv").write_text(text.replace("three,", "thr\0ee,x"))
+    check_refused(tmp_path, tmp_path / "x.csv", "line 5 has a zero byte", "binary")
+
+
+def test_wrong_numbers_are_named_in_their_file(tmp_path):
+    """Rows that are left out, and other files, do not move the number of a line."""
+    rows = [(f"text {n}", str(n)) for n in range(30)]
+    path = write_csv(tmp_path / "x.csv", [("", "1"), *rows], ("text", "label"))
+    test = write_csv(tmp_path / "test.csv", [("a", "1"), ("b", "many")], ("text", "label"))
+    request = ImportRequest(
+        text="text", target="label", is_regression=True, test=test, drop_empty=True
+    )
+    check_refused(tmp_path, path, "got 'many' (test.csv line 3)", request=request)

@@ -428,7 +428,12 @@ def test_variants_are_ranked_among_the_mechanisms():
     runs = [record("local", overrides={"variant": name}) for name in ("local-8", "local-16")]
     board = build_leaderboard([record(), record("local"), *runs])
     assert [group.overrides for group in board.groups] == [""]
-    assert {row.label for row in board.ranked} == {"full", "local", "local-8", "local-16"}
+    assert {row.label for row in board.rows if row.is_ranked} == {
+        "full",
+        "local",
+        "local-8",
+        "local-16",
+    }
     assert {row.family for row in board.rows if row.variant} == {"fixed pattern"}
     assert not any(row.notes for row in board.rows if row.variant)
 
@@ -549,3 +554,17 @@ def test_parameters_beyond_tolerance_are_noted():
     assert "20.0 % fewer parameters" in board.notes[find_row(board, "thin").notes[0]]
     assert find_row(board, "fit").notes == ()
     assert parameter_excess(record(full_num_parameters=None)) is None
+
+
+def test_rows_of_given_checkpoints_are_ranked_among_each_other():
+    """Each names another checkpoint; rows from scratch have a table of their own."""
+    starts = {"local": "a" * 64, "linear": "b" * 64}
+    runs = [
+        record(name, score=0.5, overrides={"start.checkpoint": x}) for name, x in starts.items()
+    ]
+    board = build_leaderboard([record("full", score=0.4), *runs])
+    groups = {group.overrides: [row.mechanism for row in group.rows] for group in board.groups}
+    assert sorted(groups[""]) == ["full"]
+    (shared,) = (rows for name, rows in groups.items() if name)
+    assert sorted(shared) == ["linear", "local"]
+    assert all(find_row(board, name).is_ranked for name in starts)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,9 @@ from longspan.arena.model import make_model
 from longspan.arena.protocols.own import register_imports
 from longspan.arena.run_state import FILE, RunState, claim
 from longspan.config import replace_fields
+from longspan.config.run import add_newer_options
 from longspan.data.own_import import ImportRequest, import_texts
+from longspan.data.store import Examples, Ragged
 from longspan.files import write_json
 from longspan.tasks import build
 from longspan.training.dummy_batch import make_dummy_batch
@@ -102,3 +105,28 @@ def test_runs_of_an_earlier_version_keep_their_names(cache, tmp_path):
     state = RunState(config=earlier, overrides=experiment.overrides, data_checksum=data.checksum)
     write_json(tmp_path / FILE, dataclasses.asdict(state))
     assert claim(experiment, data, tmp_path).config == experiment.config
+
+
+def test_published_texts_have_the_option_too():
+    """Reviews and pairs of papers: batches of their base class are marked."""
+    for name in ("text", "retrieval", "hyperpartisan", "newsgroups"):
+        task = build(name, {"length": 90, "global_tokens": 30})
+        assert task.num_global_tokens == 3
+        assert "global_tokens" not in task.data_options()
+    examples = Examples(
+        tokens=Ragged.pack([np.ones(n, np.uint8) for n in (4, 70)], np.uint8),
+        labels=np.zeros(2, np.uint8),
+    )
+    batch = build("text", {"global_tokens": 30}).collate(examples, np.arange(2))
+    assert [row.nonzero().flatten().tolist() for row in batch.global_mask] == [[0], [0, 30, 60]]
+
+
+def test_records_of_an_earlier_version_are_read_as_without_global_tokens(tmp_path):
+    experiment = get("lra-small").experiment("text", "linear", 0)
+    options = dict(experiment.config.task.options)
+    del options["global_tokens"]
+    task = dataclasses.replace(experiment.config.task, options=options)
+    earlier = dataclasses.replace(experiment.config, task=task)
+    assert add_newer_options(earlier) == experiment.config
+    other = get("smoke").experiment("listops", "linear", 0).config
+    assert add_newer_options(other) == other

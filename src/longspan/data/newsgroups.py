@@ -8,7 +8,7 @@ posts a group. A folder has one subfolder for each group, and in it one file for
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +96,24 @@ def find(data: Path | None) -> NewsgroupsFiles:
         if path.is_file():
             return NewsgroupsFiles(path)
         folders = (*usual_folders(path, "newsgroups20"), path / "newsgroups20_mini")
-        for names in (("20news-bydate-train", "20news-bydate-test"), *_unsplit()):
-            for folder in folders:
-                if all((folder / name).is_dir() for name in names):
-                    return NewsgroupsFiles(folder)
-        for pattern in _ARCHIVES:
-            if found := sorted(x for folder in folders for x in folder.glob(pattern)):
-                return NewsgroupsFiles(found[0])
+        if found := _find_copy(folders):
+            return NewsgroupsFiles(found)
     raise DataError(
         f"20 Newsgroups is not here (searched {format_paths(paths)}); download {URL} to FOLDER and "
         "run `longspan data build newsgroups --data FOLDER`"
     )
+
+
+def _find_copy(folders: Sequence[Path]) -> Path | None:
+    """Return the first folder with an unpacked copy, else the first archive."""
+    for names in (("20news-bydate-train", "20news-bydate-test"), *_unsplit()):
+        for folder in folders:
+            if all((folder / name).is_dir() for name in names):
+                return folder
+    archived = (
+        x for pattern in _ARCHIVES for folder in folders for x in sorted(folder.glob(pattern))
+    )
+    return next(archived, None)
 
 
 def read(source: NewsgroupsFiles) -> list[Post]:

@@ -192,4 +192,3 @@ def _checked_rows(path: Path, reader) -> Iterator[tuple[int, list[str]]]:
         raise DataError(
             f"{path}, line {reader.line_num}: {error}; double the quotes inside quoted fields"
         ) from error
-

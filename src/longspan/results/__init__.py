@@ -58,6 +58,7 @@ from longspan.results.record import (
 )
 from longspan.results.rollout import Rollout, pack_levels, pack_tokens
 from longspan.results.scores import ExampleScores, pack_scores
+from longspan.results.start import StartRecord
 
 __all__ = [
     "BASELINE",
@@ -84,6 +85,7 @@ __all__ = [
     "Slice",
     "SourceFile",
     "Span",
+    "StartRecord",
     "TrialRecord",
     "Tuning",
     "exceeds_parameter_tolerance",

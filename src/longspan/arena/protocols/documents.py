@@ -159,7 +159,7 @@ register(
         recipe=recipe,
         mechanism_options=SETTINGS,
         choices=CHOICES,
-        grids=dict.fromkeys(TASKS, {"training.learning_rate": (3e-5, 5e-5)}),
+        grids={task: {"training.learning_rate": (3e-5, 5e-5)} for task in TASKS},
         seeds=(0, 1, 2, 3, 4),
     )
 )
