@@ -321,7 +321,7 @@ def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) ->
 
 def _lines(row: dict[str, Any]) -> list[str]:
     """Return the lines of a task in the list."""
-    sizes = " / ".join(f"{count:,}" for count in row["sizes"].values())
+    sizes = " / ".join("?" if x is None else f"{x:,}" for x in row["sizes"].values())
     here = "generated" if row["generated"] else row["missing"] or "files available"
     lines = [
         f"with default options: {sizes} examples ({', '.join(row['sizes'])})",

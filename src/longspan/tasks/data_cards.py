@@ -15,7 +15,7 @@ from longspan.data.cache import Manifest
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.tasks.base import HELD_OUT, SPLITS, Split, Task
-from longspan.tasks.layout import PairLayout, TokenLayout
+from longspan.tasks.layout import PairLayout, RetrievalLayout, TokenLayout
 from longspan.tasks.registry import TASKS
 from longspan.tasks.rules import accuracy_with_error
 
@@ -145,7 +145,7 @@ def write_card(task: Task, cache: Path) -> str:
 def describe_task(task: Task) -> str:
     """Return a table of the model's inputs and targets, and of the metrics."""
     info, features = task.info, task.input_features
-    is_pair = isinstance(task.layout, PairLayout)
+    is_pair = isinstance(task.layout, PairLayout | RetrievalLayout)
     tokens = f"ids below {task.vocab_size:,}" if features is None else f"{features} number(s) each"
     per_token = ", for each scored token" if isinstance(task.layout, TokenLayout) else ""
     rows = [

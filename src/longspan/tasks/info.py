@@ -1,6 +1,7 @@
 """Metadata of tasks, and scores reported elsewhere."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from longspan.tasks.layout import Layout
 
@@ -28,7 +29,7 @@ class TaskInfo:
         source: origin of the data.
         checksum: sha256 of the published source files, if there are any.
         license: license of the data.
-        sizes: examples by split, at the default options.
+        sizes: examples by split, at the default options; None where the files alone tell.
         vocab_size: number of token ids, padding (id 0) included.
         num_classes: number of classes.
         layout: form of the examples, at the default options.
@@ -46,7 +47,7 @@ class TaskInfo:
     source: str
     checksum: str | None
     license: str
-    sizes: dict[str, int]
+    sizes: Mapping[str, int | None]
     vocab_size: int
     num_classes: int
     layout: Layout
