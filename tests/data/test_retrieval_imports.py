@@ -86,7 +86,7 @@ def test_training_queries_with_a_held_out_text_are_left_out(tmp_path):
     assert described.counts["in_another_split"] == 2
     found = stored(tmp_path)
     assert texts(found.queries["train"]) == [QUERIES[x] for x in ("q2", "q5", "q6")]
-    assert found.facts["shared"]["train and test"]["queries"] == 0
+    assert found.facts["in_two_splits"]["train and test"]["queries"] == 0
 
 
 def many(seed=0, count=60):
@@ -112,7 +112,7 @@ def test_splits_without_judgments_are_held_out_by_text(tmp_path, files, sources)
     assert described.splits["validation"] == described.splits["test"] == sources[1]
     found = stored(tmp_path)
     assert sum(map(len, found.queries.values())) == 60
-    assert all(not x["queries"] for x in found.facts["shared"].values())
+    assert all(not x["queries"] for x in found.facts["in_two_splits"].values())
     # 50 different texts: 5 of them in each held-out split.
     assert [len(set(texts(found.queries[x]))) for x in ("train", "validation", "test")] == [
         40,

@@ -8,6 +8,7 @@ import pytest
 
 from longspan.metrics import get_metric
 from longspan.metrics.ranking import CUTOFFS, RANKING_METRICS, cutoff, ranking_score
+from trec_scores import plain_score
 
 
 def score(name, ranked, judged):
@@ -40,21 +41,6 @@ def test_negative_grades_are_not_relevant():
 def test_query_without_relevant_documents_scores_zero():
     for name in RANKING_METRICS:
         assert score(name, [0, 0], [0]) == 0
-
-
-def plain_score(name, run, judgments):
-    """Return a metric as trec_eval defines it, from scores and grades of documents by id."""
-    measure, _, k = name.partition("@")
-    ranked = sorted(run, key=lambda document: (run[document], document), reverse=True)[: int(k)]
-    relevant = {document for document, grade in judgments.items() if grade >= 1}
-    if measure == "mrr":
-        return next((1 / n for n, x in enumerate(ranked, 1) if x in relevant), 0.0)
-    if measure == "recall":
-        return len(relevant & set(ranked)) / len(relevant)
-    gains = sorted((max(0, x) for x in judgments.values()), reverse=True)[: int(k)]
-    found = [max(0, judgments.get(document, 0)) for document in ranked]
-    sums = [sum(g / math.log2(n + 1) for n, g in enumerate(x, 1)) for x in (found, gains)]
-    return sums[0] / sums[1]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from longspan.cli import collections
 from longspan.cli import own_texts as own
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
@@ -87,12 +88,12 @@ def build(
 
 @app.command(name="import")
 def import_(
-    task: Annotated[str, typer.Argument(help="Task; or csv, to make a task of an own file.")],
+    task: Annotated[str, typer.Argument(help="Task; or csv or beir, to make a task of own files.")],
     path: Annotated[
-        str,
+        list[str],
         typer.Argument(
             help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of csv: a "
-            "CSV, TSV or parquet file."
+            "CSV, TSV or parquet file. Of beir: its name, then a folder."
         ),
     ],
     text: own.TextColumn = None,
@@ -112,10 +113,11 @@ def import_(
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Build a task's data set from published files, from the hub, or from a file of one's own.
+    """Build a task's data set from published files, from the hub, or from files of one's own.
 
     `import csv FILE --text COLUMN --label COLUMN` makes a task named after the file, which `train`
     and `arena` then take. Unless files are given, the splits follow from a hash of the text.
+    `import beir NAME FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
     """
     options = own.OwnOptions(
         text=text,
@@ -131,13 +133,19 @@ def import_(
         replace=replace,
     )
     paths = _run_paths(cache, None)
+    if task == collections.KIND:
+        task = collections.import_folder(path, options, paths.cache).name
+        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
+        return
+    if len(path) > 1:
+        raise OptionError(f"import {task} takes one path, got {len(path)}: {' '.join(path)}")
     if task == own.KIND:
-        task = own.import_file(Path(path), options, paths.cache).name
+        task = own.import_file(Path(path[0]), options, paths.cache).name
         _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
         return
     options.refuse(task)
     chosen = _task(task, protocol, parse_changes(set_), released=True)
-    _import_published(chosen, path, paths, as_json)
+    _import_published(chosen, path[0], paths, as_json)
 
 
 def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:

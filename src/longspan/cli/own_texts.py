@@ -1,6 +1,7 @@
 """Options and steps of `longspan data import csv`: texts of one's own become a task."""
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,14 +113,18 @@ class OwnOptions:
     drop_empty: bool
     replace: bool
 
-    def refuse(self, task: str) -> None:
-        """Refuse these options for the published files of a task.
+    def refuse(self, task: str, allowed: Collection[str] = ()) -> None:
+        """Refuse these options for the published files of a task, or for another import.
+
+        Args:
+            task: task or kind of import.
+            allowed: options that apply all the same.
 
         Raises:
             OptionError: one is given.
         """
         for name, value in dataclasses.asdict(self).items():
-            if value not in (None, False):
+            if name not in allowed and value not in (None, False):
                 raise OptionError(
                     f"--{name.replace('_', '-')} applies to `data import csv`, not to {task}; "
                     "omit it"
@@ -136,6 +141,7 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
     from longspan.arena.protocols.own import register_imports
     from longspan.data.own_import import HELD_OUT_SHARE, ImportRequest, import_texts
     from longspan.data.text_files import UTF8, FileFormat
+    from longspan.tasks import own_names
 
     if options.text is None or (options.label is None) == (options.target is None):
         raise OptionError(
@@ -143,7 +149,7 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
             "COLUMN (numbers)"
         )
     name = options.name or path.stem
-    _check_free(name)
+    check_free(name, own_names())
     described = import_texts(
         cache,
         name,
@@ -165,18 +171,26 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
     return described
 
 
-def _check_free(name: str) -> None:
-    """Refuse the name of a mechanism, a protocol or another task."""
+def check_free(name: str, replaceable: Collection[str]) -> None:
+    """Refuse the name of a mechanism, a protocol or another task.
+
+    Args:
+        name: name of an import.
+        replaceable: tasks that an import of this kind may replace.
+
+    Raises:
+        OptionError: the name is taken.
+    """
     from longspan.arena import PROTOCOLS
     from longspan.arena.protocols.own import NAME
     from longspan.attention import MECHANISMS
-    from longspan.tasks import TASKS, own_names
+    from longspan.tasks import TASKS
 
     kinds = {
         "a mechanism": MECHANISMS,
         "a protocol": {*PROTOCOLS, NAME},
-        "a task": TASKS.keys() - set(own_names()),
-        "this command": {KIND},
+        "a task": TASKS.keys() - set(replaceable),
+        "this command": {KIND, "beir"},
     }
     for kind, names in kinds.items():
         if name in names:

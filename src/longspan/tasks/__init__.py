@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 
 from longspan.tasks.base import SPLITS, Batch, Split, Task
+from longspan.tasks.beir import BeirTask, beir_names, register_beir
 from longspan.tasks.info import Published, TaskInfo
 from longspan.tasks.own_texts import OwnTexts, own_names, register_own_texts
 from longspan.tasks.registry import TASKS, build, configure, register
@@ -21,14 +22,17 @@ __all__ = [
     "SPLITS",
     "TASKS",
     "Batch",
+    "BeirTask",
     "OwnTexts",
     "Published",
     "Split",
     "Task",
     "TaskInfo",
+    "beir_names",
     "build",
     "configure",
     "own_names",
     "register",
+    "register_beir",
     "register_own_texts",
 ]

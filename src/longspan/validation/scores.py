@@ -89,7 +89,7 @@ def _rule_names(record: Result) -> list[str] | None:
         task = build(record.task, record.config.task.options)
     except LongspanError:
         return None  # the rule for recipes names them
-    return sorted(task.rule_names)
+    return sorted(task.rule_names) if record.metric == task.metrics[0].name else []
 
 
 def check_inference(file: RecordFile[Result]) -> Iterator[Finding]:

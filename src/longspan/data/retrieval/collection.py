@@ -56,7 +56,7 @@ class Collection:
                 split: sum(grade > 0 for own in x.judged for grade in own.values())
                 for split, x in self.queries.items()
             },
-            "shared": {
+            "in_two_splits": {
                 f"{one} and {other}": count_shared(self.queries[one], self.queries[other])
                 for one, other in itertools.combinations(NAMES, 2)
             },
