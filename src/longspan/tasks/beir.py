@@ -114,5 +114,11 @@ def _make(folder: Path, description: BeirDescription) -> type[BeirTask]:
         published=(),
         notes=_NOTES,
     )
-    members = {"info": info, "folder": folder, "description": description}
-    return type(f"Beir_{description.name}", (BeirTask,), {"__doc__": info.summary, **members})
+    members = {
+        "__doc__": info.summary,
+        "__module__": __name__,  # records name the file of the task
+        "info": info,
+        "folder": folder,
+        "description": description,
+    }
+    return type(f"Beir_{description.name}", (BeirTask,), members)
