@@ -14,7 +14,7 @@ from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Task, build
 from longspan.tasks.data_cards import describe_source, describe_task, is_generated
-from longspan.tasks.layout import PairLayout
+from longspan.tasks.layout import PairLayout, RetrievalLayout
 
 FOLDER = Path(__file__).parent / "tasks"
 
@@ -43,18 +43,29 @@ def render_index() -> str:
     ]
     for name, cls in sorted(TASKS.items()):
         task, info = cls(), cls.info
-        sequences = 2 if isinstance(task.layout, PairLayout) else 1
+        is_ranking = isinstance(task.layout, RetrievalLayout)
         cells = (
             f"[`{name}`]({name}.md)",
             info.title,
-            " + ".join([f"{task.length:,}"] * sequences),
-            " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
-            f"{info.num_classes:,}",
+            " + ".join(f"{length:,}" for length in lengths(task)),
+            " / ".join(count(info.sizes[split]) for split in SPLITS),
+            "–" if is_ranking else f"{info.num_classes:,}",
             "generated" if generated_by_default(name) else "imported",
             info.license,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def lengths(task: Task) -> list[int]:
+    """Return the length of each sequence of an example."""
+    if isinstance(task.layout, RetrievalLayout):
+        return [task.layout.query_length, task.length]
+    return [task.length] * (2 if isinstance(task.layout, PairLayout) else 1)
+
+
+def count(size: int | None) -> str:
+    return "as the files" if size is None else f"{size:,}"
 
 
 def render_page(name: str, example: str) -> str:
@@ -84,7 +95,7 @@ def generated_by_default(name: str) -> bool:
 
 
 def render_sizes(task: Task) -> str:
-    rows = [f"| {split} | {task.info.sizes[split]:,} |" for split in SPLITS]
+    rows = [f"| {split} | {count(task.info.sizes[split])} |" for split in SPLITS]
     return "\n".join(["| split | examples by default |", "|---|---:|", *rows])
 
 

@@ -32,7 +32,8 @@ def run_import(cli, tmp_path, *words):
     return cli("data", "import", "beir", *words, "--cache", tmp_path / "cache")
 
 
-def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path):
+def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     folder = write_beir(tmp_path / "set", *topics())
     code, out, err = run_import(cli, tmp_path, "topics", folder)
     assert code == 0, err
@@ -55,6 +56,15 @@ def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path):
     # Files that are not committed yet are no fault of the record.
     found = validate_records([tmp_path / "runs"]).findings
     assert {finding.field for finding in found} <= {"git_commit", "added_files"}
+    export = ["export", path, "--output", tmp_path / "hub"]
+    for command in (["analyze", path], ["eval", path], ["report", tmp_path / "runs"], export):
+        code, out, err = cli(*command, *(() if command[0] == "report" else cache))
+        assert code == 0, err
+    (tmp_path / "new.csv").write_text("text\nwho hunts\n")
+    found = cli(
+        "predict", path, tmp_path / "new.csv", "--text", "text", "--output", "x.csv", *cache
+    )
+    check_rejected(found, "was trained on topics, which ranks documents")
 
 
 def test_what_was_left_out_is_printed(cli, tmp_path):
