@@ -22,6 +22,7 @@ from longspan.results import load_results
 from longspan.tasks import TASKS, build
 from longspan.tasks.data_cards import write_card
 from longspan.training.evaluate import evaluate, model_inputs
+from thread_group import run_in_threads
 from trec_scores import plain_score
 
 CPU = torch.device("cpu")
@@ -198,6 +199,18 @@ def test_evaluation_is_that_of_texts_encoded_one_by_one(cache, topics, split, op
     assert found.statistics[:, 1].tolist() == [1] * task.size(split)
     assert found.score.loss == pytest.approx(np.mean([x[2] for x in expected]), rel=1e-5)
     assert found.score.num_targets == found.score.num_examples == task.size(split)
+
+
+def test_processes_score_as_one(topics):
+    model = make_model(experiment(topics), topics)
+    alone = evaluate(model, topics, "test", batch_size=5, device=CPU)
+    found = run_in_threads(
+        3, lambda group: evaluate(model, topics, "test", batch_size=5, device=CPU, group=group)
+    )
+    for one in found:
+        assert one.statistics.tolist() == alone.statistics.tolist()
+        assert one.num_targets.tolist() == alone.num_targets.tolist()
+        assert one.score.loss == pytest.approx(alone.score.loss, rel=1e-9)
 
 
 def test_some_queries_have_the_scores_that_they_have_among_all(topics):

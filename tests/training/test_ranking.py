@@ -1,7 +1,6 @@
 """Ranking of a collection: against all similarities at once, ties, chunks, processes, memory."""
 
 import dataclasses
-import threading
 import weakref
 
 import numpy as np
@@ -12,8 +11,9 @@ from torch import nn
 from longspan.tasks import Batch
 from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.training import ranking
-from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
+from longspan.training.distributed.group import SINGLE_PROCESS
 from longspan.training.ranking import pack_keys, rank_documents, unpack_keys
+from thread_group import run_in_threads
 
 
 class Table(nn.Module):
@@ -141,39 +141,11 @@ def test_loss_is_zero_where_every_document_answers():
     assert rank(model, documents).losses.tolist() == [0, 0]
 
 
-class SharedGroup(ProcessGroup):
-    """Rank of a group of threads."""
-
-    def __init__(self, rank, barrier, slots):
-        super().__init__(len(slots), rank, "ddp")
-        object.__setattr__(self, "barrier", barrier)
-        object.__setattr__(self, "slots", slots)
-
-    def all_gather(self, x):
-        self.slots[self.rank] = x.clone()
-        self.barrier.wait()
-        found = [y.clone() for y in self.slots]
-        self.barrier.wait()
-        return found
-
-    def all_reduce_sum(self, x):
-        return x.copy_(torch.stack(self.all_gather(x)).sum(0))
-
-
 @pytest.mark.parametrize("count", [50, 3])
 def test_several_processes_return_the_rankings_of_one(count):
     model, documents = collection(count=count, levels=2)
     alone = rank(model, documents)
-    barrier, slots, found = threading.Barrier(4, timeout=20), [None] * 4, [None] * 4
-
-    def run(number):
-        found[number] = rank(model, documents, 7, SharedGroup(number, barrier, slots))
-
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = run_in_threads(4, lambda group: rank(model, documents, 7, group))
     for one in found:
         assert one.numbers.equal(alone.numbers)
         torch.testing.assert_close(one.losses, alone.losses)
