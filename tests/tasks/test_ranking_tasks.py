@@ -1,6 +1,7 @@
 """Retrieval tasks: batches, negatives, evaluation of whole collections, learning, records."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -109,13 +110,12 @@ def test_draws_follow_from_seed_and_number_of_the_batch(topics):
     again = next(topics.batches("train", batch_size=24, seed=3, start=2))
     for name in ("rows", "document_numbers", "negative_numbers", "inputs_b", "negatives"):
         assert getattr(third, name).equal(getattr(again, name))
-    # Another epoch draws other answers and negatives for the same queries.
-    drawn = {}
-    for batch in (next(topics.batches("train", batch_size=72, seed=3, start=n)) for n in (0, 1)):
-        order = batch.rows.argsort()
-        drawn[len(drawn)] = batch.document_numbers[order], batch.negative_numbers[order]
-    assert not drawn[0][0].equal(drawn[1][0])
-    assert not drawn[0][1].equal(drawn[1][1])
+    # The same queries have other answers and negatives in another batch, and with another seed.
+    examples, rows = topics.dataset.splits["train"], np.arange(72)
+    drawn = [topics.collate(examples, rows, draw) for draw in ((3, 0), (3, 1), (4, 0))]
+    for one, other in itertools.combinations(drawn, 2):
+        assert not one.document_numbers.equal(other.document_numbers)
+        assert not one.negative_numbers.equal(other.negative_numbers)
 
 
 def test_mined_documents_are_the_first_of_bm25_that_do_not_answer(cache):
@@ -134,8 +134,7 @@ def test_mined_documents_are_the_first_of_bm25_that_do_not_answer(cache):
 
 def test_too_few_negatives_are_padded(cache):
     task = opened(cache, "owls", negatives=4, mined=4)
-    (batch,) = (task.batches("train", batch_size=4, rows=None),)
-    batch = next(batch)
+    batch = next(task.batches("train", batch_size=4))
     missing = batch.negative_numbers < 0
     assert missing.any()
     assert not batch.negatives_mask[missing].any()
@@ -148,6 +147,20 @@ def test_too_few_negatives_are_padded(cache):
     known, mined = judgments(task, "train", 1)
     assert known == {1: 2, 2: 0}
     assert 2 not in mined
+
+
+def test_query_is_no_negative_of_itself_whatever_its_grade(tmp_path):
+    documents = {**beir_files.DOCUMENTS, "q5": ("", "made of milk"), "q6": ("", "what gives milk")}
+    rows = dict(beir_files.JUDGMENTS)
+    rows["train"] = [*rows["train"], ("q5", "q5", 0), ("q6", "q6", 0)]
+    folder = beir_files.write_beir(tmp_path / "set", documents, judgments=rows)
+    import_beir(tmp_path, "itself", BeirRequest(folder=folder), lambda done: None)
+    task = opened(tmp_path, "itself", negatives=6, mined=6)
+    batch = next(task.batches("train", batch_size=4))
+    own = torch.tensor(task.dataset.splits["train"].labels.tolist())[batch.rows]
+    assert (own >= 0).sum() == 2
+    assert not (batch.negative_numbers == own.masked_fill(own < 0, -2)[:, None]).any()
+    register_imports(tmp_path / "none")
 
 
 def brute_force(model, task, split):
@@ -223,8 +236,8 @@ def test_some_queries_have_the_scores_that_they_have_among_all(topics):
 
 def test_paper_is_not_ranked_for_itself(tmp_path):
     names = [f"P{n:02d}" for n in range(40)]
-    papers = {name: f"{name} " * (n % 5 + 1) for n, name in enumerate(names)}
-    pairs = [(1, names[n], names[(n * 7 + 3) % 40]) for n in range(40) if n != 13]
+    papers = {name: f"{name} " * (n % 5 + 1) + f"g{n % 4}" for n, name in enumerate(names)}
+    pairs = [(1, names[n], names[(n * 5 + 4) % 40]) for n in range(40)]
     parts = {"train": pairs[:20], "validation": pairs[20:30], "test": pairs[30:]}
     aan_files.write_by_id(tmp_path / "aan", parts, papers)
     task = build("aan_retrieval", {**OPTIONS, "vocabulary": 64, "query_length": 16})
@@ -239,6 +252,19 @@ def test_paper_is_not_ranked_for_itself(tmp_path):
     expected = brute_force(model, task, "test")
     values = [plain_score("ndcg@10", ranked, judged) for ranked, judged, _ in expected]
     assert found.statistics[:, 0].tolist() == pytest.approx(values)
+    texts = [text_of(task, task.dataset.splits["documents"], n).split() for n in range(40)]
+    index, scores = Bm25(texts), []
+    for number, (ranked, judged, _) in zip(own.tolist(), expected, strict=True):
+        found = index.scores(texts[number])
+        left = {f"{n:04d}": x for n, x in enumerate(found) if x > 0 and f"{n:04d}" in ranked}
+        scores.append(plain_score("ndcg@10", left, judged))
+    assert task.rule_scores("test")["BM25"] == pytest.approx(np.mean(scores))
+    # Nor is it mined for itself, although BM25 ranks it first.
+    for row in range(task.size("train")):
+        number = int(task.dataset.splits["train"].labels[row])
+        known, mined = judgments(task, "train", row)
+        left_out = {*known, number}
+        assert mined == index.best(texts[number], 12, left_out).tolist()
     # Nor is it a negative of itself, where another paper of the batch cites it.
     for batch in (next(task.batches("train", batch_size=30, start=n)) for n in range(3)):
         labels = task.dataset.splits["train"].labels[batch.rows.numpy()]
