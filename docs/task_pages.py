@@ -12,11 +12,12 @@ from pathlib import Path
 from rendering import words
 from task_notes import NOTES, Notes
 
-from longspan.tasks import SPLITS, TASKS, Task, build
+from longspan.tasks import SPLITS, TASKS, Split, Task, TaskInfo, build
 from longspan.tasks.data_cards import describe_source, describe_task, is_generated
 from longspan.tasks.layout import PairLayout, RetrievalLayout
 
 FOLDER = Path(__file__).parent / "tasks"
+UNKNOWN = "known after the build"  # number of examples
 
 
 def written() -> dict[str, str]:
@@ -43,13 +44,12 @@ def render_index() -> str:
     ]
     for name, cls in sorted(TASKS.items()):
         task, info = cls(), cls.info
-        is_ranking = isinstance(task.layout, RetrievalLayout)
         cells = (
             f"[`{name}`]({name}.md)",
             info.title,
             " + ".join(f"{length:,}" for length in lengths(task)),
-            " / ".join(count(info.sizes[split]) for split in SPLITS),
-            "–" if is_ranking else f"{info.num_classes:,}",
+            " / ".join(show_size(info, split) for split in SPLITS) if info.sizes else UNKNOWN,
+            "–" if isinstance(task.layout, RetrievalLayout) else f"{info.num_classes:,}",
             "generated" if generated_by_default(name) else "imported",
             info.license,
         )
@@ -62,10 +62,6 @@ def lengths(task: Task) -> list[int]:
     if isinstance(task.layout, RetrievalLayout):
         return [task.layout.query_length, task.length]
     return [task.length] * (2 if isinstance(task.layout, PairLayout) else 1)
-
-
-def count(size: int | None) -> str:
-    return "as the files" if size is None else f"{size:,}"
 
 
 def render_page(name: str, example: str) -> str:
@@ -95,8 +91,13 @@ def generated_by_default(name: str) -> bool:
 
 
 def render_sizes(task: Task) -> str:
-    rows = [f"| {split} | {count(task.info.sizes[split])} |" for split in SPLITS]
+    rows = [f"| {split} | {show_size(task.info, split)} |" for split in SPLITS]
     return "\n".join(["| split | examples by default |", "|---|---:|", *rows])
+
+
+def show_size(info: TaskInfo, split: Split) -> str:
+    """Return the number of examples of a split, if it is known before the build."""
+    return f"{info.sizes[split]:,}" if split in info.sizes else UNKNOWN
 
 
 def render_options(task: Task) -> str:

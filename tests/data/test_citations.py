@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+import aan_files
+from longspan.data import aan
 from longspan.data.lra_release import Pair
 from longspan.data.retrieval.aan import collect_citations
 from longspan.data.retrieval.collection import group_queries
@@ -49,6 +51,20 @@ def test_queries_are_citing_papers_with_all_of_their_citations(tmp_path):
             judged[own] = set(grades)
     assert judged == expected
     assert facts == {"papers_with_several_texts": 0, "self_citations": 1}
+
+
+def test_released_tables_and_pairs_by_id_are_one_collection(tmp_path):
+    pairs = {"train": network()[:150], "validation": network()[150:190], "test": network()[190:]}
+    pairs = {split: [*rows, (0, "P00", "P01")] for split, rows in pairs.items()}
+    papers = {f"P{n:02d}": f"text of P{n:02d}" for n in range(80)}
+    found = []
+    for write in (aan_files.write_by_id, aan_files.write_release):
+        source = aan.find(write(tmp_path / write.__name__, pairs, papers))
+        scratch = tmp_path / f"scratch-{write.__name__}"
+        found.append(collect_citations(aan.read(source), scratch, lambda done: None)[0])
+    assert found[0].queries == found[1].queries
+    assert found[0].documents.values.tobytes() == found[1].documents.values.tobytes()
+    assert len(found[0].documents) == 80
 
 
 def test_splits_do_not_depend_on_the_order_of_the_pairs(tmp_path):

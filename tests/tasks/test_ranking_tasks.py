@@ -22,7 +22,9 @@ from longspan.errors import OptionError
 from longspan.results import load_results
 from longspan.tasks import TASKS, build
 from longspan.tasks.data_cards import write_card
+from longspan.training import inference
 from longspan.training.evaluate import evaluate, model_inputs
+from longspan.training.inference import evaluate_timed
 from thread_group import run_in_threads
 from trec_scores import plain_score
 
@@ -224,6 +226,31 @@ def test_processes_score_as_one(topics):
         assert one.statistics.tolist() == alone.statistics.tolist()
         assert one.num_targets.tolist() == alone.num_targets.tolist()
         assert one.score.loss == pytest.approx(alone.score.loss, rel=1e-9)
+
+
+def test_every_text_is_encoded_once_and_counts_for_the_speed(topics, monkeypatch):
+    """Use a fake clock: a forward pass takes 2 s, each of the first two 50 s."""
+    now, seen = [0.0], []
+    model = make_model(experiment(topics), topics)
+    plain = model.forward
+
+    class Clock:
+        perf_counter = staticmethod(lambda: now[0])
+
+    def forward(*args, **kwargs):
+        now[0] += 2.0 if len(seen) > 1 else 50.0
+        (side,) = {"query", "document"} & {name.partition("_")[0] for name in kwargs}
+        seen.append((side, len(kwargs[f"{side}_input_ids"])))
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(inference, "time", Clock)
+    monkeypatch.setattr(model, "forward", forward)
+    found, cost = evaluate_timed(model, topics, "test", batch_size=8, device=CPU)
+    assert seen[:2] == [("query", 8), ("document", 8)]
+    counts = {side: sum(n for x, n in seen[2:] if x == side) for side in ("query", "document")}
+    assert counts == {"query": 12, "document": 60}
+    assert found.num_documents == 60
+    assert cost.examples_per_second == pytest.approx(72 / (2 * len(seen[2:])))
 
 
 def test_some_queries_have_the_scores_that_they_have_among_all(topics):

@@ -329,10 +329,9 @@ def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) ->
 
 def _lines(row: dict[str, Any]) -> list[str]:
     """Return the lines of a task in the list."""
-    sizes = " / ".join("?" if x is None else f"{x:,}" for x in row["sizes"].values())
     here = "generated" if row["generated"] else row["missing"] or "files available"
     lines = [
-        f"with default options: {sizes} examples ({', '.join(row['sizes'])})",
+        f"with default options: {_sizes(row['sizes'])}",
         f"source: {here}",
     ]
     for one in row["built"]:
@@ -345,6 +344,14 @@ def _lines(row: dict[str, Any]) -> list[str]:
             f"{one['source']}, checksum {one['checksum'][:8]}"
         )
     return lines
+
+
+def _sizes(sizes: dict[str, int]) -> str:
+    """Return the numbers of examples as text."""
+    if not sizes:
+        return "number of examples not known before the build"
+    counts = " / ".join(f"{count:,}" for count in sizes.values())
+    return f"{counts} examples ({', '.join(sizes)})"
 
 
 def _format(value: object) -> str:

@@ -23,7 +23,7 @@ from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.ranking import cutoff, ranking_score
 from longspan.shapes import Bool, Float, Int
-from longspan.tasks._encoded_text import EncodedTextTask, EncodingOptions
+from longspan.tasks._encoded_text import EncodedTextTask, EncodingOptions, count_unknown
 from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks._ranking_build import DOCUMENTS, encode_collection
 from longspan.tasks.base import Batch, Grouping, ProgressCallback, Split
@@ -159,9 +159,11 @@ class RankingTask(EncodedTextTask):
             lambda: ((text.tobytes(), 1) for text in collection.documents)
         )
         lengths = (self.options.length, self.options.query_length)
-        return encode_collection(
+        splits, facts = encode_collection(
             collection, tokenizer, lengths, self.options.mined, scratch, progress
         )
+        texts = {x: Examples(tokens=y.tokens, labels=y.labels) for x, y in splits.items()}
+        return splits, {**facts, **count_unknown(tokenizer, texts)}
 
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None

@@ -10,9 +10,8 @@ from longspan.data.own_splits import NAMES, TRAIN
 from longspan.data.retrieval.bm25 import Bm25
 from longspan.data.retrieval.collection import NONE, Collection, Queries
 from longspan.data.store import Examples, Ragged, Spool
-from longspan.data.tokenizers import Vocabulary, split_words
+from longspan.data.tokenizers import Tokenizer, split_words
 from longspan.metrics.ranking import CUTOFFS, RANKING_METRICS, ranking_score
-from longspan.tasks._encoded_text import count_unknown
 from longspan.tasks.base import ProgressCallback
 
 DOCUMENTS = "documents"  # file of the data set
@@ -21,7 +20,7 @@ _PROGRESS = 100  # texts between two reports
 
 def encode_collection(
     collection: Collection,
-    tokenizer: Vocabulary,
+    tokenizer: Tokenizer,
     lengths: tuple[int, int],
     mined: int,
     scratch: Path,
@@ -56,16 +55,13 @@ def encode_collection(
     }
     numbers = np.arange(len(collection.documents))
     splits[DOCUMENTS] = Examples(tokens=encoded[DOCUMENTS], labels=numbers)
-    tokens = {
-        name: Examples(tokens=part, labels=part.offsets[1:]) for name, part in encoded.items()
-    }
-    return splits, {**facts, **count_unknown(tokenizer, tokens), **tokenizer.facts}
+    return splits, {**facts, **tokenizer.facts}
 
 
 class _Encoder:
     """Texts encoded into files, and the number of those that were cut."""
 
-    def __init__(self, tokenizer: Vocabulary, scratch: Path):
+    def __init__(self, tokenizer: Tokenizer, scratch: Path):
         self.tokenizer, self.scratch = tokenizer, scratch
         self.cut: dict[str, int] = {}
 

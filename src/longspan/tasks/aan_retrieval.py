@@ -40,7 +40,7 @@ class AanRetrieval(RankingTask):
         source="AAN pairs of the Long Range Arena release, Tay et al. 2021",
         checksum=None,
         license="none stated for the pairs; ACL papers before 2016 are CC BY-NC-SA 3.0",
-        sizes={"train": None, "validation": None, "test": None},
+        sizes={},
         vocab_size=ByteTokenizer.vocab_size,
         num_classes=2,
         metrics=METRICS,

@@ -53,7 +53,7 @@ class Task(TaskData):
         """
         chosen = {split: getattr(self.options, split, None) for split in SPLITS}
         known = self.info.sizes
-        return {split: x if isinstance(x, int) else known[split] for split, x in chosen.items()}
+        return {split: x if isinstance(x, int) else known.get(split) for split, x in chosen.items()}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

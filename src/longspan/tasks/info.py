@@ -1,7 +1,6 @@
 """Metadata of tasks, and scores reported elsewhere."""
 
 import dataclasses
-from collections.abc import Mapping
 
 from longspan.tasks.layout import Layout
 
@@ -29,7 +28,7 @@ class TaskInfo:
         source: origin of the data.
         checksum: sha256 of the published source files, if there are any.
         license: license of the data.
-        sizes: examples by split, at the default options; None where the files alone tell.
+        sizes: examples by split, at the default options.
         vocab_size: number of token ids, padding (id 0) included.
         num_classes: number of classes.
         layout: form of the examples, at the default options.
@@ -47,7 +46,7 @@ class TaskInfo:
     source: str
     checksum: str | None
     license: str
-    sizes: Mapping[str, int | None]
+    sizes: dict[str, int]
     vocab_size: int
     num_classes: int
     layout: Layout

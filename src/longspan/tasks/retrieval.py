@@ -127,7 +127,7 @@ class Retrieval(EncodedTextTask):
     ) -> BuildOutput:
         """Read the pairs and select subsets; memory does not grow with their number."""
         source = aan.find(data)
-        expected = sum(size or 0 for size in self.info.sizes.values())
+        expected = sum(self.info.sizes.values())
         collection = aan.collect(
             aan.read(source), scratch, lambda done: progress("reading AAN", done, expected)
         )

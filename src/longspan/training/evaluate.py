@@ -59,11 +59,13 @@ class Evaluation:
         score: metrics and loss of all of them.
         statistics: per-example statistics of the main metric, (N, K), in the order of the rows.
         num_targets: scored targets of each example, (N,).
+        num_documents: documents that were ranked.
     """
 
     score: Score
     statistics: np.ndarray
     num_targets: np.ndarray
+    num_documents: int = 0
 
 
 @torch.no_grad()
@@ -102,6 +104,7 @@ def evaluate(
     if documents is None:
         _score_batches(model, sums, batch_size=batch_size, group=group)
     else:
+        sums.num_documents = documents.count
         _score_rankings(model, sums, documents, batch_size=batch_size, group=group)
     model.train(training)
     for tensor in (*sums.statistics.values(), sums.num_targets, sums.loss):
@@ -191,6 +194,7 @@ class _SplitSums:
         }
         self.num_targets = torch.zeros(size, dtype=torch.int64, device=device)
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        self.num_documents = 0
 
     def add(self, batch: Batch, shard: RowShard, logits: torch.Tensor) -> None:
         """Add some rows of a batch."""
@@ -232,4 +236,5 @@ class _SplitSums:
             score=score,
             statistics=arrays[metrics[0].name],
             num_targets=self.num_targets.cpu().numpy()[self.rows],
+            num_documents=self.num_documents,
         )

@@ -75,7 +75,7 @@ def evaluate_timed(
     seconds = group.all_reduce_max(clock.seconds)
     peak = group.all_reduce_max(memory.peak())
     inference = Inference(
-        examples_per_second=evaluation.score.num_examples / seconds,
+        examples_per_second=(evaluation.score.num_examples + evaluation.num_documents) / seconds,
         peak_memory=None if peak is None else int(peak),
     )
     return evaluation, inference
