@@ -135,7 +135,8 @@ def _verdict(found: Prediction) -> Iterator[str]:
             pair, rho = max(known, key=lambda one: abs(one[1]))
             yield (
                 f"{name}: no significant correlation with Long Range Arena; the strongest is "
-                f"{signed(rho, 2)} ({pair.predictor.label}, {count(len(pair.names), 'mechanism')})."
+                f"{signed(rho, 2)} ({pair.predictor.label}, {count(len(pair.names), 'mechanism')}, "
+                f"adjusted p {p_value(pair.adjusted_p)})."
             )
 
 
