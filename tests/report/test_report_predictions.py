@@ -8,7 +8,7 @@ import re
 import altair as alt
 import numpy as np
 import pytest
-from report_records import record, record_of_answers
+from report_records import record, record_of_answers, record_of_statistics
 
 from longspan.config import Budget, TaskConfig
 from longspan.report.charts.figures import FigureSource, families_by_label
@@ -20,7 +20,7 @@ from longspan.report.output.page import render_page
 from longspan.report.output.text import WRITERS
 from longspan.report.published_figures import read_published_figures
 from longspan.report.sections import Context, section_tables
-from longspan.report.tables.published import read_published
+from longspan.report.tables.published import PublishedScore, read_published
 from longspan.report.tables.published_predictions import published_predictions
 
 NAMES = ("full", "linear", "local", "performer", "reformer", "sinkhorn")
@@ -114,12 +114,11 @@ def test_fewer_than_five_mechanisms_are_said():
 
 def test_interval_over_seeds_and_examples_is_of_the_records():
     rng = np.random.default_rng(0)
-    hard = {task: rng.random(300) for task in ("listops", "papers")}
-    runs = [
-        record_of_answers(name, 0, hard[task] < 0.3 + 0.01 * i, task, protocol=protocol, options={})
-        for i, name in enumerate(NAMES)
-        for task, protocol in (("listops", "lra-small"), ("papers", "documents"))
-    ]
+    hard, nats = rng.random(300), rng.random(300)
+    runs = [record_of_answers(x, 0, hard < 0.3 + 0.01 * i) for i, x in enumerate(NAMES)]
+    for i, name in enumerate(NAMES):
+        both = np.stack([nats + 0.1 * (6 - i), np.ones(300)], axis=1)
+        runs.append(record_of_statistics(name, 0, both, "novels", "perplexity", protocol="books"))
     (table,) = tables(runs)
     (row,) = rows(table)
     # Rows differ on few of the same examples, so resampled examples hardly change their order.
@@ -207,6 +206,40 @@ def test_published_correlations_are_with_their_own_protocol():
     assert len(table.rows) == 20
     assert all(sentence.startswith("Published: ") for sentence in table.verdict)
     assert tables([record("full", protocol="lra-paper")], context) == []
+
+
+def test_published_correlations_are_of_one_publication_and_of_the_same_task_if_possible():
+    def scores(protocol, task, order):
+        return [
+            PublishedScore(
+                task=task,
+                mechanism=name,
+                value=0.1 * order.index(i) + 0.1,
+                metric="accuracy",
+                protocol=protocol,
+                source=f"{protocol}, table 1",
+            )
+            for i, name in enumerate(NAMES)
+        ]
+
+    up, down = [*range(6)], [*range(6)][::-1]
+    published = (
+        *scores("one", "listops", up),
+        *scores("one", "letters", down),
+        *scores("one", "papers", up),
+        *scores("other", "listops", up),
+        *scores("other", "letters", up),
+    )
+    context = Context(published=published)
+    (table,) = tables([record("full", protocol="one")], context)
+    assert [(row["downstream_task"], row["spearman"]) for row in rows(table)] == [
+        *(("letters", -1.0), ("papers", 1.0)),
+    ]
+    own = [record(x, "papers", score=0.1 * i, protocol="mine") for i, x in enumerate(NAMES)]
+    own_table, *_ = tables([*lra_records(), *own], context)
+    assert (rows(own_table)[0]["published_task"], rows(own_table)[0]["published_spearman"]) == (
+        *("papers", 1.0),
+    )
 
 
 def test_every_budget_is_a_predictor():

@@ -57,6 +57,14 @@ def test_noise_of_seeds_and_examples_adds_up():
     assert found.values.std() == pytest.approx(expected, rel=2 * CLOSE)
 
 
+def test_noise_of_seeds_is_not_counted_twice():
+    """Seeds that answer each example independently differ as much as examples would."""
+    answers = np.random.default_rng(0).random((9, 300)) < 0.4
+    found = draw([record_of_answers("a", s, row) for s, row in enumerate(answers)])
+    seeds = np.std(answers.mean(axis=1), ddof=1) / 3
+    assert found.values.std() == pytest.approx(seeds * math.sqrt(8 / 6), rel=0.15)
+
+
 def certain(examples, seeds):
     return [record_of_answers("b", s, np.ones(examples)) for s in range(seeds)]
 
