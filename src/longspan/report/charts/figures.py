@@ -1,6 +1,5 @@
 """All figures of a leaderboard: for the page, and as files for papers."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from longspan.report.charts.styles import (
     save_chart,
 )
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
-from longspan.report.leaderboard.prediction import match_columns
+from longspan.report.leaderboard.prediction import ScoreColumn, match_columns
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.analyzed import analyzed_rows
 from longspan.report.tables.required_span import required_spans
@@ -113,13 +112,20 @@ class FigureSource:
             yield from self._chart(f"layers {task}", f"{task}, attention span by layer", chart)
 
     def predictions(self) -> Iterator[Figure]:
-        """Draw scores on downstream tasks against the mean of Long Range Arena, or each task."""
+        """Draw scores on downstream tasks against the mean of Long Range Arena, else each task."""
         for source, predictors, targets in match_columns(self.board, self.boards):
             means = [one for one in predictors if len(one.runs) > 1]
-            for target, one in itertools.product(targets, means or predictors):
-                chart = score_against_score(one, target, source.title, self.styles)
-                caption = f"{target.label} against {one.label} of {source.title}"
-                yield from self._chart(caption, caption, chart)
+            for target in targets:
+                against_mean = [*self._against(means, target, source.title)]
+                yield from against_mean or self._against(predictors, target, source.title)
+
+    def _against(
+        self, predictors: Sequence[ScoreColumn], target: ScoreColumn, source: str
+    ) -> Iterator[Figure]:
+        for one in predictors:
+            chart = score_against_score(one, target, source, self.styles)
+            caption = f"{target.label} against {one.label} of {source}"
+            yield from self._chart(caption, caption, chart)
 
     def rollouts(self) -> Iterator[Figure]:
         """Draw the attention rollouts of each analyzed model."""
