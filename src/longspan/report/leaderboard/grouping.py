@@ -168,7 +168,7 @@ def _overrides(group: Group, *, with_options: bool = True) -> str:
     chosen = {
         name: value
         for name, value in first_run(group).overrides.items()
-        if name not in (ROW, "budget") and (with_options or not name.startswith("mechanism."))
+        if name not in (ROW, "budget") and (with_options or ".mechanism." not in f".{name}")
     }
     return list_values(chosen)
 
