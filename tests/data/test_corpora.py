@@ -4,39 +4,19 @@ import gzip
 import hashlib
 import itertools
 import json
-import random
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from corpus_files import TEXTS, ignore, prose, write_folder
 from longspan.data.corpora import documents, imports, tables, text
 from longspan.data.corpora.documents import PART, CorpusFormat, ReadingReport, split_parts
 from longspan.data.corpora.imports import CorpusRequest, build_tokens, import_corpus
 from longspan.data.corpora.sources import Source
 from longspan.data.store import Examples
 from longspan.errors import DataError, OptionError
-
-WORDS = ["the", "of", "and", "a", "to", "in", "he", "was", "that", "it", "naïve", "with", "42"]
-
-
-def prose(count, seed=0):
-    """Return random words with line ends and runs of spaces."""
-    draws = random.Random(seed)
-    spaces = (" ", " ", "  ", "\n", "\n\n")
-    return "".join(draws.choice(WORDS) + draws.choice(spaces) for _ in range(count))
-
-
-TEXTS = [f"document {n}: {prose(60, n)}" for n in range(24)]
-
-
-def write_folder(folder, texts=TEXTS):
-    for number, content in enumerate(texts):
-        path = folder / f"part-{number % 3}" / f"{number:03}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return folder
 
 
 def read(path, **options):
@@ -45,10 +25,6 @@ def read(path, **options):
     report = ReadingReport(skip_bad=form.skip_bad)
     source = Source(path=str(path))
     return {x.where: "".join(x.parts) for x in source.read(form, report)}, report
-
-
-def ignore(*progress):
-    pass
 
 
 def make(cache, path, name="mine", **options):

@@ -5,7 +5,6 @@ them when the task is opened, and masks are drawn batch by batch, so no option b
 takes space on the disk.
 """
 
-import dataclasses
 import functools
 import logging
 import zlib
@@ -132,6 +131,11 @@ class CorpusTask(Task):
         """Tokenize the documents of the files that were imported."""
         return imports.build_tokens(self.folder, self.description, scratch, progress)
 
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Special tokens of the tokenizer, so that a checkpoint agrees with it."""
+        return {"pad_token_id": self.tokenizer.token_id("pad")}
+
     def batches(
         self,
         split: Split,
@@ -141,21 +145,41 @@ class CorpusTask(Task):
         start: int = 0,
         rows: np.ndarray | None = None,
     ) -> Iterator[Batch]:
-        """Yield batches as `Task.batches` does, with masked tokens.
-
-        Masks of `train` depend on the seed and the number of the batch alone. Those of other
-        splits, and of given rows, depend on the tokens of the example alone.
+        """Yield batches as `Task.batches` does, the sources of `train` in their weights.
 
         Raises:
             OptionError: batch_size, seed or start is out of range.
         """
         plain = super().batches(split, batch_size=batch_size, seed=seed, start=start, rows=rows)
-        if split != "train" or rows is not None:
-            return map(self._mask_fixed, plain)
-        if self.description.weights:
-            weighted = self._weighted_rows(batch_size, seed, start)
-            plain = self._collate(self._examples(split), weighted)
-        return (self._mask(batch, seed, number) for number, batch in enumerate(plain, start))
+        if split != "train" or rows is not None or not self.description.weights:
+            return plain
+        examples = self._examples(split)
+        drawn = enumerate(self._weighted_rows(batch_size, seed, start), start)
+        return (self.collate(examples, own, (seed, number)) for number, own in drawn)
+
+    def collate(
+        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
+    ) -> Batch:
+        """Return some windows behind their first special tokens, with masked tokens.
+
+        Masks of a training batch depend on its seed and number alone, those of an evaluation on
+        the tokens of each example alone.
+
+        Raises:
+            DataError: a row has changed on disk since it was written.
+        """
+        examples.check(rows)
+        ids, key_mask = self._join(examples.tokens, rows)
+        if draw is None:
+            inputs, targets = self._mask_fixed(ids, key_mask)
+        else:
+            inputs, targets = self.masking.apply(ids, key_mask, _generator(*draw))
+        return Batch(
+            inputs=torch.from_numpy(inputs),
+            key_mask=torch.from_numpy(key_mask),
+            targets=torch.from_numpy(targets),
+            rows=torch.from_numpy(rows),
+        )
 
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
@@ -228,14 +252,8 @@ class CorpusTask(Task):
         weights = np.array(self.description.weights)
         return weighted_rows(sources, weights, batch_size, seed, start)
 
-    def _collate(self, examples: Examples, batches: Iterator[np.ndarray]) -> Iterator[Batch]:
-        """Yield unmasked batches, whose targets are their ids."""
-        for rows in batches:
-            examples.check(rows)
-            yield self._join(examples.tokens, rows)
-
-    def _join(self, windows: Ragged, rows: np.ndarray) -> Batch:
-        """Return some windows behind their first special tokens, padded."""
+    def _join(self, windows: Ragged, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of some windows behind their first special tokens, and their mask."""
         first = self._first_ids
         lengths = windows.offsets[rows + 1] - windows.offsets[rows] + len(first)
         width = -(-int(lengths.max()) // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
@@ -243,43 +261,23 @@ class CorpusTask(Task):
         ids[:, : len(first)] = first
         for line, row, length in zip(ids, rows, lengths.tolist(), strict=True):
             line[len(first) : length] = windows[row]
-        key_mask = np.arange(ids.shape[1]) < lengths[:, None]
-        inputs = torch.from_numpy(ids)
-        return Batch(
-            inputs=inputs,
-            key_mask=torch.from_numpy(key_mask),
-            targets=inputs,
-            rows=torch.from_numpy(rows),
-        )
+        return ids, np.arange(ids.shape[1]) < lengths[:, None]
 
-    def _mask(self, batch: Batch, seed: int, number: int) -> Batch:
-        """Mask a training batch."""
-        sequence = np.random.SeedSequence([_MASKS, seed, number])
-        draws = np.random.Generator(np.random.PCG64(sequence))
-        return _masked(batch, *self.masking.apply(batch.inputs.numpy(), _real(batch), draws))
-
-    def _mask_fixed(self, batch: Batch) -> Batch:
+    def _mask_fixed(self, ids: np.ndarray, key_mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mask each example by random numbers that follow from its tokens."""
-        ids, real = batch.inputs.numpy(), _real(batch)
-        inputs, targets = ids.copy(), np.empty_like(ids)
-        for row, (line, is_real) in enumerate(zip(ids, real, strict=True)):
-            count = int(is_real.sum())
-            sequence = np.random.SeedSequence([_MASKS, zlib.crc32(line[:count].tobytes())])
-            draws = np.random.Generator(np.random.PCG64(sequence))
-            # of the tokens alone: the padding of the batch has no part in the draw
-            masked, wanted = self.masking.apply(line[None, :count], is_real[None, :count], draws)
-            inputs[row, :count], targets[row, :count] = masked[0], wanted[0]
-            targets[row, count:] = IGNORE
-        return _masked(batch, inputs, targets)
+        inputs, targets = ids.copy(), np.full_like(ids, IGNORE)
+        for row, count in enumerate(key_mask.sum(1).tolist()):
+            # without padding, whose width is that of the batch
+            line = ids[row : row + 1, :count]
+            draws = _generator(zlib.crc32(np.ascontiguousarray(line, "<i8").data))
+            masked = self.masking.apply(line, np.ones_like(line, bool), draws)
+            inputs[row, :count], targets[row, :count] = masked[0][0], masked[1][0]
+        return inputs, targets
 
 
-def _real(batch: Batch) -> np.ndarray:
-    return batch.key_mask.numpy()
-
-
-def _masked(batch: Batch, inputs: np.ndarray, targets: np.ndarray) -> Batch:
-    changed = {"inputs": torch.from_numpy(inputs), "targets": torch.from_numpy(targets)}
-    return dataclasses.replace(batch, **changed)
+def _generator(*stream: int) -> np.random.Generator:
+    """Return the random numbers of the masks of a batch, or of an example."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([_MASKS, *stream])))
 
 
 def register_corpora(cache: Path) -> list[str]:
