@@ -81,6 +81,7 @@ class CorpusTask(Task):
 
     Options = CorpusOptions
     options: CorpusOptions
+    unit = "document"
     folder: ClassVar[Path]
     description: ClassVar[CorpusDescription]
 
