@@ -223,7 +223,7 @@ def test_long_documents_have_rows_of_one_size(tmp_path, monkeypatch):
     from longspan.data.corpora import tokenizing
 
     monkeypatch.setattr(tokenizing, "ROW", 16)
-    monkeypatch.setattr(tokenizing, "_BATCH", 100)
+    monkeypatch.setattr(tokenizing, "BATCH", 100)
     _, built, tokenizer = make(tmp_path, write_folder(tmp_path / "files"))
     lengths = built.splits["train"].tokens.lengths
     is_last = np.append(np.diff(built.splits["train"].labels) != 0, True)
@@ -338,3 +338,45 @@ def test_checksums_are_those_of_the_tokens(tmp_path):
     assert isinstance(one.splits["train"], Examples)
     for split, examples in one.splits.items():
         assert examples.checksum() == two.splits[split].checksum()
+
+
+def test_a_corpus_without_validation_documents_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "files")
+    (tmp_path / "empty.txt").write_text(" \n")
+    held = str(tmp_path / "empty.txt")
+    with pytest.raises(DataError, match="no document is left for validation; choose other files"):
+        make(tmp_path, folder, validation=held)
+    # all of its documents are test documents too
+    same = write_folder(tmp_path / "same", TEXTS[:2])
+    with pytest.raises(DataError, match="no document is left for validation"):
+        make(tmp_path, folder, validation=str(same), test=str(same))
+    with pytest.raises(DataError, match="0 different documents cannot fill"):
+        make(tmp_path, folder, validation=0.1, test=str(folder))
+    assert not (tmp_path / "corpora").exists()
+
+
+def test_every_file_is_a_document_or_counted(tmp_path):
+    folder = write_folder(tmp_path / "files", [*TEXTS, TEXTS[0], ""])
+    (folder / "binary.gz").write_bytes(gzip.compress(b"\0\1\2"))
+    (folder / "latin.txt").write_bytes("café".encode("latin-1"))
+    (folder / "lines.jsonl").write_text('{"text": "one more"}\n{"text": 3}\n{}\n')
+    described, *_ = make(tmp_path, folder, form=CorpusFormat(skip_bad=True))
+    assert described.counts["unreadable"] == 4
+    assert sum(described.documents.values()) + sum(described.counts.values()) == 26 + 2 + 3
+    places = [reason.partition(":")[0].rpartition("/")[2] for reason in described.reasons]
+    assert places == [
+        *("binary.gz, line 1", "latin.txt, line 1", "lines.jsonl, line 2", "lines.jsonl, line 3")
+    ]
+
+
+def test_a_line_of_a_hundred_megabytes_is_refused_or_counted(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with path.open("wb") as file:
+        file.write(b'{"text": "one"}\n{"text": "')
+        for _ in range(100):
+            file.write(b"a" * 1_000_000)
+        file.write(b'"}\n{"text": "two"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: more than 67,108,864 bytes"):
+        read(path)
+    found, report = read(path, skip_bad=True)
+    assert (list(found.values()), report.num_bad) == (["one", "two"], 1)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, Strict
 from torch import Tensor
 
 from longspan.config import Length, setting, settings
@@ -45,6 +45,13 @@ _NOTES = (
     "it is comparable between models of one tokenizer only."
 )
 Share = Annotated[float, Field(ge=0, le=1)]
+# JSON has lists in place of tuples.
+Weights = Annotated[
+    tuple[Annotated[float, Field(gt=0)], ...], Strict(False), Field(min_length=1)
+]
+_WEIGHTS = (
+    "share of each imported path in training batches, in any unit; none: by number of tokens"
+)
 
 
 @settings
@@ -61,6 +68,7 @@ class CorpusOptions:
     )
     replaced: Share = setting("share of the masked tokens that the mask token replaces", 0.8)
     random: Share = setting("share of the masked tokens that a random token replaces", 0.1)
+    weights: Weights | None = setting(_WEIGHTS, None)
 
     def __post_init__(self) -> None:
         """Check that an example has room for a token, and that shares do not exceed 1.
@@ -86,12 +94,22 @@ class CorpusTask(Task):
     description: ClassVar[CorpusDescription]
 
     def __init__(self, options: object | None = None):
-        """Store the given options, or the defaults."""
+        """Store the given options, or the defaults.
+
+        Raises:
+            OptionError: the number of weights is not that of the imported paths.
+        """
         super().__init__(options)
         self._windows: dict[str, Windows] = {}
+        weights, paths = self.options.weights, self.description.training_paths
+        if weights is not None and len(weights) != len(paths):
+            raise OptionError(
+                f"weights needs a number for each of the {len(paths)} imported paths, got "
+                f"{len(weights)}"
+            )
 
     def data_options(self) -> dict[str, Any]:
-        """Return no option: every length and packing reads the same tokens."""
+        """Return no option: every length, packing and weighting reads the same tokens."""
         return {}
 
     @property
@@ -149,13 +167,15 @@ class CorpusTask(Task):
         """Yield batches as `Task.batches` does, the sources of `train` in their weights.
 
         Raises:
-            OptionError: batch_size, seed or start is out of range.
+            OptionError: batch_size, seed or start is out of range, or a path has a weight, but no
+                training documents.
         """
         plain = super().batches(split, batch_size=batch_size, seed=seed, start=start, rows=rows)
-        if split != "train" or rows is not None or not self.description.weights:
+        weights = self.options.weights
+        if split != "train" or rows is not None or weights is None:
             return plain
         examples = self._examples(split)
-        drawn = enumerate(self._weighted_rows(batch_size, seed, start), start)
+        drawn = enumerate(self._weighted_rows(weights, batch_size, seed, start), start)
         return (self.collate(examples, own, (seed, number)) for number, own in drawn)
 
     def collate(
@@ -246,12 +266,19 @@ class CorpusTask(Task):
         """Number of the first training document of each source."""
         return np.cumsum([0, *self.facts["training_sources"][:-1]])
 
-    def _weighted_rows(self, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
+    def _weighted_rows(
+        self, weights: tuple[float, ...], batch_size: int, seed: int, start: int
+    ) -> Iterator[np.ndarray]:
         """Yield the rows of training batches in which sources have their weights."""
+        counts = self.facts["training_sources"]
+        for path, count in zip(self.description.training_paths, counts, strict=False):
+            if not count:
+                raise OptionError(
+                    f"{path} has a weight, but no training documents; import the corpus without it"
+                )
         documents = self._examples("train").labels
         sources = np.searchsorted(self._source_bounds, documents, side="right") - 1
-        weights = np.array(self.description.weights)
-        return weighted_rows(sources, weights, batch_size, seed, start)
+        return weighted_rows(sources, np.array(weights), batch_size, seed, start)
 
     def _join(self, windows: Ragged, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of some windows behind their first special tokens, and their mask."""
@@ -328,5 +355,23 @@ def _make(folder: Path, description: CorpusDescription) -> type[CorpusTask]:
         published=(),
         notes=_NOTES,
     )
-    members = {"info": info, "folder": folder, "description": description}
+    members = {
+        "info": info,
+        "folder": folder,
+        "description": description,
+        "Options": _options(description),
+    }
     return type(f"Corpus_{description.name}", (CorpusTask,), {"__doc__": info.summary, **members})
+
+
+def _options(description: CorpusDescription) -> type[CorpusOptions]:
+    """Return the options of a corpus, whose default weights are those of its import."""
+    given = tuple(description.weights) or None
+
+    @settings
+    class Options(CorpusOptions):
+        """Windows of documents, masks, and the weights of the import."""
+
+        weights: Weights | None = setting(_WEIGHTS, given)
+
+    return Options

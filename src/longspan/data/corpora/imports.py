@@ -130,6 +130,11 @@ class CorpusDescription:
     schema: int = SCHEMA
 
     @property
+    def training_paths(self) -> list[str]:
+        """Paths of the training sources."""
+        return [x["path"] for x in self.sources if x["split"] == NAMES[TRAIN]]
+
+    @property
     def identity(self) -> dict[str, Any]:
         """Origin of the tokens: documents and tokenizer."""
         return {

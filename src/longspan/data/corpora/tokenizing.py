@@ -6,13 +6,16 @@ token of a document is the separator.
 """
 
 import array
+import collections
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from longspan.data.corpora.documents import CorpusFormat, Document, ReadingReport
+from longspan.data.corpora.documents import PART, CorpusFormat, Document, ReadingReport
 from longspan.data.corpora.sources import Source
 from longspan.data.corpora.survey import Progress, Survey, read_documents
 from longspan.data.own_splits import DROPPED, NAMES
@@ -21,7 +24,10 @@ from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError
 
 ROW = 4_096  # tokens
-_BATCH = 1 << 21  # characters that are tokenized at a time, by all cores
+# Characters that a thread hands to the cores at a time, and threads: while one turns ids into
+# arrays, the cores work for the other.
+BATCH, _THREADS = 8 * PART * (os.cpu_count() or 1), 2
+Piece = tuple[int, str, bool]  # number of the document, text, and whether it is the last part
 _CHANGED = "has changed since the corpus was imported; import it again with --replace"
 
 
@@ -85,8 +91,7 @@ def tokenize(
     end = np.array([separator_id(tokenizer)], tokenizer.dtype)
     writers = [_SplitWriter(scratch / f"{name}.tokens", tokenizer.dtype) for name in NAMES]
     total, done = int(found.characters[found.splits != DROPPED].sum()), 0
-    for batch in _batches(documents):
-        pieces = tokenizer.encode_texts([text for _, text, _ in batch])
+    for batch, pieces in _encode(_batches(documents), tokenizer):
         for (row, text, is_last), ids in zip(batch, pieces, strict=True):
             writer = writers[found.splits[row]]
             writer.add(ids)
@@ -128,11 +133,24 @@ class _SplitWriter:
         return Examples(tokens=self._spool.ragged(), labels=labels)
 
 
-def _batches(
-    documents: Iterable[tuple[int, Document]],
-) -> Iterator[list[tuple[int, str, bool]]]:
-    """Yield parts of documents: number of the document, text, and whether it is the last part."""
-    batch: list[tuple[int, str, bool]] = []
+def _encode(
+    batches: Iterable[list[Piece]], tokenizer: WordPieceTokenizer
+) -> Iterator[tuple[list[Piece], list[np.ndarray]]]:
+    """Yield batches in their order, each with the ids of its pieces."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        ahead: collections.deque[tuple[list[Piece], Future[list[np.ndarray]]]] = collections.deque()
+        for batch in batches:
+            ahead.append((batch, pool.submit(tokenizer.encode_texts, [x[1] for x in batch])))
+            if len(ahead) > _THREADS:
+                done, future = ahead.popleft()
+                yield done, future.result()
+        for done, future in ahead:
+            yield done, future.result()
+
+
+def _batches(documents: Iterable[tuple[int, Document]]) -> Iterator[list[Piece]]:
+    """Yield the parts of documents in batches."""
+    batch: list[Piece] = []
     size = 0
     for row, document in documents:
         before = None
@@ -140,7 +158,7 @@ def _batches(
             if before is not None:
                 batch.append((row, before, False))
             before, size = part, size + len(part)
-            if size >= _BATCH:
+            if size >= BATCH:
                 yield batch
                 batch, size = [], len(part)
         assert before is not None  # the survey left blank documents out
