@@ -46,12 +46,8 @@ _NOTES = (
 )
 Share = Annotated[float, Field(ge=0, le=1)]
 # JSON has lists in place of tuples.
-Weights = Annotated[
-    tuple[Annotated[float, Field(gt=0)], ...], Strict(False), Field(min_length=1)
-]
-_WEIGHTS = (
-    "share of each imported path in training batches, in any unit; none: by number of tokens"
-)
+Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Strict(False), Field(min_length=1)]
+_WEIGHTS = "share of each imported path in training batches, in any unit; none: by number of tokens"
 
 
 @settings
@@ -326,6 +322,7 @@ def register_corpora(cache: Path) -> list[str]:
             logger.warning("leaving out %s: its name is that of another task", folder)
             continue
         register(_make(folder, description))
+    imports.name_tokenizers(TASKS[name].folder for name in corpus_names())
     return corpus_names()
 
 
