@@ -1,5 +1,7 @@
 """Protocols of pretraining and finetuning after Xiong et al. 2022."""
 
+import dataclasses
+
 import pytest
 
 from corpus_files import make_task, write_folder
@@ -56,7 +58,11 @@ def test_tasks_start_from_the_corpus_with_its_tokenizer(cache, name):
         assert (config.start.task, config.task.options["vocabulary"]) == (
             *(CORPUS, f"tokenizer:corpus:{CORPUS}"),
         )
-        assert config.model == protocol.config(CORPUS, "local").model
+        pretrained = protocol.config(CORPUS, "local").model
+        dropout = config.model.hidden_dropout_prob
+        assert config.model == dataclasses.replace(pretrained, hidden_dropout_prob=dropout)
+        # Positions of the corpus's run are all there are.
+        assert config.task.options["length"] <= config.start.positions
 
 
 @pytest.mark.parametrize("name", NAMES)
