@@ -11,15 +11,17 @@ import pytest
 from report_records import record, record_of_answers, record_of_statistics
 
 from longspan.config import Budget, TaskConfig
+from longspan.metrics import get_metric
 from longspan.report.charts.figures import FigureSource, families_by_label
 from longspan.report.charts.styles import assign_styles, save_chart
 from longspan.report.leaderboard.build import build_leaderboards
-from longspan.report.leaderboard.prediction import match_columns
+from longspan.report.leaderboard.prediction import Pair, ScoreColumn, match_columns
 from longspan.report.leaderboard.roles import downstream_columns, lra_columns
 from longspan.report.output.page import render_page
 from longspan.report.output.text import WRITERS
 from longspan.report.published_figures import read_published_figures
 from longspan.report.sections import Context, section_tables
+from longspan.report.tables.predictions import counterpart
 from longspan.report.tables.published import PublishedScore, read_published
 from longspan.report.tables.published_predictions import published_predictions
 
@@ -176,6 +178,15 @@ def test_own_and_published_correlations_are_side_by_side():
     assert own.rows[0][own.keys.index("published_spearman")].detail.startswith("p 0.")
     assert len(published.rows) == 4 * 5
     assert "Xiong et al. 2022" in published.title
+
+
+def test_published_metric_is_that_of_every_cutoff():
+    metric = dataclasses.replace(get_metric("mrr"), name="mrr@10")
+    column = ScoreColumn(label="papers", metric=metric, scores={})
+    (found,) = published_predictions(read_published(), read_published_figures())
+    predictor = found.pairs[0].predictor
+    pair = Pair(predictor=predictor, target=column, names=(), correlation=None)
+    assert counterpart(pair, found.pairs).target.label == "document retrieval"
 
 
 def test_published_correlations_equal_those_of_the_printed_tables():

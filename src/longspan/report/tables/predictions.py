@@ -80,7 +80,7 @@ def predictions(
 
 def _own(found: Prediction, published: Sequence[Prediction]) -> Table:
     known = [pair for one in published for pair in one.pairs]
-    rows = [Comparison(pair=pair, published=_counterpart(pair, known)) for pair in found.pairs]
+    rows = [Comparison(pair=pair, published=counterpart(pair, known)) for pair in found.pairs]
     title = f"{found.source} as a predictor of {found.target}"
     table = make_table(
         f"{found.target}-predicted-by-{found.source}",
@@ -104,14 +104,15 @@ def _published(board: Leaderboard, found: Prediction) -> Table:
     return replace(table, verdict=tuple(f"Published: {x}" for x in _verdict(found)))
 
 
-def _counterpart(pair: Pair, published: Sequence[Pair]) -> Pair | None:
+def counterpart(pair: Pair, published: Sequence[Pair]) -> Pair | None:
     """Return the published pair of the same predictor and metric, of the same task if there is."""
-    found = [
-        one
-        for one in published
-        if (one.predictor.label, one.target.metric) == (pair.predictor.label, pair.target.metric)
-    ]
+    found = [one for one in published if _kind(one) == _kind(pair)]
     return min(found, key=lambda one: one.target.label != pair.target.label, default=None)
+
+
+def _kind(pair: Pair) -> tuple[str, str]:
+    """Return the predictor and the metric; papers do not name the cutoff of mrr@10."""
+    return pair.predictor.label, pair.target.metric.name.partition("@")[0]
 
 
 def _verdict(found: Prediction) -> Iterator[str]:
