@@ -7,6 +7,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from longspan.arena.run_state import read_state
+from longspan.config import TaskConfig
 from longspan.errors import DataError, LongspanError
 from longspan.files import file_sha256, read_json
 from longspan.models import LongspanConfig
@@ -79,3 +81,13 @@ def read_config(folder: Path) -> LongspanConfig:
         return LongspanConfig.from_pretrained(folder)
     except (LongspanError, OSError, TypeError, ValueError) as error:
         raise DataError(f"{folder / 'config.json'} cannot be read ({error})") from error
+
+
+def trained_task(folder: Path) -> TaskConfig | None:
+    """Return the task that a run trained a checkpoint on; None: it is not in a run's directory.
+
+    Raises:
+        RunError: the state of the run's directory is invalid.
+    """
+    state = read_state(folder.parent)
+    return None if state is None else state.config.task

@@ -4,11 +4,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from longspan.arena.checkpoint_folder import read_config, weights_sha256
+from longspan.arena.checkpoint_folder import read_config, trained_task, weights_sha256
 from longspan.arena.run_state import read_state
 from longspan.attention import options_of
 from longspan.config import ModelConfig, TaskConfig
-from longspan.data.word_pieces import FILES, WordPieceTokenizer
+from longspan.data.word_pieces import WordPieceTokenizer, has_word_pieces
 from longspan.errors import DataError, OptionError
 from longspan.models import LongspanConfig
 from longspan.tasks import TASKS, OwnTexts, Task, build
@@ -65,7 +65,7 @@ class GivenCheckpoint:
     @property
     def vocabulary(self) -> str | None:
         """Vocabulary of texts as an option of tasks; None: not known, or learned from texts."""
-        if any((self.folder / name).is_file() for name in FILES):
+        if has_word_pieces(self.folder):
             return f"tokenizer:{self.folder}"
         if self.task is None or self.task.name not in TASKS:
             return None
@@ -139,12 +139,11 @@ def open_checkpoint(path: str | Path) -> GivenCheckpoint:
         RunError: the state of a run's directory is invalid.
     """
     folder = _find_folder(Path(path))
-    state = read_state(folder.parent)
     return GivenCheckpoint(
         folder=folder.absolute(),
         sha256=weights_sha256(folder),
         config=read_config(folder),
-        task=None if state is None else state.config.task,
+        task=trained_task(folder),
     )
 
 

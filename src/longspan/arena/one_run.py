@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.experiment import Experiment
+from longspan.arena.experiment import Experiment, override
 from longspan.arena.grid import arena, misfit
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.own import register_imports
 from longspan.arena.protocols.stages import FINETUNE, PRETRAIN
+from longspan.arena.protocols.starts import START_CHECKPOINT
 from longspan.arena.scopes import check_limits
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError
-from longspan.results import BASELINE, Result
+from longspan.results import BASELINE, ROW, Result
 from longspan.tasks import TASKS, build
 from longspan.tasks.layout import MaskedLayout
 
@@ -123,7 +124,9 @@ def pretraining_experiment(
     if start is not None:
         return _from_checkpoint(chosen, start, corpus, choices)
     name = choices.mechanism or BASELINE
-    return _checked(chosen, corpus, name, choices.changes, choices)
+    made = chosen.row(corpus, name, choices.seed, choices.changes, choices.budget)
+    _check(chosen, made, choices)
+    return made
 
 
 def finetuning_experiment(
@@ -153,23 +156,27 @@ def _from_checkpoint(
     given = open_checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     name = choices.mechanism or given.mechanism
     options = dict(protocol.recipe(task).task_options)
-    changes = {
-        **given.encoding(build(task, options)),
-        **given.changes(task, choices.mechanism),
-        **choices.changes,
-    }
-    made = _checked(protocol, task, name, changes, choices)
+    changes = protocol.changes(task, name, choices.changes)
+    fitting = {**given.encoding(build(task, options)), **given.changes(task, choices.mechanism)}
+    fitting = {field: value for field, value in fitting.items() if field not in changes}
+    base = protocol.row(task, name, choices.seed, fitting, choices.budget)
+    # What the checkpoint decides is no change of the recipe.
+    kept = {x: y for x, y in base.overrides.items() if x in (ROW, "budget", START_CHECKPOINT)}
+    made = override(dataclasses.replace(base, overrides=kept), changes)
+    _check(protocol, made, choices)
     return dataclasses.replace(made, checkpoint=given.folder)
 
 
-def _checked(
-    protocol: Protocol, task: str, name: str, changes: Mapping[str, Any], choices: RunChoices
-) -> Experiment:
-    check_limits(choices.changes, [(task, name)], protocol.row_names)
-    made = protocol.row(task, name, choices.seed, changes, choices.budget)
-    if reason := misfit(made):
+def _check(protocol: Protocol, experiment: Experiment, choices: RunChoices) -> None:
+    """Refuse changes that do not apply, and a model that cannot be built.
+
+    Raises:
+        OptionError: there are some.
+    """
+    pairs = [(experiment.task, experiment.row_name)]
+    check_limits(choices.changes, pairs, protocol.row_names)
+    if reason := misfit(experiment):
         raise OptionError(reason)
-    return made
 
 
 def _run(experiment: Experiment, paths: RunPaths, callback: GridCallback | None) -> Result:

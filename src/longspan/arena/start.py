@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.arena.checkpoint_folder import weights_sha256
+from longspan.arena.checkpoint_folder import trained_task, weights_sha256
 from longspan.arena.experiment import Experiment
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
@@ -12,11 +12,12 @@ from longspan.arena.resume import find_source_failure, find_source_record
 from longspan.arena.run_state import read_state, write_state
 from longspan.arena.start_weights import load_start
 from longspan.config import TaskConfig
+from longspan.data.word_pieces import has_word_pieces, load_word_pieces
 from longspan.errors import OptionError, RunError, SourceFailedError
 from longspan.models import LongspanPreTrainedModel
 from longspan.results import StartRecord, load_result
-from longspan.tasks import Task, build
-from longspan.tasks.vocabulary import describe_other_tokens
+from longspan.tasks import TASKS, Task, build
+from longspan.tasks.vocabulary import describe_other_symbols, describe_other_tokens
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_pointer import saved_step
 
@@ -146,7 +147,7 @@ def _given(experiment: Experiment, sha256: str) -> Source:
             f"the weights of {folder} have sha256 {found[:12]}, expected {sha256[:12]}; name the "
             "folder of the checkpoint that the configuration names"
         )
-    return Source(folder, folder.as_posix(), sha256, None)
+    return Source(folder, folder.as_posix(), sha256, trained_task(folder))
 
 
 def _check_tokens(source: Source, task: Task, paths: RunPaths) -> None:
@@ -155,13 +156,22 @@ def _check_tokens(source: Source, task: Task, paths: RunPaths) -> None:
     Raises:
         OptionError: they do.
     """
-    if source.task is None or task.input_features is not None:
+    if task.input_features is not None or not _names_tokens(task):
         return
-    trained = build(source.task.name, source.task.options)
-    if not trained.open_built(paths.cache):
-        return
-    if reason := describe_other_tokens(trained, task):
+    reason, owner = None, "its tokenizer"
+    if has_word_pieces(source.folder):
+        reason = describe_other_symbols(load_word_pieces(source.folder).symbols[1:], task)
+    elif source.task is not None and source.task.name in TASKS:
+        trained = build(source.task.name, source.task.options)
+        if _names_tokens(trained) and trained.open_built(paths.cache):
+            reason, owner = describe_other_tokens(trained, task), trained.info.name
+    if reason is not None:
         raise OptionError(
-            f"{source.folder} was trained on {trained.info.name}, with another vocabulary than "
-            f"{task.info.name}: {reason}; give both tasks one tokenizer"
+            f"token ids of {task.info.name} are not those of {source.folder} ({owner}): {reason}; "
+            "encode the task with the checkpoint's tokenizer"
         )
+
+
+def _names_tokens(task: Task) -> bool:
+    """Return whether a task knows its tokens; others show the ids."""
+    return type(task).ids_to_tokens is not Task.ids_to_tokens

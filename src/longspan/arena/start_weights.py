@@ -43,11 +43,11 @@ def load_start(
     there = read_config(folder)
     if reasons := architecture_misfits(there, model.config):
         raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
-    weights = _named_as(model, read_weights(folder))
-    state = model.state_dict()
-    _check_shapes(folder, there, model.config, weights, state)
-    model.load_state_dict({x: y for x, y in weights.items() if x in state}, strict=False)
-    new = [name for name in state if name not in weights]
+    weights, state = _named_as(model, read_weights(folder)), model.state_dict()
+    taken = _taken(weights, state, there, model)
+    _check_shapes(folder, there, model.config, taken, state)
+    model.load_state_dict(taken, strict=False)
+    new = [name for name in state if name not in taken]
     if isinstance(model, LongspanDualEncoder) and model.document_model is not None:
         towers = [name for name in new if name.startswith("document_model.")]
         if towers:
@@ -58,7 +58,7 @@ def load_start(
         source=name,
         sha256=sha256,
         new=new,
-        dropped=[name for name in weights if name not in state],
+        dropped=[name for name in weights if name not in taken],
         changed=_changed_fields(there, model.config),
     )
 
@@ -88,6 +88,27 @@ def _named_as(model: LongspanPreTrainedModel, weights: dict[str, Tensor]) -> dic
     return weights | {name: weights[source] for name, source in tied if source in weights}
 
 
+def _taken(
+    weights: dict[str, Tensor],
+    state: dict[str, Any],
+    there: LongspanConfig,
+    model: LongspanPreTrainedModel,
+) -> dict[str, Tensor]:
+    """Return the weights to load: those of a head only if it has the same outputs.
+
+    The head of other classes or numbers says nothing about those of this task.
+    """
+    prefix, here = f"{model.base_model_prefix}.", model.config
+    classes = [(x.problem_type, x.id2label) for x in (there, here)]
+    keeps_head = classes[0] == classes[1] and here.problem_type != "regression"
+    return {
+        name: x
+        for name, x in weights.items()
+        if name in state
+        and (name.startswith(prefix) or (keeps_head and x.shape == state[name].shape))
+    }
+
+
 def _check_shapes(
     folder: Path,
     there: LongspanConfig,
@@ -100,7 +121,7 @@ def _check_shapes(
     Raises:
         OptionError: there are some; the message lists the first ones.
     """
-    shapes = {x: (tuple(y.shape), tuple(state[x].shape)) for x, y in weights.items() if x in state}
+    shapes = {x: (tuple(y.shape), tuple(state[x].shape)) for x, y in weights.items()}
     wrong = [f"{x} is {a} there, {b} here" for x, (a, b) in shapes.items() if a != b]
     if not wrong:
         return

@@ -1,6 +1,7 @@
 """Rules for results and failures: file name, hash, recipe of the protocol, provenance."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.protocols.base import GENERIC, PROTOCOLS, get
@@ -83,11 +84,27 @@ def _requested(record: Result | Failure) -> Experiment:
         for name, value in (tuning.chosen if tuning else {}).items()
         if name != SEED and value in grid.get(name, ())
     }
-    changes = {**tuned, **record.overrides}
+    changes = {**_of_checkpoint(record), **tuned, **record.overrides}
     changes.pop(ROW, None)
     budget = changes.pop("budget", None)
     given = None if budget is None else parse_budget(str(budget))
     return protocol.row(record.task, record.row_name, record.seed, changes, given)
+
+
+def _of_checkpoint(record: Result | Failure) -> dict[str, Any]:
+    """Return the settings that a given checkpoint decides, as the record has them."""
+    start = record.config.start
+    if start is None or start.checkpoint is None:
+        return {}
+    return {
+        name: value
+        for name, value in flatten(record.config).items()
+        if (
+            name.startswith(("model.", "mechanism.", "start."))
+            and name not in ("mechanism.name", "start.task", "start.run")
+        )
+        or name in ("task.vocabulary", "task.length")
+    }
 
 
 def check_provenance(file: RecordFile) -> Iterator[Finding]:
