@@ -1,0 +1,168 @@
+"""Reader of TriviaQA (Joshi et al. 2017, https://arxiv.org/abs/1705.03551), official layout.
+
+    qa/{wikipedia,web}-{train,dev}.json, qa/{wikipedia,web}-test-without-answers.json
+    evidence/wikipedia/*.txt (`EntityPages`), evidence/web/*/*.txt (`SearchResults`)
+
+In the domain wikipedia a question has one answer, found in any of its documents, which are joined
+here. In the domain web each document of a question is an example of its own. The official
+evaluation scores them so, too.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from longspan.data.questions.json_files import field, load_json
+from longspan.data.questions.question import Question
+from longspan.data.source_files import SourceFiles, search_paths, usual_folders
+from longspan.errors import DataError
+from longspan.files import explain_read_error
+from longspan.metrics.answers import normalize_triviaqa_answer
+
+Domain = Literal["wikipedia", "web"]
+Part = Literal["train", "dev", "test"]
+
+URL = "https://nlp.cs.washington.edu/triviaqa/data/triviaqa-rc.tar.gz"
+
+_FILES = {"train": "{}-train.json", "dev": "{}-dev.json", "test": "{}-test-without-answers.json"}
+# Lists of a question's documents, and the folders of their texts.
+_EVIDENCE = {"EntityPages": "evidence/wikipedia", "SearchResults": "evidence/web"}
+_SEPARATOR = "\n\n"  # of joined documents
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TriviaQAFiles(SourceFiles):
+    """One unpacked copy of TriviaQA, for one domain."""
+
+    root: Path
+    domain: Domain
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of questions with answers."""
+        return [self.questions_file("train"), self.questions_file("dev")]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Domain, names and sizes of the files of questions."""
+        return {"form": "folder", "domain": self.domain, "bytes": self.sizes()}
+
+    def questions_file(self, part: Part) -> Path:
+        """Return the file of the questions of a part."""
+        return self.root / "qa" / _FILES[part].format(self.domain)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Document:
+    folder: str
+    name: str
+
+
+def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
+    """Find an unpacked copy.
+
+    Args:
+        data: the folder of `qa` and `evidence`, or one above it. None: $LONGSPAN_DATA, then
+            $LONGSPAN_TEST_DATA. In a folder, its `triviaqa` and `triviaqa-rc` are searched too.
+        domain: source of the documents.
+
+    Raises:
+        DataError: there is no copy; the message says how to get one.
+    """
+    paths = search_paths(data, "the unpacked files of TriviaQA")
+    for path in paths:
+        for root in (*usual_folders(path, "triviaqa"), path / "triviaqa-rc"):
+            found = TriviaQAFiles(root=root, domain=domain)
+            if all(one.is_file() for one in found.paths):
+                return found
+    searched = ", ".join(map(str, paths)) or "nothing, since $LONGSPAN_DATA is not set"
+    raise DataError(
+        f"TriviaQA ({domain}) is not here (searched {searched}); download {URL}, unpack it to "
+        "FOLDER and run `longspan data build triviaqa --data FOLDER`"
+    )
+
+
+def read_questions(files: TriviaQAFiles, part: Part, counts: Counter[str]) -> Iterator[Question]:
+    """Yield the questions of a part in the order of the file, with their documents.
+
+    One document is in memory at a time. A question without any document is left out.
+
+    Args:
+        files: copy to read.
+        part: train or dev; the test questions have no references.
+        counts: receives `without_document` (questions), `documents_missing` and
+            `documents_not_utf8` (bytes that are not UTF-8 become U+FFFD).
+
+    Raises:
+        DataError: a file is missing or malformed; the message says where.
+    """
+    path = files.questions_file(part)
+    content = load_json(path)
+    is_verified = bool(content.get("VerifiedEval")) if isinstance(content, dict) else False
+    for number, record in enumerate(field(content, "Data", list, str(path))):
+        where = f"{path}: question {number}"
+        if is_verified and not record.get("QuestionPartOfVerifiedEval"):
+            continue
+        names = _documents_of(record, where, is_verified and files.domain == "wikipedia")
+        found = ((name, _read(files.root, name, where, counts)) for name in names)
+        texts = [(document, text) for document, text in found if text]
+        if not texts:
+            counts["without_document"] += 1
+        elif files.domain == "wikipedia":
+            joined = _SEPARATOR.join(text for _, text in texts)
+            yield _make_question(record, where, joined, None)
+        else:
+            yield from (_make_question(record, where, text, one.name) for one, text in texts)
+
+
+def references_of(answer: Any, where: str) -> tuple[str, ...]:
+    """Return the right answers of a record `Answer`: normalized aliases and human answers.
+
+    Raises:
+        DataError: a field is missing.
+    """
+    human = [normalize_triviaqa_answer(text) for text in answer.get("HumanAnswers", [])]
+    return tuple(dict.fromkeys([*field(answer, "NormalizedAliases", list, where), *human]))
+
+
+def _make_question(record: Any, where: str, context: str, document: str | None) -> Question:
+    name = field(record, "QuestionId", str, where)
+    answer = record.get("Answer")
+    return Question(
+        id=name if document is None else f"{name}--{document}",
+        text=field(record, "Question", str, where).strip(),
+        context=context,
+        references=() if answer is None else references_of(answer, where),
+        spans=None,
+        document=name,
+    )
+
+
+def _documents_of(record: Any, where: str, only_verified: bool) -> list[_Document]:
+    """Return the documents of a question, in the order of the file."""
+    return [
+        _Document(folder, field(page, "Filename", str, where))
+        for name, folder in _EVIDENCE.items()
+        for page in record.get(name, ())
+        if not only_verified or page.get("DocPartOfVerifiedEval")
+    ]
+
+
+def _read(root: Path, document: _Document, where: str, counts: Counter[str]) -> str:
+    """Return the text of a document; empty if it is missing or blank."""
+    folder = root / document.folder
+    path = folder / document.name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise DataError(f"{where}: file name {document.name!r} leads outside {folder}")
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        counts["documents_missing"] += 1
+        return ""
+    except OSError as error:
+        raise explain_read_error(path, error) from error
+    text = raw.decode("utf-8-sig", errors="replace")
+    counts["documents_not_utf8"] += "\ufffd" in text
+    return text.strip()
