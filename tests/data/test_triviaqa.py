@@ -27,7 +27,12 @@ def copy(sample, tmp_path):
 def read(root, domain, part="train"):
     counts = Counter()
     files = triviaqa.find(root, domain)
-    return list(triviaqa.read_questions(files, part, counts)), counts
+    records = enumerate(triviaqa.load_records(files, part))
+    read_question = triviaqa.read_question
+    found = [
+        x for number, one in records for x in read_question(files, one, f"record {number}", counts)
+    ]
+    return found, counts
 
 
 def test_official_sample_prediction_is_right():
@@ -113,7 +118,7 @@ def test_verified_files_keep_verified_questions_and_documents(copy):
 def test_a_file_name_may_not_lead_outside(copy):
     path = copy / "qa/wikipedia-dev.json"
     path.write_text(path.read_text().replace("Andrew_Lloyd_Webber.txt", "../../qa/web-dev.json"))
-    with pytest.raises(DataError, match=r"question 0: file name .* leads outside"):
+    with pytest.raises(DataError, match=r"record 0: file name .* leads outside"):
         read(copy, "wikipedia", "dev")
 
 
@@ -127,5 +132,5 @@ def test_a_missing_copy_names_the_remedy(tmp_path):
 def test_a_question_without_aliases_is_refused_with_its_place(copy):
     path = copy / "qa/wikipedia-dev.json"
     path.write_text(path.read_text().replace("NormalizedAliases", "Normalised"))
-    with pytest.raises(DataError, match=r"dev\.json: question 0 has no field 'NormalizedAliases'"):
+    with pytest.raises(DataError, match=r"record 0 has no field 'NormalizedAliases'"):
         read(copy, "wikipedia", "dev")

@@ -84,37 +84,55 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
     )
 
 
-def read_questions(files: TriviaQAFiles, part: Part, counts: Counter[str]) -> Iterator[Question]:
-    """Yield the questions of a part in the order of the file, with their documents.
+def load_records(files: TriviaQAFiles, part: Part) -> list[Any]:
+    """Return the questions of a part as published; of a verified file, the verified ones.
 
-    One document is in memory at a time. A question without any document is left out.
+    Raises:
+        DataError: the file is missing or malformed.
+    """
+    path = files.questions_file(part)
+    content = load_json(path)
+    records = field(content, "Data", list, str(path))
+    if not content.get("VerifiedEval"):
+        return records
+    verified = [record for record in records if record.get("QuestionPartOfVerifiedEval")]
+    # As in the official evaluation, all documents from the web count.
+    return [_only_verified(x) for x in verified] if files.domain == "wikipedia" else verified
+
+
+def question_id(record: Any, where: str) -> str:
+    """Return the id of a published question; its documents have it, too.
+
+    Raises:
+        DataError: the field is missing.
+    """
+    return field(record, "QuestionId", str, where)
+
+
+def read_question(
+    files: TriviaQAFiles, record: Any, where: str, counts: Counter[str]
+) -> Iterator[Question]:
+    """Yield a question with its documents, or with each of them; nothing if there is none.
 
     Args:
         files: copy to read.
-        part: train or dev; the test questions have no references.
+        record: one of `load_records`.
+        where: its place, for messages.
         counts: receives `without_document` (questions), `documents_missing` and
             `documents_not_utf8` (bytes that are not UTF-8 become U+FFFD).
 
     Raises:
-        DataError: a file is missing or malformed; the message says where.
+        DataError: a field or file is malformed; the message says where.
     """
-    path = files.questions_file(part)
-    content = load_json(path)
-    is_verified = bool(content.get("VerifiedEval")) if isinstance(content, dict) else False
-    for number, record in enumerate(field(content, "Data", list, str(path))):
-        where = f"{path}: question {number}"
-        if is_verified and not record.get("QuestionPartOfVerifiedEval"):
-            continue
-        names = _documents_of(record, where, is_verified and files.domain == "wikipedia")
-        found = ((name, _read(files.root, name, where, counts)) for name in names)
-        texts = [(document, text) for document, text in found if text]
-        if not texts:
-            counts["without_document"] += 1
-        elif files.domain == "wikipedia":
-            joined = _SEPARATOR.join(text for _, text in texts)
-            yield _make_question(record, where, joined, None)
-        else:
-            yield from (_make_question(record, where, text, one.name) for one, text in texts)
+    names = _documents_of(record, where)
+    found = ((name, _read(files.root, name, where, counts)) for name in names)
+    texts = [(document, text) for document, text in found if text]
+    if not texts:
+        counts["without_document"] += 1
+    elif files.domain == "wikipedia":
+        yield _make_question(record, where, _SEPARATOR.join(text for _, text in texts), None)
+    else:
+        yield from (_make_question(record, where, text, one.name) for one, text in texts)
 
 
 def references_of(answer: Any, where: str) -> tuple[str, ...]:
@@ -128,7 +146,7 @@ def references_of(answer: Any, where: str) -> tuple[str, ...]:
 
 
 def _make_question(record: Any, where: str, context: str, document: str | None) -> Question:
-    name = field(record, "QuestionId", str, where)
+    name = question_id(record, where)
     answer = record.get("Answer")
     return Question(
         id=name if document is None else f"{name}--{document}",
@@ -140,13 +158,20 @@ def _make_question(record: Any, where: str, context: str, document: str | None) 
     )
 
 
-def _documents_of(record: Any, where: str, only_verified: bool) -> list[_Document]:
+def _only_verified(record: Any) -> Any:
+    """Return a question with its verified documents alone."""
+    return record | {
+        name: [page for page in record.get(name, ()) if page.get("DocPartOfVerifiedEval")]
+        for name in _EVIDENCE
+    }
+
+
+def _documents_of(record: Any, where: str) -> list[_Document]:
     """Return the documents of a question, in the order of the file."""
     return [
         _Document(folder, field(page, "Filename", str, where))
         for name, folder in _EVIDENCE.items()
         for page in record.get(name, ())
-        if not only_verified or page.get("DocPartOfVerifiedEval")
     ]
 
 
