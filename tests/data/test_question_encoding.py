@@ -1,6 +1,7 @@
 """Encoded questions, against transformers' encoding of pairs and plain searches of the text."""
 
 import copy
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -169,6 +170,21 @@ def test_text_far_behind_the_cut_has_no_effect(roberta, room):
         assert count == min(len(ids), room + 8 - (len(kept) - count))
         assert encoded.ids[kept].tolist() == ids[:count].tolist()
         assert encoded.offsets.tolist() == offsets[:count].tolist()
+
+
+def test_examples_do_not_depend_on_the_one_before():
+    documents = ("It is Ada. " * 9, "It is Ada.", "", "Ada and " + "it is Ada. " * 9)
+    asked = ("Who?", "Who is it?", "W")
+    encoder = QuestionEncoder(BYTES, 30, 12)
+    for context, text in itertools.product(documents, 2 * asked):
+        given = question(context, "Ada", text=text)
+        alone, again = encode(given, 30, 12)[0], encoder.encode(given, Counter())
+        if alone is None:
+            assert again is None
+            continue
+        assert again.ids.tolist() == alone.ids.tolist()
+        assert again.targets.tolist() == alone.targets.tolist()
+        assert (again.context, again.outcome) == (alone.context, alone.outcome)
 
 
 def test_a_length_without_room_is_refused():

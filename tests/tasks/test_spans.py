@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from longspan.data.questions.encoding import ENDS, STARTS
 from longspan.models import LongspanConfig, LongspanForQuestionAnswering
-from longspan.tasks._spans import is_answerable, predicted_spans, question_mask, span_losses
+from longspan.tasks._spans import answerable, predicted_spans, question_mask, span_losses
 from longspan.tasks.scoring import IGNORE
 
 N = IGNORE
@@ -79,7 +79,7 @@ def test_gradients_are_finite_without_answers_and_at_padding():
 
 
 def test_answerable_examples_have_a_marked_answer():
-    assert is_answerable(TARGETS).tolist() == [True, True, False, True]
+    assert answerable(TARGETS).tolist() == [True, True, False, True]
 
 
 @pytest.mark.parametrize("max_length", [1, 3, 30])

@@ -25,7 +25,7 @@ def span_losses(logits: SpanLogits, targets: Int[Tensor, "B T"]) -> Float[Tensor
     has loss 0.
     """
     allowed = targets != IGNORE
-    is_scored = is_answerable(targets)
+    is_scored = answerable(targets)
     losses = [
         _marginal_loss(logits[:, side], allowed, allowed & (targets & bit > 0), is_scored)
         for side, bit in enumerate((STARTS, ENDS))
@@ -33,7 +33,7 @@ def span_losses(logits: SpanLogits, targets: Int[Tensor, "B T"]) -> Float[Tensor
     return torch.stack(losses).mean(0)
 
 
-def is_answerable(targets: Int[Tensor, "B T"]) -> Bool[Tensor, " B"]:
+def answerable(targets: Int[Tensor, "B T"]) -> Bool[Tensor, " B"]:
     """Return which examples have a marked answer."""
     return ((targets != IGNORE) & (targets > 0)).any(1)
 

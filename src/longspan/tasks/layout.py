@@ -38,8 +38,13 @@ class MaskedLayout:
 class SpanLayout:
     """One sequence, such as a question and its context, and the ends of the answer in it.
 
-    Targets are the indices of the answer's first and last token, (B, 2).
+    Attributes:
+        has_several: False: targets are the indices of the answer's first and last token, (B, 2).
+            True: each token has a target, as there may be several right answers; the task defines
+            the classes.
     """
+
+    has_several: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

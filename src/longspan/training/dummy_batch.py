@@ -69,5 +69,5 @@ def _target_shape(layout: Layout, length: int) -> tuple[int, ...]:
     if isinstance(layout, TokenLayout | MaskedLayout):
         return (length,)
     if isinstance(layout, SpanLayout):
-        return (2,)
+        return (length,) if layout.has_several else (2,)
     return (layout.target_length,) if isinstance(layout, TextToTextLayout) else ()

@@ -49,33 +49,33 @@ class EncodedQuestion:
     outcome: Outcome
 
 
-@dataclasses.dataclass(frozen=True)
 class QuestionEncoder:
     """Encoder of questions for a model of some length.
 
-    Attributes:
-        tokenizer: tokenizer of questions and documents.
-        length: maximum number of tokens of an example.
-        question_length: maximum number of tokens of a question, which is cut behind them.
+    The tokens of the last document are kept, as questions about one document follow each other.
     """
 
-    tokenizer: WordPieceTokenizer
-    length: int
-    question_length: int
-
-    def __post_init__(self) -> None:
+    def __init__(self, tokenizer: WordPieceTokenizer, length: int, question_length: int):
         """Refuse a length without room for a document.
+
+        Args:
+            tokenizer: tokenizer of questions and documents.
+            length: maximum number of tokens of an example.
+            question_length: maximum number of tokens of a question, which is cut behind them.
 
         Raises:
             OptionError: the question and the special tokens fill the length.
         """
-        special = sum(map(len, self.tokenizer.pair_frame))
-        if (needed := self.question_length + special + 1) > self.length:
+        self.tokenizer, self.length, self.question_length = tokenizer, length, question_length
+        special = sum(map(len, tokenizer.pair_frame))
+        if (needed := question_length + special + 1) > length:
             raise OptionError(
-                f"length={self.length} leaves no room for a document behind a question of "
-                f"{self.question_length} and {special} special tokens; use {needed} or more, or "
-                "a smaller question_length"
+                f"length={length} leaves no room for a document behind a question of "
+                f"{question_length} and {special} special tokens; use {needed} or more, or a "
+                "smaller question_length"
             )
+        self._document = ""
+        self._tokens, self._offsets, self._is_whole = *tokenizer.encode_spans(""), True
 
     def encode(self, question: Question, counts: Counter[str]) -> EncodedQuestion | None:
         """Return a question as tokens, or None if its document has no token.
@@ -117,13 +117,13 @@ class QuestionEncoder:
         last kept token is that of the whole text.
         """
         size = _CHARACTERS * room
-        while True:
+        known = text == self._document
+        while not known or not (self._is_whole or len(self._tokens) > room):
             part = text[: _last_space(text, size)]
-            tokens, offsets = self.tokenizer.encode_spans(part)
-            is_cut = len(tokens) > room
-            if is_cut or len(part) == len(text):
-                return tokens[:room], offsets[:room], is_cut
-            size *= 2
+            self._document, self._is_whole = text, len(part) == len(text)
+            self._tokens, self._offsets = self.tokenizer.encode_spans(part)
+            known, size = True, 2 * size
+        return self._tokens[:room], self._offsets[:room], len(self._tokens) > room
 
 
 def cut_out(context: str, offsets: np.ndarray, start: int, end: int) -> str:

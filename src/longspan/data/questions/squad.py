@@ -8,17 +8,62 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.questions.json_files import field, load_json
 from longspan.data.questions.question import Question, Span
+from longspan.data.source_files import SourceFiles, format_paths, search_paths
 from longspan.errors import DataError
 
 Extent = Literal["paragraph", "article"]
 
 _SEPARATOR = "\n"  # of joined paragraphs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadFiles(SourceFiles):
+    """Files of one copy, in the order in which they are asked for."""
+
+    found: tuple[Path, ...]
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files."""
+        return list(self.found)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Names, and sha256 of the content."""
+        return {"form": "squad", "sha256": self.checksums()}
+
+
+def find_squad(data: Path | None, names: Sequence[str], task: str) -> SquadFiles:
+    """Find files in the format of SQuAD, plain or with the suffix .gz.
+
+    Args:
+        data: folder of the files, or the file itself if there is one name. None: $LONGSPAN_DATA,
+            then $LONGSPAN_TEST_DATA. In a folder, its subfolders `qa` and that of the task's name
+            are searched too.
+        names: names of the files.
+        task: name of the task, for the message.
+
+    Raises:
+        DataError: a file is missing; the message says how to pass it.
+    """
+    paths = search_paths(data, f"the files {' and '.join(names)}")
+    for path in paths:
+        if path.is_file() and len(names) == 1:
+            return SquadFiles(found=(path,))
+        for folder in (path, path / task, path / "qa"):
+            found = [_plain_or_gzip(folder / name) for name in names]
+            if all(found):
+                return SquadFiles(found=tuple(one for one in found if one))
+    raise DataError(
+        f"{' and '.join(names)} are not here (searched {format_paths(paths)}); download them to "
+        f"FOLDER and run `longspan data build {task} --data FOLDER`"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,3 +152,8 @@ def _read_question(record: Any, where: str, context: str, counts: Counter[str]) 
         spans=tuple(sorted(spans)),
         document="",
     )
+
+
+def _plain_or_gzip(path: Path) -> Path | None:
+    candidates = (path, path.with_name(f"{path.name}.gz"))
+    return next((one for one in candidates if one.is_file()), None)

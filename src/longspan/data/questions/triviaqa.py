@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from longspan.data.questions.json_files import field, load_json
 from longspan.data.questions.question import Question
-from longspan.data.source_files import SourceFiles, search_paths, usual_folders
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.errors import DataError
 from longspan.files import explain_read_error
 from longspan.metrics.answers import normalize_triviaqa_answer
@@ -77,10 +77,9 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
             found = TriviaQAFiles(root=root, domain=domain)
             if all(one.is_file() for one in found.paths):
                 return found
-    searched = ", ".join(map(str, paths)) or "nothing, since $LONGSPAN_DATA is not set"
     raise DataError(
-        f"TriviaQA ({domain}) is not here (searched {searched}); download {URL}, unpack it to "
-        "FOLDER and run `longspan data build triviaqa --data FOLDER`"
+        f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, "
+        "unpack it to FOLDER and run `longspan data build triviaqa --data FOLDER`"
     )
 
 
