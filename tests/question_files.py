@@ -56,3 +56,33 @@ def extract_triviaqa(target):
     with tarfile.open(published("format_samples/hf_datasets_2.4.0_dummy.tar.gz")) as tar:
         tar.extractall(target, filter="data")
     return Path(target) / "trivia_qa" / "triviaqa-rc.tar.gz"
+
+
+def write_triviaqa(root, count=12):
+    """Write questions about colors in the official layout; document n mentions color n twice.
+
+    The document of question 1 does not mention it, that of question 2 does behind 60 words.
+    """
+    for part, names in (("train", range(count)), ("dev", range(count, count + 4))):
+        records = []
+        for n in names:
+            text = f"Color{n} it is. Not color of others; color{n}!"
+            text = {1: "It is none.", 2: f"{'long ' * 60}{text}"}.get(n, text)
+            path = root / "evidence" / "wikipedia" / f"Doc_{n}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            answer = {"NormalizedAliases": [f"color{n}", "hue"], "Value": f"Color{n}"}
+            pages = [{"Filename": path.name}]
+            records.append(
+                {
+                    "QuestionId": f"q_{n}",
+                    "Question": f"Which is {n}?",
+                    "EntityPages": pages,
+                    "Answer": answer,
+                }
+            )
+        path = root / "qa" / f"wikipedia-{part}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {"Domain": "Wikipedia", "VerifiedEval": False, "Data": records}
+        path.write_text(json.dumps(content))
+    return root

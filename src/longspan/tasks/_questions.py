@@ -100,6 +100,11 @@ class QuestionTask(Task):
         return self.tokenizer.vocab_size
 
     @property
+    def model_fields(self) -> dict[str, Any]:
+        """Padding id of the tokenizer."""
+        return {"pad_token_id": self.tokenizer.fast.pad_token_id}
+
+    @property
     def num_global_tokens(self) -> int:
         """Maximum number of global tokens."""
         before, between, _ = self.tokenizer.pair_frame
