@@ -273,34 +273,31 @@ def test_dummy_batches_have_the_shape_of_real_ones(tmp_path, articles):
     assert dummy.global_mask.sum(1).tolist() == [task.num_global_tokens] * 3
 
 
-def experiment(task, mechanism, changes):
+def experiment(task, changes):
     """Return an experiment of a small model on a task of questions."""
-    base = tiny.experiment(mechanism, changes=changes)
+    base = tiny.experiment(changes=changes)
     options = dataclasses.asdict(task.options)
     config = TaskConfig(name=task.info.name, version=task.info.version, options=options)
     return dataclasses.replace(base, config=dataclasses.replace(base.config, task=config))
 
 
-@pytest.mark.parametrize("mechanism", ["local", "linear"])
-def test_a_run_learns_answers_and_is_recorded(tmp_path, articles, mechanism):
+def test_a_run_learns_answers_and_is_recorded(tmp_path, articles):
     """The two questions have each one answer, so the words of the question decide it."""
     paths = tiny.paths(tmp_path / "runs", tmp_path / "cache")
     task = opened("xquad", paths.cache, articles)
     changes = {
-        "training.steps": 30,
+        "training.steps": 20,
         "training.learning_rate": 0.02,
         "training.evaluate_every": 10,
         "training.gradient_accumulation_steps": 2,
         "training.batch_size": 8,
     }
-    made = experiment(task, mechanism, changes)
+    made = experiment(task, changes)
     result = run(made, task, paths)
     (record,) = load_results([paths.runs])
     assert record.config == made.config
     assert record.scores["test"].num_targets == task.size("test")
     assert set(record.scores["test"].metrics) == {"token_f1", "exact_match"}
     assert record.slices["answer"][0].label == "marked"
-    losses = [point.train_loss for point in result.curve]
-    print(losses, record.scores)
-    assert losses[-1] < 0.5 * losses[0]
+    assert result.scores["test"].metrics == {"token_f1": 1, "exact_match": 1}
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
