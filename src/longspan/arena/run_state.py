@@ -50,10 +50,7 @@ def read_state(run_dir: Path) -> RunState | None:
         state = validate(RunState, read_json_file(path).text, path)
     except DataError as error:
         raise RunError(f"{error}; {REMEDY}") from error
-    mechanism = state.config.mechanism
-    options = add_newer_options(mechanism.name, mechanism.options)
-    mechanism = dataclasses.replace(mechanism, options=options)
-    return dataclasses.replace(state, config=dataclasses.replace(state.config, mechanism=mechanism))
+    return dataclasses.replace(state, config=add_newer_options(state.config))
 
 
 def write_state(run_dir: Path, state: RunState) -> None:

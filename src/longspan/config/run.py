@@ -23,8 +23,14 @@ NEWER_FIELDS: dict[str, Any] = {
     "mechanism.bigbird.full_up_to": 0,
     "mechanism.bigbird.padded_blocks": False,
     "mechanism.bigbird.repeats": False,
+    "mechanism.blockwise.grid": None,
+    "mechanism.blockwise.neighbors": None,
     "mechanism.longformer.first_global": False,
     "mechanism.linformer.seed": 0,
+    "mechanism.nystrom.inverse_scale": "matrix",
+    "mechanism.nystrom.reads_padding": False,
+    "mechanism.reformer.grid": None,
+    "mechanism.reformer.same_hashes": False,
     "model.stem": "none",
     "training.train_eval_examples": None,
 }
@@ -96,10 +102,15 @@ def newer_fields(mechanism: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def add_newer_options(mechanism: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mechanism's options of an earlier version with those of `NEWER_FIELDS` added."""
-    newer = newer_fields(mechanism).get("mechanism", {})
-    return {**options, **{name: x for name, x in newer.items() if name not in options}}
+def add_newer_options(config: RunConfig) -> RunConfig:
+    """Return a configuration of an earlier version with its mechanism's `NEWER_FIELDS` added."""
+    mechanism = config.mechanism
+    newer = newer_fields(mechanism.name).get("mechanism", {})
+    options = {
+        **mechanism.options,
+        **{k: x for k, x in newer.items() if k not in mechanism.options},
+    }
+    return dataclasses.replace(config, mechanism=dataclasses.replace(mechanism, options=options))
 
 
 def _store_options(config: TaskConfig | MechanismConfig) -> None:

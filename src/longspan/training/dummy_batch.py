@@ -17,7 +17,10 @@ from longspan.tasks.layout import (
 
 
 def make_dummy_batch(task: Task, num_rows: int) -> Batch:
-    """Return a batch of zeros with examples of full length, for a task that need not be open."""
+    """Return a batch of zeros with examples of full length, for a task that need not be open.
+
+    One symbol is hidden: a mask of ones alone would be dropped, as in no batch with padding.
+    """
     layout, length = task.layout, task.length
     first: tuple[int, ...] = (length,)
     if isinstance(layout, ChoiceLayout):
@@ -39,8 +42,10 @@ def make_dummy_batch(task: Task, num_rows: int) -> Batch:
 
 
 def _tokens(*shape: int) -> tuple[Tensor, Tensor]:
-    """Return tokens and the mask that they are all real."""
-    return torch.zeros(shape, dtype=torch.long), torch.ones(shape, dtype=torch.bool)
+    """Return tokens and the mask of the real ones: all but the last of the first example."""
+    mask = torch.ones(shape, dtype=torch.bool)
+    mask.view(-1, shape[-1])[0, -1] = False
+    return torch.zeros(shape, dtype=torch.long), mask
 
 
 def _first_tokens(mask: Tensor, count: int) -> Tensor:
