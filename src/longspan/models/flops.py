@@ -4,7 +4,7 @@ from longspan.models.attention_layer import build_mechanism
 from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
 from longspan.models.cross_attention import build_cross_mechanism
-from longspan.models.multi_hop import ANSWER_TYPES
+from longspan.models.multi_hop import NUM_TYPES
 from longspan.models.pair_classification import LongspanForPairClassification
 from longspan.models.parts import decoder_config, encoder_config
 from longspan.models.stem import stem_flops
@@ -75,7 +75,7 @@ def count_multi_hop_flops(config: LongspanConfig, length: int) -> int:
         InputError: `length` exceeds `max_position_embeddings`.
     """
     size = config.output_size
-    types = _classifier_flops(config, 1, size, len(ANSWER_TYPES))
+    types = _classifier_flops(config, 1, size, NUM_TYPES)
     return encoder_flops(config, length) + linear_flops(length, size, 4) + types
 
 

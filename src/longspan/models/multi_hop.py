@@ -22,7 +22,7 @@ from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_m
 from longspan.models.losses import IGNORED, add_losses, marginal_losses
 from longspan.shapes import Float, Int
 
-ANSWER_TYPES = ("span", "yes", "no")
+NUM_TYPES = 3  # of answers: span, yes, no
 
 TokenLogits = Float[Tensor, "B T"]
 TokenLabels = Int[Tensor, "B T"]
@@ -36,7 +36,7 @@ class MultiHopLogits(NamedTuple):
         ends: scores of its last tokens.
         sentences: scores of the sentences that begin at each token, as supporting facts.
         paragraphs: scores of the paragraphs that begin at each token, as relevant ones.
-        types: scores of `ANSWER_TYPES`.
+        types: scores of the types span, yes and no.
     """
 
     starts: TokenLogits
@@ -52,8 +52,8 @@ class MultiHopLogits(NamedTuple):
     @classmethod
     def unpack(cls, packed: Float[Tensor, "B N"]) -> "MultiHopLogits":
         """Return the scores that `pack` has put into one tensor."""
-        types = packed[:, -len(ANSWER_TYPES) :]
-        tokens = packed[:, : -len(ANSWER_TYPES)].unflatten(1, (4, -1))
+        types = packed[:, -NUM_TYPES:]
+        tokens = packed[:, :-NUM_TYPES].unflatten(1, (4, -1))
         starts, ends, sentences, paragraphs = tokens.unbind(1)
         return cls(starts, ends, sentences, paragraphs, types)
 
@@ -150,7 +150,7 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         super().__init__(config)
         self.qa_outputs = nn.Linear(config.output_size, 2)
         self.support_outputs = nn.Linear(config.output_size, 2)
-        self.type_classifier = ClassificationHead(config.output_size, len(ANSWER_TYPES), config)
+        self.type_classifier = ClassificationHead(config.output_size, NUM_TYPES, config)
         self.post_init()
 
     def forward(

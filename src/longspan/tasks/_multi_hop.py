@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from longspan.data.questions.encoding import (
+    ANSWER_TYPES,
     ELSEWHERE,
     ENDS,
     PASSAGE,
@@ -25,15 +26,14 @@ from longspan.data.questions.encoding import (
 )
 from longspan.data.questions.hotpotqa import Fact, MultiHopQuestion
 from longspan.data.questions.question import Span
-from longspan.models.multi_hop import (
-    ANSWER_TYPES,
-    MultiHopLabels,
-    MultiHopLogits,
-    multi_hop_losses,
+from longspan.shapes import Bool, Float, Int
+from longspan.tasks._spans import (
+    Targets,
+    has_bit,
+    in_document,
+    predicted_spans,
+    question_mask,
 )
-from longspan.models.question_answering import best_spans
-from longspan.shapes import Bool, Float
-from longspan.tasks._spans import Targets, has_bit, in_document, question_mask
 from longspan.tasks.scoring import IGNORE
 
 K = TypeVar("K", bound=Hashable)
@@ -81,20 +81,20 @@ def mark_support(
     return dataclasses.replace(encoded, targets=targets), details
 
 
-def labels_of(targets: Targets) -> MultiHopLabels:
-    """Return the labels of the model from the targets of a batch."""
+def labels_of(targets: Targets) -> dict[str, Int[torch.Tensor, "B ..."]]:
+    """Return the fields of `MultiHopLabels` from the targets of a batch."""
 
     def labels(bit: int, among: Bool[torch.Tensor, "B T"]) -> Targets:
         return has_bit(targets, bit).long().masked_fill(~among, IGNORE)
 
     inside, first = in_document(targets), targets[:, 0]
-    return MultiHopLabels(
-        starts=labels(STARTS, inside),
-        ends=labels(ENDS, inside),
-        sentences=labels(SUPPORTS, has_bit(targets, SENTENCE)),
-        paragraphs=labels(RELEVANT, has_bit(targets, PASSAGE)),
-        types=(first - ELSEWHERE).masked_fill(first < ELSEWHERE, IGNORE),
-    )
+    return {
+        "starts": labels(STARTS, inside),
+        "ends": labels(ENDS, inside),
+        "sentences": labels(SUPPORTS, has_bit(targets, SENTENCE)),
+        "paragraphs": labels(RELEVANT, has_bit(targets, PASSAGE)),
+        "types": (first - ELSEWHERE).masked_fill(first < ELSEWHERE, IGNORE),
+    }
 
 
 def joint_losses(
@@ -107,7 +107,11 @@ def joint_losses(
         targets: targets of the batch.
         support_weight: factor of the losses of sentences and paragraphs.
     """
-    return multi_hop_losses(MultiHopLogits.unpack(logits), labels_of(targets), support_weight)
+    # The models import transformers, which lists of tasks do not need.
+    from longspan.models.multi_hop import MultiHopLabels, MultiHopLogits, multi_hop_losses
+
+    labels = MultiHopLabels(**labels_of(targets))
+    return multi_hop_losses(MultiHopLogits.unpack(logits), labels, support_weight)
 
 
 def predict(
@@ -129,11 +133,13 @@ def predict(
             facts: the best sentence of each, and all whose probability is above one half. None:
             the latter alone, of all paragraphs.
     """
+    from longspan.models.multi_hop import MultiHopLogits
+
     scores = MultiHopLogits.unpack(logits.float())
-    inside = in_document(targets)
-    spans = best_spans(scores.starts, scores.ends, inside, max_length=answer_length)
-    firsts = question_mask(targets).sum(1)
-    starts, ends = (spans.start - firsts).tolist(), (spans.end - firsts).tolist()
+    inside, firsts = in_document(targets), question_mask(targets).sum(1)
+    spans = torch.stack((scores.starts, scores.ends), dim=1)
+    places = predicted_spans(spans, targets, max_length=answer_length)
+    starts, ends = ((x - firsts).tolist() for x in places)
     types = scores.types.argmax(1).tolist()
     found = []
     for row, known in enumerate(details):

@@ -94,11 +94,13 @@ class QuestionTask(QuestionData[Question]):
         targets: Int[Tensor, "B T"],
     ) -> list[tuple[dict[str, Any], str]]:
         """Return the details of each example, and the text of the best answer."""
-        spans = predicted_spans(logits, targets, max_length=self.options.answer_length)
+        starts, ends = predicted_spans(logits, targets, max_length=self.options.answer_length)
         firsts = question_mask(targets).sum(1)
-        starts, ends = (spans.start - firsts).tolist(), (spans.end - firsts).tolist()
+        places = zip(
+            rows.tolist(), (starts - firsts).tolist(), (ends - firsts).tolist(), strict=True
+        )
         found = []
-        for row, start, end in zip(rows.tolist(), starts, ends, strict=True):
+        for row, start, end in places:
             details = self.load_details(split, row)
             text = cut_out(details["context"], details["offsets"], start, end)
             found.append((details, text))

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from longspan.data.questions.encoding import BOUNDARY, ELSEWHERE, ENDS, STARTS
-from longspan.models.losses import marginal_losses
-from longspan.models.question_answering import Spans, best_spans
 from longspan.shapes import Bool, Float, Int
 from longspan.tasks.scoring import IGNORE
 
@@ -25,6 +23,9 @@ def span_losses(logits: SpanLogits, targets: Targets) -> Float[Tensor, " B"]:
     code of Longformer the question's tokens compete with them. An example without a marked answer
     has loss 0.
     """
+    # The models import transformers, which lists of tasks do not need.
+    from longspan.models.losses import marginal_losses
+
     allowed = in_document(targets)
     losses = [
         marginal_losses(logits[:, side], allowed, has_bit(targets, bit))
@@ -48,17 +49,23 @@ def answerable(targets: Targets) -> Bool[Tensor, " B"]:
     return has_bit(targets, STARTS | ENDS).any(1)
 
 
-def predicted_spans(logits: SpanLogits, targets: Targets, *, max_length: int) -> Spans:
-    """Return the best answer of each example, among the tokens where one may be.
+def predicted_spans(
+    logits: SpanLogits, targets: Targets, *, max_length: int
+) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
+    """Return the first and last token of the best answer of each example.
+
+    Both are among the tokens where an answer may be.
 
     Args:
         logits: scores of first and last tokens.
         targets: as for `span_losses`.
         max_length: maximum number of tokens of an answer.
     """
-    return best_spans(
-        logits[:, 0].float(), logits[:, 1].float(), in_document(targets), max_length=max_length
-    )
+    from longspan.models.question_answering import best_spans
+
+    start, end = logits.float().unbind(1)
+    spans = best_spans(start, end, in_document(targets), max_length=max_length)
+    return spans.start, spans.end
 
 
 def question_mask(targets: Targets) -> Bool[Tensor, "B T"]:

@@ -26,6 +26,7 @@ from longspan.errors import OptionError
 # document, which are ELSEWHERE or more.
 STARTS, ENDS, PASSAGE, SENTENCE, SUPPORTS, RELEVANT, ELSEWHERE = 1, 2, 4, 8, 16, 32, 64
 BOUNDARY = PASSAGE | SENTENCE
+ANSWER_TYPES = ("span", "yes", "no")  # of multi-hop questions
 
 # Outcome of the search for right answers.
 Outcome = Literal["marked", "no_span", "behind_cut", "not_in_context", "unknown"]
