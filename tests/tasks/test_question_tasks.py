@@ -351,7 +351,7 @@ def experiment(task, changes):
     return dataclasses.replace(base, config=dataclasses.replace(base.config, task=config))
 
 
-def test_a_run_learns_answers_and_is_recorded(tmp_path, articles):
+def test_a_run_learns_answers_and_writes_them(tmp_path, articles, cli):
     """The two questions have each one answer, so the words of the question decide it."""
     paths = tiny.paths(tmp_path / "runs", tmp_path / "cache")
     task = opened("xquad", paths.cache, articles)
@@ -371,3 +371,15 @@ def test_a_run_learns_answers_and_is_recorded(tmp_path, articles):
     assert record.slices["answer"][0].label == "marked"
     assert result.scores["test"].metrics == {"token_f1": 1, "exact_match": 1}
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
+    output = tmp_path / "answers.json"
+    places = ["--cache", paths.cache, "--data", articles, "--device", "cpu"]
+    for split in ("test", "train"):
+        arguments = ["--output", output, "--split", split, "--batch-size", "5", *places]
+        code, out, err = cli("answers", paths.record_file(made), *arguments, "--json")
+        assert code == 0, err
+        assert json.loads(out)["questions"] == task.size(split)
+        expected = {
+            name: "Ada Lovelace" if name.startswith("who") else "Analytical Engine"
+            for name in predict(task, split)
+        }
+        assert json.loads(output.read_text()) == expected

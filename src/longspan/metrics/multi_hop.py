@@ -7,7 +7,7 @@ match. All are averaged over the questions. The answers yes and no share no toke
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from longspan.metrics.answers import normalize_answer
@@ -54,7 +54,7 @@ def answer_agreement(answer: str, reference: str) -> Agreement:
     return _agreement(given == right, common, len(tokens), len(expected))
 
 
-def support_agreement(facts: Collection[Hashable], reference: Collection[Hashable]) -> Agreement:
+def support_agreement(facts: Iterable[Hashable], reference: Iterable[Hashable]) -> Agreement:
     """Compare the predicted supporting facts with the right ones; repeated ones count once."""
     given, right = set(facts), set(reference)
     return _agreement(given == right, len(given & right), len(given), len(right))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
@@ -22,6 +23,7 @@ from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples, Spool
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError
+from longspan.shapes import Float, Int
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
 from longspan.tasks._spans import boundary_mask, question_mask
@@ -86,6 +88,23 @@ class QuestionData(Task, Generic[Q]):
 
         Raises:
             DataError: the source is missing or malformed.
+        """
+
+    @abstractmethod
+    def answers(
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B ..."],
+        targets: Int[Tensor, "B T"],
+    ) -> dict[str, Any]:
+        """Return the answers to some questions, as in a file for the official evaluation.
+
+        Args:
+            split: split of the examples.
+            rows: their rows.
+            logits: scores of the model.
+            targets: targets of their batch, which tell where the documents begin.
         """
 
     @property

@@ -68,16 +68,7 @@ class QuestionTask(QuestionData[Question]):
         logits: Float[Tensor, "B 2 T"],
         targets: Int[Tensor, "B T"],
     ) -> dict[str, str]:
-        """Return the text of the best answer to each question, by its official id.
-
-        This is the content of a file of predictions for the official evaluations.
-
-        Args:
-            split: split of the examples.
-            rows: their rows.
-            logits: scores of first and last tokens.
-            targets: targets of their batch, which tell where the documents begin.
-        """
+        """Return the text of the best answer to each question, by its official id."""
         predicted = self._predicted(split, rows, logits, targets)
         return {details["id"]: text for details, text in predicted}
 

@@ -6,7 +6,8 @@ They are one text, as in Beltagy et al., "Longformer", 2020 (https://arxiv.org/a
 section 6, where the first tokens of the question, of paragraphs and of sentences are global.
 
 One model answers and selects the support jointly. In two stages, a first model ranks the
-paragraphs (`HotpotQA.ranked_paragraphs`), and a second one reads the best (`selection=FILE`).
+paragraphs (`longspan answers`, for each split), and a second one reads the best of them
+(`selection`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,6 @@ from longspan.data.questions.hotpotqa import MultiHopQuestion
 from longspan.data.questions.json_sources import JsonFiles, find_json_files
 from longspan.data.questions.report import Report
 from longspan.errors import DataError
-from longspan.files import file_sha256
 from longspan.metrics import Metric
 from longspan.metrics.multi_hop import answer_agreement, support_agreement
 from longspan.shapes import Float, Int
@@ -72,8 +72,8 @@ class HotpotQAOptions(QuestionOptions):
         2,
     )
     selection: str | None = setting(
-        "two stages: JSON file of the paragraphs that a first model has ranked for each question, "
-        "{id: [title, ...]}, the best first; none: one stage, all paragraphs",
+        "two stages: paragraphs that a first model has ranked, a file of longspan answers, or a "
+        "folder of those of all splits; none: one stage, all paragraphs",
         None,
     )
     paragraphs: Length = setting("ranked paragraphs of a question that are read (selection)", 4)
@@ -130,14 +130,14 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         path = self.options.selection
         if path is None:
             return options | {"paragraphs": None}
-        return options | {"selection": f"sha256:{file_sha256(_existing(Path(path)))}"}
+        return options | {"selection": f"sha256:{hotpotqa.selection_sha256(Path(path))}"}
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, MultiHopQuestion]]:
         """Yield the questions, with the selected paragraphs in the second of two stages."""
         chosen = self.options.selection
-        selection = None if chosen is None else hotpotqa.read_selection(_existing(Path(chosen)))
+        selection = None if chosen is None else hotpotqa.read_selection(Path(chosen))
         train, test = self.find_source(data).paths
         held_out: dict[Path, dict[int, float]]
         held_out = {train: {VALIDATION: self.options.validation}, test: {}}
@@ -201,31 +201,15 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
     ) -> dict[str, dict[str, Any]]:
         """Return the answers and supporting facts by id, as in a file for the official evaluation.
 
-        Args:
-            split: split of the examples.
-            rows: their rows.
-            logits: packed scores.
-            targets: targets of their batch.
+        The titles of the paragraphs of each question, the most relevant first, are added: the
+        content of a file for `selection`.
         """
         found = self._predictions(split, rows, logits, targets)
         return {
             "answer": {details["id"]: one.answer for one, details in found},
             "sp": {details["id"]: [list(fact) for fact in one.facts] for one, details in found},
+            "paragraphs": {details["id"]: list(one.titles) for one, details in found},
         }
-
-    def ranked_paragraphs(
-        self,
-        split: Split,
-        rows: Int[Tensor, " B"],
-        logits: Float[Tensor, "B N"],
-        targets: Int[Tensor, "B T"],
-    ) -> dict[str, list[str]]:
-        """Return the titles of the paragraphs of each question by id, the most relevant first.
-
-        This is the content of a file for `selection`; arguments as for `answers`.
-        """
-        found = self._predictions(split, rows, logits, targets)
-        return {details["id"]: list(one.titles) for one, details in found}
 
     def class_name(self, label: int) -> str:
         """Return the name of a class of tokens."""
@@ -287,14 +271,3 @@ def _scores(found: Prediction, details: Mapping[str, Any]) -> dict[str, float]:
         "support_f1": support.f1,
         "support_exact_match": support.exact_match,
     }
-
-
-def _existing(path: Path) -> Path:
-    """Return the path of a selection.
-
-    Raises:
-        DataError: there is no such file.
-    """
-    if not path.is_file():
-        raise DataError(f"selection {path} does not exist; write it with a first stage")
-    return path

@@ -14,6 +14,7 @@ or else those in the other sentences of their paragraphs.
 """
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from longspan.data.questions.json_files import field, load_json
 from longspan.data.questions.question import Question, Span, join_passages
 from longspan.data.questions.report import Report
 from longspan.errors import DataError
+from longspan.files import file_sha256
 
 URL = "http://curtis.ml.cmu.edu/datasets/hotpot"
 FILES = ("hotpot_train_v1.1.json", "hotpot_dev_distractor_v1.json")
@@ -135,21 +137,43 @@ def select_paragraphs(question: MultiHopQuestion, titles: Collection[str]) -> Mu
 
 
 def read_selection(path: Path) -> dict[str, list[str]]:
-    """Read paragraphs that a first stage has ranked: {id: [title, ...]}, the best first.
+    """Read paragraphs that a first stage has ranked: {"paragraphs": {id: [title, ...]}}.
+
+    Args:
+        path: JSON file, or a folder of such files, of different questions.
 
     Raises:
-        DataError: the file is missing or malformed.
+        DataError: a file is missing or malformed.
     """
-    content = load_json(path)
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: expected an object of titles by id, got {type(content).__name__}")
-    found = {}
-    for name in content:
-        titles = field(content, name, list, f"{path}: {name}")
-        if not all(isinstance(title, str) for title in titles):
-            raise DataError(f"{path}: {name} must have a list of titles")
-        found[name] = titles
+    found: dict[str, list[str]] = {}
+    for file in _selection_files(path):
+        ranked = field(load_json(file), "paragraphs", dict, str(file))
+        for name in ranked:
+            titles = field(ranked, name, list, str(file))
+            if not all(isinstance(title, str) for title in titles):
+                raise DataError(f"{file}: {name!r} must have a list of titles")
+            found[name] = titles
     return found
+
+
+def selection_sha256(path: Path) -> str:
+    """Return the sha256 of the files of a selection, whatever their names are.
+
+    Raises:
+        DataError: a file is missing.
+    """
+    digests = sorted(file_sha256(file) for file in _selection_files(path))
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _selection_files(path: Path) -> list[Path]:
+    """Return the files of a selection."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
+        raise DataError(
+            f"there is no selection {path}; write it with `longspan answers`, for each split"
+        )
+    return files
 
 
 def _read_paragraphs(record: Any, name: str, where: str, report: Report) -> list[Paragraph]:
