@@ -124,6 +124,18 @@ NOTES = {
             "do not compare.",
         ),
     ),
+    "hotpotqa": Notes(
+        files="a folder with `hotpot_train_v1.1.json` and `hotpot_dev_distractor_v1.json`, each "
+        "optionally with `.gz`, or one above its subfolder `hotpotqa` or `qa`",
+        known_issues=(
+            "Some supporting facts name a sentence that their paragraph does not have. They count "
+            "in scores, as in the official evaluation, and are listed.",
+            "The files give the text of an answer, not its place. Its mentions in the supporting "
+            "sentences are marked, or else those elsewhere in their paragraphs; other code marks "
+            "all mentions.",
+            "The code of Longformer for HotpotQA is not published.",
+        ),
+    ),
     "recall": Notes(example={"length": 24, "pairs": 4, "vocabulary": 32}),
     "copying": Notes(example={"length": 32, "count": 4}),
 }

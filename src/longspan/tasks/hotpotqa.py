@@ -12,11 +12,11 @@ paragraphs (`longspan answers`, for each split), and a second one reads the best
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from longspan.config import Length, setting, settings
@@ -45,6 +45,8 @@ from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import MultiHopLayout
 from longspan.tasks.registry import register
 
+Weight = Annotated[float, Field(ge=0, le=1_000)]
+
 # Options that change neither the examples nor their order.
 _NOT_IN_DATA = ("support_paragraphs", "support_weight")
 
@@ -65,7 +67,7 @@ class HotpotQAOptions(QuestionOptions):
         "(global_tokens=boundaries)",
         128,
     )
-    support_weight: NonNegativeFloat = setting("factor of the loss of the support", 1.0)
+    support_weight: Weight = setting("factor of the loss of the support", 1.0)
     support_paragraphs: Length | None = setting(
         "paragraphs that hold the predicted supporting facts, those with the largest scores; none: "
         "any number",
