@@ -46,6 +46,12 @@ def test_answers_are_marked_in_supporting_sentences_alone():
     question, _ = read(hotpotqa_record(3))
     assert texts_of(question, question.spans) == ["Color3"]
     assert question.spans[0][0] > question.context.index("Its coat")
+    record = hotpotqa_record(3)
+    record["context"][1][1][0] = "City 3 is Color3."
+    question, _ = read(record)
+    assert [question.context[first - 12 : last] for first, last in question.spans] == [
+        "Its coat is Color3"
+    ]
     # without a mention there, the other sentences of its paragraphs count
     near, _ = read(hotpotqa_record(3, "old"))
     assert texts_of(near, near.spans) == ["old"]

@@ -8,7 +8,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from longspan.data.questions.encoding import ENDS, PASSAGE, STARTS, QuestionEncoder, cut_out
+from longspan.data.questions.encoding import (
+    ENDS,
+    PASSAGE,
+    STARTS,
+    QuestionEncoder,
+    cut_out,
+    first_tokens,
+)
 from longspan.data.questions.question import Question, join_passages
 from longspan.data.questions.squad import read_squad
 from longspan.data.tokenizers import ByteTokenizer
@@ -153,6 +160,18 @@ def test_first_tokens_of_passages_are_marked():
     assert marked(encoded, STARTS) == [13]
     cut, _ = encode(given, 7 + 13, 4)
     assert marked(cut, PASSAGE) == [0]
+
+
+def test_passages_of_dropped_characters_have_no_first_token():
+    """BERT's tokenizer drops control characters; the token behind them is of another passage."""
+    bert = load_word_pieces(published("vocab/bert-base-uncased/vocab.txt").parent)
+    context, firsts = join_passages(["ada", "\a\a", "was here"], "\n")
+    given = dataclasses.replace(question(context, "ada"), passages=firsts)
+    encoded, _ = encode(given, tokenizer=bert)
+    starts = encoded.offsets[marked(encoded, PASSAGE), 0].tolist()
+    assert [context[x : x + 3] for x in starts] == ["ada", "was"]
+    alone = first_tokens([(firsts[1], firsts[2])], context, encoded.offsets)
+    assert alone.tolist() == [-1]
 
 
 @pytest.mark.parametrize("length", [200, 4096])

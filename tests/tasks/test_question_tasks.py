@@ -314,6 +314,22 @@ def test_what_cannot_be_learned_from_is_listed_with_file_and_line(tmp_path, cli)
     )
 
 
+def test_documents_of_the_web_are_listed_with_the_line_of_their_question(tmp_path):
+    root = extract_triviaqa(tmp_path / "sample")
+    task = opened("triviaqa", tmp_path, root, domain="web", length=1024, validation=0.4)
+    head, *rows = (task.dataset.folder / "skipped.tsv").read_text().splitlines()
+    assert rows
+    for row in rows:
+        found = dict(zip(head.split("\t"), row.split("\t"), strict=True))
+        name, _, document = found["id"].partition("--")
+        part = "dev" if found["split"] == "test" else "train"
+        path = root / "qa" / f"web-{part}.json"
+        line = path.read_text().splitlines()[int(found["line"]) - 1]
+        assert f'"{name}"' in line
+        assert document
+        assert found["place"].startswith(f"{path}: question ")
+
+
 def test_without_anything_wrong_there_is_no_report(tmp_path, articles):
     task = opened("xquad", tmp_path, articles)
     assert task.build_notes == []

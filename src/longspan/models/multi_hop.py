@@ -99,8 +99,7 @@ def multi_hop_losses(
 def _mean_binary_losses(logits: TokenLogits, labels: TokenLabels) -> Float[Tensor, " B"]:
     """Return the mean binary cross entropy of each row; zero in a row without labels."""
     is_scored = labels != IGNORED
-    # Masked before the loss: scores of padding are so large that their gradients are not finite.
-    scores = at_least_float32(logits).masked_fill(~is_scored, 0)
+    scores = at_least_float32(logits)
     losses = F.binary_cross_entropy_with_logits(
         scores, labels.clamp(min=0).to(scores), reduction="none"
     )
