@@ -18,7 +18,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 STEPS = {"squad": 5_000, "xquad": 500, "triviaqa": 5_000, "hotpotqa": 5_000}
 BATCH = 16
-MECHANISMS = own.OPTIONS | {"longformer": {"window": 32, "global_projections": True}}
 
 
 def recipe(task: str) -> Recipe:
@@ -51,6 +50,6 @@ register(
             "tokens; in HotpotQA also the first ones of paragraphs and sentences."
         ),
         recipe=recipe,
-        mechanism_options=MECHANISMS,
+        mechanism_options=own.OPTIONS,
     )
 )
