@@ -17,6 +17,7 @@ from longspan.tasks.data_cards import describe_source, describe_task, is_generat
 from longspan.tasks.layout import PairLayout
 
 FOLDER = Path(__file__).parent / "tasks"
+UNKNOWN = "known after the build"  # number of examples
 
 
 def written() -> dict[str, str]:
@@ -48,7 +49,7 @@ def render_index() -> str:
             f"[`{name}`]({name}.md)",
             info.title,
             " + ".join([f"{task.length:,}"] * sequences),
-            " / ".join(show_size(info, split) for split in SPLITS),
+            " / ".join(show_size(info, split) for split in SPLITS) if info.sizes else UNKNOWN,
             f"{info.num_classes:,}",
             "generated" if generated_by_default(name) else "imported",
             info.license,
@@ -89,8 +90,8 @@ def render_sizes(task: Task) -> str:
 
 
 def show_size(info: TaskInfo, split: Split) -> str:
-    """Return the number of examples of a split; a question mark where the build alone tells."""
-    return f"{info.sizes[split]:,}" if split in info.sizes else "?"
+    """Return the number of examples of a split, if it is known before the build."""
+    return f"{info.sizes[split]:,}" if split in info.sizes else UNKNOWN
 
 
 def render_options(task: Task) -> str:

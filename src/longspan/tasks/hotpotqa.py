@@ -3,7 +3,7 @@
 Yang et al., "HotpotQA: A Dataset for Diverse, Explainable Multi-hop Question Answering", 2018
 (https://arxiv.org/abs/1809.09600), distractor setting: two of about ten paragraphs are relevant.
 They are one text, as in Beltagy et al., "Longformer", 2020 (https://arxiv.org/abs/2004.05150),
-section 6, where the first tokens of the question, of paragraphs and of sentences are global.
+section 6, where the question and the first tokens of paragraphs and sentences are global.
 
 One model answers and selects the support jointly. In two stages, a first model ranks the
 paragraphs (`longspan answers`, for each split), and a second one reads the best of them
@@ -118,7 +118,8 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
             "Validation is held out of the training questions; test is the published development "
             "set of the distractor setting, since the test set is not public. Scores are those of "
             "the official evaluation, over all questions, also those whose answer or support is "
-            "behind the cut."
+            "behind the cut, or in a paragraph that a first stage has not selected. In training, "
+            "the second stage reads all relevant paragraphs and the best others."
         ),
     )
 

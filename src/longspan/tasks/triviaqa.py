@@ -61,7 +61,8 @@ class TriviaQA(QuestionTask):
             "Validation is held out of the training questions; test is the published development "
             "set, on which papers report, since the answers of the test set are not public. "
             "Questions whose documents do not mention an answer count as wrong, as in the official "
-            "evaluation; questions without any document are left out and counted."
+            "evaluation. Questions without any document are left out and counted; the official "
+            "evaluation counts them as wrong."
         ),
     )
 
