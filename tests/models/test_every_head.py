@@ -12,6 +12,7 @@ from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.models import (
     LongspanDualEncoder,
+    LongspanForMultiHopQuestionAnswering,
     LongspanForMultipleChoice,
     LongspanForPairClassification,
     LongspanForQuestionAnswering,
@@ -22,6 +23,7 @@ from longspan.models import (
 
 B, C, T = 3, 2, 9
 CLASSES = torch.tensor([0, 1, 1])
+TOKENS = ("start", "end", "sentence", "paragraph")  # labels of each token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Head:
         """Return the scores of all texts in one tensor, real tokens only."""
         if self.cls is LongspanForQuestionAnswering:
             return torch.stack((output.start_logits, output.end_logits))
+        if self.cls is LongspanForMultiHopQuestionAnswering:
+            return torch.stack(output.scores[:4])
         return output.similarities if self.cls is LongspanDualEncoder else output.logits
 
 
@@ -76,6 +80,14 @@ HEADS = {
         {"start_positions": CLASSES, "end_positions": CLASSES + 2},
         transformers.AutoModelForQuestionAnswering,
         constant=("qa_outputs.bias", "model.norm.bias"),
+    ),
+    "multi_hop": Head(
+        LongspanForMultiHopQuestionAnswering,
+        {
+            **{f"{name}_labels": torch.arange(B * T).view(B, T) % 2 for name in TOKENS},
+            "type_labels": CLASSES,
+        },
+        constant=("qa_outputs.bias",),
     ),
     "choice": Head(
         LongspanForMultipleChoice,

@@ -13,6 +13,7 @@ from longspan.models import (
     LongspanDualEncoder,
     LongspanForConditionalGeneration,
     LongspanForMaskedLM,
+    LongspanForMultiHopQuestionAnswering,
     LongspanForMultipleChoice,
     LongspanForPairClassification,
     LongspanForQuestionAnswering,
@@ -21,6 +22,7 @@ from longspan.models import (
     LongspanPreTrainedModel,
     count_flops,
     count_language_flops,
+    count_multi_hop_flops,
     count_span_flops,
     count_text_to_text_flops,
     encoder_flops,
@@ -33,6 +35,7 @@ from longspan.tasks.layout import (
     ImageLayout,
     Layout,
     MaskedLayout,
+    MultiHopLayout,
     PairLayout,
     RetrievalLayout,
     SequenceLayout,
@@ -49,6 +52,7 @@ MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
     TokenLayout: LongspanForTokenClassification,
     MaskedLayout: LongspanForMaskedLM,
     SpanLayout: LongspanForQuestionAnswering,
+    MultiHopLayout: LongspanForMultiHopQuestionAnswering,
     ChoiceLayout: LongspanForMultipleChoice,
     RetrievalLayout: LongspanDualEncoder,
     TextToTextLayout: LongspanForConditionalGeneration,
@@ -182,6 +186,8 @@ def forward_flops(config: RunConfig, task: Task) -> int:
             return count_language_flops(model, length)
         case SpanLayout():
             return count_span_flops(model, length)
+        case MultiHopLayout():
+            return count_multi_hop_flops(model, length)
         case ChoiceLayout():
             return layout.candidates * count_flops(model, length, 1)
         case RetrievalLayout():

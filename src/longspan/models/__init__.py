@@ -26,6 +26,7 @@ from longspan.models.dual_encoder import LongspanDualEncoder
 from longspan.models.flops import (
     count_flops,
     count_language_flops,
+    count_multi_hop_flops,
     count_span_flops,
     count_text_to_text_flops,
     encoder_flops,
@@ -33,6 +34,12 @@ from longspan.models.flops import (
 from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
 from longspan.models.lengthening import lengthen
 from longspan.models.model import LongspanModel
+from longspan.models.multi_hop import (
+    LongspanForMultiHopQuestionAnswering,
+    MultiHopLabels,
+    MultiHopLogits,
+    multi_hop_losses,
+)
 from longspan.models.multiple_choice import LongspanForMultipleChoice
 from longspan.models.pair_classification import LongspanForPairClassification
 from longspan.models.question_answering import LongspanForQuestionAnswering, best_spans
@@ -60,6 +67,7 @@ __all__ = [
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
     "LongspanForMaskedLM",
+    "LongspanForMultiHopQuestionAnswering",
     "LongspanForMultipleChoice",
     "LongspanForPairClassification",
     "LongspanForQuestionAnswering",
@@ -67,14 +75,18 @@ __all__ = [
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
+    "MultiHopLabels",
+    "MultiHopLogits",
     "best_spans",
     "convert",
     "count_flops",
     "count_language_flops",
+    "count_multi_hop_flops",
     "count_span_flops",
     "count_text_to_text_flops",
     "encoder_flops",
     "lengthen",
     "longify",
+    "multi_hop_losses",
     "to_transformers",
 ]

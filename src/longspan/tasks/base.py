@@ -21,7 +21,7 @@ from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split,
 from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
 from longspan.tasks.layout import Layout
 from longspan.tasks.rules import Rule
-from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
+from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy, is_scored
 
 __all__ = ["HELD_OUT", "SPLITS", "Batch", "ProgressCallback", "Split", "Task"]
 
@@ -201,6 +201,15 @@ class Task(TaskData):
         Override for other losses, such as the squared error of a regression.
         """
         return cross_entropy(logits, targets)
+
+    def count_targets(
+        self, targets: Int[Tensor, "B ..."] | Float[Tensor, " B"]
+    ) -> Int[Tensor, " B"]:
+        """Return the number of scored targets of each example, by which losses are averaged.
+
+        Override where several targets have one loss.
+        """
+        return is_scored(targets).reshape(len(targets), -1).sum(1)
 
     def example_statistics(
         self,

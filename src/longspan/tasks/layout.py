@@ -38,7 +38,21 @@ class MaskedLayout:
 class SpanLayout:
     """One sequence, such as a question and its context, and the ends of the answer in it.
 
-    Targets are the indices of the answer's first and last token, (B, 2).
+    Attributes:
+        has_several: False: targets are the indices of the answer's first and last token, (B, 2).
+            True: each token has a target, as there may be several right answers; the task defines
+            the classes.
+    """
+
+    has_several: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiHopLayout:
+    """One sequence, such as a question and its paragraphs, of which several things are asked.
+
+    The answer is a span, yes or no; some sentences support it, and some paragraphs are relevant.
+    Each token has a target, whose classes the task defines.
     """
 
 
@@ -84,6 +98,7 @@ Layout = (
     | TokenLayout
     | MaskedLayout
     | SpanLayout
+    | MultiHopLayout
     | ChoiceLayout
     | RetrievalLayout
     | TextToTextLayout

@@ -8,6 +8,7 @@ from longspan.tasks.layout import (
     ChoiceLayout,
     Layout,
     MaskedLayout,
+    MultiHopLayout,
     PairLayout,
     RetrievalLayout,
     SpanLayout,
@@ -71,8 +72,8 @@ def _further_tokens(task: Task, num_rows: int) -> dict[str, Tensor]:
 
 def _target_shape(layout: Layout, length: int) -> tuple[int, ...]:
     """Return the shape of the targets of one example."""
-    if isinstance(layout, TokenLayout | MaskedLayout):
+    if isinstance(layout, TokenLayout | MaskedLayout | MultiHopLayout):
         return (length,)
     if isinstance(layout, SpanLayout):
-        return (2,)
+        return (length,) if layout.has_several else (2,)
     return (layout.target_length,) if isinstance(layout, TextToTextLayout) else ()
