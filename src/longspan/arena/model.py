@@ -11,6 +11,7 @@ from longspan.errors import OptionError
 from longspan.models import (
     LongspanConfig,
     LongspanDualEncoder,
+    LongspanForCandidates,
     LongspanForConditionalGeneration,
     LongspanForMaskedLM,
     LongspanForMultipleChoice,
@@ -19,6 +20,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanPreTrainedModel,
+    count_candidate_flops,
     count_flops,
     count_language_flops,
     count_span_flops,
@@ -29,6 +31,7 @@ from longspan.results import BASELINE
 from longspan.space import check_memory
 from longspan.tasks import Task
 from longspan.tasks.layout import (
+    CandidateLayout,
     ChoiceLayout,
     ImageLayout,
     Layout,
@@ -50,6 +53,7 @@ MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
     MaskedLayout: LongspanForMaskedLM,
     SpanLayout: LongspanForQuestionAnswering,
     ChoiceLayout: LongspanForMultipleChoice,
+    CandidateLayout: LongspanForCandidates,
     RetrievalLayout: LongspanDualEncoder,
     TextToTextLayout: LongspanForConditionalGeneration,
 }
@@ -152,6 +156,8 @@ def forward_flops(config: RunConfig, task: Task) -> int:
             return count_span_flops(model, length)
         case ChoiceLayout():
             return layout.candidates * count_flops(model, length, 1)
+        case CandidateLayout():
+            return layout.windows * count_candidate_flops(model, length, layout.candidates)
         case RetrievalLayout():
             documents = 1 + layout.negatives
             query = encoder_flops(model, layout.query_length)

@@ -14,6 +14,7 @@ from transformers import (
 
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
+from longspan.models.candidates import LongspanForCandidates
 from longspan.models.classification import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
@@ -24,6 +25,7 @@ from longspan.models.conversion.from_source import convert, longify
 from longspan.models.conversion.to_source import to_transformers
 from longspan.models.dual_encoder import LongspanDualEncoder
 from longspan.models.flops import (
+    count_candidate_flops,
     count_flops,
     count_language_flops,
     count_span_flops,
@@ -57,6 +59,7 @@ __all__ = [
     "LongspanConfig",
     "LongspanDualEncoder",
     "LongspanEncoderDecoderModel",
+    "LongspanForCandidates",
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
     "LongspanForMaskedLM",
@@ -69,6 +72,7 @@ __all__ = [
     "LongspanPreTrainedModel",
     "best_spans",
     "convert",
+    "count_candidate_flops",
     "count_flops",
     "count_language_flops",
     "count_span_flops",

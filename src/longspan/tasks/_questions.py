@@ -1,7 +1,6 @@
 """Base of the tasks that answer questions by a span of a document."""
 
 import dataclasses
-import functools
 import json
 from abc import abstractmethod
 from collections import Counter
@@ -19,21 +18,19 @@ from longspan.data.cache import BuildOutput
 from longspan.data.questions.encoding import EncodedQuestion, QuestionEncoder, cut_out
 from longspan.data.questions.question import Question
 from longspan.data.store import Examples, Spool
-from longspan.data.tokenizers import ByteTokenizer
-from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
+from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.metrics.answers import exact_match, normalize_answer, token_f1
 from longspan.shapes import Float, Int
 from longspan.tasks._grouping import Grouping
+from longspan.tasks._pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
 from longspan.tasks._spans import answerable, predicted_spans, question_mask, span_losses
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
-from longspan.tokenizers import make_fast_tokenizer
 
 GlobalTokens = Literal["question", "first", "none"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
-_WORD_PIECES = "tokenizer:"  # before the folder or name of a tokenizer
 _OUTCOMES = ("marked", "behind_cut", "not_in_context")  # labels of the examples
 _CLASSES = ("inside", "start", "end", "start and end")
 _SCORES = {"exact_match": exact_match, "token_f1": token_f1}
@@ -44,11 +41,7 @@ class QuestionOptions:
     """Encoding of questions and documents, global tokens, and answers."""
 
     length: Length = setting("tokens of a question and its document that are kept", 1024)
-    vocabulary: Literal["bytes"] | Annotated[str, Field(pattern=rf"^{_WORD_PIECES}.+")] = setting(
-        "tokens: bytes; or tokenizer:NAME: the word pieces of a Hugging Face tokenizer, a folder "
-        "or a name on the hub",
-        "bytes",
-    )
+    vocabulary: PieceVocabulary = vocabulary_setting()
     question_length: Length = setting("tokens of a question that are kept", 64)
     answer_length: PositiveInt = setting("maximum tokens of a predicted answer", 30)
     global_tokens: GlobalTokens = setting(
@@ -122,16 +115,14 @@ class QuestionTask(Task):
         Raises:
             DataError: it cannot be loaded.
         """
-        vocabulary = self.options.vocabulary
-        if vocabulary == "bytes":
-            return _byte_tokenizer()
-        return load_word_pieces(vocabulary.removeprefix(_WORD_PIECES))
+        return load_pieces(self.options.vocabulary)
 
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; a tokenizer is known by its files."""
-        options = super().data_options()
-        if self.options.vocabulary != "bytes":
-            options["vocabulary"] = f"{_WORD_PIECES}sha256:{self.tokenizer.sha256}"
+        options = {
+            **super().data_options(),
+            "vocabulary": identify_pieces(self.options.vocabulary),
+        }
         return {name: x for name, x in options.items() if name not in _NOT_IN_DATA}
 
     def build_splits(
@@ -321,10 +312,3 @@ def _details(examples: Examples, row: int) -> dict[str, Any]:
     """Return the texts of an example, and the changes of its offsets."""
     assert examples.details is not None
     return json.loads(examples.details[row].tobytes())
-
-
-@functools.cache
-def _byte_tokenizer() -> WordPieceTokenizer:
-    """Return a tokenizer of bytes with the special tokens of BERT."""
-    fast = make_fast_tokenizer(ByteTokenizer(), special_tokens=("cls", "sep"))
-    return WordPieceTokenizer("bytes", "", fast)

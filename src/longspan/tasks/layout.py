@@ -59,6 +59,20 @@ class ChoiceLayout:
 
 
 @dataclasses.dataclass(frozen=True)
+class CandidateLayout:
+    """One text with a question, its candidate answers and documents; the number of the right one.
+
+    Attributes:
+        candidates: maximum number of candidates of an example.
+        windows: maximum number of windows of the task's length in which a longer text is read, each
+            with the question and all candidates at its beginning.
+    """
+
+    candidates: int
+    windows: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
 class RetrievalLayout:
     """A query and its document; the other documents of a batch are negatives.
 
@@ -90,6 +104,28 @@ Layout = (
     | MaskedLayout
     | SpanLayout
     | ChoiceLayout
+    | CandidateLayout
     | RetrievalLayout
     | TextToTextLayout
 )
+
+
+def max_tokens(layout: Layout, length: int) -> int:
+    """Return the maximum number of tokens of an example, those of all its sequences.
+
+    Args:
+        layout: layout of the task.
+        length: maximum number of tokens of a sequence.
+    """
+    match layout:
+        case PairLayout():
+            return 2 * length
+        case ChoiceLayout():
+            return layout.candidates * length
+        case CandidateLayout():
+            return layout.windows * length
+        case RetrievalLayout():
+            return layout.query_length + (1 + layout.negatives) * length
+        case TextToTextLayout():
+            return length + layout.target_length
+    return length

@@ -7,7 +7,13 @@ from torch import Tensor
 
 from longspan.shapes import Float
 from longspan.tasks.batching import Batch
-from longspan.tasks.layout import Layout, RetrievalLayout, SpanLayout, TextToTextLayout
+from longspan.tasks.layout import (
+    CandidateLayout,
+    Layout,
+    RetrievalLayout,
+    SpanLayout,
+    TextToTextLayout,
+)
 
 # Arguments of an encoder of one sequence, and those of the second sequence of a batch.
 _FIRST = ("input_ids", "attention_mask", "global_attention_mask")
@@ -30,6 +36,8 @@ def model_arguments(layout: Layout, batch: Batch) -> dict[str, Tensor]:
         first["negative_input_ids"] = batch.negatives
         first["negative_attention_mask"] = batch.negatives_mask
     names = _SECOND.get(type(layout), _PAIR)
+    if isinstance(layout, CandidateLayout):
+        first["candidate_positions"] = batch.candidate_positions
     given = first | dict(zip(names, (batch.inputs_b, batch.key_mask_b), strict=True))
     return {name: x for name, x in given.items() if x is not None}
 

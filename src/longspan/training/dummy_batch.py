@@ -5,6 +5,7 @@ from torch import Tensor
 
 from longspan.tasks.base import Batch, Task
 from longspan.tasks.layout import (
+    CandidateLayout,
     ChoiceLayout,
     Layout,
     MaskedLayout,
@@ -25,6 +26,8 @@ def make_dummy_batch(task: Task, num_rows: int) -> Batch:
     first: tuple[int, ...] = (length,)
     if isinstance(layout, ChoiceLayout):
         first = (layout.candidates, length)
+    if isinstance(layout, CandidateLayout):
+        first = (layout.windows, length)
     if isinstance(layout, RetrievalLayout):
         first = (layout.query_length,)
     inputs, mask = _tokens(num_rows, *first)
@@ -66,6 +69,8 @@ def _further_tokens(task: Task, num_rows: int) -> dict[str, Tensor]:
     if isinstance(layout, RetrievalLayout) and layout.negatives:
         tokens = _tokens(num_rows, layout.negatives, task.length)
         found["negatives"], found["negatives_mask"] = tokens
+    if isinstance(layout, CandidateLayout):
+        found["candidate_positions"] = torch.zeros(num_rows, layout.candidates, dtype=torch.long)
     return found
 
 
