@@ -13,6 +13,7 @@ from longspan.models import (
     LongspanDualEncoder,
     LongspanForCandidates,
     LongspanForConditionalGeneration,
+    LongspanForCoreference,
     LongspanForMaskedLM,
     LongspanForMultipleChoice,
     LongspanForPairClassification,
@@ -21,6 +22,7 @@ from longspan.models import (
     LongspanForTokenClassification,
     LongspanPreTrainedModel,
     count_candidate_flops,
+    count_coreference_flops,
     count_flops,
     count_language_flops,
     count_span_flops,
@@ -33,6 +35,7 @@ from longspan.tasks import Task
 from longspan.tasks.layout import (
     CandidateLayout,
     ChoiceLayout,
+    CoreferenceLayout,
     ImageLayout,
     Layout,
     MaskedLayout,
@@ -54,6 +57,7 @@ MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
     SpanLayout: LongspanForQuestionAnswering,
     ChoiceLayout: LongspanForMultipleChoice,
     CandidateLayout: LongspanForCandidates,
+    CoreferenceLayout: LongspanForCoreference,
     RetrievalLayout: LongspanDualEncoder,
     TextToTextLayout: LongspanForConditionalGeneration,
 }
@@ -158,6 +162,8 @@ def forward_flops(config: RunConfig, task: Task) -> int:
             return layout.candidates * count_flops(model, length, 1)
         case CandidateLayout():
             return layout.windows * count_candidate_flops(model, length, layout.candidates)
+        case CoreferenceLayout():
+            return count_coreference_flops(model, length, layout.windows)
         case RetrievalLayout():
             documents = 1 + layout.negatives
             query = encoder_flops(model, layout.query_length)

@@ -23,9 +23,12 @@ from longspan.models.config import LongspanConfig
 from longspan.models.conversion.converter import Conversion
 from longspan.models.conversion.from_source import convert, longify
 from longspan.models.conversion.to_source import to_transformers
+from longspan.models.coreference import LongspanForCoreference
+from longspan.models.coreference_head import decode_clusters
 from longspan.models.dual_encoder import LongspanDualEncoder
 from longspan.models.flops import (
     count_candidate_flops,
+    count_coreference_flops,
     count_flops,
     count_language_flops,
     count_span_flops,
@@ -62,6 +65,7 @@ __all__ = [
     "LongspanForCandidates",
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
+    "LongspanForCoreference",
     "LongspanForMaskedLM",
     "LongspanForMultipleChoice",
     "LongspanForPairClassification",
@@ -73,10 +77,12 @@ __all__ = [
     "best_spans",
     "convert",
     "count_candidate_flops",
+    "count_coreference_flops",
     "count_flops",
     "count_language_flops",
     "count_span_flops",
     "count_text_to_text_flops",
+    "decode_clusters",
     "encoder_flops",
     "lengthen",
     "longify",

@@ -35,6 +35,7 @@ class Batch:
         global_mask_b: global tokens of documents.
         candidate_positions: index of each candidate's first token, the same in every window; -1
             where an example has fewer candidates.
+        token_features: F numbers of each token, such as its sentence; the layout names them.
         negatives: N documents of each query that do not answer it.
         negatives_mask: True at real tokens of the negatives.
     """
@@ -48,6 +49,7 @@ class Batch:
     global_mask: Bool[Tensor, "B *C T"] | None = None
     global_mask_b: Bool[Tensor, "B U"] | None = None
     candidate_positions: Int[Tensor, "B C"] | None = None
+    token_features: Int[Tensor, "B *C T F"] | None = None
     negatives: Int[Tensor, "B N V"] | None = None
     negatives_mask: Bool[Tensor, "B N V"] | None = None
 

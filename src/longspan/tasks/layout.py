@@ -73,6 +73,21 @@ class CandidateLayout:
 
 
 @dataclasses.dataclass(frozen=True)
+class CoreferenceLayout:
+    """One document, and the spans of it that mean the same.
+
+    Targets are the first token, last token and cluster of each mention, (B, N, 3). Tokens have
+    three features: the numbers of their sentence, of their word and of their speaker; a fourth one
+    is the genre of the document.
+
+    Attributes:
+        windows: maximum number of windows of the task's length in which a longer document is read.
+    """
+
+    windows: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
 class RetrievalLayout:
     """A query and its document; the other documents of a batch are negatives.
 
@@ -105,6 +120,7 @@ Layout = (
     | SpanLayout
     | ChoiceLayout
     | CandidateLayout
+    | CoreferenceLayout
     | RetrievalLayout
     | TextToTextLayout
 )
@@ -122,7 +138,7 @@ def max_tokens(layout: Layout, length: int) -> int:
             return 2 * length
         case ChoiceLayout():
             return layout.candidates * length
-        case CandidateLayout():
+        case CandidateLayout() | CoreferenceLayout():
             return layout.windows * length
         case RetrievalLayout():
             return layout.query_length + (1 + layout.negatives) * length
