@@ -6,7 +6,7 @@ import torch
 
 from longspan.arena.experiment import Experiment
 from longspan.attention import options_of
-from longspan.config import MechanismConfig, RunConfig
+from longspan.config import MechanismConfig, RunConfig, StartConfig
 from longspan.errors import OptionError
 from longspan.models import (
     LongspanConfig,
@@ -71,17 +71,21 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         OptionError: a value is invalid; the message lists every reason.
         UnknownNameError: there is no such choice or backend; the message suggests near names.
     """
-    model = LongspanConfig(
-        vocab_size=task.vocab_size,
-        input_features=task.input_features,
-        max_position_embeddings=task.length,
-        attention=config.mechanism.name,
-        attention_options=dict(config.mechanism.options),
-        attention_backend=config.mechanism.backend,
-        is_encoder_decoder=isinstance(task.layout, TextToTextLayout),
+    start = config.start
+    if start is not None:
+        _check_start(start, task)
+    fields = {
+        "vocab_size": max(task.vocab_size, start.vocabulary if start else 0),
+        "input_features": task.input_features,
+        "max_position_embeddings": max(task.length, start.positions if start else 0),
+        "attention": config.mechanism.name,
+        "attention_options": dict(config.mechanism.options),
+        "attention_backend": config.mechanism.backend,
+        "is_encoder_decoder": isinstance(task.layout, TextToTextLayout),
         **dataclasses.asdict(config.model),
         **task.model_fields,
-    )
+    }
+    model = LongspanConfig(**{**(start.fields or {} if start else {}), **fields})
     if not isinstance(task.layout, CLASSIFIERS):
         return model
     model.num_labels = task.num_classes
@@ -92,6 +96,33 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         model.id2label = {label: task.class_name(label) for label in range(task.num_classes)}
         model.label2id = {name: label for label, name in model.id2label.items()}
     return model
+
+
+def _check_start(start: StartConfig, task: Task) -> None:
+    """Refuse a checkpoint for fewer tokens or ids than the task has.
+
+    Raises:
+        OptionError: the message lists the reasons.
+    """
+    given = start.checkpoint is not None
+    reasons = []
+    if task.length > start.positions:
+        remedy = (
+            f"lengthen it with longspan longify --max-length {task.length}"
+            if given
+            else f"give {start.task} the length {task.length}"
+        )
+        reasons.append(
+            f"{task.info.name} has up to {task.length} tokens, the checkpoint {start.positions} "
+            f"positions; {remedy}, or set {task.info.name}.task.length={start.positions}"
+        )
+    if task.input_features is None and task.vocab_size > start.vocabulary:
+        reasons.append(
+            f"{task.info.name} has {task.vocab_size} token ids, the checkpoint {start.vocabulary}; "
+            "encode the task with the checkpoint's tokenizer"
+        )
+    if reasons:
+        raise OptionError("; ".join(reasons))
 
 
 def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:

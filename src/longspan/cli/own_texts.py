@@ -167,14 +167,14 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
 
 def _check_free(name: str) -> None:
     """Refuse the name of a mechanism, a protocol or another task."""
-    from longspan.arena import PROTOCOLS
+    from longspan.arena.protocols.base import GENERIC, PROTOCOLS
     from longspan.arena.protocols.own import NAME
     from longspan.attention import MECHANISMS
     from longspan.tasks import TASKS, own_names
 
     kinds = {
         "a mechanism": MECHANISMS,
-        "a protocol": {*PROTOCOLS, NAME},
+        "a protocol": {*PROTOCOLS, *GENERIC, NAME},
         "a task": TASKS.keys() - set(own_names()),
         "this command": {KIND},
     }

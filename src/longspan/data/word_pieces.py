@@ -179,6 +179,11 @@ def _tokenizer_files(folder: Path) -> list[Path]:
     return [path for name in sorted(FILES) if (path := folder / name).is_file()]
 
 
+def has_word_pieces(folder: Path) -> bool:
+    """Return whether a folder has files of a tokenizer."""
+    return bool(_tokenizer_files(folder))
+
+
 def _find_folder(name: str) -> Path:
     """Return the folder of a tokenizer; one on the hub is looked up in its cache first."""
     if Path(name).exists():
