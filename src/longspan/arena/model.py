@@ -116,9 +116,10 @@ def _check_start(start: StartConfig, task: Task) -> None:
             f"{task.info.name} has up to {task.length} tokens, the checkpoint {start.positions} "
             f"positions; {remedy}, or set {task.info.name}.task.length={start.positions}"
         )
-    if task.input_features is None and task.vocab_size > start.vocabulary:
+    known = task.vocab_size - task.num_added_tokens
+    if task.input_features is None and known > start.vocabulary:
         reasons.append(
-            f"{task.info.name} has {task.vocab_size} token ids, the checkpoint {start.vocabulary}; "
+            f"{task.info.name} has {known} token ids, the checkpoint {start.vocabulary}; "
             "encode the task with the checkpoint's tokenizer"
         )
     if reasons:

@@ -18,6 +18,7 @@ from longspan.data.cache import BuildOutput
 from longspan.data.own_splits import VALIDATION, assign_splits
 from longspan.data.questions import wikihop
 from longspan.data.questions.candidates import (
+    MARKERS,
     CandidateEncoder,
     Parts,
     Windows,
@@ -177,6 +178,11 @@ class WikiHop(Task):
     def vocab_size(self) -> int:
         """Number of token ids, those of special tokens and markers included."""
         return self._encoder.vocab_size
+
+    @property
+    def num_added_tokens(self) -> int:
+        """Number of markers, whose ids are behind those of the tokenizer."""
+        return len(MARKERS)
 
     @property
     def num_classes(self) -> int:

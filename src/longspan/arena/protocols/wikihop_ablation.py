@@ -149,13 +149,15 @@ register(
         source=f"{PAPER}, section 6.5 and appendix D; {CODE}",
         tasks=TASKS,
         differs=(
-            "Weights are drawn, so the scores are not those of the table, whose models all start "
-            "from RoBERTa; its rows without MLM pretraining and with trained positions alone need "
-            "a checkpoint and are left out. Set task.vocabulary=tokenizer:roberta-base for the "
-            "paper's tokens. Validation is a tenth of the training questions and selects the "
-            "checkpoint; test is the development set, on which the paper selects, too. The scores "
-            "of a candidate are averaged over windows, as in the paper; its code sums them. Rows "
-            "with other windows are not in the table."
+            "All rows of the table start from RoBERTa: name a checkpoint with longspan finetune "
+            "CHECKPOINT --task wikihop --protocol wikihop-ablation --mechanism ROW, whose "
+            "tokenizer is used. The rows of no MLM pretraining and of trained positions alone "
+            "differ from the first one in the checkpoint (docs/arena.md); without a checkpoint "
+            "weights are drawn, of bytes unless task.vocabulary says otherwise. Validation is a "
+            "tenth of the training questions and selects the checkpoint; test is the development "
+            "set, on which the paper selects, too. The scores of a candidate are averaged over "
+            "windows, as in the paper; its code sums them. Rows with other windows are not in the "
+            "table."
         ),
         recipe=recipe,
         mechanism_options=SETTINGS,
