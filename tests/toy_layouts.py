@@ -19,6 +19,7 @@ from longspan.data.store import Examples, Ragged
 from longspan.tasks import IGNORE, Task, TaskInfo
 from longspan.tasks._multi_hop import joint_losses
 from longspan.tasks.layout import (
+    CandidateLayout,
     ChoiceLayout,
     MaskedLayout,
     MultiHopLayout,
@@ -177,6 +178,23 @@ class ToyChoice(Toy):
         )
 
 
+class ToyCandidates(Toy):
+    """The larger of the first two words, read in two windows."""
+
+    info = info("toy_candidates", CandidateLayout(2, windows=2), ("accuracy",), 2)
+
+    def collate(self, examples, rows, draw=None):
+        batch = super().collate(examples, rows, draw)
+        mask = batch.global_mask
+        return dataclasses.replace(
+            batch,
+            inputs=torch.stack((batch.inputs, batch.inputs.flip(0)), dim=1),
+            key_mask=torch.stack((batch.key_mask, batch.key_mask.flip(0)), dim=1),
+            global_mask=None if mask is None else torch.stack((mask, mask), dim=1),
+            candidate_positions=torch.tensor([[1, 0]]).repeat(len(rows), 1),
+        )
+
+
 class ToyRetrieval(Toy):
     """The text that begins with the query, and one negative for each query."""
 
@@ -220,4 +238,13 @@ class ToyTextToText(Toy):
         )
 
 
-TOYS = (ToyLabels, ToyMasked, ToySpan, ToyMultiHop, ToyChoice, ToyRetrieval, ToyTextToText)
+TOYS = (
+    ToyLabels,
+    ToyMasked,
+    ToySpan,
+    ToyMultiHop,
+    ToyChoice,
+    ToyCandidates,
+    ToyRetrieval,
+    ToyTextToText,
+)

@@ -14,6 +14,7 @@ from transformers import (
 
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
+from longspan.models.candidates import LongspanForCandidates
 from longspan.models.classification import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
@@ -22,8 +23,12 @@ from longspan.models.config import LongspanConfig
 from longspan.models.conversion.converter import Conversion
 from longspan.models.conversion.from_source import convert, longify
 from longspan.models.conversion.to_source import to_transformers
+from longspan.models.coreference import LongspanForCoreference
+from longspan.models.coreference_head import decode_clusters
 from longspan.models.dual_encoder import LongspanDualEncoder
 from longspan.models.flops import (
+    count_candidate_flops,
+    count_coreference_flops,
     count_flops,
     count_language_flops,
     count_multi_hop_flops,
@@ -64,8 +69,10 @@ __all__ = [
     "LongspanConfig",
     "LongspanDualEncoder",
     "LongspanEncoderDecoderModel",
+    "LongspanForCandidates",
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
+    "LongspanForCoreference",
     "LongspanForMaskedLM",
     "LongspanForMultiHopQuestionAnswering",
     "LongspanForMultipleChoice",
@@ -79,11 +86,14 @@ __all__ = [
     "MultiHopLogits",
     "best_spans",
     "convert",
+    "count_candidate_flops",
+    "count_coreference_flops",
     "count_flops",
     "count_language_flops",
     "count_multi_hop_flops",
     "count_span_flops",
     "count_text_to_text_flops",
+    "decode_clusters",
     "encoder_flops",
     "lengthen",
     "longify",

@@ -72,6 +72,14 @@ class Task(TaskData):
         return self.info.vocab_size
 
     @property
+    def num_added_tokens(self) -> int:
+        """Number of last token ids that are markers of the task alone.
+
+        A checkpoint that has no embeddings of them gets drawn ones.
+        """
+        return 0
+
+    @property
     def num_classes(self) -> int:
         """Number of classes under these options."""
         return self.info.num_classes

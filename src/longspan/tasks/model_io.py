@@ -8,6 +8,8 @@ from torch import Tensor
 from longspan.shapes import Float
 from longspan.tasks.batching import Batch
 from longspan.tasks.layout import (
+    CandidateLayout,
+    CoreferenceLayout,
     Layout,
     MultiHopLayout,
     RetrievalLayout,
@@ -21,6 +23,7 @@ _SECOND: dict[type[Layout], tuple[str, str]] = {
     RetrievalLayout: ("document_input_ids", "document_attention_mask"),
     TextToTextLayout: ("decoder_input_ids", "decoder_attention_mask"),
 }
+_FEATURES = ("sentence_ids", "word_ids", "speaker_ids", "genre_ids")
 _PAIR = ("input_ids_b", "attention_mask_b")
 GLOBAL_MASK = "global_attention_mask"
 
@@ -36,8 +39,18 @@ def model_arguments(layout: Layout, batch: Batch) -> dict[str, Tensor]:
         first["negative_input_ids"] = batch.negatives
         first["negative_attention_mask"] = batch.negatives_mask
     names = _SECOND.get(type(layout), _PAIR)
+    if isinstance(layout, CandidateLayout):
+        first["candidate_positions"] = batch.candidate_positions
+    if isinstance(layout, CoreferenceLayout) and batch.token_features is not None:
+        first |= _document_features(batch.token_features)
     given = first | dict(zip(names, (batch.inputs_b, batch.key_mask_b), strict=True))
     return {name: x for name, x in given.items() if x is not None}
+
+
+def _document_features(features: Tensor) -> dict[str, Tensor]:
+    """Return the features of tokens by name; the last one is of the whole document."""
+    named = dict(zip(_FEATURES, features.unbind(-1), strict=True))
+    return named | {"genre_ids": named["genre_ids"].flatten(1)[:, 0]}
 
 
 def output_logits(layout: Layout, output: Any) -> Float[Tensor, "*B C"]:
