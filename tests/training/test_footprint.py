@@ -13,7 +13,13 @@ from longspan.arena.model import make_model
 from longspan.attention import MECHANISMS
 from longspan.attention.mechanisms.full import FullAttention
 from longspan.tasks import TASKS, build
-from longspan.tasks.layout import PairLayout, RetrievalLayout, TokenLayout
+from longspan.tasks.layout import (
+    MultiHopLayout,
+    PairLayout,
+    RetrievalLayout,
+    SpanLayout,
+    TokenLayout,
+)
 from longspan.training import Callback
 from longspan.training import footprint as module
 from longspan.training.footprint import LiveTensorBytes, make_dummy_batch, measure_step_memory
@@ -195,5 +201,5 @@ def test_every_task_has_a_dummy_batch(name):
     assert batch.inputs.is_floating_point() == (task.input_features is not None)
     is_pair = isinstance(task.layout, PairLayout | RetrievalLayout)
     assert (batch.inputs_b is not None) == is_pair
-    is_per_token = isinstance(task.layout, TokenLayout)
+    is_per_token = isinstance(task.layout, TokenLayout | SpanLayout | MultiHopLayout)
     assert batch.targets.shape == ((3, task.length) if is_per_token else (3,))

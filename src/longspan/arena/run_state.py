@@ -9,7 +9,7 @@ from longspan.config import RunConfig, flatten, settings
 from longspan.config.run import add_newer_options
 from longspan.errors import DataError, RunError
 from longspan.files import read_json_file, write_json
-from longspan.results import ResolvedBudget
+from longspan.results import ResolvedBudget, StartRecord
 from longspan.results.reading import validate
 from longspan.tasks import Task
 from longspan.temporaries import remove_temporaries
@@ -33,6 +33,7 @@ class RunState:
     overrides: dict[str, Any]
     data_checksum: str
     resolved_budget: ResolvedBudget | None = None
+    start: StartRecord | None = None
 
 
 def read_state(run_dir: Path) -> RunState | None:

@@ -1,6 +1,7 @@
 """Selection of trials on validation, and the one scoring of their models on test."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import statistics
@@ -14,7 +15,14 @@ from longspan.arena.grid import arena
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import clean_up
-from longspan.arena.search import SEED, Search, SearchSpace, Trial, searches
+from longspan.arena.search import (
+    SEED,
+    Search,
+    SearchSpace,
+    Trial,
+    searches,
+    sources_of,
+)
 from longspan.config import flatten
 from longspan.errors import LongspanError, RunError, check_name
 from longspan.files import to_json_types
@@ -25,7 +33,6 @@ from longspan.results import (
     Tuning,
     load_failure,
     load_result,
-    pack_scores,
     write_record,
 )
 from longspan.tasks import Task, build
@@ -111,12 +118,12 @@ def tune(
     found, skipped = searches(
         protocol, space or SearchSpace(), tasks=tasks, mechanisms=mechanisms, paths=paths
     )
+    run_all = functools.partial(arena, executor=executor, retry_failed=retry_failed)
+    _, missing = run_all(sources_of(found), paths, callback)
     experiments = [experiment for search in found for experiment in search.experiments]
-    _, failed = arena(
-        experiments, paths.for_trials(), callback, executor=executor, retry_failed=retry_failed
-    )
+    _, failed = run_all(experiments, paths.for_trials(), callback)
     outcome = select_and_score(found, paths, callback, rule)
-    return dataclasses.replace(outcome, failed=[*skipped, *failed, *outcome.failed])
+    return dataclasses.replace(outcome, failed=[*skipped, *missing, *failed, *outcome.failed])
 
 
 def select_and_score(
@@ -276,7 +283,7 @@ def score_selected(
 
 
 def _score_on_test(record: Path, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
-    from longspan.arena.record import score_slices
+    from longspan.arena.record import pack_test_scores, score_slices
     from longspan.arena.rescore import evaluate_selected
 
     trial = load_result(record)
@@ -285,7 +292,7 @@ def _score_on_test(record: Path, task: Task, tuning: Tuning, paths: RunPaths) ->
         trial,
         scores={**trial.scores, **final.scores},
         rules={split: task.rule_scores(split) for split in HELD_OUT},
-        example_scores=pack_scores(trial.metric, final.test.statistics),
+        example_scores=pack_test_scores(task, final.test),
         slices=score_slices(task, "test", final.test),
         inference=final.inference,
         tuning=tuning,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from longspan.cli import collections
+from longspan.cli import collections, corpora
 from longspan.cli import own_texts as own
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
@@ -23,6 +23,7 @@ from longspan.cli.common import (
     make_paths,
     parse_changes,
     print_json,
+    print_note,
     print_text,
 )
 from longspan.cli.plugins import Imports, name_protocol
@@ -88,12 +89,15 @@ def build(
 
 @app.command(name="import")
 def import_(
-    task: Annotated[str, typer.Argument(help="Task; or csv or beir, to make a task of own files.")],
+    task: Annotated[
+        str, typer.Argument(help="Task; or csv, corpus or beir, to make a task of own files.")
+    ],
     path: Annotated[
         list[str],
         typer.Argument(
             help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of csv: a "
-            "CSV, TSV or parquet file. Of beir: its name, then a folder."
+            "CSV, TSV or parquet file. Of corpus: its name, then files, folders or hf:NAME. Of "
+            "beir: its name, then a folder."
         ),
     ],
     text: own.TextColumn = None,
@@ -107,6 +111,13 @@ def import_(
     delimiter: own.OwnDelimiter = None,
     drop_empty: own.DropEmpty = False,
     replace: own.Replace = False,
+    tokenizer: corpora.Tokenizer = None,
+    vocab_size: corpora.VocabSize = None,
+    kind: corpora.Kind = None,
+    weights: corpora.Weights = None,
+    document: corpora.DocumentUnit = None,
+    limit: corpora.Limit = None,
+    skip_bad: corpora.SkipBad = False,
     protocol: Recipe = None,
     set_: Options = None,
     cache: Cache = None,
@@ -117,7 +128,9 @@ def import_(
 
     `import csv FILE --text COLUMN --label COLUMN` makes a task named after the file, which `train`
     and `arena` then take. Unless files are given, the splits follow from a hash of the text.
-    `import beir NAME FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
+    `import corpus NAME PATH...` makes a task of masked language modeling from text, JSONL and
+    parquet files, folders of them, and Hugging Face data sets (hf:NAME). `import beir NAME FOLDER`
+    makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
     """
     options = own.OwnOptions(
         text=text,
@@ -132,7 +145,21 @@ def import_(
         drop_empty=drop_empty,
         replace=replace,
     )
+    only = corpora.CorpusOptions(
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        kind=kind,
+        weights=weights,
+        document=document,
+        limit=limit,
+        skip_bad=skip_bad,
+    )
     paths = _run_paths(cache, None)
+    if task == corpora.KIND:
+        task = corpora.import_paths(path, options, only, paths.cache).name
+        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
+        return
+    only.refuse(task)
     if task == collections.KIND:
         task = collections.import_folder(path, options, paths.cache).name
         _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
@@ -168,6 +195,9 @@ def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: boo
     with tempfile.TemporaryDirectory(dir=paths.cache, prefix=".hub-") as folder:
         fetched = hub.fetch_parquet(name, Path(folder))
         _build(chosen, dataclasses.replace(paths, data=fetched), as_json)
+
+
+app.command()(corpora.tokenizer)
 
 
 @app.command()
@@ -302,11 +332,14 @@ def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
         "source": task.source,
         "checksum": task.checksum,
     }
+    notes = task.build_notes
     if as_json:
-        print_json(record)
+        print_json(record | ({"notes": notes} if notes else {}))
         return
     for name, value in record.items():
         print_text(f"{name}: {_format(value)}")
+    for note in notes:
+        print_note("note:", note)
 
 
 def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) -> None:

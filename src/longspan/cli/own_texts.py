@@ -181,30 +181,35 @@ def check_free(name: str, replaceable: Collection[str]) -> None:
     Raises:
         OptionError: the name is taken.
     """
-    from longspan.arena import PROTOCOLS
+    from longspan.arena.protocols.base import GENERIC, PROTOCOLS
     from longspan.arena.protocols.own import NAME
     from longspan.attention import MECHANISMS
     from longspan.tasks import TASKS
 
     kinds = {
         "a mechanism": MECHANISMS,
-        "a protocol": {*PROTOCOLS, NAME},
+        "a protocol": {*PROTOCOLS, *GENERIC, NAME},
         "a task": TASKS.keys() - set(replaceable),
-        "this command": {KIND, "beir"},
+        "this command": {KIND, "corpus", "beir"},
     }
     for kind, names in kinds.items():
         if name in names:
             raise OptionError(f"{name!r} is the name of {kind}; pass another --name")
 
 
-def _share_or_file(text: str | None, default: float) -> float | Path:
+def share_or_path(text: str | None, default: float) -> float | str:
     """Parse a share such as 0.1, or else the path of a file."""
     if text is None:
         return default
     try:
         return float(text)
     except ValueError:
-        return Path(text)
+        return text
+
+
+def _share_or_file(text: str | None, default: float) -> float | Path:
+    found = share_or_path(text, default)
+    return Path(found) if isinstance(found, str) else found
 
 
 def _print_notes(described: "OwnDescription") -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from longspan.config.base import setting, settings
 from longspan.config.budget import Budget
 from longspan.config.model import ModelConfig
+from longspan.config.start import StartConfig
 from longspan.config.training import TrainingConfig
 from longspan.errors import OptionError, check_name
 from longspan.files import to_json_types
@@ -77,11 +78,14 @@ class RunConfig:
     model: ModelConfig = setting("architecture")
     training: TrainingConfig = setting("training recipe")
     budget: Budget = setting("quantity held equal", Budget())
+    start: StartConfig | None = setting("checkpoint of the first weights; none: drawn", None)
 
     @property
     def hash(self) -> str:
         """Ten hex digits that name the configuration, the same in every process."""
         tree = dataclasses.asdict(self)
+        if self.start is None:
+            del tree["start"]  # newer than published records, as `NEWER_FIELDS` are
         for part, fields in newer_fields(self.mechanism.name).items():
             own = tree[part]["options"] if part == "mechanism" else tree[part]
             for field, unchanged in fields.items():
@@ -151,6 +155,8 @@ def flatten(config: RunConfig) -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for part, fields in dataclasses.asdict(config).items():
+        if fields is None:
+            continue
         options = fields.pop("options", {})
         flat |= {f"{part}.{name}": to_json_types(x) for name, x in {**fields, **options}.items()}
     return flat

@@ -157,7 +157,7 @@ class LongspanDualEncoder(HeadModel):
         queries, query_loss = self._embed(self.model, texts[0], "queries")
         documents, document_loss = self._embed(self._document_tower, texts[1], "documents")
         negatives, negative_loss = self._embed_negatives(texts[2])
-        similarities = _compare(queries, documents, negatives, texts[2].real_candidates)
+        similarities = _compare(queries, documents, negatives, texts[2].real_parts)
         if similarities is not None and answer_numbers is not None:
             columns = _join_numbers(similarities, document_numbers, negative_numbers)
             similarities = exclude(similarities, ~_are_other_answers(answer_numbers, columns))
@@ -179,7 +179,7 @@ class LongspanDualEncoder(HeadModel):
         """Return the embeddings (B, N, M) of hard negatives and their loss, if there are any."""
         if all(x is None for x in texts):
             return None, None
-        flat = texts.flatten_candidates()
+        flat = texts.flatten_parts("candidates")
         embeddings, loss = self._embed(self._document_tower, flat, "negatives")
         return cast(Tensor, embeddings).unflatten(0, texts.shape[:2]), loss
 

@@ -10,7 +10,14 @@ from longspan.arena.protocols.base import PROTOCOLS, Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.data.own_texts import OwnDescription
 from longspan.data.retrieval.stored import BeirDescription
-from longspan.tasks import TASKS, BeirTask, OwnTexts, register_beir, register_own_texts
+from longspan.tasks import (
+    TASKS,
+    BeirTask,
+    OwnTexts,
+    register_beir,
+    register_corpora,
+    register_own_texts,
+)
 
 NAME = "own"
 WORD_IDS = 8_192
@@ -100,8 +107,9 @@ def _encoding(described: OwnDescription) -> dict[str, Any]:
 
 
 def register_imports(cache: Path) -> None:
-    """Register the imports in a cache: as tasks, and as the tasks of the protocol `own`."""
+    """Register the imports in a cache as tasks; those with targets are the protocol `own`."""
     PROTOCOLS.pop(NAME, None)
+    register_corpora(cache)
     if names := sorted([*register_own_texts(cache), *register_beir(cache)]):
         PROTOCOLS[NAME] = Protocol(
             name=NAME,
