@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from longspan.cli import collections, corpora
+from longspan.cli import corpora
 from longspan.cli import own_texts as own
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
@@ -26,6 +26,7 @@ from longspan.cli.common import (
     print_note,
     print_text,
 )
+from longspan.cli.importing import import_own
 from longspan.cli.plugins import Imports, name_protocol
 from longspan.errors import DataError, OptionError, check_name
 
@@ -155,22 +156,10 @@ def import_(
         skip_bad=skip_bad,
     )
     paths = _run_paths(cache, None)
-    if task == corpora.KIND:
-        task = corpora.import_paths(path, options, only, paths.cache).name
-        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
+    made = import_own(task, path, options, only, paths.cache)
+    if made is not None:
+        _build(_task(made, protocol, parse_changes(set_)), paths, as_json)
         return
-    only.refuse(task)
-    if task == collections.KIND:
-        task = collections.import_folder(path, options, paths.cache).name
-        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
-        return
-    if len(path) > 1:
-        raise OptionError(f"import {task} takes one path, got {len(path)}: {' '.join(path)}")
-    if task == own.KIND:
-        task = own.import_file(Path(path[0]), options, paths.cache).name
-        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
-        return
-    options.refuse(task)
     chosen = _task(task, protocol, parse_changes(set_), released=True)
     _import_published(chosen, path[0], paths, as_json)
 
