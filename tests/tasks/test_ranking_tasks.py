@@ -355,10 +355,10 @@ def test_scores_of_bm25_are_those_of_its_rankings(cache):
 
 @pytest.mark.parametrize(
     ("chosen", "places"),
-    [({"global_tokens": "first"}, {0}), ({"global_tokens": "boundaries", "passage": 3}, {0, 3, 6})],
+    [("first", {0}), (3, {0, 3, 6})],
 )
 def test_global_tokens_are_marked_in_all_texts(topics, chosen, places):
-    task = opened_with(topics, **chosen)
+    task = opened_with(topics, global_tokens=chosen)
     batch = next(task.batches("train", batch_size=8))
     masks = [
         (batch.key_mask, batch.global_mask),
@@ -382,8 +382,8 @@ def test_global_tokens_are_marked_in_all_texts(topics, chosen, places):
 
 def test_global_tokens_change_rankings_and_not_the_data(topics):
     scores = []
-    for chosen in ("none", "boundaries"):
-        task = opened_with(topics, global_tokens=chosen, **({"passage": 2} if scores else {}))
+    for chosen in ("none", 2):
+        task = opened_with(topics, global_tokens=chosen)
         model = make_model(experiment(task, changes={"mechanism.window": 1}), task)
         scores.append(evaluate(model, task, "test", batch_size=12, device=CPU).score.loss)
     assert scores[0] != scores[1]
@@ -392,7 +392,7 @@ def test_global_tokens_change_rankings_and_not_the_data(topics):
 def test_options_of_the_model_and_of_batches_share_one_data_set(topics):
     changed = {
         "negatives": 2, "towers": "two", "similarity": "dot", "temperature": 1.0,
-        "metric": "mrr@100", "global_tokens": "boundaries", "passage": 8,
+        "metric": "mrr@100", "global_tokens": 8,
     }  # fmt: skip
     other = opened_with(topics, **changed)
     assert other.data_options() == topics.data_options()
@@ -408,7 +408,7 @@ def test_options_of_the_model_and_of_batches_share_one_data_set(topics):
     [
         ({"query_length": 32}, "query_length=32 exceeds length=16, the number of positions"),
         ({"negatives": 13}, "negatives=13 are drawn from mined=12 documents; lower negatives"),
-        ({"passage": 4}, "passage=4 applies to global_tokens='boundaries'; set it, or omit"),
+        ({"global_tokens": 0}, "global_tokens .*greater than or equal to 1"),
         ({"metric": "map@10"}, "metric .*map@10"),
         ({"metric": "ndcg@7"}, "metric .*ndcg@7"),
         ({"temperature": 0.0}, "temperature .*greater than 0"),

@@ -59,12 +59,12 @@ class RankingOptions(EncodingOptions):
     )
     similarity: Literal["cosine", "dot"] = setting("similarity of two embeddings", "cosine")
     temperature: PositiveFloat = setting("divisor of the similarities in the loss", 0.05)
-    global_tokens: Literal["none", "first", "boundaries"] = setting(
+    global_tokens: Literal["none", "first"] | PassageLength = setting(
         "tokens that attend to all others and all others to them, for mechanisms with such tokens: "
-        "none, the first one of a text, or the first one of each passage",
+        "none; the first one of a text (Longformer); or a number: the first one of each passage of "
+        "so many tokens (Xiong et al. 2022)",
         "none",
     )
-    passage: PassageLength = setting("tokens of a passage (boundaries)", 128)
     metric: RankingMetric = setting(
         "main metric: mrr@K, ndcg@K or recall@K, with K of 1, 5, 10, 20, 100 or 1000", METRICS[0]
     )
@@ -85,11 +85,6 @@ class RankingOptions(EncodingOptions):
             raise OptionError(
                 f"negatives={self.negatives} are drawn from mined={self.mined} documents; lower "
                 "negatives, or raise mined"
-            )
-        if self.global_tokens != "boundaries" and self.passage != type(self).passage:
-            raise OptionError(
-                f"passage={self.passage} applies to global_tokens='boundaries'; set it, or omit "
-                "passage"
             )
 
 
@@ -310,7 +305,7 @@ class RankingTask(EncodedTextTask):
         chosen, positions = self.options.global_tokens, torch.arange(length)
         if chosen == "none":
             return torch.zeros(length, dtype=torch.bool)
-        return positions == 0 if chosen == "first" else positions % self.options.passage == 0
+        return positions == 0 if chosen == "first" else positions % chosen == 0
 
 
 # Options that decide the built data.
