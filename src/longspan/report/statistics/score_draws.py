@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from longspan.report.statistics.contrasts import TIE, split_variance
-from longspan.report.statistics.intervals import Source
 from longspan.report.statistics.samples import DRAWS, Sample, read_sample
 from longspan.results import Result
 
@@ -22,7 +21,7 @@ class ScoreDraws:
     """Redrawn scores of several rows on one task, (draws, rows), and the sources of their noise."""
 
     values: np.ndarray
-    over: Source
+    over: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,7 +78,7 @@ def draw_scores(rows: Sequence[Sequence[Result]], random: np.random.Generator) -
         values[:, group] += random.multivariate_normal(
             np.zeros(len(group)), deviations @ deviations.T, size=DRAWS, method="eigh"
         )
-    over: Source = "seeds and examples" if len(shared) == 2 else shared.pop()  # type: ignore[assignment]
+    over = "seeds and examples" if len(shared) == 2 else shared.pop()
     return ScoreDraws(values=values, over=over)
 
 
