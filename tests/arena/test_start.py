@@ -240,6 +240,12 @@ def test_circles_and_unknown_sources_are_refused(staged):
             staged.row(SOURCE, "local", 0, {"start.task": start})
 
 
+def test_start_of_a_run_is_none_of_its_source(staged):
+    base = staged.row("toy_labels", "local", 0)
+    for name in ("start.task", "local.start.task", "toy_labels.start.task"):
+        assert staged.row("toy_labels", "local", 0, {name: SOURCE}) == base
+
+
 def test_hash_of_a_configuration_without_start_is_unchanged(staged):
     """The tree that is hashed has no field of starts."""
     config = tiny.experiment().config
