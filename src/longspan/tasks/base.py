@@ -5,7 +5,7 @@ A task never yields test examples for training or selection, and evaluation cove
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split,
 from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
 from longspan.tasks.layout import Layout
 from longspan.tasks.rules import Rule
-from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
+from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy, is_scored
 
 __all__ = ["HELD_OUT", "SPLITS", "Batch", "ProgressCallback", "Split", "Task"]
 
@@ -33,6 +33,8 @@ class Task(TaskData):
     splits are built (`build_splits`) and, unless they are generated, which source files they come
     from (`identify_source`).
     """
+
+    unit: ClassVar[str] = "example"  # name of what `units` returns the numbers of
 
     @property
     @abstractmethod
@@ -68,6 +70,14 @@ class Task(TaskData):
     def vocab_size(self) -> int:
         """Number of token ids under these options."""
         return self.info.vocab_size
+
+    @property
+    def num_added_tokens(self) -> int:
+        """Number of last token ids that are markers of the task alone.
+
+        A checkpoint that has no embeddings of them gets drawn ones.
+        """
+        return 0
 
     @property
     def num_classes(self) -> int:
@@ -200,6 +210,15 @@ class Task(TaskData):
         """
         return cross_entropy(logits, targets)
 
+    def count_targets(
+        self, targets: Int[Tensor, "B ..."] | Float[Tensor, " B"]
+    ) -> Int[Tensor, " B"]:
+        """Return the number of scored targets of each example, by which losses are averaged.
+
+        Override where several targets have one loss.
+        """
+        return is_scored(targets).reshape(len(targets), -1).sum(1)
+
     def example_statistics(
         self,
         metrics: Sequence[Metric],
@@ -252,6 +271,14 @@ class Task(TaskData):
                 part.check(np.arange(len(part)))
             self._rule_scores[split] = {name: float(score) for name, score in scores.items()}
         return self._rule_scores[split]
+
+    def units(self, split: Split) -> np.ndarray | None:
+        """Return the number of the unit that each example is a part of, such as its document.
+
+        Intervals and paired tests resample whole units (`unit` is their name). None: examples are
+        independent.
+        """
+        return None
 
     def groupings(self, split: Split) -> list[Grouping]:
         """Return groupings of the examples, computed once for each split of an open data set."""
