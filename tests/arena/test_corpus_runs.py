@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from callbacks import LogRuns, StopAtStep, reproducible_fields
 
 import tiny
-from callbacks import LogRuns, StopAtStep, reproducible_fields
 from corpus_files import make_task, prose, write_folder
 from longspan.arena import arena, make_model, run
 from longspan.results import load_results, pack_scores
