@@ -223,18 +223,21 @@ def measure(
     inputs, rows = make_inputs(peer, length, device), []
     batch = len(inputs["input_ids"])
     linear_flops = layers * linear_flops_per_token(pair["ours"]) * batch * length
-    rate = matmul_rate(DTYPES[dtype], device)
+    rates, measured = [matmul_rate(DTYPES[dtype], device)], {}
     for phase, make in PHASES.items():
         calls = {key: make(model, inputs) for key, model in pair.items()}
-        timings = compare(calls, runs=runs, device=device)
+        measured[phase] = compare(calls, runs=runs, device=device)
+        for model in pair.values():
+            model.zero_grad(set_to_none=True)
+        rates.append(matmul_rate(DTYPES[dtype], device))
+    for phase, timings in measured.items():
+        rate = max(rates)  # the machine's rate varies
         floor = linear_flops * (3 if phase == "training" else 1) / rate
         row = {"model": name, "attention": peer.attention, "goal": peer.goal, "phase": phase}
         row |= {"layers": layers, "length": length, "batch": batch, "dtype": dtype}
         row |= ratios(timings)
         row |= {"gemm_flops_per_second": rate, "floor_seconds": floor}
         row["ratio_at_floor"] = timings["theirs"].median / floor
-        for model in pair.values():
-            model.zero_grad(set_to_none=True)
         rows.append(row)
         print(
             f"{name:18} {phase:9} {dtype:8} T={length:<5} "

@@ -21,6 +21,7 @@ import longspan.cli
 import synthetic
 import tiny
 from longspan.arena import PROTOCOLS
+from longspan.arena.protocols.base import GENERIC
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.results import Failure, RunRecord, load_results, result_paths
@@ -36,10 +37,18 @@ FLAGS = {
               "--json", "--import", "--help", *PATH_FLAGS},
     "train": {"MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
               "--budget", "--parallel", "--import", "--help", *PATH_FLAGS},
+    "pretrain": {"CORPUS", "--mechanism", "--start", "--protocol", "--seed", "--set", "--budget",
+                 "--runs", "--cache", "--device", "--parallel", "--json", "--import", "--help"},
+    "finetune": {"CHECKPOINT", "--task", "--text", "--label", "--target", "--pair", "--name",
+                 "--validation", "--test", "--encoding", "--delimiter", "--drop-empty", "--replace",
+                 "--mechanism", "--protocol", "--seed", "--set", "--budget", "--runs", "--device",
+                 "--parallel", "--json", "--import", "--help", *PATH_FLAGS},
     "eval": {"RECORD", "--split", "--task", "--set", "--examples", "--batch-size", "--device",
              "--json", "--import", "--help", *PATH_FLAGS},
     "predict": {"RECORD", "FILE", "--text", "--pair", "--output", "--encoding", "--delimiter",
                 "--device", "--json", "--import", "--help", *PATH_FLAGS},
+    "answers": {"RECORD", "--output", "--split", "--batch-size", "--device", "--json",
+                "--import", "--help", *PATH_FLAGS},
     "export": {"RECORD", "--output", "--license", "--json", "--import", "--help", *PATH_FLAGS},
     "longify": {"SOURCE", "--attention", "--max-length", "--out", "--set", "--positions",
                 "--freeze", "--decoder-max-length", "--drop", "--new", "--revision", "--seed",
@@ -303,7 +312,7 @@ def test_eval_prints_recorded_score(cli, finished, tiny_cache):
 
 
 @pytest.mark.parametrize(("what", "names"), [
-    ("mechanisms", MECHANISMS), ("tasks", TASKS), ("protocols", PROTOCOLS),
+    ("mechanisms", MECHANISMS), ("tasks", TASKS), ("protocols", [*PROTOCOLS, *GENERIC]),
 ])  # fmt: skip
 def test_list_prints_every_name(cli, what, names):
     code, out, _ = cli("list", what, "--json")
@@ -314,7 +323,7 @@ def test_list_prints_every_name(cli, what, names):
     assert all(name in out for name in names)
 
 
-@pytest.mark.parametrize("name", [*MECHANISMS, *TASKS, *PROTOCOLS])
+@pytest.mark.parametrize("name", [*MECHANISMS, *TASKS, *PROTOCOLS, *GENERIC])
 def test_show_describes_every_name(cli, name):
     code, out, _ = cli("show", name, "--json")
     assert code == 0

@@ -284,7 +284,7 @@ COMMANDS = re.findall(
 def test_commands_of_figures_make_runs(command, cli, monkeypatch, tmp_path):
     made = []
     monkeypatch.setattr(running, "print_plan", lambda found, *_, **__: made.extend(found))
-    monkeypatch.setattr(running, "_run", lambda found, *_: (made.extend(found), []))
+    monkeypatch.setattr(running, "_run", lambda found, *_: (made.extend(found) or [], []))
     monkeypatch.setattr(running, "print_results", lambda *_: None)
     # Models are neither built nor counted.
     monkeypatch.setattr(CountFlops, "__call__", lambda *_: 0)

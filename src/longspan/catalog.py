@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import torch
 
-from longspan.arena.protocols import PROTOCOLS, Protocol
+from longspan.arena.protocols.base import GENERIC, PROTOCOLS, Protocol, get
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.attention.traits import Family
 from longspan.errors import check_name
@@ -67,7 +67,8 @@ def list_tasks() -> list[dict[str, Any]]:
 def list_protocols() -> list[dict[str, Any]]:
     """Return summary, source and tasks of every protocol."""
     names = ("name", "summary", "source", "tasks", "differs")
-    return [{k: getattr(p, k) for k in names} for p in PROTOCOLS.values()]
+    protocols = map(get, [*PROTOCOLS, *GENERIC])
+    return [{k: getattr(p, k) for k in names} for p in protocols]
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -76,12 +77,13 @@ def describe(name: str) -> dict[str, Any]:
     Raises:
         UnknownNameError: nothing has that name; the message suggests near names.
     """
-    check_name(name, [*MECHANISMS, *TASKS, *PROTOCOLS], "mechanism, task or protocol")
+    names = [*MECHANISMS, *TASKS, *PROTOCOLS, *GENERIC]
+    check_name(name, names, "mechanism, task or protocol")
     if name in MECHANISMS:
         return _describe_mechanism(name)
     if name in TASKS:
         return _describe_task(TASKS[name])
-    return _describe_protocol(PROTOCOLS[name])
+    return _describe_protocol(get(name))
 
 
 def _describe_mechanism(name: str) -> dict[str, Any]:
@@ -108,6 +110,8 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
     for task in protocol.tasks:
         recipe = protocol.recipe(task)
         row[f"task ({task})"] = dict(recipe.task_options)
+        if recipe.start is not None:
+            row[f"start ({task})"] = f"the run on {recipe.start}"
         for part, record in (("model", recipe.model), ("training", recipe.training)):
             row[f"{part} ({task})"] = {
                 field.name: f"{getattr(record, field.name)!r}: {field.metadata['help']}"

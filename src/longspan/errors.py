@@ -61,6 +61,10 @@ class NoMemoryError(RunError):
     """Run needs more memory than is available."""
 
 
+class SourceFailedError(RunError):
+    """Run that another one starts from has failed."""
+
+
 class BusyError(RunError):
     """Another process holds this run's lock."""
 

@@ -39,7 +39,7 @@ def test_unknown_fields_and_invalid_values_are_rejected(name):
 
 MISFITS = [
     ("model.norm", "pr", "no norm called 'pr'; did you mean pre"),
-    ("model.position", "x", "no position called 'x'; there are: auto, learned"),
+    ("model.position", "x", "no position called 'x'; there are: auto, axial, learned"),
     ("model.num_attention_heads", 3, "hidden_size=16 must be a multiple of num_attention_heads=3"),
     ("model.num_hidden_layers", -1, "num_hidden_layers must be at least 0, got -1"),
     ("model.hidden_dropout_prob", 1.5, r"hidden_dropout_prob must be in \[0, 1\), got 1.5"),

@@ -12,7 +12,8 @@ import tiny
 from longspan.arena import get, order_runs, plan, replace_budget, run
 from longspan.arena.executors.outcomes import make_failure
 from longspan.arena.model import forward_flops, make_model
-from longspan.arena.plan import CountFlops, PlannedRun, sum_up
+from longspan.arena.ordering import CountFlops
+from longspan.arena.plan import PlannedRun, sum_up
 from longspan.arena.provenance import device_name
 from longspan.attention import MECHANISMS
 from longspan.config import parse_budget

@@ -20,15 +20,16 @@ MECHANISMS = (
     *("sinkhorn", "sparse_transformer", "strided_local", "synthesizer", "transformer_xl"),
 )
 DIGESTS = {
-    "lra-small": "5c607232287807f4",
-    "diagnostic": "e4675e00cc7d64ae",
-    "lra-repo": "491a3e6a9457941e",
-    "lra-paper": "62e68651bb8b0fc3",
-    "lra-scaled": "72705396589da21c",
-    "quick": "ee51294f6588b263",
-    "s4-style": "ba846f99990228e7",
-    "smoke": "a7e880d0807c8404",
-    "xiong": "3787d2c080aa9b3f",
+    "lra-small": "0f04cdb51600a695",
+    "diagnostic": "17dd310abc664c38",
+    "lra-repo": "b890900527b35828",
+    "lra-paper": "cc6277082342fb52",
+    "lra-scaled": "0f3cf769761503ec",
+    "questions": "caaaabadebf1c360",
+    "quick": "8311c0b11973814c",
+    "s4-style": "3320573f8ce027fb",
+    "smoke": "8573a14a693aa1bd",
+    "xiong": "60af98baba654ce1",
 }
 
 

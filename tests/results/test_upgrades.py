@@ -171,7 +171,8 @@ def test_record_of_schema_4_has_no_checksum_and_keeps_every_field(tmp_path):
     path = write_record(new, tmp_path / "again.json")
     again = json.loads(path.read_text())
     for part, fields in newer_fields("bigbird").items():
-        old["config"][part].update(fields)
+        tree = old["config"][part]
+        (tree["options"] if part == "mechanism" else tree).update(fields)
     absent = ("source_files", "changed_files", "added_files", "rules", "family", "inference")
     added = {"schema": 6, **dict.fromkeys(absent)}
     assert again == {"sha256": again["sha256"], **old, **added}
@@ -357,6 +358,8 @@ def test_schema_4_is_kept_without_measurements_of_schema_5():
     # Defaults of fields that schema 4 lacks.
     assert found["config"]["training"].pop("train_eval_examples") is None
     assert found["config"]["model"].pop("stem") == "none"
+    assert found.pop("start") is None
+    assert found["config"].pop("start") is None
     assert found == old
     assert new.config.hash == new.config_hash
 
@@ -374,6 +377,8 @@ def test_schema_5_is_kept_with_unnamed_external_sources(name):
     absent = ["changed_files", "added_files", *([] if is_failure else ["rules"])]
     assert [found.pop(name) for name in absent] == [None] * len(absent)
     old.pop("sha256")
+    assert found["config"].pop("start") is None
+    assert found.pop("start", None) is None  # of results alone
     assert found == old
 
 

@@ -15,8 +15,10 @@ from longspan.arena.executors import (
 )
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.grid import arena, grid, misfit
+from longspan.arena.one_run import RunChoices, finetune, pretrain
+from longspan.arena.ordering import order_runs
 from longspan.arena.paths import RunPaths
-from longspan.arena.plan import order_runs, plan
+from longspan.arena.plan import plan
 from longspan.arena.plugins import load_plugin, load_protocol
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
 from longspan.arena.run import run
@@ -34,6 +36,7 @@ __all__ = [
     "GridCallback",
     "Protocol",
     "RayExecutor",
+    "RunChoices",
     "RunPaths",
     "Search",
     "SearchResult",
@@ -42,6 +45,7 @@ __all__ = [
     "Skipped",
     "WorkerPoolExecutor",
     "arena",
+    "finetune",
     "get",
     "grid",
     "load_plugin",
@@ -51,6 +55,7 @@ __all__ = [
     "order_runs",
     "override",
     "plan",
+    "pretrain",
     "replace_budget",
     "run",
     "search",

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
-from longspan.arena.protocols import PROTOCOLS
+from longspan.arena.protocols.base import GENERIC, PROTOCOLS, get
 from longspan.arena.provenance import device_name, git_commit, versions
 from longspan.arena.rescore import (
     check_registered,
@@ -29,6 +27,7 @@ from longspan.models import lengthen
 from longspan.results import CrossEvaluation, Result, load_result
 from longspan.tasks import Task, build, configure
 from longspan.tasks.base import ProgressCallback, Split
+from longspan.tasks.vocabulary import describe_other_tokens
 from longspan.training.inference import evaluate_timed
 
 
@@ -134,12 +133,12 @@ def task_config(result: Result, task: str | None, changes: Mapping[str, Any]) ->
 
 
 def _protocol_options(name: str, task: str) -> dict[str, Any]:
-    if name not in PROTOCOLS:
+    if name not in PROTOCOLS and name not in GENERIC:
         raise UnknownNameError(
             f"the run's protocol {name!r} is not registered here, and it may set the options of "
             f"{task}; pass its file: --import FILE"
         )
-    protocol = PROTOCOLS[name]
+    protocol = get(name)
     if task not in protocol.tasks:
         return {}
     return dict(protocol.recipe(task).task_options)
@@ -181,13 +180,5 @@ def vocabulary_misfits(trained: Task, target: Task) -> list[str]:
     sizes = target.vocab_size, trained.vocab_size
     if sizes[0] != sizes[1]:
         return [f"its vocabulary has {sizes[0]} ids, that of the model {sizes[1]}"]
-    ids = np.arange(1, sizes[0])  # without padding
-    pairs = zip(target.ids_to_tokens(ids), trained.ids_to_tokens(ids), strict=True)
-    differing = [(i, *pair) for i, pair in zip(ids, pairs, strict=True) if pair[0] != pair[1]]
-    if not differing:
-        return []
-    i, here, there = differing[0]
-    return [
-        f"{len(differing)} ids of its vocabulary are other tokens than those of the model, such as "
-        f"{i}: {here!r} here, {there!r} there"
-    ]
+    reason = describe_other_tokens(trained, target)
+    return [] if reason is None else [reason]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from longspan.attention.build import check_mechanism
@@ -21,6 +22,7 @@ class Experiment:
     config: RunConfig = setting("everything that decides the run, except its seed")
     seed: int = setting("seed of weights, batch order and dropout")
     overrides: dict[str, Any] = dataclasses.field(default_factory=dict)  # by dotted name
+    checkpoint: Path | None = setting("folder of the checkpoint that the start names", None)
 
     def __post_init__(self) -> None:
         """Check names against the registries.

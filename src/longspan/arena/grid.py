@@ -12,9 +12,9 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback, ParallelGridCallback
 from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
-from longspan.arena.experiment import Experiment, replace_budget
+from longspan.arena.experiment import Experiment
+from longspan.arena.ordering import CountFlops, order_runs
 from longspan.arena.paths import RunPaths
-from longspan.arena.plan import CountFlops, order_runs
 from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
 from longspan.arena.run import clean_up, is_distributed, run_on_main
 from longspan.arena.scopes import check_limits
@@ -25,6 +25,8 @@ from longspan.results import Failure, Result, write_record
 from longspan.tasks import build
 
 logger = logging.getLogger(__name__)
+
+Pair = tuple[str, str]  # task and row
 
 
 def grid(
@@ -38,6 +40,8 @@ def grid(
     paths: RunPaths | None = None,
 ) -> tuple[list[Experiment], list[Skipped]]:
     """Return the experiments of a protocol, ordered so that a first table is complete early.
+
+    Runs that others start from are added, and come before them.
 
     Args:
         protocol: name of a protocol.
@@ -66,18 +70,51 @@ def grid(
         chosen.check_task(task)
     seeds, experiments = dict.fromkeys(seeds), []
     pairs, left_out = row_pairs(chosen, tasks, named)
-    check_limits(changes or (), pairs, chosen.row_names)
-    for task, mechanism in pairs:
-        first = chosen.row(task, mechanism, 0, changes)
-        first = replace_budget(first, budget or chosen.budget)
-        cell = [dataclasses.replace(first, seed=seed) for seed in seeds]
-        if (reason := misfit_of_unfinished(cell, paths)) is None:
+    sources = _sources(chosen, pairs, changes or {}, budget)
+    check_limits(changes or (), list(sources), chosen.row_names)
+    cells = {}
+    for pair in sources:
+        first = chosen.row(*pair, 0, changes, budget)
+        cells[pair] = [dataclasses.replace(first, seed=seed) for seed in seeds]
+    misfits = {pair: misfit_of_unfinished(cell, paths) for pair, cell in cells.items()}
+    for pair, cell in cells.items():
+        if (reason := misfits[pair] or _missing_source(pair, sources, misfits)) is None:
             experiments += cell
         elif mechanisms is not None:
             raise OptionError(reason)
         else:
-            left_out.append(Skipped(f"{mechanism} on {task}", reason))
+            left_out.append(Skipped(f"{pair[1]} on {pair[0]}", reason))
     return order_runs(experiments, CountFlops(paths)), left_out
+
+
+def _sources(
+    protocol: protocols.Protocol,
+    pairs: Iterable[Pair],
+    changes: Mapping[str, Any],
+    budget: Budget | None,
+) -> dict[Pair, Pair | None]:
+    """Return what each pair of task and row starts from; sources that are missing are added."""
+    sources: dict[Pair, Pair | None] = {}
+    pending = list(pairs)
+    for pair in pending:  # which grows: sources have sources
+        if pair in sources:
+            continue
+        source = protocol.source_run(*pair, 0, changes, budget)
+        sources[pair] = None if source is None else (source.task, source.row_name)
+        pending += [(source.task, source.row_name)] if source else []
+    return sources
+
+
+def _missing_source(
+    pair: Pair, sources: Mapping[Pair, Pair | None], misfits: Mapping[Pair, str | None]
+) -> str | None:
+    """Return why a run has nothing to start from, or None."""
+    source = sources[pair]
+    while source is not None:
+        if reason := misfits[source]:
+            return f"it starts from {source[1]} on {source[0]}, which is left out: {reason}"
+        source = sources[source]
+    return None
 
 
 def row_pairs(

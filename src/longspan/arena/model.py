@@ -6,21 +6,27 @@ import torch
 
 from longspan.arena.experiment import Experiment
 from longspan.attention import options_of
-from longspan.config import MechanismConfig, RunConfig
+from longspan.config import MechanismConfig, RunConfig, StartConfig
 from longspan.errors import OptionError
 from longspan.models import (
     LongspanConfig,
     LongspanDualEncoder,
+    LongspanForCandidates,
     LongspanForConditionalGeneration,
+    LongspanForCoreference,
     LongspanForMaskedLM,
+    LongspanForMultiHopQuestionAnswering,
     LongspanForMultipleChoice,
     LongspanForPairClassification,
     LongspanForQuestionAnswering,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanPreTrainedModel,
+    count_candidate_flops,
+    count_coreference_flops,
     count_flops,
     count_language_flops,
+    count_multi_hop_flops,
     count_span_flops,
     count_text_to_text_flops,
     encoder_flops,
@@ -29,10 +35,13 @@ from longspan.results import BASELINE
 from longspan.space import check_memory
 from longspan.tasks import Task
 from longspan.tasks.layout import (
+    CandidateLayout,
     ChoiceLayout,
+    CoreferenceLayout,
     ImageLayout,
     Layout,
     MaskedLayout,
+    MultiHopLayout,
     PairLayout,
     RetrievalLayout,
     SequenceLayout,
@@ -49,7 +58,10 @@ MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
     TokenLayout: LongspanForTokenClassification,
     MaskedLayout: LongspanForMaskedLM,
     SpanLayout: LongspanForQuestionAnswering,
+    MultiHopLayout: LongspanForMultiHopQuestionAnswering,
     ChoiceLayout: LongspanForMultipleChoice,
+    CandidateLayout: LongspanForCandidates,
+    CoreferenceLayout: LongspanForCoreference,
     RetrievalLayout: LongspanDualEncoder,
     TextToTextLayout: LongspanForConditionalGeneration,
 }
@@ -63,17 +75,21 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         OptionError: a value is invalid; the message lists every reason.
         UnknownNameError: there is no such choice or backend; the message suggests near names.
     """
-    model = LongspanConfig(
-        vocab_size=task.vocab_size,
-        input_features=task.input_features,
-        max_position_embeddings=task.length,
-        attention=config.mechanism.name,
-        attention_options=dict(config.mechanism.options),
-        attention_backend=config.mechanism.backend,
-        is_encoder_decoder=isinstance(task.layout, TextToTextLayout),
+    start = config.start
+    if start is not None:
+        _check_start(start, task)
+    fields = {
+        "vocab_size": max(task.vocab_size, start.vocabulary if start else 0),
+        "input_features": task.input_features,
+        "max_position_embeddings": max(task.length, start.positions if start else 0),
+        "attention": config.mechanism.name,
+        "attention_options": dict(config.mechanism.options),
+        "attention_backend": config.mechanism.backend,
+        "is_encoder_decoder": isinstance(task.layout, TextToTextLayout),
         **dataclasses.asdict(config.model),
         **task.model_fields,
-    )
+    }
+    model = LongspanConfig(**{**(start.fields or {} if start else {}), **fields})
     if not isinstance(task.layout, CLASSIFIERS):
         return model
     model.num_labels = task.num_classes
@@ -86,6 +102,34 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
     return model
 
 
+def _check_start(start: StartConfig, task: Task) -> None:
+    """Refuse a checkpoint for fewer tokens or ids than the task has.
+
+    Raises:
+        OptionError: the message lists the reasons.
+    """
+    given = start.checkpoint is not None
+    reasons = []
+    if task.length > start.positions:
+        remedy = (
+            f"lengthen it with longspan longify CHECKPOINT --max-length {task.length} --out FOLDER"
+            if given
+            else f"give {start.task} the length {task.length}"
+        )
+        reasons.append(
+            f"{task.info.name} has up to {task.length} tokens, the checkpoint {start.positions} "
+            f"positions; {remedy}, or set {task.info.name}.task.length={start.positions}"
+        )
+    known = task.vocab_size - task.num_added_tokens
+    if task.input_features is None and known > start.vocabulary:
+        reasons.append(
+            f"{task.info.name} has {known} token ids, the checkpoint {start.vocabulary}; "
+            "encode the task with the checkpoint's tokenizer"
+        )
+    if reasons:
+        raise OptionError("; ".join(reasons))
+
+
 def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
     """Build a model with weights drawn from the experiment's seed.
 
@@ -94,6 +138,7 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
     """
     check_weights(experiment.config, task)
     config, cls = model_config(experiment.config, task), model_class(task)
+    config.architectures = [cls.__name__]  # as save_pretrained writes, so that checkpoints name it
     # Weights are drawn on the CPU, so generators of other devices keep their state.
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(experiment.seed)
@@ -150,8 +195,14 @@ def forward_flops(config: RunConfig, task: Task) -> int:
             return count_language_flops(model, length)
         case SpanLayout():
             return count_span_flops(model, length)
+        case MultiHopLayout():
+            return count_multi_hop_flops(model, length)
         case ChoiceLayout():
             return layout.candidates * count_flops(model, length, 1)
+        case CandidateLayout():
+            return layout.windows * count_candidate_flops(model, length, layout.candidates)
+        case CoreferenceLayout():
+            return count_coreference_flops(model, length, layout.windows)
         case RetrievalLayout():
             documents = 1 + layout.negatives
             query = encoder_flops(model, layout.query_length)

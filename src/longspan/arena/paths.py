@@ -21,6 +21,7 @@ class RunPaths:
         parallel: strategy for several processes that train one run.
         is_trial: True for trials of a search: their records are kept separately and the test
             split is never scored.
+        sources: folder of the results that runs start from; None: `runs`.
     """
 
     runs: Path = Path("runs")
@@ -29,10 +30,16 @@ class RunPaths:
     device: str | None = None
     parallel: Parallelism | None = None
     is_trial: bool = False
+    sources: Path | None = None
 
     def for_trials(self) -> "RunPaths":
         """Return the same paths for the trials of a search."""
         return dataclasses.replace(self, is_trial=True)
+
+    @property
+    def source_folder(self) -> Path:
+        """Folder of the results that runs start from; trials start from runs, not from trials."""
+        return self.runs if self.sources is None else self.sources
 
     @property
     def device_type(self) -> str:

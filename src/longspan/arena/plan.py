@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,7 +12,6 @@ from longspan.arena.run_state import read_state
 from longspan.config import RunConfig
 from longspan.errors import LongspanError, NoMemoryError, RunError
 from longspan.results import (
-    BASELINE,
     FAILED,
     ResolvedBudget,
     Result,
@@ -89,62 +87,6 @@ class Totals:
     training_flops: int
     seconds: float
     memory: int | None
-
-
-def order_runs(
-    experiments: Sequence[Experiment], cost: Callable[[Experiment], float] | None = None
-) -> list[Experiment]:
-    """Return experiments in an order that completes tables early.
-
-    Seeds are outermost, so a first table has every mechanism once. Within a seed the baseline
-    comes first, then the other rows by their cost on all their tasks together, each on all its
-    tasks, cheap ones first.
-
-    Args:
-        experiments: experiments in any order, which equal costs keep.
-        cost: cost of a run; None: its training FLOPs.
-    """
-    cost = CountFlops() if cost is None else cost
-    costs = [float(cost(x)) for x in experiments]
-    totals: dict[tuple[int, str], float] = defaultdict(float)
-    for x, own in zip(experiments, costs, strict=True):
-        totals[x.seed, x.row_name] += own
-    seeds = list(dict.fromkeys(x.seed for x in experiments))
-    rows = list(dict.fromkeys((x.seed, x.row_name) for x in experiments))
-
-    def rank(number: int) -> tuple[int, bool, float, int, float]:
-        x = experiments[number]
-        row = (x.seed, x.row_name)
-        is_other = x.row_name != BASELINE
-        return seeds.index(x.seed), is_other, totals[row], rows.index(row), costs[number]
-
-    return [experiments[number] for number in sorted(range(len(experiments)), key=rank)]
-
-
-class CountFlops:
-    """Count the training FLOPs of runs, every example at the task's length.
-
-    Seeds of one configuration are counted once; finished runs cost nothing.
-    """
-
-    def __init__(self, paths: RunPaths | None = None):
-        """Look for finished runs in these paths; None: nowhere."""
-        self.paths = paths
-        self.counted: dict[str, int] = {}
-
-    def __call__(self, experiment: Experiment) -> int:
-        """Return the training FLOPs; the first unfinished run imports the models."""
-        if self.paths is not None and self.paths.record_file(experiment).exists():
-            return 0
-        if experiment.hash not in self.counted:
-            from longspan.arena.budget_resolution import training_flops
-            from longspan.arena.model import forward_flops
-
-            config = experiment.config
-            task = build(config.task.name, config.task.options)
-            step = training_flops(forward_flops(config, task), config.training.batch_size)
-            self.counted[experiment.hash] = config.training.steps * step
-        return self.counted[experiment.hash]
 
 
 def plan(

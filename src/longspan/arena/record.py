@@ -11,7 +11,14 @@ from longspan.arena.model import forward_flops, full_num_parameters
 from longspan.arena.provenance import device_name, run_identity
 from longspan.attention import MECHANISMS, Attention
 from longspan.models import LongspanPreTrainedModel
-from longspan.results import ExampleScores, ResolvedBudget, Result, Slice, pack_scores
+from longspan.results import (
+    ExampleScores,
+    ResolvedBudget,
+    Result,
+    Slice,
+    StartRecord,
+    pack_scores,
+)
 from longspan.tasks import Task
 from longspan.tasks.base import HELD_OUT, Split
 from longspan.training import TrainingOutcome
@@ -26,6 +33,7 @@ def make_result(
     model: LongspanPreTrainedModel,
     outcome: TrainingOutcome,
     resolved: ResolvedBudget | None = None,
+    start: StartRecord | None = None,
 ) -> Result:
     """Return the record of a finished run.
 
@@ -35,6 +43,7 @@ def make_result(
         model: trained model.
         outcome: outcome of `fit`.
         resolved: changes of the configuration by its budget.
+        start: checkpoint that the model started from.
     """
     config, final = apply_budget(experiment, resolved).config, outcome.final
     metric = task.metrics[0].name
@@ -42,7 +51,6 @@ def make_result(
         **run_identity(experiment, device_name(outcome.device)),
         **_data(task),
         metric=metric,
-        selected_on="test" if task.validation_is_test else "validation",
         selected_step=outcome.best_step,
         resolved_budget=resolved,
         tuning=None,
@@ -52,7 +60,6 @@ def make_result(
         full_num_parameters=full_num_parameters(config, task),
         flops=forward_flops(config, task),
         attended_pairs=attended_pairs(model, task.length),
-        length=task.length,
         scores=outcome.scores,
         rules={x: task.rule_scores(x) for x in HELD_OUT if x in outcome.scores},
         example_scores=pack_test_scores(task, final.test) if final else None,
@@ -68,6 +75,7 @@ def make_result(
         world_size=outcome.world_size,
         parallelism=outcome.parallelism,
         dtype=DTYPES[config.training.precision],
+        start=start,
     )
 
 
@@ -76,6 +84,8 @@ def _data(task: Task) -> dict[str, Any]:
         "data_source": task.source,
         "data_checksum": task.checksum,
         "chance": task.chance,
+        "length": task.length,
+        "selected_on": "test" if task.validation_is_test else "validation",
     }
 
 

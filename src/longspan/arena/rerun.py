@@ -80,7 +80,9 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
         raise DataError(reason)
     callback.on_run_begin(1, 1, experiment)
     with tempfile.TemporaryDirectory(prefix="longspan-rerun-") as folder, _threads_of(before):
-        own = dataclasses.replace(paths, runs=Path(folder), device="cpu", parallel=None)
+        own = dataclasses.replace(
+            paths, runs=Path(folder), device="cpu", parallel=None, sources=record.parents[2]
+        )
         after = train(experiment, task, own, callback)
     callback.on_run_end(after)
     return compare(before, after)
@@ -109,8 +111,13 @@ def _experiment(record: Result) -> Experiment:
     config = record.config
     if record.resolved_budget is not None:
         config = dataclasses.replace(record.effective_config, budget=Budget())
+    given = record.start is not None and config.start is not None and config.start.checkpoint
     return Experiment(
-        protocol=record.protocol, config=config, seed=record.seed, overrides=record.overrides
+        protocol=record.protocol,
+        config=config,
+        seed=record.seed,
+        overrides=record.overrides,
+        checkpoint=Path(record.start.source) if given and record.start else None,
     )
 
 
@@ -164,6 +171,7 @@ def _compare_environment(before: Result, after: Result) -> dict[str, tuple[Any, 
 def _describe_environment(record: Result) -> dict[str, Any]:
     return {
         **{name: getattr(record, name) for name in _COMPARED},
+        "start": None if record.start is None else record.start.sha256,
         **record.versions,
         **{part: str(source) for part, source in (record.source_files or {}).items()},
     }

@@ -92,6 +92,7 @@ def train(
     from longspan.arena.budget_resolution import apply_budget, resolve_budget
     from longspan.arena.model import TRAINING_COPIES, check_weights, make_model
     from longspan.arena.record import make_result
+    from longspan.arena.start import find_start, record_start, start_model
     from longspan.training import fit
 
     run_dir = paths.run_dir(experiment)
@@ -101,6 +102,7 @@ def train(
         _process_group(paths).exit_on_local_error(),
     ):
         run_on_main(paths, lambda: _claim(experiment, task, run_dir, locks))
+        found = run_on_main(paths, lambda: find_start(experiment, task, paths))
         resolved = run_on_main(
             paths, lambda: resolve_budget(experiment, task, run_dir, paths.device)
         )
@@ -110,6 +112,8 @@ def train(
         if paths.parallel != "fsdp":  # which shards gradients and moments
             check_weights(effective.config, task, TRAINING_COPIES, paths.device_type)
         model = make_model(effective, task)
+        started = start_model(model, found)
+        run_on_main(paths, lambda: record_start(run_dir, started))
         outcome = fit(
             model,
             task,
@@ -121,7 +125,7 @@ def train(
             callback=callback,
             test=not paths.is_trial,
         )
-        return make_result(experiment, task, model, outcome, resolved)
+        return make_result(experiment, task, model, outcome, resolved, started)
 
 
 def _process_group(paths: RunPaths) -> "ProcessGroup":

@@ -9,7 +9,7 @@ from longspan.config import RunConfig, flatten, settings
 from longspan.config.run import add_newer_options
 from longspan.errors import DataError, RunError
 from longspan.files import read_json_file, write_json
-from longspan.results import ResolvedBudget
+from longspan.results import ResolvedBudget, StartRecord
 from longspan.results.reading import validate
 from longspan.tasks import Task
 from longspan.temporaries import remove_temporaries
@@ -33,6 +33,7 @@ class RunState:
     overrides: dict[str, Any]
     data_checksum: str
     resolved_budget: ResolvedBudget | None = None
+    start: StartRecord | None = None
 
 
 def read_state(run_dir: Path) -> RunState | None:
@@ -50,10 +51,7 @@ def read_state(run_dir: Path) -> RunState | None:
         state = validate(RunState, read_json_file(path).text, path)
     except DataError as error:
         raise RunError(f"{error}; {REMEDY}") from error
-    mechanism = state.config.mechanism
-    options = add_newer_options(mechanism.name, mechanism.options)
-    mechanism = dataclasses.replace(mechanism, options=options)
-    return dataclasses.replace(state, config=dataclasses.replace(state.config, mechanism=mechanism))
+    return dataclasses.replace(state, config=add_newer_options(state.config))
 
 
 def write_state(run_dir: Path, state: RunState) -> None:

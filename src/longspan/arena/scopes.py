@@ -1,8 +1,8 @@
 """Settings limited to a task or to a row of the table: `listops.steps=100`, `local.window=16`.
 
 A setting has the name `[TASK.][ROW.]PART.FIELD`. ROW is a mechanism or a reference row, PART one of
-task, mechanism, model and training. After TASK or ROW the part may be left out, if only one part
-has the field: after ROW it is mechanism, model or training, after TASK alone task, model or
+task, mechanism, model, training and start. After TASK or ROW the part may be left out, if only one
+part has the field: after ROW it is mechanism, model or training, after TASK alone task, model or
 training. Of several settings of a field, the one that is limited to the fewest runs applies.
 """
 
@@ -16,6 +16,8 @@ from longspan.config import MechanismConfig, ModelConfig, TrainingConfig
 from longspan.config.run import PARTS
 from longspan.errors import OptionError, UnknownNameError, check_name
 from longspan.tasks import TASKS
+
+SETTABLE = (*PARTS, "start")  # parts of a configuration that settings change
 
 
 class Setting(NamedTuple):
@@ -56,9 +58,9 @@ def parse_setting(name: str, rows: Collection[str]) -> Setting:
     """
     limits: dict[str, str] = {}
     field = name
-    while (head := field.partition("."))[1] and head[0] not in PARTS:
+    while (head := field.partition("."))[1] and head[0] not in SETTABLE:
         word, _, field = head
-        check_name(word, [*PARTS, *TASKS, *rows], "part, task or mechanism")
+        check_name(word, [*SETTABLE, *TASKS, *rows], "part, task or mechanism")
         kind = "task" if word in TASKS else "mechanism"
         if kind in limits:
             raise OptionError(

@@ -7,12 +7,12 @@ compares means over seeds, so it does not select over seeds.
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from longspan.arena import protocols
 from longspan.arena.executors import Skipped
-from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.experiment import Experiment, override
 from longspan.arena.grid import misfit_of_unfinished, row_pairs
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import is_distributed
@@ -64,6 +64,7 @@ class Search:
 
     grid: Grid  # "seed" included
     trials: tuple[Trial, ...]
+    sources: tuple[Experiment, ...] = ()  # runs that the trials need, in their order
 
     @property
     def experiments(self) -> list[Experiment]:
@@ -93,9 +94,8 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     chosen = protocols.get(protocol)
     changes = chosen.changes(task, mechanism, space.changes)
     added = chosen.changes(task, mechanism, space.grid)
-    base = chosen.row(task, mechanism, 0, changes)
     budget = space.budget or chosen.budget
-    base = replace_budget(base, budget)
+    base = chosen.row(task, mechanism, 0, space.changes, budget)
     own = chosen.grids.get(task, {})
     grid = {name: _distinct(name, values) for name, values in {**own, **added}.items()}
     grid_seeds = grid.pop(SEED, (0,))
@@ -105,16 +105,26 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
         )
     seeds = grid_seeds if space.seeds is None else _distinct(SEED, tuple(space.seeds))
     _check(base, grid, changes)
-    trials = []
+    trials: list[Trial] = []
+    sources: dict[tuple[str, str], Experiment] = {}
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
-        made = chosen.row(task, mechanism, 0, {**changes, **combination})
-        made = _without_protocol_values(replace_budget(made, budget), base, own)
-        trials += [
-            Trial(changes=combination, experiment=dataclasses.replace(made, seed=seed))
-            for seed in seeds
-        ]
-    return Search(grid={**grid, SEED: seeds}, trials=tuple(trials))
+        # The run that trials start from has no values of their grid.
+        limited = {_limited(name, task): value for name, value in combination.items()}
+        every = {**space.changes, **limited}
+        made = chosen.row(task, mechanism, 0, every, budget)
+        made = _without_protocol_values(made, base, own)
+        for seed in seeds:
+            experiment = dataclasses.replace(made, seed=seed)
+            trials.append(Trial(changes=combination, experiment=experiment))
+            needed = chosen.sources(task, mechanism, seed, every, budget)
+            sources |= {(x.task, x.name): x for x in needed}
+    return Search(grid={**grid, SEED: seeds}, trials=tuple(trials), sources=tuple(sources.values()))
+
+
+def _limited(name: str, task: str) -> str:
+    """Return the name of a setting for one task alone."""
+    return f"{task}.{name}" if "." in name else name
 
 
 def searches(
@@ -166,6 +176,11 @@ def searches(
         else:
             skipped.append(Skipped(made.title, reason))
     return found, skipped
+
+
+def sources_of(found: Iterable[Search]) -> list[Experiment]:
+    """Return the runs that the trials of searches start from, each once, in their order."""
+    return list({(x.task, x.name): x for search in found for x in search.sources}.values())
 
 
 def _tasks_with_grid(protocol: str, space: SearchSpace, skipped: list[Skipped]) -> list[str]:

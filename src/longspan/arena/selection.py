@@ -1,6 +1,7 @@
 """Selection of trials on validation, and the one scoring of their models on test."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import statistics
@@ -14,7 +15,14 @@ from longspan.arena.grid import arena
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import clean_up
-from longspan.arena.search import SEED, Search, SearchSpace, Trial, searches
+from longspan.arena.search import (
+    SEED,
+    Search,
+    SearchSpace,
+    Trial,
+    searches,
+    sources_of,
+)
 from longspan.config import flatten
 from longspan.errors import LongspanError, RunError, check_name
 from longspan.files import to_json_types
@@ -110,12 +118,12 @@ def tune(
     found, skipped = searches(
         protocol, space or SearchSpace(), tasks=tasks, mechanisms=mechanisms, paths=paths
     )
+    run_all = functools.partial(arena, executor=executor, retry_failed=retry_failed)
+    _, missing = run_all(sources_of(found), paths, callback)
     experiments = [experiment for search in found for experiment in search.experiments]
-    _, failed = arena(
-        experiments, paths.for_trials(), callback, executor=executor, retry_failed=retry_failed
-    )
+    _, failed = run_all(experiments, paths.for_trials(), callback)
     outcome = select_and_score(found, paths, callback, rule)
-    return dataclasses.replace(outcome, failed=[*skipped, *failed, *outcome.failed])
+    return dataclasses.replace(outcome, failed=[*skipped, *missing, *failed, *outcome.failed])
 
 
 def select_and_score(

@@ -1,4 +1,4 @@
-"""The command line: `longspan arena | train | eval | predict | report | results | data | ...`.
+"""The command line: `longspan arena | train | pretrain | finetune | eval | report | data | ...`.
 
 Heavy imports are inside the commands that need them, so help is instant.
 """
@@ -11,9 +11,11 @@ import typer
 
 from longspan.cli import (
     analyzing,
+    answering,
     converting,
     evaluating,
     exporting,
+    finetuning,
     predicting,
     reporting,
     running,
@@ -37,8 +39,11 @@ app.add_typer(protocol_commands.app, name="protocols")
 app.add_typer(results_commands.app, name="results")
 app.command()(running.arena)
 app.command()(running.train)
+app.command()(finetuning.pretrain)
+app.command()(finetuning.finetune)
 app.command(name="eval")(evaluating.evaluate)
 app.command()(predicting.predict)
+app.command()(answering.answers)
 app.command()(exporting.export)
 app.command()(converting.longify)
 app.command()(converting.convert)

@@ -79,7 +79,8 @@ def longify(
 ) -> None:
     """Convert a pretrained model into a longer one, with the same attention or another.
 
-    Sources are checkpoints of BERT, RoBERTa, ELECTRA, ModernBERT, BART, mBART, Longformer and LED.
+    Sources are checkpoints of BERT, RoBERTa, ELECTRA, ModernBERT, BART, mBART, Longformer and LED,
+    and encoders of ours.
     The table accounts for every weight of the source and of the new model; * stands for the layers.
     """
     from longspan import models

@@ -177,14 +177,14 @@ def check_free(name: str, replaceable: Collection[str]) -> None:
     Raises:
         OptionError: the name is taken.
     """
-    from longspan.arena import PROTOCOLS
+    from longspan.arena.protocols.base import GENERIC, PROTOCOLS
     from longspan.arena.protocols.own import NAME
     from longspan.attention import MECHANISMS
     from longspan.tasks import TASKS
 
     kinds = {
         "a mechanism": MECHANISMS,
-        "a protocol": {*PROTOCOLS, NAME},
+        "a protocol": {*PROTOCOLS, *GENERIC, NAME},
         "a task": TASKS.keys() - set(replaceable),
         "this command": {KIND, "corpus"},
     }

@@ -10,7 +10,6 @@ from rich.text import Text
 from longspan.cli.common import Json, Mechanisms, print_json, print_table, print_text, split_names
 from longspan.cli.listing import print_described, print_list
 from longspan.cli.plugins import Imports, ProtocolName
-from longspan.errors import check_name
 
 if TYPE_CHECKING:
     from longspan.arena import Protocol
@@ -29,9 +28,9 @@ def list_(imports: Imports = None, as_json: Json = False) -> None:
 @app.command()
 def show(name: ProtocolName, imports: Imports = None, as_json: Json = False) -> None:
     """Show the values and choices of a protocol, as `longspan show` does."""
-    from longspan.arena import PROTOCOLS
+    from longspan.arena import get
 
-    print_described(check_name(name, PROTOCOLS, "protocol"), as_json)
+    print_described(get(name).name, as_json)
 
 
 @app.command()

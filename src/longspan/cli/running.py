@@ -151,24 +151,38 @@ def train(
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Train one mechanism on one task; the same command resumes an interrupted run."""
-    from longspan.arena import get, misfit, replace_budget
+    """Train one mechanism on one task; the same command resumes an interrupted run.
+
+    A run of a protocol with stages first trains the run that it starts from.
+    """
+    from longspan.arena import get, misfit
     from longspan.arena.scopes import check_limits
 
     paths = make_paths(runs, cache, data, device, parallel)
     protocol = protocol or default_protocol([task], DEFAULT_PROTOCOL)
     chosen, changes = get(protocol), parse_changes(set_)
-    experiment = chosen.row(task, mechanism, seed, changes)
-    check_limits(changes, [(task, mechanism)], chosen.row_names)
-    experiment = replace_budget(experiment, _budget(budget) or experiment.config.budget)
+    experiment = chosen.row(task, mechanism, seed, changes, parse_budget_text(budget))
+    sources = chosen.sources(task, mechanism, seed, changes, parse_budget_text(budget))
+    pairs = [(task, mechanism), *((x.task, x.row_name) for x in sources)]
+    check_limits(changes, pairs, chosen.row_names)
     if reason := misfit(experiment):
         raise OptionError(reason)
-    # A run requested by name is retried.
-    results, failed = _run([experiment], paths, Execution(retry_failed=True))
+    run_one([*sources, experiment], paths, as_json)
+
+
+def run_one(experiments: "list[Experiment]", paths: "RunPaths", as_json: bool) -> None:
+    """Run experiments, each behind those that it starts from; print the result of the last one.
+
+    A run requested by name is retried.
+
+    Raises:
+        RunError: one has failed.
+    """
+    results, failed = _run(experiments, paths, Execution(retry_failed=True))
     if failed:
         raise RunError(failed[0].reason)
     if IS_MAIN:
-        print_results(results, as_json)
+        print_results(results[-1:], as_json)
 
 
 def _selection_rule(rule: str | None, grids: list[str] | None, *, tune: bool) -> str:
@@ -190,11 +204,16 @@ def _search_space(
         grid=parse_grid(grids),
         seeds=parse_seeds(seeds),
         changes=parse_changes(changes),
-        budget=_budget(budget),
+        budget=parse_budget_text(budget),
     )
 
 
-def _budget(text: str | None) -> Budget | None:
+def parse_budget_text(text: str | None) -> Budget | None:
+    """Parse a budget; None for an omitted option.
+
+    Raises:
+        OptionError: it is invalid.
+    """
     return None if text is None else parse_budget(text)
 
 
@@ -233,7 +252,9 @@ def _tune(
 ) -> "tuple[list[Result], list[Skipped]]":
     """Run the trials of searches, and score the selected ones on test."""
     from longspan.arena import select_and_score
+    from longspan.arena.search import sources_of
 
+    _, missing = _run(sources_of(searches), paths, execution)
     trials = [trial for search in searches for trial in search.trials]
     notes = {trial.experiment.name: str(trial) for trial in trials}
     experiments = [trial.experiment for trial in trials]
@@ -242,7 +263,7 @@ def _tune(
         outcome = select_and_score(searches, paths, callback, rule)
     for item in outcome.moved:
         print_note("moved:", f"{item.name}: {item.reason}")
-    return outcome.results, [*failed, *outcome.failed]
+    return outcome.results, [*missing, *failed, *outcome.failed]
 
 
 def _run(

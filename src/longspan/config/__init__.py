@@ -10,6 +10,7 @@ from longspan.config.run import (
     flatten,
     replace_fields,
 )
+from longspan.config.start import StartConfig
 from longspan.config.training import TrainingConfig
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "ModelConfig",
     "NumExamples",
     "RunConfig",
+    "StartConfig",
     "TaskConfig",
     "TrainingConfig",
     "flatten",

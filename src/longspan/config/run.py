@@ -12,6 +12,7 @@ from typing import Any
 from longspan.config.base import setting, settings
 from longspan.config.budget import Budget
 from longspan.config.model import ModelConfig
+from longspan.config.start import StartConfig
 from longspan.config.training import TrainingConfig
 from longspan.errors import OptionError, check_name
 from longspan.files import to_json_types
@@ -23,8 +24,14 @@ NEWER_FIELDS: dict[str, Any] = {
     "mechanism.bigbird.full_up_to": 0,
     "mechanism.bigbird.padded_blocks": False,
     "mechanism.bigbird.repeats": False,
+    "mechanism.blockwise.grid": None,
+    "mechanism.blockwise.neighbors": None,
     "mechanism.longformer.first_global": False,
     "mechanism.linformer.seed": 0,
+    "mechanism.nystrom.inverse_scale": "matrix",
+    "mechanism.nystrom.reads_padding": False,
+    "mechanism.reformer.grid": None,
+    "mechanism.reformer.same_hashes": False,
     "model.stem": "none",
     "training.train_eval_examples": None,
 }
@@ -71,11 +78,14 @@ class RunConfig:
     model: ModelConfig = setting("architecture")
     training: TrainingConfig = setting("training recipe")
     budget: Budget = setting("quantity held equal", Budget())
+    start: StartConfig | None = setting("checkpoint of the first weights; none: drawn", None)
 
     @property
     def hash(self) -> str:
         """Ten hex digits that name the configuration, the same in every process."""
         tree = dataclasses.asdict(self)
+        if self.start is None:
+            del tree["start"]  # newer than published records, as `NEWER_FIELDS` are
         for part, fields in newer_fields(self.mechanism.name).items():
             own = tree[part]["options"] if part == "mechanism" else tree[part]
             for field, unchanged in fields.items():
@@ -96,10 +106,15 @@ def newer_fields(mechanism: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def add_newer_options(mechanism: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mechanism's options of an earlier version with those of `NEWER_FIELDS` added."""
-    newer = newer_fields(mechanism).get("mechanism", {})
-    return {**options, **{name: x for name, x in newer.items() if name not in options}}
+def add_newer_options(config: RunConfig) -> RunConfig:
+    """Return a configuration of an earlier version with its mechanism's `NEWER_FIELDS` added."""
+    mechanism = config.mechanism
+    newer = newer_fields(mechanism.name).get("mechanism", {})
+    options = {
+        **mechanism.options,
+        **{k: x for k, x in newer.items() if k not in mechanism.options},
+    }
+    return dataclasses.replace(config, mechanism=dataclasses.replace(mechanism, options=options))
 
 
 def _store_options(config: TaskConfig | MechanismConfig) -> None:
@@ -140,6 +155,8 @@ def flatten(config: RunConfig) -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for part, fields in dataclasses.asdict(config).items():
+        if fields is None:
+            continue
         options = fields.pop("options", {})
         flat |= {f"{part}.{name}": to_json_types(x) for name, x in {**fields, **options}.items()}
     return flat

@@ -1,11 +1,12 @@
 """Model cards: metadata for the Hugging Face hub, and the scores of a run with their protocol."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from longspan.arena.protocols import PROTOCOLS
+from longspan.arena.protocols.base import GENERIC, PROTOCOLS, get
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.text import markdown
@@ -119,10 +120,16 @@ def _evaluation(
 
 def _protocol(result: Result) -> str:
     """Return the recipe that the scores belong to."""
-    known = PROTOCOLS.get(result.protocol)
+    name = result.protocol
+    known = get(name) if name in PROTOCOLS or name in GENERIC else None
     about = [f"Protocol `{result.protocol}`; a score is comparable only under the same protocol."]
     if known is not None:
         about += [known.summary, f"Source: {known.source}.", f"Differences: {known.differs}"]
+    if result.start is not None:
+        source, sha256 = Path(result.start.source).name, result.start.sha256[:12]
+        if result.config.start is not None and result.config.start.task is not None:
+            source = f"a run on {result.config.start.task}"
+        about.append(f"The weights started from {source} (sha256 {sha256}).")
     about.append(
         f"The checkpoint was selected on {result.selected_on}. One seed ({result.seed}): the "
         "interval covers test examples, and says nothing about other seeds."

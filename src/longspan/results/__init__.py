@@ -56,6 +56,7 @@ from longspan.results.record import (
 )
 from longspan.results.rollout import Rollout, pack_levels, pack_tokens
 from longspan.results.scores import ExampleScores, pack_scores
+from longspan.results.start import StartRecord
 
 __all__ = [
     "BASELINE",
@@ -81,6 +82,7 @@ __all__ = [
     "Slice",
     "SourceFile",
     "Span",
+    "StartRecord",
     "TrialRecord",
     "Tuning",
     "exceeds_parameter_tolerance",

@@ -8,6 +8,7 @@ from typing import Any
 from longspan.results.record import ROW, Failure, Result
 
 BUDGET = "budget"  # override that has an option of its own
+_OWN = (ROW, BUDGET, "start.checkpoint")  # overrides that are no changes of fields
 SEED = "seed"  # value of a search that is no field of the configuration
 
 
@@ -17,19 +18,40 @@ def run_command(record: Result | Failure) -> str:
     The seed, the overrides and the values that a search selected are named; the protocol has the
     rest.
     """
-    words = ["longspan", "train", record.row_name, record.task, "--protocol", record.protocol]
-    return shlex.join([*words, "--seed", str(record.seed), *_changes(record)])
+    words = ["longspan", "train", record.row_name, record.task]
+    if _is_given(record):
+        words = ["longspan", "finetune", _source(record), "--task", record.task]
+        words += ["--mechanism", record.row_name]
+    words += ["--protocol", record.protocol, "--seed", str(record.seed)]
+    return shlex.join([*words, *_changes(record)])
+
+
+def _is_given(record: Result | Failure) -> bool:
+    """Return whether a run starts from a checkpoint that the user named."""
+    return record.config.start is not None and record.config.start.checkpoint is not None
+
+
+def _source(record: Result | Failure) -> str:
+    """Return the folder of the given checkpoint; a failure knows the sha256 of its weights."""
+    if isinstance(record, Result) and record.start is not None:
+        return record.start.source
+    return str(record.config.start and record.config.start.checkpoint)
 
 
 def commands_of(records: Sequence[Result | Failure]) -> list[str]:
     """Return the lines that repeat the runs of one row: one for each task.
 
-    Runs of a task that differ in their seed alone share one line, of `longspan arena`.
+    Runs of a task that differ in their seed alone share one line, of `longspan arena`, unless they
+    start from a given checkpoint.
     """
     groups: dict[tuple[str, ...], list[Result | Failure]] = {}
     for record in records:
         groups.setdefault((record.task, *_changes(record)), []).append(record)
-    return [_arena(group) if len(group) > 1 else run_command(group[0]) for group in groups.values()]
+    commands = []
+    for group in groups.values():
+        is_grid = len(group) > 1 and not _is_given(group[0])
+        commands += [_arena(group)] if is_grid else [run_command(record) for record in group]
+    return commands
 
 
 def _arena(records: Sequence[Result | Failure]) -> str:
@@ -42,7 +64,7 @@ def _arena(records: Sequence[Result | Failure]) -> str:
 
 def _changes(record: Result | Failure) -> list[str]:
     """Return the options that change the protocol."""
-    values = {name: x for name, x in record.overrides.items() if name not in (ROW, BUDGET)}
+    values = {name: x for name, x in record.overrides.items() if name not in _OWN}
     if isinstance(record, Result) and record.tuning is not None:
         values |= {name: x for name, x in record.tuning.chosen.items() if name != SEED}
     words = [part for name in values for part in ("--set", f"{name}={_text(values[name])}")]

@@ -1,5 +1,6 @@
 """Reading records: validated field by field; older schemas are upgraded."""
 
+import dataclasses
 import json
 from collections.abc import Hashable, Iterable
 from functools import cache
@@ -9,6 +10,7 @@ from typing import Any, TypeVar, cast
 import pydantic
 
 from longspan.config.base import describe_errors
+from longspan.config.run import add_newer_options
 from longspan.errors import DataError, LongspanError
 from longspan.files import JsonFile, read_json_file
 from longspan.results.record import FAILED, SCHEMA, Failure, Result
@@ -19,6 +21,7 @@ ANALYSES, EVALUATIONS = "analysis", "evaluations"  # folders of side records, be
 # "snapshots" is one of old git revisions.
 OTHER_FOLDERS = {"work", "trials", ANALYSES, EVALUATIONS, "snapshots"}
 T = TypeVar("T")
+R = TypeVar("R", Result, Failure)
 
 
 def load_result(path: Path) -> Result:
@@ -45,7 +48,7 @@ def result_from(file: JsonFile) -> Result:
     Raises:
         DataError: it is invalid; the message names the file and lists every reason.
     """
-    record = _validated(Result, file)
+    record = _with_newer_options(_validated(Result, file))
     try:
         main = record.main
     except LongspanError as error:
@@ -64,7 +67,7 @@ def failure_from(file: JsonFile) -> Failure:
     Raises:
         DataError: it is invalid; the message names the file and lists every reason.
     """
-    return _validated(Failure, file)
+    return _with_newer_options(_validated(Failure, file))
 
 
 def validate(kind: type[T], text: str, path: Path) -> T:
@@ -78,6 +81,11 @@ def validate(kind: type[T], text: str, path: Path) -> T:
         return _adapter(cast(Hashable, kind)).validate_json(text)
     except pydantic.ValidationError as error:
         raise DataError(f"{path}: {describe_errors(error)}") from error
+
+
+def _with_newer_options(record: R) -> R:
+    """Return a record with the options of its mechanism that are newer than the record."""
+    return dataclasses.replace(record, config=add_newer_options(record.config))
 
 
 def _validated(kind: type[T], file: JsonFile) -> T:

@@ -8,6 +8,7 @@ from longspan.config import RunConfig, replace_fields, settings
 from longspan.files import write_json
 from longspan.metrics import Metric, get_metric
 from longspan.results.scores import ExampleScores
+from longspan.results.start import StartRecord
 
 SCHEMA = 6
 BASELINE = "full"  # mechanism that the others are compared with
@@ -257,6 +258,7 @@ class Result(RunRecord):
     world_size: int
     parallelism: str  # none, ddp, fsdp or context
     dtype: str
+    start: StartRecord | None = None  # checkpoint that it started from; None: drawn weights
     schema: int = SCHEMA
 
     @property
@@ -289,7 +291,8 @@ class Result(RunRecord):
 class Failure(RunRecord):
     """Record of a run that ended without a score."""
 
-    kind: Literal["memory", "diverged", "died"]  # died: the process exited without an error
+    # died: the process exited without an error; source: the run that it starts from failed
+    kind: Literal["memory", "diverged", "died", "source"]
     reason: str  # message with the remedy
     step: int | None  # last known step
     schema: int = SCHEMA
@@ -309,5 +312,10 @@ R = TypeVar("R", Result, Failure)
 
 def write_record(record: Result | Failure, path: Path) -> Path:
     """Write a record to a file, atomically; return its path."""
-    write_json(path, dataclasses.asdict(record))
+    content = dataclasses.asdict(record)
+    # Absent where weights are drawn: such a record is that of an earlier version.
+    for tree in (content, content["config"]):
+        if tree.get("start") is None:
+            tree.pop("start", None)
+    write_json(path, content)
     return path

@@ -15,7 +15,6 @@ from longspan.config import (
     TaskConfig,
     TrainingConfig,
 )
-from longspan.config.run import add_newer_options
 
 Content = dict[str, Any]
 
@@ -103,12 +102,10 @@ def _from_3(content: Content) -> Content:
 
 
 def _from_4(content: Content) -> Content:
-    """Schema 5 added inference, training scores, families, external sources, options, checksums."""
+    """Schema 5 added inference, training scores, families, external sources and checksums."""
     absent: Content = {"external_sources": None}
     if "scores" in content:
         absent |= {"family": None, "inference": None}
-    mechanism = content["config"]["mechanism"]
-    mechanism["options"] = add_newer_options(mechanism["name"], mechanism["options"])
     return {**absent, **content, "schema": 5}
 
 

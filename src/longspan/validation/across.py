@@ -12,7 +12,7 @@ from longspan.config import RunConfig, flatten, replace_fields
 from longspan.errors import LongspanError
 from longspan.results import Result
 from longspan.tasks import build
-from longspan.tasks.layout import ImageLayout, PairLayout
+from longspan.tasks.layout import ImageLayout, max_tokens
 from longspan.validation.findings import Finding, RecordFile
 
 Files = Sequence[RecordFile[Result]]
@@ -45,7 +45,7 @@ def _derived_values(config: RunConfig) -> dict[str, Any]:
     task = build(config.task.name, config.task.options)
     with torch.device("meta"):
         model = model_class(task)(model_config(config, task))
-    most = task.length * (2 if isinstance(task.layout, PairLayout) else 1)
+    most = max_tokens(task.layout, task.length)
     return {
         "length": task.length,
         "chance": task.chance,
@@ -161,4 +161,17 @@ def _may_be_equivalent(a: Result, b: Result) -> bool:
     return one == two and a.mechanism != b.mechanism and a.seconds != b.seconds
 
 
-RULES = (check_costs, check_data, check_duplicates, check_copies)
+def check_sources(files: Files) -> Iterator[Finding]:
+    """Require the record of every run that another one starts from."""
+    known = {(x.record.protocol, x.record.task, x.record.config_hash, x.record.seed) for x in files}
+    for file in files:
+        record, start = file.record, file.record.config.start
+        if start is None or start.run is None:
+            continue
+        if (record.protocol, start.task, start.run, record.seed) not in known:
+            expected, found = "its record among the others", f"none of {start.task}, {start.run}"
+            remedy = f"publish the record of {start.task} with it"
+            yield file.finding("config.start.run", found, expected, remedy, "note")
+
+
+RULES = (check_costs, check_data, check_duplicates, check_copies, check_sources)

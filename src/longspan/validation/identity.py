@@ -1,9 +1,10 @@
 """Rules for results and failures: file name, hash, recipe of the protocol, provenance."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from longspan.arena.experiment import Experiment, replace_budget
-from longspan.arena.protocols import PROTOCOLS
+from longspan.arena.experiment import Experiment
+from longspan.arena.protocols.base import GENERIC, PROTOCOLS, get
 from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
 from longspan.config import flatten, parse_budget
@@ -34,10 +35,8 @@ def check_hash(file: RecordFile) -> Iterable[Finding]:
 def check_recipe(file: RecordFile) -> Iterator[Finding]:
     """Compare the configuration with the protocol's recipe and the overrides."""
     record = file.record
-    tasks = PROTOCOLS[record.protocol].tasks if record.protocol in PROTOCOLS else TASKS
     try:
-        check_name(record.protocol, PROTOCOLS, "protocol")
-        check_name(record.task, tasks, f"task of protocol {record.protocol!r}")
+        check_name(record.task, get(record.protocol).tasks, f"task of protocol {record.protocol!r}")
         check_name(record.mechanism, MECHANISMS, "mechanism")
         experiment = _requested(record)
     except LongspanError as error:
@@ -62,7 +61,7 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
 def _unloaded_files(record: Result | Failure) -> list[str]:
     """Return the files of users that define the mechanism, task or protocol, if unknown here."""
     known = {
-        "protocol": record.protocol in PROTOCOLS,
+        "protocol": record.protocol in PROTOCOLS or record.protocol in GENERIC,
         "task": record.task in TASKS,
         "mechanism": record.mechanism in MECHANISMS,
     }
@@ -76,7 +75,7 @@ def _unloaded_files(record: Result | Failure) -> list[str]:
 
 def _requested(record: Result | Failure) -> Experiment:
     """Return the experiment that protocol, tuning and overrides describe."""
-    protocol = PROTOCOLS[record.protocol]
+    protocol = get(record.protocol)
     tuning = record.tuning if isinstance(record, Result) else None
     # A combination of the protocol's own grid is no override.
     grid = protocol.grids.get(record.task, {})
@@ -85,11 +84,27 @@ def _requested(record: Result | Failure) -> Experiment:
         for name, value in (tuning.chosen if tuning else {}).items()
         if name != SEED and value in grid.get(name, ())
     }
-    changes = {**tuned, **record.overrides}
+    changes = {**_of_checkpoint(record), **tuned, **record.overrides}
     changes.pop(ROW, None)
     budget = changes.pop("budget", None)
-    experiment = protocol.row(record.task, record.row_name, record.seed, changes)
-    return experiment if budget is None else replace_budget(experiment, parse_budget(str(budget)))
+    given = None if budget is None else parse_budget(str(budget))
+    return protocol.row(record.task, record.row_name, record.seed, changes, given)
+
+
+def _of_checkpoint(record: Result | Failure) -> dict[str, Any]:
+    """Return the settings that a given checkpoint decides, as the record has them."""
+    start = record.config.start
+    if start is None or start.checkpoint is None:
+        return {}
+    return {
+        name: value
+        for name, value in flatten(record.config).items()
+        if (
+            name.startswith(("model.", "mechanism.", "start."))
+            and name not in ("mechanism.name", "start.task", "start.run")
+        )
+        or name in ("task.vocabulary", "task.length")
+    }
 
 
 def check_provenance(file: RecordFile) -> Iterator[Finding]:
@@ -119,4 +134,18 @@ def check_provenance(file: RecordFile) -> Iterator[Finding]:
         yield file.finding("git_commit", found, expected, "run it from a clean checkout", "warning")
 
 
-RULES = (check_place, check_hash, check_recipe, check_provenance)
+def check_start(file: RecordFile) -> Iterator[Finding]:
+    """Require the weights that the configuration starts from, and say where a reader gets them."""
+    record = file.record
+    start = record.config.start
+    if not isinstance(record, Result):
+        return
+    if start is None or record.start is None:
+        yield from file.compare("start", record.start is not None, start is not None)
+    elif start.checkpoint is not None:
+        yield from file.compare("start.sha256", record.start.sha256, start.checkpoint)
+        expected, remedy = "a run of the protocol", "publish the checkpoint with the record"
+        yield file.finding("start", record.start.source, expected, remedy, "note")
+
+
+RULES = (check_place, check_hash, check_recipe, check_provenance, check_start)

@@ -7,7 +7,7 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.provenance import run_identity
 from longspan.results import Failure, Result
 
-FailureKind: TypeAlias = Literal["memory", "diverged", "died"]
+FailureKind: TypeAlias = Literal["memory", "diverged", "died", "source"]
 
 
 @dataclasses.dataclass(frozen=True)

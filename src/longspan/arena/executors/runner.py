@@ -17,7 +17,13 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.own import register_imports
 from longspan.arena.run import check_same, run
-from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryError
+from longspan.errors import (
+    BusyError,
+    DivergedError,
+    LongspanError,
+    NoMemoryError,
+    SourceFailedError,
+)
 from longspan.memory import keep_freed_memory
 from longspan.results import Alarm, Point, Result
 from longspan.tasks import Task, build
@@ -64,6 +70,8 @@ class ExperimentRunner:
             reason = str(error)
         except NoMemoryError as error:
             kind, reason = "memory", str(error)
+        except SourceFailedError as error:
+            kind, reason = "source", str(error)
         except LongspanError as error:
             return skip_experiment(experiment, str(error))
         except Exception as error:  # a bug in one mechanism must not stop the grid

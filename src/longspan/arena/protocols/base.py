@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longspan.arena.experiment import Experiment, override
+from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.protocols.starts import (
+    START_TASK,
+    split_start,
+    start_from_checkpoint,
+    start_from_run,
+    without_starts,
+)
 from longspan.arena.scopes import select_changes
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import (
@@ -29,11 +36,16 @@ MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
 
 
 class Recipe(NamedTuple):
-    """Recipe of one task: task options that differ from the defaults, model, training."""
+    """Recipe of one task: task options that differ from the defaults, model, training.
+
+    `start` names the task of the protocol whose run of the same row and seed is the start: its
+    weights are loaded by name. None: weights are drawn.
+    """
 
     task_options: Mapping[str, Any]
     model: ModelConfig
     training: TrainingConfig
+    start: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,6 +114,7 @@ class Protocol:
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
         references: reference rows, which are run by name.
+        imports: tasks that exist as soon as they are imported, and the command that does it.
         file: file outside the package that defines it; None: a protocol of the package, or one
             without a file.
     """
@@ -118,12 +131,22 @@ class Protocol:
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
     references: tuple[ReferenceRow, ...] = ()
+    imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     file: Path | None = None
 
     def row(
-        self, task: str, name: str, seed: int, changes: Mapping[str, Any] | None = None
+        self,
+        task: str,
+        name: str,
+        seed: int,
+        changes: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
     ) -> Experiment:
         """Return the experiment of one row of the table: of a mechanism, or a reference row.
+
+        A run that starts from another one names it by the hash that the same changes and budget
+        give it. `start.task` among the changes names another task to start from, or None;
+        `start.checkpoint` and the other fields of `StartConfig` a given checkpoint.
 
         Args:
             task: task of the protocol.
@@ -131,27 +154,96 @@ class Protocol:
             seed: seed.
             changes: fields to override, by dotted name; some may be limited to a task or row, as
                 `longspan.arena.scopes` describes.
+            budget: quantity to hold equal; None: that of the protocol.
 
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such row or field.
             OptionError: the reference row does not exist for the task, a change contradicts it or
-                another change, or a field rejects its value.
+                another change, a field rejects its value, or runs start from each other.
         """
-        changes = self.changes(task, name, changes or {})
+        start, own = split_start(self.changes(task, name, changes or {}))
+        made = replace_budget(self._row(task, name, seed, own), budget or self.budget)
+        if start.keys() - {START_TASK}:
+            return start_from_checkpoint(made, start)
+        source = self.source_run(task, name, seed, changes, budget)
+        if source is not None:
+            made = start_from_run(made, source)
+        if self.start_task(task, name, start) == self.start_task(task, name, {}):
+            return made
+        return dataclasses.replace(made, overrides={**made.overrides, **start})
+
+    def source_run(
+        self,
+        task: str,
+        name: str,
+        seed: int,
+        changes: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+    ) -> Experiment | None:
+        """Return the experiment that a row's experiment starts from, or None; see `row`.
+
+        Changes of a start that are not limited to a task are for this row alone.
+        """
+        changes = changes or {}
+        start, _ = split_start(self.changes(task, name, changes))
+        source = self.start_task(task, name, start)
+        if source is None or start.keys() - {START_TASK}:
+            return None
+        reference = self._reference(name)
+        if reference is not None and source not in reference.tasks:
+            name = reference.mechanism
+        kept = without_starts(changes, self.row_names)
+        return self.row(source, name, seed, kept, budget)
+
+    def sources(
+        self,
+        task: str,
+        name: str,
+        seed: int,
+        changes: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+    ) -> list[Experiment]:
+        """Return the runs that a row's run needs, in their order; see `source_run`."""
+        source = self.source_run(task, name, seed, changes, budget)
+        if source is None:
+            return []
+        kept = without_starts(changes or {}, self.row_names)
+        return [*self.sources(source.task, source.row_name, seed, kept, budget), source]
+
+    def start_task(self, task: str, name: str, changes: Mapping[str, Any]) -> str | None:
+        """Return the task that a row starts from, or None.
+
+        Raises:
+            UnknownNameError: the protocol does not have it.
+            OptionError: it starts from the first one, directly or not; or a reference row sets it.
+        """
+        reference = self._reference(name)
+        if reference is not None and START_TASK in reference.changes:
+            _refuse_fixed(reference, {x: changes[x] for x in (START_TASK,) if x in changes})
+            changes = reference.changes
+        start = {START_TASK: self.recipe(task).start, **changes}[START_TASK]
+        chain, following = [task], start
+        while following is not None:
+            if following in chain:
+                circle = " from ".join([*chain, following])
+                raise OptionError(f"runs start from each other: {circle}; name another start.task")
+            chain.append(self.check_task(following))
+            following = self.recipe(following).start
+        return start
+
+    def _row(self, task: str, name: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
+        """Return the experiment of a row without its start."""
         reference = self._reference(name)
         if reference is None:
-            return override(self.experiment(task, name, seed), changes)
+            return override(self._from_scratch(task, name, seed), changes)
         if task not in reference.tasks:
             raise OptionError(
                 f"reference row {name!r} is a row of {', '.join(reference.tasks)} only"
             )
-        made = override(self.experiment(task, reference.mechanism, seed), reference.changes)
+        _, fixed = split_start(reference.changes)
+        made = override(self._from_scratch(task, reference.mechanism, seed), fixed)
         made = override(dataclasses.replace(made, overrides={ROW: name}), changes)
-        if fixed := sorted(made.overrides.keys() & reference.changes.keys()):
-            raise OptionError(
-                f"reference row {name!r} sets {fixed[0]}={reference.changes[fixed[0]]}, got "
-                f"{made.overrides[fixed[0]]}; run {reference.mechanism!r} with another value"
-            )
+        _refuse_fixed(reference, made.overrides)
         return made
 
     def changes(self, task: str, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,8 +269,13 @@ class Protocol:
 
         Raises:
             UnknownNameError: the protocol does not have it; the message names protocols that do, or
-                suggests near names.
+                suggests near names. Or it is not imported; the message has the command.
         """
+        if name in self.imports and name not in TASKS:
+            raise UnknownNameError(
+                f"protocol {self.name!r} needs {name}, which is not imported; run "
+                f"{self.imports[name]}"
+            )
         if name in self.tasks or name not in TASKS:
             return check_name(name, self.tasks, f"task of protocol {self.name!r}")
         others = sorted(x.name for x in PROTOCOLS.values() if name in x.tasks)
@@ -220,7 +317,7 @@ class Protocol:
         return {**self.mechanism_options.get(mechanism, {}), **own}
 
     def config(self, task: str, mechanism: str) -> RunConfig:
-        """Return the whole configuration of a run.
+        """Return the whole configuration of a run, without its start.
 
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such mechanism.
@@ -242,15 +339,35 @@ class Protocol:
         return replace_fields(config, changes)
 
     def experiment(self, task: str, mechanism: str, seed: int) -> Experiment:
-        """Return the experiment of one run.
+        """Return the experiment of one run of a mechanism.
 
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such mechanism.
         """
+        self.check_task(task)
+        return self.row(task, check_name(mechanism, MECHANISMS, "mechanism"), seed)
+
+    def _from_scratch(self, task: str, mechanism: str, seed: int) -> Experiment:
         return Experiment(protocol=self.name, config=self.config(task, mechanism), seed=seed)
 
 
+def _refuse_fixed(reference: ReferenceRow, changes: Mapping[str, Any]) -> None:
+    """Refuse changes of fields that a reference row sets.
+
+    Raises:
+        OptionError: there is one.
+    """
+    for field in sorted(changes.keys() & reference.changes.keys()):
+        if changes[field] != reference.changes[field]:
+            raise OptionError(
+                f"reference row {reference.name!r} sets {field}={reference.changes[field]}, got "
+                f"{changes[field]}; run {reference.mechanism!r} with another value"
+            )
+
+
 PROTOCOLS: dict[str, Protocol] = {}
+# Protocols of all registered tasks of a kind, made anew whenever they are asked for.
+GENERIC: dict[str, Callable[[], Protocol]] = {}
 
 
 def register(protocol: Protocol) -> Protocol:
@@ -259,7 +376,7 @@ def register(protocol: Protocol) -> Protocol:
     Raises:
         OptionError: the name is taken.
     """
-    if protocol.name in PROTOCOLS:
+    if protocol.name in PROTOCOLS or protocol.name in GENERIC:
         raise OptionError(f"protocol {protocol.name!r} is already registered; choose another name")
     PROTOCOLS[protocol.name] = protocol
     return protocol
@@ -271,4 +388,5 @@ def get(name: str) -> Protocol:
     Raises:
         UnknownNameError: there is no such protocol; the message suggests near names.
     """
-    return PROTOCOLS[check_name(name, PROTOCOLS, "protocol")]
+    check_name(name, [*PROTOCOLS, *GENERIC], "protocol")
+    return PROTOCOLS[name] if name in PROTOCOLS else GENERIC[name]()

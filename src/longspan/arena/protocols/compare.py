@@ -10,7 +10,17 @@ from longspan.config import flatten
 from longspan.errors import check_name
 from longspan.results import BASELINE
 
-PARTS = ("covered", "task", "model", "training", "budget", "mechanism", "grid")  # order of fields
+# Order of fields.
+PARTS = (
+    "covered",
+    "start",
+    "task",
+    "model",
+    "training",
+    "budget",
+    "mechanism",
+    "grid",
+)  # order of fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +99,8 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
         options = protocol.config(task, mechanism).mechanism.options
         values |= {f"mechanism.{mechanism}.{name}": x for name, x in options.items()}
     grid = {f"grid.{name}": x for name, x in protocol.grids.get(task, {}).items()}
-    return values | grid
+    start = protocol.recipe(task).start
+    return values | ({} if start is None else {"start.task": start}) | grid
 
 
 def _compare_task(
@@ -98,7 +109,7 @@ def _compare_task(
     one, two = recipe_values(a, task, mechanisms), recipe_values(b, task, mechanisms)
     # A field of a grid may be in either; sorted, the order does not depend on which comes first.
     grid_fields = sorted(field for field in {*one, *two} if field.startswith("grid."))
-    fields = [*(f for f in one if not f.startswith("grid.")), *grid_fields]
+    fields = [*(f for f in {**one, **two} if not f.startswith("grid.")), *grid_fields]
     return [
         Difference(
             field=field,

@@ -20,6 +20,7 @@ from = "diagnostic"                # protocol that the task starts from
 task = { length = 64 }
 training = { batch_size = 32 }
 mechanisms.local.window = 8
+start = "needle"                   # task of the file whose run it starts from; default: none
 ```
 
 The later of these applies: `from` or `base`, tables of every task, tables of the task. TOML has no
@@ -45,6 +46,7 @@ from longspan.arena.protocols.base import (
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
 from longspan.errors import LongspanError, OptionError, check_name
+from longspan.results import BASELINE
 from longspan.tasks import TASKS, configure
 
 TEXTS = ("name", "base", "summary", "source", "differs", "budget")
@@ -126,7 +128,7 @@ def _task_entries(table: Mapping[str, Any], base: Protocol | None) -> dict[str, 
 def _task_entry(
     task: str, own: dict[str, Any], common: Mapping[str, Any], base: Protocol | None
 ) -> _TaskEntry:
-    _check_fields(own, ("from", *TASK_TABLES), "field of a task")
+    _check_fields(own, ("from", "start", *TASK_TABLES), "field of a task")
     for part in TASK_TABLES:
         _check_table(own.get(part, {}), part)
     origin = base if base is not None and task in base.tasks else None
@@ -141,6 +143,7 @@ def _task_entry(
         task_options=options,
         model=_settings(ModelConfig, start and start.model, common, own, "model"),
         training=_settings(TrainingConfig, start and start.training, common, own, "training"),
+        start=_start(own, start and start.start),
     )
     layers = [_read_mechanisms(x.get("mechanisms", {})) for x in (common, own)]
     inherited = {} if origin is None else {x: origin.options_for(task, x) for x in MECHANISMS}
@@ -159,6 +162,14 @@ def _origin(task: str, name: Any) -> Protocol:
                 f"protocol {name!r} has no task {task!r}; it has {', '.join(origin.tasks)}"
             )
     return origin
+
+
+def _start(own: Mapping[str, Any], inherited: str | None) -> str | None:
+    """Return the task that a task starts from; "none" in the file: drawn weights."""
+    start = own.get("start", inherited)
+    if start is not None and not isinstance(start, str):
+        raise OptionError(f"start must be the name of a task, got {start!r:.60}")
+    return None if start == "none" else start
 
 
 def _settings(
@@ -275,8 +286,12 @@ def _references(base: Protocol | None, origins: Mapping[str, Protocol]) -> tuple
 
 
 def _checked(protocol: Protocol) -> Protocol:
-    """Return a protocol whose every configuration with options is valid."""
+    """Return a protocol whose every configuration with options is valid, and every start."""
     for task in protocol.tasks:
+        with _naming(f"tasks.{task}"), _naming("start"):
+            if start := protocol.recipe(task).start:
+                check_name(start, protocol.tasks, "task of this file")
+            protocol.start_task(task, BASELINE, {})
         for mechanism in MECHANISMS:
             with _naming(f"{mechanism} on {task}"):
                 protocol.config(task, mechanism)

@@ -6,7 +6,6 @@ Source of the rules: bigbird/core/attention.py of https://github.com/google-rese
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -101,6 +100,8 @@ def draw_transformers_blocks(
         block: length of a block.
         count: random blocks per block of queries, r.
     """
+    import numpy as np  # which torch alone does not require
+
     rows, whole = -(-max_length // block), max_length // block
     usual, early = np.full((2, heads, rows, count), -1)
     choices = [_usual_choices(row, count) for row in range(rows)]

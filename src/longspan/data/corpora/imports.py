@@ -25,7 +25,13 @@ from longspan.data.own_import import check_task_name
 from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION
 from longspan.data.parquet import explain_parquet_errors
 from longspan.data.tokenizer_training import TokenizerKind, train_tokenizer
-from longspan.data.word_pieces import WordPieceTokenizer, folder_sha256, load_word_pieces
+from longspan.data.word_pieces import (
+    CORPUS_FOLDERS,
+    OF_CORPUS,
+    WordPieceTokenizer,
+    folder_sha256,
+    load_word_pieces,
+)
 from longspan.errors import DataError, OptionError
 from longspan.files import atomic_write, read_json, write_json
 
@@ -190,6 +196,12 @@ def import_corpus(
     return described
 
 
+def name_tokenizers(folders: Iterable[Path]) -> None:
+    """Make the tokenizers of the corpora in some folders known by name, and forget all others."""
+    CORPUS_FOLDERS.clear()
+    CORPUS_FOLDERS.update({f"{OF_CORPUS}{x.name}": x / _TOKENIZER for x in folders})
+
+
 def find_corpora(cache: Path) -> list[Path]:
     """Return the folders of the corpora in a cache."""
     return sorted(path.parent for path in (cache / FOLDER).glob(f"*/{_DESCRIPTION}"))
@@ -214,13 +226,17 @@ def load_corpus(folder: Path) -> CorpusDescription:
 def load_corpus_tokenizer(folder: Path, described: CorpusDescription) -> WordPieceTokenizer:
     """Load the tokenizer that is stored with a corpus.
 
+    Its name is that of the corpus, so that configurations of tasks that share it do not depend on
+    where the cache is.
+
     Raises:
         DataError: it is missing or has changed.
     """
     path = folder / _TOKENIZER
     if folder_sha256(path) != described.tokenizer["saved_sha256"]:
         raise DataError(f"{path} has changed; import the corpus again with --replace")
-    return load_word_pieces(path)
+    CORPUS_FOLDERS[name := f"{OF_CORPUS}{described.name}"] = path
+    return load_word_pieces(name)
 
 
 def build_tokens(

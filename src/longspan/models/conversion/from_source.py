@@ -4,9 +4,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from longspan.errors import OptionError
 from longspan.files import check_new_folder
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.conversion.converter import Conversion, convert_weights
+from longspan.models.conversion.from_own import is_own, longify_own
 from longspan.models.conversion.generation import carry_generation
 from longspan.models.conversion.plan import Extension, keep_all, make_config, plan_extension
 from longspan.models.conversion.saving import save_folder
@@ -37,7 +39,7 @@ def longify(
 
     Args:
         source: folder of a checkpoint, or its name on the Hugging Face Hub; its `model_type` is in
-            `longspan.models.conversion.families.FAMILIES`.
+            `longspan.models.conversion.families.FAMILIES`. Or a folder of an encoder of ours.
         max_length: maximum number of tokens of the encoder, at least that of the source.
         attention: name of the mechanism, or a list with a name for each layer; None: that of the
             source. Of encoder-decoders, that of the encoder.
@@ -63,6 +65,14 @@ def longify(
         RunError: `out` cannot be written.
     """
     folder = None if out is None else check_new_folder(Path(out))
+    if is_own(source):
+        _refuse_for_own(source, decoder_max_length, drop, new, revision)
+        made = longify_own(
+            Path(source), attention, options, positions, freeze, max_length=max_length, seed=seed
+        )
+        if folder is not None:
+            save_folder(folder, made.model, made.tokenizer)
+        return made
     opened = open_source(source, revision)
     extension = plan_extension(
         opened,
@@ -74,6 +84,25 @@ def longify(
         decoder_max_length=decoder_max_length,
     )
     return _convert(opened, extension, folder, drop, new, seed)
+
+
+def _refuse_for_own(
+    source: str | Path,
+    decoder_max_length: int | None,
+    drop: Collection[str],
+    new: Collection[str],
+    revision: str | None,
+) -> None:
+    """Refuse options that do not apply to a model of ours.
+
+    Raises:
+        OptionError: one is given.
+    """
+    if decoder_max_length is not None or drop or new or revision is not None:
+        raise OptionError(
+            f"{source} is an encoder of ours, in a folder; omit decoder_max_length, drop, new and "
+            "revision"
+        )
 
 
 def convert(

@@ -45,7 +45,7 @@ class Source(NamedTuple):
                 twice.
         """
         found: dict[str, SourceWeight] = {}
-        for name, tensor in _read_tensors(self.folder).items():
+        for name, tensor in read_tensors(self.folder).items():
             short = name.removeprefix(self.family.prefix)
             for old, new in RENAMED.items():
                 short = short.replace(old, new)
@@ -105,7 +105,12 @@ def _read_config(folder: Path) -> Any:
         raise DataError(f"{folder / 'config.json'} cannot be read ({error})") from error
 
 
-def _read_tensors(folder: Path) -> Mapping[str, Tensor]:
+def read_tensors(folder: Path) -> Mapping[str, Tensor]:
+    """Read the weights of a folder by name.
+
+    Raises:
+        DataError: there are none, they are pickles, or a file is missing or damaged.
+    """
     if (folder / WEIGHTS).is_file():
         return _read_file(folder / WEIGHTS)
     if (folder / INDEX).is_file():

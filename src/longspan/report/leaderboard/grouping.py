@@ -16,6 +16,7 @@ BUDGETS: dict[str, tuple[str, Callable[[float], str]]] = {
     "seconds": ("training time", duration),
     "flops": ("training FLOPs", magnitude),
     "memory": ("memory per step", memory),
+    "microbatch": ("memory per micro-batch", memory),
 }
 
 
@@ -167,8 +168,11 @@ def _overrides(group: Group, *, with_options: bool = True) -> str:
     chosen = {
         name: value
         for name, value in first_run(group).overrides.items()
-        if name not in (ROW, "budget") and (with_options or not name.startswith("mechanism."))
+        if name not in (ROW, "budget") and (with_options or ".mechanism." not in f".{name}")
     }
+    # Rows of several checkpoints are compared with each other, not with those from scratch.
+    if chosen.pop("start.checkpoint", None) is not None:
+        chosen["start"] = "a given checkpoint"
     return list_values(chosen)
 
 

@@ -172,9 +172,24 @@ def provenance(board: Leaderboard) -> list[Table]:
         ("tested step", run.selected_step),
         ("backend used", run.backend_used),
         ("hardware", hardware_of(run)),
+        *_start(run),
         *((f"version of {name}", version) for name, version in sorted(run.versions.items())),
     ]
     return [make_table("run-provenance", "Provenance", PAIR, _texts(pairs))]
+
+
+def _start(run: Result) -> list[tuple[str, Any]]:
+    """Return the checkpoint that a run started from, and what it took of it."""
+    if run.start is None:
+        return []
+    changed = {name: f"{new} (was {old})" for name, (old, new) in run.start.changed.items()}
+    return [
+        ("started from", run.start.source),
+        ("its sha256", run.start.sha256),
+        ("new weights", ", ".join(run.start.new)),
+        ("weights not taken", ", ".join(run.start.dropped)),
+        ("fields that differ", list_values(changed)),
+    ]
 
 
 def _texts(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:

@@ -1,0 +1,164 @@
+"""Checkpoints that a user names: what they are, and the settings of a run that starts from one."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from longspan.arena.checkpoint_folder import read_config, trained_task, weights_sha256
+from longspan.arena.run_state import read_state
+from longspan.attention import options_of
+from longspan.config import ModelConfig, TaskConfig
+from longspan.data.word_pieces import WordPieceTokenizer, has_word_pieces
+from longspan.errors import DataError, OptionError
+from longspan.models import LongspanConfig
+from longspan.tasks import TASKS, OwnTexts, Task, build
+from longspan.tasks.layout import MaskedLayout
+from longspan.training.checkpoint import Checkpoints
+
+# Fields of a model that settings of a run or its task decide.
+_DECIDED = {
+    *("vocab_size", "input_features", "max_position_embeddings", "is_encoder_decoder"),
+    *("attention", "attention_options", "attention_backend"),
+    *(field.name for field in dataclasses.fields(ModelConfig)),
+}
+_FREEZING = ("freeze", "frozen_positions")  # of the training that goes on, not of another task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GivenCheckpoint:
+    """Checkpoint to start from.
+
+    Attributes:
+        folder: folder with the configuration and the weights.
+        sha256: of the weights.
+        config: configuration.
+        task: task that a run trained it on; None: it is not of a run.
+    """
+
+    folder: Path
+    sha256: str
+    config: LongspanConfig
+    task: TaskConfig | None
+
+    @property
+    def mechanism(self) -> str:
+        """Mechanism of all layers.
+
+        Raises:
+            OptionError: the layers have several mechanisms, or one with several options.
+        """
+        config = self.config
+        names = sorted(set(config.attention_names))
+        if len(names) > 1:
+            raise OptionError(
+                f"the layers of {self.folder} have several mechanisms ({', '.join(names)}), a run "
+                "has one; convert the source with longspan longify --attention NAME"
+            )
+        options = config.attention_options
+        if not isinstance(options, dict) and any(x != options[0] for x in options):
+            raise OptionError(
+                f"the layers of {self.folder} have {names[0]} with several options, a run has one "
+                "set of them; convert the source with longspan longify --set NAME=VALUE"
+            )
+        return names[0]
+
+    @property
+    def vocabulary(self) -> str | None:
+        """Vocabulary of texts as an option of tasks; None: not known, or learned from texts."""
+        if has_word_pieces(self.folder):
+            return f"tokenizer:{self.folder}"
+        if self.task is None or self.task.name not in TASKS:
+            return None
+        if isinstance(named := self.task.options.get("vocabulary"), str):
+            return named
+        tokenizer = getattr(build(self.task.name, self.task.options), "tokenizer", None)
+        return f"tokenizer:{tokenizer.name}" if isinstance(tokenizer, WordPieceTokenizer) else None
+
+    def changes(self, task: str, mechanism: str | None = None) -> dict[str, Any]:
+        """Return the settings of a run that starts from the checkpoint, by dotted name.
+
+        Args:
+            task: task of the run.
+            mechanism: mechanism of the run, which may be another one with the same weights; None:
+                that of the checkpoint.
+        """
+        config = self.config
+        model = {x.name: getattr(config, x.name) for x in dataclasses.fields(ModelConfig)}
+        model["position"] = config.position_encoding
+        options: dict[str, Any] = {}
+        if mechanism in (None, self.mechanism):
+            options = {**options_of(self.mechanism), **config.layer_options(0)}
+        return {
+            **{f"model.{name}": x for name, x in model.items()},
+            **{f"mechanism.{name}": x for name, x in options.items()},
+            "start.checkpoint": self.sha256,
+            "start.positions": config.max_position_embeddings,
+            "start.vocabulary": config.vocab_size,
+            "start.fields": self._other_fields(TASKS[task]),
+        }
+
+    def encoding(self, task: Task) -> dict[str, Any]:
+        """Return the options of a task that fit the checkpoint, by dotted name.
+
+        Own texts are read as far as the checkpoint can, others as far as their options say.
+
+        Args:
+            task: task with the options of its protocol.
+        """
+        names = {field.name for field in dataclasses.fields(task.options)}
+        changes: dict[str, Any] = {}
+        if "vocabulary" in names and self.vocabulary is not None:
+            changes["task.vocabulary"] = self.vocabulary
+        longest = self.config.max_position_embeddings
+        if "length" in names and (isinstance(task, OwnTexts) or task.length > longest):
+            changes["task.length"] = longest
+        return changes
+
+    def _other_fields(self, task: type[Task]) -> dict[str, Any]:
+        """Return the fields of the configuration that differ from the defaults of models."""
+        defaults = LongspanConfig()
+        left_out = set(_DECIDED)
+        if not isinstance(task.info.layout, MaskedLayout):
+            left_out.update(_FREEZING)
+        return {
+            name: getattr(self.config, name)
+            for name in LongspanConfig.__annotations__
+            if name not in left_out and getattr(self.config, name) != getattr(defaults, name)
+        }
+
+
+def open_checkpoint(path: str | Path) -> GivenCheckpoint:
+    """Return the checkpoint that a path names.
+
+    Args:
+        path: record or directory of a finished run, or a folder that `save_pretrained`, `longify`
+            or `convert` has written.
+
+    Raises:
+        DataError: there is no checkpoint, it is damaged, or its model is none of longspan.
+        RunError: the state of a run's directory is invalid.
+    """
+    folder = _find_folder(Path(path))
+    return GivenCheckpoint(
+        folder=folder.absolute(),
+        sha256=weights_sha256(folder),
+        config=read_config(folder),
+        task=trained_task(folder),
+    )
+
+
+def _find_folder(path: Path) -> Path:
+    """Return the folder of a checkpoint's files."""
+    if path.is_file() and path.suffix == ".json":
+        path = path.parent / "work" / path.stem
+    if not path.is_dir():
+        raise DataError(
+            f"{path} is no folder; name the record or directory of a run, or a folder of "
+            "save_pretrained"
+        )
+    if (path / "config.json").exists() or read_state(path) is None:
+        return path
+    best = Checkpoints(path).best()
+    if best is None:
+        raise DataError(f"{path} holds no saved model yet; run it to its end first")
+    return best

@@ -1,0 +1,186 @@
+"""Single runs: pretraining on a corpus, and finetuning a checkpoint on a task."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longspan.arena import protocols
+from longspan.arena.callbacks import GridCallback
+from longspan.arena.experiment import Experiment, override
+from longspan.arena.grid import arena, misfit
+from longspan.arena.paths import RunPaths
+from longspan.arena.protocols.base import Protocol
+from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.stages import FINETUNE, PRETRAIN
+from longspan.arena.protocols.starts import START_CHECKPOINT
+from longspan.arena.scopes import check_limits
+from longspan.config import Budget
+from longspan.errors import OptionError, RunError
+from longspan.results import BASELINE, ROW, Result
+from longspan.tasks import TASKS, build
+from longspan.tasks.layout import MaskedLayout
+
+if TYPE_CHECKING:
+    from longspan.arena.given_checkpoint import GivenCheckpoint
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunChoices:
+    """Choices of a single run besides its task.
+
+    Attributes:
+        mechanism: mechanism; None: that of the checkpoint, or `full`.
+        protocol: protocol of the recipe; None: that of the command's name.
+        seed: seed.
+        changes: fields to override, by dotted name, as for `grid`.
+        budget: quantity to hold equal; None: that of the protocol.
+    """
+
+    mechanism: str | None = None
+    protocol: str | None = None
+    seed: int = 0
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    budget: Budget | None = None
+
+
+def pretrain(
+    corpus: str,
+    paths: RunPaths,
+    callback: GridCallback | None = None,
+    *,
+    start: str | Path | None = None,
+    choices: RunChoices | None = None,
+) -> Result:
+    """Train a model to fill masked tokens of a corpus, from drawn weights or a checkpoint.
+
+    The same call resumes an interrupted run, and loads a finished one.
+
+    Args:
+        corpus: task whose layout is `MaskedLayout`, such as an imported corpus.
+        paths: folders of results and data sets, and the device.
+        callback: receives steps and evaluations.
+        start: checkpoint to start from, as for `finetune`; None: weights are drawn.
+        choices: mechanism, protocol, seed, changed fields and budget.
+
+    Raises:
+        UnknownNameError: there is no such corpus, mechanism, protocol or field.
+        OptionError: the task is no corpus, or the checkpoint does not fit it.
+        DataError: there is no checkpoint, or it is damaged.
+        RunError: the run has failed.
+    """
+    register_imports(paths.cache)
+    return _run(pretraining_experiment(corpus, start, choices or RunChoices()), paths, callback)
+
+
+def finetune(
+    checkpoint: str | Path,
+    task: str,
+    paths: RunPaths,
+    callback: GridCallback | None = None,
+    *,
+    choices: RunChoices | None = None,
+) -> Result:
+    """Train a checkpoint on a task: its weights are loaded by name, the head is new.
+
+    Architecture and mechanism are those of the checkpoint, and texts are encoded with its
+    tokenizer. The same call resumes an interrupted run, and loads a finished one.
+
+    Args:
+        checkpoint: record or directory of a finished run; or a folder that `save_pretrained`,
+            `longify` or `convert` has written.
+        task: name of a task.
+        paths: folders of results and data sets, and the device.
+        callback: receives steps and evaluations.
+        choices: mechanism, protocol, seed, changed fields and budget.
+
+    Raises:
+        UnknownNameError: there is no such task, mechanism, protocol or field.
+        OptionError: the checkpoint does not fit the task.
+        DataError: there is no checkpoint, or it is damaged.
+        RunError: the run has failed.
+    """
+    register_imports(paths.cache)
+    return _run(finetuning_experiment(checkpoint, task, choices or RunChoices()), paths, callback)
+
+
+def pretraining_experiment(
+    corpus: str, start: str | Path | None, choices: RunChoices
+) -> Experiment:
+    """Return the experiment of `pretrain`.
+
+    Raises:
+        UnknownNameError: see `pretrain`.
+        OptionError: see `pretrain`.
+        DataError: see `pretrain`.
+    """
+    chosen = protocols.get(choices.protocol or PRETRAIN)
+    if corpus in TASKS and not isinstance(TASKS[corpus].info.layout, MaskedLayout):
+        raise OptionError(
+            f"{corpus} has no masked tokens to predict; name an imported corpus, longspan data "
+            "import corpus NAME PATH"
+        )
+    chosen.check_task(corpus)
+    if start is not None:
+        return _from_checkpoint(chosen, start, corpus, choices)
+    name = choices.mechanism or BASELINE
+    made = chosen.row(corpus, name, choices.seed, choices.changes, choices.budget)
+    _check(chosen, made, choices)
+    return made
+
+
+def finetuning_experiment(
+    checkpoint: "str | Path | GivenCheckpoint", task: str, choices: RunChoices
+) -> Experiment:
+    """Return the experiment of `finetune`.
+
+    Raises:
+        UnknownNameError: see `finetune`.
+        OptionError: see `finetune`.
+        DataError: see `finetune`.
+    """
+    chosen = protocols.get(choices.protocol or FINETUNE)
+    chosen.check_task(task)
+    return _from_checkpoint(chosen, checkpoint, task, choices)
+
+
+def _from_checkpoint(
+    protocol: Protocol,
+    checkpoint: "str | Path | GivenCheckpoint",
+    task: str,
+    choices: RunChoices,
+) -> Experiment:
+    """Return an experiment that starts from a checkpoint; given changes take precedence."""
+    from longspan.arena.given_checkpoint import open_checkpoint  # imports transformers
+
+    given = open_checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+    name = choices.mechanism or given.mechanism
+    options = dict(protocol.recipe(task).task_options)
+    changes = protocol.changes(task, name, choices.changes)
+    fitting = {**given.encoding(build(task, options)), **given.changes(task, choices.mechanism)}
+    fitting = {field: value for field, value in fitting.items() if field not in changes}
+    base = protocol.row(task, name, choices.seed, fitting, choices.budget)
+    # What the checkpoint decides is no change of the recipe.
+    kept = {x: y for x, y in base.overrides.items() if x in (ROW, "budget", START_CHECKPOINT)}
+    made = override(dataclasses.replace(base, overrides=kept), changes)
+    _check(protocol, made, choices)
+    return dataclasses.replace(made, checkpoint=given.folder)
+
+
+def _check(protocol: Protocol, experiment: Experiment, choices: RunChoices) -> None:
+    """Refuse changes that do not apply, and a model that cannot be built.
+
+    Raises:
+        OptionError: there are some.
+    """
+    pairs = [(experiment.task, experiment.row_name)]
+    check_limits(choices.changes, pairs, protocol.row_names)
+    if reason := misfit(experiment):
+        raise OptionError(reason)
+
+
+def _run(experiment: Experiment, paths: RunPaths, callback: GridCallback | None) -> Result:
+    results, failed = arena([experiment], paths, callback or GridCallback(), retry_failed=True)
+    if failed:
+        raise RunError(failed[0].reason)
+    return results[0]

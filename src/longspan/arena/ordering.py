@@ -1,0 +1,89 @@
+"""Order of runs: cheap ones first, and each behind the run that it starts from."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from longspan.arena.experiment import Experiment
+from longspan.arena.paths import RunPaths
+from longspan.results import BASELINE
+from longspan.tasks import build
+
+
+def order_runs(
+    experiments: Sequence[Experiment], cost: Callable[[Experiment], float] | None = None
+) -> list[Experiment]:
+    """Return experiments in an order that completes tables early.
+
+    Seeds are outermost, so a first table has every mechanism once. Within a seed the baseline
+    comes first, then the other rows by their cost on all their tasks together, each on all its
+    tasks, cheap ones first. A run that another one starts from comes before it.
+
+    Args:
+        experiments: experiments in any order, which equal costs keep.
+        cost: cost of a run; None: its training FLOPs.
+    """
+    cost = CountFlops() if cost is None else cost
+    costs = [float(cost(x)) for x in experiments]
+    totals: dict[tuple[int, str], float] = defaultdict(float)
+    for x, own in zip(experiments, costs, strict=True):
+        totals[x.seed, x.row_name] += own
+    seeds = list(dict.fromkeys(x.seed for x in experiments))
+    rows = list(dict.fromkeys((x.seed, x.row_name) for x in experiments))
+
+    def rank(number: int) -> tuple[int, bool, float, int, float]:
+        x = experiments[number]
+        row = (x.seed, x.row_name)
+        is_other = x.row_name != BASELINE
+        return seeds.index(x.seed), is_other, totals[row], rows.index(row), costs[number]
+
+    return _after_sources([experiments[number] for number in sorted(range(len(costs)), key=rank)])
+
+
+def _after_sources(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Move each run behind the one that it starts from; the others keep their order."""
+    sources = source_numbers(experiments)
+    ordered: dict[int, None] = {}
+    for number in range(len(experiments)):
+        chain: list[int] = []
+        current: int | None = number
+        while current is not None and current not in ordered:
+            chain.append(current)
+            current = sources[current]
+        ordered |= dict.fromkeys(reversed(chain))
+    return [experiments[number] for number in ordered]
+
+
+def source_numbers(experiments: Sequence[Experiment]) -> list[int | None]:
+    """Return the number of the run that each run starts from; None: it is not among them."""
+    numbers = {(x.protocol, x.task, x.hash, x.seed): n for n, x in enumerate(experiments)}
+    starts = [x.config.start for x in experiments]
+    return [
+        numbers.get((x.protocol, start.task or "", start.run or "", x.seed)) if start else None
+        for x, start in zip(experiments, starts, strict=True)
+    ]
+
+
+class CountFlops:
+    """Count the training FLOPs of runs, every example at the task's length.
+
+    Seeds of one configuration are counted once; finished runs cost nothing.
+    """
+
+    def __init__(self, paths: RunPaths | None = None):
+        """Look for finished runs in these paths; None: nowhere."""
+        self.paths = paths
+        self.counted: dict[str, int] = {}
+
+    def __call__(self, experiment: Experiment) -> int:
+        """Return the training FLOPs; the first unfinished run imports the models."""
+        if self.paths is not None and self.paths.record_file(experiment).exists():
+            return 0
+        if experiment.hash not in self.counted:
+            from longspan.arena.budget_resolution import training_flops
+            from longspan.arena.model import forward_flops
+
+            config = experiment.config
+            task = build(config.task.name, config.task.options)
+            step = training_flops(forward_flops(config, task), config.training.batch_size)
+            self.counted[experiment.hash] = config.training.steps * step
+        return self.counted[experiment.hash]

@@ -1,0 +1,170 @@
+"""Weights of a checkpoint in a model: by name, with shapes checked, new and dropped ones listed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan.arena.checkpoint_folder import read_config, read_weights
+from longspan.errors import OptionError
+from longspan.models import LongspanConfig, LongspanDualEncoder, LongspanPreTrainedModel
+from longspan.results import StartRecord
+
+# Fields that decide what the weights compute. The others are of heads, of training, or of the
+# mechanism, whose weights are checked by name and shape.
+ARCHITECTURE = (
+    *("type_vocab_size", "embedding_size", "scale_embedding", "input_features", "hidden_size"),
+    *("num_hidden_layers", "num_attention_heads", "attention_head_size", "intermediate_size"),
+    *("feed_forward", "linear_bias", "qkv_bias", "attention_output_bias", "hidden_act"),
+    *("position_encoding", "axial_shape", "axial_widths", "rotary_base", "positions_skip_padding"),
+    *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_clamp"),
+    *("stem", "norm", "norm_bias", "residual", "embedding_norm", "first_attention_norm"),
+    *("layer_norm_eps", "is_decoder", "cross_attention", "is_encoder_decoder"),
+)
+MOST_NAMES = 5  # names of weights that one message lists
+
+
+def load_start(
+    model: LongspanPreTrainedModel, folder: Path, *, name: str, sha256: str
+) -> StartRecord:
+    """Load the weights of a checkpoint into a model by name; new ones keep their values.
+
+    Args:
+        model: model to change.
+        folder: folder of the checkpoint.
+        name: name of the folder in the record.
+        sha256: of the weights.
+
+    Raises:
+        OptionError: they do not fit; the message lists the reasons.
+        DataError: the checkpoint cannot be read.
+    """
+    there = read_config(folder)
+    if reasons := architecture_misfits(there, model.config):
+        raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
+    weights, state = _named_as(model, read_weights(folder)), model.state_dict()
+    taken = _with_drawn_rows(_taken(weights, state, there, model), state, there, model.config)
+    _check_shapes(folder, there, model.config, taken, state)
+    model.load_state_dict(taken, strict=False)
+    new = [name for name in state if name not in taken]
+    if isinstance(model, LongspanDualEncoder) and model.document_model is not None:
+        towers = [name for name in new if name.startswith("document_model.")]
+        if towers:
+            model.copy_query_tower()
+            new = [name for name in new if name not in towers]
+    _check_complete(folder, model, new)
+    return StartRecord(
+        source=name,
+        sha256=sha256,
+        new=new,
+        dropped=[name for name in weights if name not in taken],
+        changed=_changed_fields(there, model.config),
+    )
+
+
+def architecture_misfits(there: LongspanConfig, here: LongspanConfig) -> list[str]:
+    """Return the fields of two configurations that make weights of one useless in the other."""
+    return [
+        f"{name} is {getattr(there, name)!r} there, {getattr(here, name)!r} here"
+        for name in ARCHITECTURE
+        if getattr(there, name) != getattr(here, name)
+    ]
+
+
+def _changed_fields(there: LongspanConfig, here: LongspanConfig) -> dict[str, list]:
+    """Return the other fields that differ, as JSON."""
+    names = [name for name in LongspanConfig.__annotations__ if name not in ARCHITECTURE]
+    pairs = {name: [getattr(there, name), getattr(here, name)] for name in names}
+    return {name: json.loads(json.dumps(x)) for name, x in pairs.items() if x[0] != x[1]}
+
+
+def _named_as(model: LongspanPreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights under the names of a model with a head, tied ones under all of theirs."""
+    prefix = f"{model.base_model_prefix}."
+    if not any(name.startswith(prefix) for name in weights):
+        weights = {f"{prefix}{name}": x for name, x in weights.items()}
+    tied = model.all_tied_weights_keys.items()
+    return weights | {name: weights[source] for name, source in tied if source in weights}
+
+
+def _taken(
+    weights: dict[str, Tensor],
+    state: dict[str, Any],
+    there: LongspanConfig,
+    model: LongspanPreTrainedModel,
+) -> dict[str, Tensor]:
+    """Return the weights to load: those of a head only if it has the same outputs.
+
+    The head of other classes or numbers says nothing about those of this task.
+    """
+    prefix, here = f"{model.base_model_prefix}.", model.config
+    classes = [(x.problem_type, x.id2label) for x in (there, here)]
+    keeps_head = classes[0] == classes[1] and here.problem_type != "regression"
+    return {
+        name: x
+        for name, x in weights.items()
+        if name in state
+        and (name.startswith(prefix) or (keeps_head and x.shape == state[name].shape))
+    }
+
+
+def _with_drawn_rows(
+    weights: dict[str, Tensor], state: dict[str, Any], there: LongspanConfig, here: LongspanConfig
+) -> dict[str, Tensor]:
+    """Return weights with the model's own rows for token ids that the checkpoint does not have.
+
+    These are markers that a task adds behind the ids of its tokenizer.
+    """
+    sizes = (there.vocab_size, here.vocab_size)
+    if sizes[0] >= sizes[1]:
+        return weights
+    return {
+        name: torch.cat((x, state[name][len(x) :].to(x.dtype)))
+        if (len(x), len(state[name])) == sizes and x.shape[1:] == state[name].shape[1:]
+        else x
+        for name, x in weights.items()
+    }
+
+
+def _check_shapes(
+    folder: Path,
+    there: LongspanConfig,
+    here: LongspanConfig,
+    weights: dict[str, Tensor],
+    state: dict[str, Any],
+) -> None:
+    """Refuse weights of other shapes than the model's.
+
+    Raises:
+        OptionError: there are some; the message lists the first ones.
+    """
+    shapes = {x: (tuple(y.shape), tuple(state[x].shape)) for x, y in weights.items()}
+    wrong = [f"{x} is {a} there, {b} here" for x, (a, b) in shapes.items() if a != b]
+    if not wrong:
+        return
+    remedy = "use the options of the checkpoint's mechanism"
+    lengths = [config.max_position_embeddings for config in (there, here)]
+    if lengths[0] != lengths[1]:
+        remedy = f"use {lengths[0]} tokens as the checkpoint does, not {lengths[1]}, and {remedy}"
+    raise OptionError(f"weights of {folder} have other shapes: {_list(wrong)}; {remedy}")
+
+
+def _check_complete(folder: Path, model: LongspanPreTrainedModel, new: list[str]) -> None:
+    """Refuse a checkpoint that lacks weights of the Transformer itself.
+
+    Raises:
+        OptionError: it does; the message lists the first ones.
+    """
+    inner = [name for name in new if name.startswith(f"{model.base_model_prefix}.")]
+    if inner:
+        raise OptionError(
+            f"{folder} lacks weights of the Transformer: {_list(inner)}; keep the checkpoint's "
+            "mechanism and pooling, or pretrain with those of this run"
+        )
+
+
+def _list(items: list[str]) -> str:
+    more = len(items) - MOST_NAMES
+    return ", ".join(items[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,193 @@
+"""`longspan pretrain | finetune`: single runs on a corpus, and from a checkpoint."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longspan.cli import own_texts as own
+from longspan.cli.common import (
+    BudgetText,
+    Cache,
+    Changes,
+    Device,
+    Json,
+    Parallel,
+    Runs,
+    make_paths,
+    parse_changes,
+)
+from longspan.cli.plugins import Imports, name_protocol
+from longspan.cli.running import parse_budget_text, run_one
+from longspan.errors import OptionError
+
+if TYPE_CHECKING:
+    from longspan.arena import RunPaths
+    from longspan.arena.one_run import RunChoices
+
+Seed = Annotated[int, typer.Option(help="Seed of new weights, batch order and dropout.")]
+PretrainProtocol = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        help="Protocol of the recipe, or a file, mine.toml or mine.py.",
+        callback=name_protocol,
+        show_default="pretrain",
+    ),
+]
+FinetuneProtocol = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        help="Protocol of the recipe, or a file, mine.toml or mine.py.",
+        callback=name_protocol,
+        show_default="finetune",
+    ),
+]
+
+Corpus = Annotated[
+    str, typer.Argument(help="Imported corpus, `longspan data import corpus NAME PATH`.")
+]
+CHECKPOINT = "a run's record or directory, or a folder of save_pretrained, longify or convert."
+Start = Annotated[
+    Path | None,
+    typer.Option(help=f"Checkpoint to start from: {CHECKPOINT}", show_default="drawn weights"),
+]
+Checkpoint = Annotated[Path, typer.Argument(help=f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}")]
+PretrainMechanism = Annotated[
+    str | None,
+    typer.Option(
+        "--mechanism",
+        help="Mechanism, `longspan list mechanisms`.",
+        show_default="full; with --start: that of the checkpoint",
+    ),
+]
+FinetuneMechanism = Annotated[
+    str | None,
+    typer.Option(
+        "--mechanism",
+        help="Mechanism with the same weights, `longspan list mechanisms`.",
+        show_default="that of the checkpoint",
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(help="Task; `longspan list tasks`.", show_default="texts of --data"),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Own texts, as `longspan data import` takes them; with --task: folder of source "
+        "files.",
+    ),
+]
+
+
+def pretrain(
+    corpus: Corpus,
+    mechanism: PretrainMechanism = None,
+    start: Start = None,
+    protocol: PretrainProtocol = None,
+    seed: Seed = 0,
+    set_: Changes = None,
+    budget: BudgetText = None,
+    runs: Runs = Path("runs"),
+    cache: Cache = None,
+    device: Device = None,
+    parallel: Parallel = None,
+    imports: Imports = None,
+    as_json: Json = False,
+) -> None:
+    """Pretrain a model on masked tokens of a corpus; the same command resumes the run."""
+    from longspan.arena.one_run import pretraining_experiment
+
+    paths = make_paths(runs, cache, None, device, parallel)
+    choices = _choices(mechanism, protocol, seed, set_, budget)
+    run_one([pretraining_experiment(corpus, start, choices)], paths, as_json)
+
+
+def finetune(
+    checkpoint: Checkpoint,
+    task: Task = None,
+    data: Data = None,
+    text: own.TextColumn = None,
+    label: own.LabelColumn = None,
+    target: own.TargetColumn = None,
+    pair: own.PairColumn = None,
+    name: own.Name = None,
+    validation: own.Validation = None,
+    test: own.Test = None,
+    encoding: own.OwnEncoding = None,
+    delimiter: own.OwnDelimiter = None,
+    drop_empty: own.DropEmpty = False,
+    replace: own.Replace = False,
+    mechanism: FinetuneMechanism = None,
+    protocol: FinetuneProtocol = None,
+    seed: Seed = 0,
+    set_: Changes = None,
+    budget: BudgetText = None,
+    runs: Runs = Path("runs"),
+    cache: Cache = None,
+    device: Device = None,
+    parallel: Parallel = None,
+    imports: Imports = None,
+    as_json: Json = False,
+) -> None:
+    """Finetune a checkpoint on a task, or on texts of one's own; the same command resumes the run.
+
+    `finetune CHECKPOINT --data FILE --text COLUMN --label COLUMN` imports the file as a task named
+    after it, and trains on it. Texts are encoded with the checkpoint's tokenizer.
+    """
+    from longspan.arena.given_checkpoint import open_checkpoint
+    from longspan.arena.one_run import finetuning_experiment
+
+    options = own.OwnOptions(
+        text=text,
+        label=label,
+        target=target,
+        pair=pair,
+        name=name,
+        validation=validation,
+        test=test,
+        encoding=encoding,
+        delimiter=delimiter,
+        drop_empty=drop_empty,
+        replace=replace,
+    )
+    paths = make_paths(runs, cache, data if task else None, device, parallel)
+    given = open_checkpoint(checkpoint)  # before anything is imported
+    chosen = _import_texts(data, options, paths) if task is None else task
+    if task is not None:
+        options.refuse(task)
+    choices = _choices(mechanism, protocol, seed, set_, budget)
+    run_one([finetuning_experiment(given, chosen, choices)], paths, as_json)
+
+
+def _import_texts(data: Path | None, options: own.OwnOptions, paths: "RunPaths") -> str:
+    """Import texts of one's own; return the name of their task.
+
+    Raises:
+        OptionError: there are none, or a column is not named.
+        DataError: the file is unusable.
+    """
+    if data is None:
+        raise OptionError("finetune takes --task TASK, or --data FILE with the columns of texts")
+    return own.import_file(data, options, paths.cache).name
+
+
+def _choices(
+    mechanism: str | None,
+    protocol: str | None,
+    seed: int,
+    changes: list[str] | None,
+    budget: str | None,
+) -> "RunChoices":
+    from longspan.arena.one_run import RunChoices
+
+    return RunChoices(
+        mechanism=mechanism,
+        protocol=protocol,
+        seed=seed,
+        changes=parse_changes(changes),
+        budget=parse_budget_text(budget),
+    )

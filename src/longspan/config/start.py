@@ -1,0 +1,41 @@
+"""Start of a run: the checkpoint that its weights come from."""
+
+from typing import Any
+
+from pydantic import PositiveInt
+
+from longspan.config.base import setting, settings
+from longspan.errors import OptionError
+
+
+@settings
+class StartConfig:
+    """Checkpoint that a run starts from: of another run of its protocol, or a given one.
+
+    The folder of a given checkpoint is no part of the configuration: its weights are.
+    """
+
+    task: str | None = setting(
+        "task of the protocol whose run of that row and seed is the start", None
+    )
+    run: str | None = setting("hash of that run's configuration", None)
+    checkpoint: str | None = setting("sha256 of the weights of a given checkpoint", None)
+    positions: PositiveInt = setting("maximum number of tokens of the checkpoint")
+    vocabulary: PositiveInt = setting("token ids of the checkpoint")
+    fields: dict[str, Any] | None = setting(
+        "fields of a given checkpoint's configuration that the model has and no recipe sets", None
+    )
+
+    def __post_init__(self) -> None:
+        """Check that there is one checkpoint.
+
+        Raises:
+            OptionError: there is none, or there are two.
+        """
+        of_run = self.task is not None and self.run is not None
+        partial = (self.task is None) != (self.run is None)
+        if partial or of_run == (self.checkpoint is not None):
+            raise OptionError(
+                "a start is either task and run, or checkpoint; got "
+                f"task={self.task!r}, run={self.run!r}, checkpoint={self.checkpoint!r}"
+            )

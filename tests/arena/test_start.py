@@ -1,0 +1,452 @@
+"""Runs that start from the weights of others: order, identity, refusals, resumption."""
+
+import dataclasses
+import importlib
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import many
+import tiny
+import toy_layouts
+from longspan import catalog
+from longspan.arena import (
+    RunPaths,
+    SearchSpace,
+    arena,
+    grid,
+    load_protocol,
+    make_model,
+    override,
+    run,
+    tune,
+)
+from longspan.arena.callbacks import GridCallback
+from longspan.arena.checkpoint_folder import weights_sha256
+from longspan.arena.executors import WorkerPoolExecutor
+from longspan.arena.executors.run_queue import RunQueue
+from longspan.arena.ordering import order_runs, source_numbers
+from longspan.arena.protocols.base import PROTOCOLS
+from longspan.arena.protocols.compare import compare
+from longspan.arena.protocols.files import read_protocol
+from longspan.arena.rerun import rerun
+from longspan.arena.rescore import rescore
+from longspan.arena.start import find_start, start_model
+from longspan.config import Budget, replace_fields
+from longspan.errors import OptionError, RunError
+from longspan.results import load_failure, load_result, load_results, write_record
+from longspan.results.commands import run_command
+from longspan.tasks import build
+from longspan.training.checkpoint import Checkpoints
+from longspan.training.loop import _Run
+from longspan.validation import validate_records
+from staged_protocol import FILE as PROTOCOL_FILE
+from staged_protocol import SOURCE, TASKS, make, recipe
+
+
+@pytest.fixture
+def staged(registries):
+    """Register the small tasks, and a protocol whose tasks start from the first one."""
+    PROTOCOLS["staged"] = make()
+    return PROTOCOLS["staged"]
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return tiny.paths(tmp_path / "runs", tmp_path / "cache")
+
+
+def opened(experiment, paths):
+    task = build(experiment.task, experiment.config.task.options)
+    task.open(paths.cache)
+    return task
+
+
+def finish(experiment, paths):
+    return run(experiment, opened(experiment, paths), paths)
+
+
+def started(experiment, paths):
+    """Return the model of an experiment after its start, and the record of the start."""
+    task = opened(experiment, paths)
+    model = make_model(experiment, task)
+    return model, start_model(model, find_start(experiment, task, paths))
+
+
+def saved_weights(experiment, paths):
+    folder = Checkpoints(paths.run_dir(experiment)).best()
+    return folder, load_file(folder / "model.safetensors")
+
+
+def test_weights_are_loaded_by_name_and_the_head_is_new(staged, paths):
+    source, row = (staged.row(task, "local", 1) for task in (SOURCE, "toy_labels"))
+    finish(source, paths)
+    folder, weights = saved_weights(source, paths)
+    model, record = started(row, paths)
+    drawn = make_model(row, opened(row, paths)).state_dict()
+    for name, x in model.state_dict().items():
+        assert x.equal(weights[name] if name.startswith("model.") else drawn[name]), name
+    assert record.new == [name for name in drawn if not name.startswith("model.")]
+    assert record.dropped == [x for x in weights if not x.startswith("model.")]
+    assert record.sha256 == weights_sha256(folder)
+    assert not drawn["model.embeddings.words.weight"].equal(
+        weights["model.embeddings.words.weight"]
+    )
+
+
+def test_grid_runs_sources_first_and_adds_missing_ones(staged, paths):
+    experiments, _ = grid(
+        "staged", tasks=["toy_labels"], mechanisms=["local", "full"], seeds=(0, 1)
+    )
+    assert len(experiments) == 8
+    for number, source in enumerate(source_numbers(experiments)):
+        assert (source is None) == (experiments[number].task == SOURCE)
+        assert source is None or source < number
+    results, failed = arena(experiments[:4], paths, GridCallback())
+    assert not failed
+    assert [x.config for x in results] == [x.config for x in experiments[:4]]
+    for result in results:
+        again = load_result(paths.runs / result.protocol / result.task / result.filename)
+        assert again.start == result.start
+        assert (result.start is None) == (result.task == SOURCE)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_of_runs_respects_starts(staged, seed):
+    experiments, _ = grid("staged", mechanisms=["local", "full", "wide"], seeds=(0, 1))
+    costs = torch.rand(len(experiments), generator=torch.Generator().manual_seed(seed)).tolist()
+    numbers = {id(x): cost for x, cost in zip(experiments, costs, strict=True)}
+    ordered = order_runs(experiments, lambda x: numbers[id(x)])
+    assert sorted(x.name for x in ordered) == sorted(x.name for x in experiments)
+    assert all(x is None or x < n for n, x in enumerate(source_numbers(ordered)))
+
+
+def test_queue_holds_runs_back_until_their_source_has_ended(staged):
+    experiments, _ = grid("staged", mechanisms=["local"], seeds=(0, 1))
+    sources, queue = source_numbers(experiments), RunQueue(experiments)
+    first = [queue.take(), queue.take()]
+    assert [sources[number] for number in first] == [None, None]
+    assert queue.take() is None
+    assert len(queue) == 4
+    queue.end(first[1])
+    released = [queue.take(), queue.take()]
+    assert [sources[number] for number in released] == [first[1]] * 2
+    queue.put_back(released[0])
+    assert queue.take() == released[0]
+    assert queue.take() is None
+
+
+@pytest.fixture
+def protocol_file(registries, tmp_path):
+    """Return a file that registers the tasks and the protocol, in other processes too."""
+    path = tmp_path / "stages.py"
+    path.write_text(PROTOCOL_FILE)
+    return path
+
+
+@pytest.mark.slow
+def test_worker_processes_wait_for_sources(protocol_file, paths):
+    staged = load_protocol(str(protocol_file))
+    experiments = [staged.row(task, "local", seed) for task in TASKS for seed in (0, 1)]
+    executor = WorkerPoolExecutor(2)
+    results, failed = arena(experiments[::-1], paths, GridCallback(), executor=executor)
+    assert len(results) == 6, failed
+
+
+@pytest.mark.slow
+def test_processes_of_torchrun_train_the_source_first(protocol_file, tmp_path):
+    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+    command = ("-m", "longspan", "train", "local", "toy_labels", "--protocol", protocol_file)
+    run = many.torchrun(2, list(map(str, (*command, *places))))
+    search = os.pathsep.join([str(Path(many.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        run, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": search}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    results = {x.task: x for x in load_results([tmp_path / "runs"])}
+    assert [x.world_size for x in results.values()] == [2, 2]
+    assert results["toy_labels"].start.source.startswith(f"staged/{SOURCE}/work/")
+
+
+def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path):
+    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+    command = ("toy_labels", "--protocol", protocol_file, *places)
+    code, out, err = cli("train", "local", *command, "--set", "toy_masked.training.steps=2")
+    assert code == 0, err
+    assert "toy_labels" in out
+    steps = {x.task: x.steps for x in load_results([tmp_path / "runs"])}
+    assert steps == {SOURCE: 2, "toy_labels": 4}
+    code, out, err = cli(
+        "arena", "--tasks", *command, "--mechanisms", "local", "--dry-run", "--json"
+    )
+    assert code == 0, err
+    assert [(x["task"], x["state"]) for x in json.loads(out)["runs"]] == [
+        (SOURCE, "new"),
+        ("toy_labels", "new"),
+    ]
+
+
+def test_source_without_a_record_is_refused_with_the_command(staged, paths):
+    row = staged.row("toy_labels", "local", 0)
+    with pytest.raises(RunError, match=r"no record.*longspan arena --protocol staged --tasks toy"):
+        started(row, paths)
+    finish(staged.row(SOURCE, "local", 1), paths)
+    with pytest.raises(RunError, match="no record"):
+        started(row, paths)
+
+
+def test_changes_and_budget_of_the_source_change_the_hash(staged):
+    base = staged.row("toy_labels", "local", 0)
+    assert base.config.start.run == staged.row(SOURCE, "local", 0).hash
+    changed = staged.row("toy_labels", "local", 0, {"toy_masked.training.steps": 6})
+    assert changed.hash != base.hash
+    assert changed.overrides == {"toy_masked.training.steps": 6}
+    assert staged.row("toy_labels", "local", 0, changed.overrides).hash == changed.hash
+    budget = Budget(kind="flops", limit=1e9)
+    limited = staged.row("toy_labels", "local", 0, {}, budget)
+    source = staged.row(SOURCE, "local", 0, {}, budget)
+    assert limited.config.start.run == source.hash
+    own = staged.row("toy_labels", "local", 0, {"toy_labels.training.steps": 6})
+    assert own.config.start == base.config.start
+
+
+def test_start_from_scratch_is_the_same_run_without_a_protocol_of_stages(staged):
+    plain = dataclasses.replace(staged.row("toy_labels", "local", 0).config, start=None)
+    made = staged.row("toy_labels", "local", 0, {"start.task": None})
+    assert made.config == plain
+    assert made.overrides == {"start.task": None}
+    assert "start" not in json.dumps(plain.hash)
+    assert staged.row("toy_labels", "scratch", 0).config.start is None
+
+
+def test_reference_row_starts_from_the_row_of_its_mechanism(staged):
+    row = staged.row("toy_labels", "wide", 0)
+    assert row.config.start.run == staged.row(SOURCE, "local", 0).hash
+    experiments, _ = grid("staged", tasks=["toy_labels"], mechanisms=["wide"])
+    assert [(x.task, x.row_name) for x in experiments] == [
+        (SOURCE, "local"),
+        ("toy_labels", "wide"),
+    ]
+
+
+def test_circles_and_unknown_sources_are_refused(staged):
+    for start, message in ((SOURCE, "start from each other"), ("listops", "has no task")):
+        with pytest.raises(Exception, match=message):
+            staged.row(SOURCE, "local", 0, {"start.task": start})
+
+
+def test_hash_of_a_configuration_without_start_is_unchanged(staged):
+    """The tree that is hashed has no field of starts."""
+    config = tiny.experiment().config
+    assert config.start is None
+    assert replace_fields(config, {"training.steps": 12}).hash == config.hash
+    tree = dataclasses.asdict(config)
+    assert tree.pop("start") is None
+
+
+def test_given_widths_that_differ_are_refused(staged, paths):
+    finish(staged.row(SOURCE, "local", 0), paths)
+    row = staged.row("toy_labels", "local", 0)
+    for changes, message in (
+        ({"model.norm": "post"}, "another architecture: norm is 'pre' there, 'post' here"),
+        ({"model.hidden_size": 32}, "hidden_size is 16 there, 32 here"),
+        ({"model.position": "rotary"}, "position_encoding is 'learned' there"),
+        ({"model.pooling": "cls"}, "have other shapes|lacks weights of the Transformer"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            started(override(row, changes), paths)
+
+
+def test_new_weights_inside_the_transformer_are_refused(staged, paths):
+    finish(staged.row(SOURCE, "local", 0), paths)
+    row = staged.row("toy_labels", "linformer", 0)
+    start = staged.row("toy_labels", "local", 0).config.start
+    changed = dataclasses.replace(row, config=dataclasses.replace(row.config, start=start))
+    with pytest.raises(OptionError, match=r"lacks weights .* keep the checkpoint's"):
+        started(changed, paths)
+
+
+def test_more_tokens_or_ids_than_the_checkpoint_has_are_refused(staged, paths):
+    row = staged.row("toy_labels", "local", 0)
+    for field, message in (
+        ("task.length", "up to 30 tokens, the checkpoint 24 positions.*give toy_masked the length"),
+        ("task.words", "30 token ids, the checkpoint 13"),
+    ):
+        experiment = override(row, {field: 30})
+        with pytest.raises(OptionError, match=message):
+            make_model(experiment, build(row.task, experiment.config.task.options))
+
+
+def test_fewer_tokens_and_ids_keep_the_whole_checkpoint(staged, paths):
+    finish(staged.row(SOURCE, "local", 0), paths)
+    shorter = override(staged.row("toy_labels", "local", 0), {"task.length": 12, "task.words": 9})
+    model, _ = started(shorter, paths)
+    assert model.config.max_position_embeddings == 24
+    assert model.config.vocab_size == toy_layouts.WORDS
+
+
+def test_other_tokens_are_refused(staged, paths, monkeypatch):
+    finish(staged.row(SOURCE, "local", 0), paths)
+    for cls, name in ((toy_layouts.ToyLabels, "word {}"), (toy_layouts.ToyMasked, "{}")):
+        monkeypatch.setattr(cls, "ids_to_tokens", lambda _, ids, x=name: [x.format(i) for i in ids])
+    with pytest.raises(OptionError, match=r"12 ids .* other tokens .* 'word 1' here, '1' there"):
+        started(staged.row("toy_labels", "local", 0), paths)
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAt(GridCallback):
+    """Callback that stops a run after a step."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.last = last
+
+    def on_step(self, step, loss, tokens, seconds):
+        if step > self.last:
+            raise Stop
+
+
+def test_interrupted_run_resumes_without_its_source(staged, paths):
+    source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
+    finish(source, paths)
+    whole = run(row, opened(row, paths), paths)
+    other = RunPaths(runs=paths.runs.parent / "more", cache=paths.cache, device="cpu")
+    other = dataclasses.replace(other, sources=paths.runs)
+    with pytest.raises(Stop):
+        run(row, opened(row, other), other, StopAt(2))
+    gone = dataclasses.replace(other, sources=paths.runs.parent / "nothing")
+    resumed = run(row, opened(row, gone), gone)
+    assert resumed.scores == whole.scores
+    assert resumed.start == whole.start
+
+
+def test_run_that_was_killed_before_its_first_step_refuses_another_source(staged, paths):
+    source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
+    finish(source, paths)
+    with pytest.raises(Stop):
+        run(row, opened(row, paths), paths, StopAt(0))
+    state = json.loads((paths.run_dir(row) / "experiment.json").read_text())
+    state["start"]["sha256"] = "0" * 64
+    del state["sha256"]
+    (paths.run_dir(row) / "experiment.json").write_text(json.dumps(state))
+    with pytest.raises(RunError, match="started from other weights, 000000000000"):
+        run(row, opened(row, paths), paths)
+
+
+def test_record_is_run_again_and_scored_again(staged, paths):
+    source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_span"))
+    finish(source, paths)
+    result = finish(row, paths)
+    path = paths.record_file(row)
+    again = rerun(path, paths)
+    assert again.is_equal
+    assert again.after.start == result.start
+    assert rescore(path, "test", paths) == result.scores["test"]
+    scratch = staged.row("toy_span", "local", 0, {"start.task": None})
+    assert finish(scratch, paths).curve != result.curve
+
+
+def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypatch):
+    """A failure is recorded with the reason, and void as soon as the source has a record."""
+
+    def fail(*_):
+        raise MemoryError
+
+    source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
+    with monkeypatch.context() as patch:
+        patch.setattr(_Run, "_step", fail)
+        assert arena([row, source], paths, GridCallback())[0] == []
+    own, theirs = (load_failure(paths.failure_file(x)) for x in (row, source))
+    assert (own.kind, theirs.kind) == ("source", "memory")
+    assert own.reason.endswith(f"which failed: {theirs.reason}")
+    results, failed = arena([row, source], paths, GridCallback())
+    assert results == []
+    assert all("--retry-failed" in x.reason for x in failed)
+    arena([source], paths, GridCallback(), retry_failed=True)
+    results, failed = arena([row, source], paths, GridCallback())
+    assert [x.task for x in results] == ["toy_labels", SOURCE]
+    assert not paths.failure_file(row).exists()
+
+
+def test_grid_leaves_out_what_has_nothing_to_start_from(staged, paths, monkeypatch):
+    # The package has a function of this name.
+    module = importlib.import_module("longspan.arena.grid")
+    monkeypatch.setattr(module, "misfit", lambda x: "too long" if x.task == SOURCE else None)
+    experiments, left_out = grid("staged", tasks=["toy_labels"])
+    assert experiments == []
+    assert {x.name: x.reason for x in left_out}["local on toy_labels"] == (
+        "it starts from local on toy_masked, which is left out: too long"
+    )
+
+
+def test_search_runs_the_sources_of_its_trials(staged, paths):
+    grid_of = {"training.learning_rate": (0.001, 0.02)}
+    space = SearchSpace(grid=grid_of, changes={"training.steps": 2})
+    outcome = tune("staged", paths, GridCallback(), tasks=["toy_labels"], mechanisms=["local"],
+                   space=space)  # fmt: skip
+    (result,) = outcome.results
+    (source,) = load_results([paths.runs / "staged" / SOURCE])
+    assert outcome.failed == []
+    assert result.start.source.startswith(f"staged/{SOURCE}/work/{source.stem}/best-")
+    assert (source.steps, result.config.start.run) == (2, source.config_hash)
+    assert source.config.training.learning_rate == 0.01
+    assert result.overrides.keys() >= {"training.steps", f"{SOURCE}.training.steps"}
+
+
+FILE = """
+[tasks.toy_masked]
+from = "staged"
+
+[tasks.toy_labels]
+from = "staged"
+start = {start}
+"""
+
+
+def test_protocol_file_names_starts(staged, tmp_path):
+    path = tmp_path / "mine.toml"
+    for start, task in (('"toy_masked"', SOURCE), ('"none"', None)):
+        made = read_protocol(path, FILE.format(start=start).encode())
+        config = made.row("toy_labels", "local", 0).config
+        assert (config.start and config.start.task) == task
+    for start, message in (
+        ("3", "must be the name of a task, got 3"),
+        ('"listops"', "no task of this file called 'listops'"),
+        ('"toy_labels"', "runs start from each other: toy_labels from toy_labels"),
+    ):
+        with pytest.raises(OptionError, match=rf"tasks\.toy_labels.*{message}"):
+            read_protocol(path, FILE.format(start=start).encode())
+
+
+def test_protocols_are_compared_and_described_with_their_starts(staged, monkeypatch):
+    plain = dataclasses.replace(
+        staged, name="plain", recipe=lambda task: recipe(task)._replace(start=None)
+    )
+    found = {x.field: (x.tasks, x.a, x.b) for x in compare(plain, staged, mechanisms=["local"])}
+    assert found == {"start.task": (("toy_labels", "toy_span"), None, SOURCE)}
+    described = catalog.describe("staged")
+    assert described["start (toy_labels)"] == f"the run on {SOURCE}"
+    assert f"start ({SOURCE})" not in described
+
+
+def test_records_of_stages_pass_the_validation(staged, paths):
+    source, row = (staged.row(task, "local", 0, {"training.steps": 2}) for task in TASKS[:2])
+    arena([source, row], paths, GridCallback())
+    validation = validate_records([paths.runs])
+    assert [str(x) for x in validation.of("error")] == []
+    assert not [x for x in validation.findings if x.field.startswith(("start", "config"))]
+    paths.record_file(source).unlink()
+    (found,) = [x for x in validate_records([paths.runs]).findings if "start" in x.field]
+    assert (found.field, found.severity) == ("config.start.run", "note")
+    result = load_result(paths.record_file(row))
+    assert run_command(result).endswith("--set training.steps=2 --set toy_masked.training.steps=2")
+    write_record(dataclasses.replace(result, start=None), paths.record_file(row))
+    assert "start" in [x.field for x in validate_records([paths.runs]).of("error")]

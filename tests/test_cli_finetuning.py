@@ -1,0 +1,130 @@
+"""`longspan pretrain` and `longspan finetune` on the command line, with texts of one's own."""
+
+import shutil
+
+import pytest
+
+import toy_layouts
+from longspan.data.own_texts import FOLDER
+from longspan.results import load_results
+from longspan.tasks import register
+from own_files import forgotten_imports, reviews, write_csv
+from short_sources import save_tokenizer
+from test_cli_errors import check_rejected
+
+HEADER = ("body", "stars", "score")
+COLUMNS = ("--text", "body", "--label", "stars")
+TRAINING = {"steps": 4, "evaluate_every": 4, "warmup_steps": 0, "batch_size": 8}
+MODEL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+
+
+def flags(part, values):
+    return [x for name, value in values.items() for x in ("--set", f"{part}.{name}={value}")]
+
+
+@pytest.fixture(autouse=True)
+def clean_registry(tmp_path):
+    with forgotten_imports(tmp_path / "none"):
+        yield
+
+
+@pytest.fixture
+def places(tmp_path):
+    return ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+
+
+@pytest.fixture
+def trained(cli, tmp_path, places):
+    """Return the record of a run on bytes of imported texts."""
+    path = write_csv(tmp_path / "first.csv", reviews(40), HEADER)
+    cli("data", "import", "csv", path, *COLUMNS, "--cache", tmp_path / "cache")
+    sizes = [*flags("training", TRAINING), *flags("model", MODEL)]
+    encoding = flags("task", {"vocabulary": "bytes", "length": 64})
+    code, _, err = cli("train", "local", "first", *sizes, *encoding, *places)
+    assert code == 0, err
+    (record,) = (tmp_path / "runs" / "own" / "first").glob("*.json")
+    return record
+
+
+def test_own_texts_are_imported_and_finetuned_in_one_call(cli, tmp_path, trained, places):
+    path = write_csv(tmp_path / "second.csv", reviews(30, seed=1), HEADER)
+    command = ("finetune", trained, "--data", path, *COLUMNS, *flags("training", TRAINING), *places)
+    code, out, err = cli(*command)
+    assert code == 0, err
+    assert "second" in out
+    (result,) = load_results([tmp_path / "runs" / "finetune"])
+    options = result.config.task.options
+    # as far as the checkpoint reads, in its vocabulary
+    assert (options["length"], options["vocabulary"]) == (64, "bytes")
+    assert result.start.sha256 == result.config.start.checkpoint
+    # The same command loads the result.
+    code, _, err = cli(*command)
+    assert code == 0, err
+    assert load_results([tmp_path / "runs" / "finetune"]) == [result]
+
+
+def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):
+    path = write_csv(tmp_path / "rated.csv", reviews(30, seed=1), HEADER)
+    columns = ("--text", "body", "--target", "score", "--name", "numbers")
+    code, _, err = cli(
+        "finetune", trained, "--data", path, *columns, *flags("training", TRAINING), *places
+    )
+    assert code == 0, err
+    (result,) = load_results([tmp_path / "runs" / "finetune"])
+    assert result.task == "numbers"
+    names = result.start.new, result.start.dropped
+    heads = [sorted(x for x in part if "classifier" in x) for part in names]
+    assert heads[0] == heads[1]
+    assert len(heads[0]) == 4  # the hidden layer too, whose shape is equal
+
+
+def test_other_tokens_are_refused(cli, tmp_path, trained, places):
+    path = write_csv(tmp_path / "words.csv", reviews(30), HEADER)
+    command = ("finetune", trained, "--data", path, *COLUMNS, *flags("training", TRAINING))
+    code, _, err = cli(*command, "--set", "task.vocabulary=64", *places)
+    assert code == 2
+    assert "token ids of words are not those of" in err
+    assert "(first)" in err
+    assert "encode the task with the checkpoint's tokenizer" in err
+
+
+def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, trained, places):
+    (best,) = (trained.parent / "work" / trained.stem).glob("best-*")
+    shutil.copytree(best, tmp_path / "model")
+    save_tokenizer(tmp_path / "model", 40)
+    path = write_csv(tmp_path / "mine.csv", reviews(30), HEADER)
+    command = ("finetune", tmp_path / "model", "--data", path, *COLUMNS, *places)
+    code, _, err = cli(*command, *flags("training", TRAINING), "--set", "task.vocabulary=bytes")
+    assert code == 2
+    assert "token ids of mine are not those of" in err
+    assert "(its tokenizer): 39 ids" in err
+
+
+def test_unusable_commands_are_refused(cli, tmp_path, trained, places):
+    path = write_csv(tmp_path / "mine.csv", reviews(30), HEADER)
+    for arguments, parts in (
+        ((trained,), ["--task TASK, or --data FILE"]),
+        ((tmp_path / "gone", "--data", path, *COLUMNS), ["gone is no folder; name the record"]),
+        ((trained, "--data", path, "--text", "body"), ["either --label COLUMN"]),
+        ((trained, "--task", "listops", *COLUMNS), ["--text applies to", "not to listops"]),
+        ((trained, "--task", "listpos"), ["no task of protocol 'finetune' called 'listpos'"]),
+    ):
+        check_rejected(cli("finetune", *arguments, *places), *parts)
+    # Nothing is imported for a checkpoint that cannot be read.
+    assert sorted(x.name for x in (tmp_path / "cache" / FOLDER).iterdir()) == ["first"]
+
+
+def test_corpora_are_pretrained(cli, registries, tmp_path, places):
+    register(toy_layouts.ToyMasked)
+    sizes = [*flags("training", TRAINING), *flags("model", MODEL)]
+    command = ("pretrain", "toy_masked", *sizes, *places)
+    code, out, err = cli(*command, "--mechanism", "local")
+    assert code == 0, err
+    assert "perplexity" in out
+    (record,) = (tmp_path / "runs" / "pretrain" / "toy_masked").glob("*.json")
+    code, _, err = cli(*command, "--start", record)
+    assert code == 0, err
+    results = load_results([tmp_path / "runs"])
+    assert sorted(x.start is None for x in results) == [False, True]
+    check_rejected(cli("pretrain", "listops", *places), "listops has no masked tokens to predict")
+    check_rejected(cli("pretrain", "novels", *places), "no task of protocol 'pretrain' called 'n")
