@@ -55,6 +55,8 @@ SIZES = {
     "s4-style image": (3, 4, 64, 64, 128, "mean"),
     "s4-style pathfinder": (4, 8, 128, 128, 128, "mean"),
     "s4-style path_x": (4, 4, 128, 128, 128, "mean"),
+    # Beltagy et al. 2020, section 5: RoBERTa-base
+    "wikihop-ablation wikihop": (12, 12, 768, 768, 3072, "first"),
 }
 # batch size, steps, learning rate, warmup, weight decay, schedule, scored checkpoint
 LAST, BEST = "last", "best validation"
@@ -89,6 +91,8 @@ TRAINING = {
     "s4-style image": (50, 180_000, 1e-3, 18_000, 0.05, "cosine", BEST),
     "s4-style pathfinder": (64, 500_000, 5e-4, 50_000, 0.05, "cosine", BEST),
     "s4-style path_x": (16, 500_000, 5e-4, 50_000, 0.05, "cosine", BEST),
+    # Beltagy et al. 2020, appendix D: five epochs of nine tenths of 43,738 questions
+    "wikihop-ablation wikihop": (32, 5 * 39_364 // 32, 3e-5, 200, 0.01, "linear", BEST),
 }
 # betas, epsilon, precision, dropout, attention dropout, norm
 COMMON = {
@@ -100,6 +104,8 @@ COMMON = {
     "xiong": ((0.9, 0.999), 1e-6, "bf16", 0.0, 0.0, "pre"),
     # SPT transformer-lra-*.yaml: dropout 0, prenorm
     "s4-style": ((0.9, 0.999), 1e-8, "no", 0.0, 0.0, "pre"),
+    # allenai/longformer scripts/wikihop.py: AdamW of transformers, --beta2
+    "wikihop-ablation": ((0.9, 0.98), 1e-6, "bf16", 0.1, 0.1, "post"),
 }
 EXCEPTIONS = {
     # LRA cifar10/base_cifar10_config.py and pathfinder32/transformer_base.py
@@ -174,6 +180,7 @@ def test_optimizer_precision_and_dropout(case):
 POSITIONS = {
     "lra-repo image": "learned", "lra-paper image": "learned",
     "lra-repo path_x": "learned", "lra-paper path_x": "learned",
+    "wikihop-ablation wikihop": "learned",
 }  # fmt: skip
 
 

@@ -152,7 +152,7 @@ class LongspanDualEncoder(HeadModel):
         negatives, negative_loss = self._embed_negatives(negative_texts)
         similarities = queries @ documents.mT
         if negatives is not None:
-            others = _similarities_of_real(queries, negatives, negative_texts.real_candidates)
+            others = _similarities_of_real(queries, negatives, negative_texts.real_parts)
             similarities = torch.cat((similarities, others), dim=1)
         loss = self._contrastive_loss(similarities) if return_loss else None
         output = DualEncoderOutput(
@@ -175,7 +175,7 @@ class LongspanDualEncoder(HeadModel):
         """Return the embeddings (B, N, M) of hard negatives and their loss, if there are any."""
         if all(x is None for x in texts):
             return None, None
-        embeddings, loss = self._embed_documents(texts.flatten_candidates(), "negatives")
+        embeddings, loss = self._embed_documents(texts.flatten_parts("candidates"), "negatives")
         return embeddings.unflatten(0, texts.shape[:2]), loss
 
     def _embed(

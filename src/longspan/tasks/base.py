@@ -21,7 +21,7 @@ from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split,
 from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
 from longspan.tasks.layout import Layout
 from longspan.tasks.rules import Rule
-from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
+from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy, is_scored
 
 __all__ = ["HELD_OUT", "SPLITS", "Batch", "ProgressCallback", "Split", "Task"]
 
@@ -70,6 +70,14 @@ class Task(TaskData):
     def vocab_size(self) -> int:
         """Number of token ids under these options."""
         return self.info.vocab_size
+
+    @property
+    def num_added_tokens(self) -> int:
+        """Number of last token ids that are markers of the task alone.
+
+        A checkpoint that has no embeddings of them gets drawn ones.
+        """
+        return 0
 
     @property
     def num_classes(self) -> int:
@@ -201,6 +209,15 @@ class Task(TaskData):
         Override for other losses, such as the squared error of a regression.
         """
         return cross_entropy(logits, targets)
+
+    def count_targets(
+        self, targets: Int[Tensor, "B ..."] | Float[Tensor, " B"]
+    ) -> Int[Tensor, " B"]:
+        """Return the number of scored targets of each example, by which losses are averaged.
+
+        Override where several targets have one loss.
+        """
+        return is_scored(targets).reshape(len(targets), -1).sum(1)
 
     def example_statistics(
         self,

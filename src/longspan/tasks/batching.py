@@ -22,7 +22,8 @@ class Batch:
     """Padded examples.
 
     Attributes:
-        inputs: token ids, or F numbers at each position; of C candidates in each example, or one.
+        inputs: token ids, or F numbers at each position; of C candidates
+            or windows in each example, or of one.
         key_mask: True at real tokens.
         targets: classes of each example (`IGNORE` where unscored), such as one, or one per token;
             or one number per example, float32.
@@ -32,6 +33,9 @@ class Batch:
         global_mask: True at tokens that attend to all others, and all others to them; for
             mechanisms that support such tokens. None: there are none.
         global_mask_b: global tokens of documents.
+        candidate_positions: index of each candidate's first token, the same in every window; -1
+            where an example has fewer candidates.
+        token_features: F numbers of each token, such as its sentence; the layout names them.
         negatives: N documents of each query that do not answer it.
         negatives_mask: True at real tokens of the negatives.
     """
@@ -44,6 +48,8 @@ class Batch:
     key_mask_b: Bool[Tensor, "B U"] | None = None
     global_mask: Bool[Tensor, "B *C T"] | None = None
     global_mask_b: Bool[Tensor, "B U"] | None = None
+    candidate_positions: Int[Tensor, "B C"] | None = None
+    token_features: Int[Tensor, "B *C T F"] | None = None
     negatives: Int[Tensor, "B N V"] | None = None
     negatives_mask: Bool[Tensor, "B N V"] | None = None
 

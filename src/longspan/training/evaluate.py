@@ -14,7 +14,6 @@ from longspan.errors import NonFiniteLossError
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.model_io import GLOBAL_MASK
-from longspan.tasks.scoring import is_scored
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup, RowShard
 from longspan.training.prefetch import prefetch_batches
 
@@ -34,11 +33,6 @@ def model_inputs(
         for name, x in task.model_arguments(batch).items()
         if supported or not name.endswith(GLOBAL_MASK)
     }
-
-
-def count_targets(targets: torch.Tensor) -> int:
-    """Return the number of scored targets."""
-    return int(is_scored(targets).sum())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,14 +116,15 @@ class _SplitSums:
         found = task.example_statistics(task.metrics, self.split, rows, logits, targets)
         for name, values in found.items():
             self.statistics[name][rows] += weight * values.to(self.device)
-        self.num_targets[rows] += weight * is_scored(targets).reshape(len(rows), -1).sum(1)
+        self.num_targets[rows] += weight * task.count_targets(targets)
         self.loss += weight * task.losses(logits, targets).double().sum()
 
     def evaluation(self) -> Evaluation:
         """Return the scores of all rows."""
         metrics, num_targets = self.task.metrics, int(self.num_targets.sum())
         sample = None if len(self.rows) == self.task.size(self.split) else self.rows
-        loss = self.loss.item() / num_targets
+        # Without targets there is no loss.
+        loss = self.loss.item() / max(1, num_targets)
         if not math.isfinite(loss):
             raise NonFiniteLossError(loss, self.split)
         arrays = {name: x.cpu().numpy()[self.rows] for name, x in self.statistics.items()}
