@@ -96,6 +96,46 @@ NOTES = {
             f"{link_issues(MEGA, 15)}).",
         ),
     ),
+    "squad": Notes(
+        files="a folder with `train-v1.1.json` and `dev-v1.1.json`, each optionally with `.gz`, or "
+        "one above its subfolder `squad` or `qa`; other files of this format may have these names",
+        known_issues=(
+            "SQuAD 2.0 has questions without an answer. They are left out, counted and listed.",
+            "An answer may begin or end within a word piece: even a perfect model of word pieces "
+            "has an exact match below 100 %.",
+        ),
+    ),
+    "xquad": Notes(
+        files="the file `xquad.en.json`, optionally with `.gz`, or its folder",
+        known_issues=(
+            "The set is published for evaluation of models that are trained on SQuAD. Splitting it "
+            "makes a small task that trains in minutes, and whose scores compare with no paper.",
+        ),
+    ),
+    "triviaqa": Notes(
+        files="the unpacked folder of `triviaqa-rc.tar.gz`, with the subfolders `qa` and "
+        "`evidence`, or a folder above it",
+        known_issues=(
+            "Answers are found by distant supervision: some mentions do not answer the question.",
+            "Published scores differ in the length at which documents are cut, and in whether a "
+            "window that slides over them reads the rest. Here they are cut, as in Longformer: "
+            "report a score with its length.",
+            "The domain web scores each document, the domain wikipedia each question; their scores "
+            "do not compare.",
+        ),
+    ),
+    "hotpotqa": Notes(
+        files="a folder with `hotpot_train_v1.1.json` and `hotpot_dev_distractor_v1.json`, each "
+        "optionally with `.gz`, or one above its subfolder `hotpotqa` or `qa`",
+        known_issues=(
+            "Some supporting facts name a sentence that their paragraph does not have. They count "
+            "in scores, as in the official evaluation, and are listed.",
+            "The files give the text of an answer, not its place. Its mentions in the supporting "
+            "sentences are marked, or else those elsewhere in their paragraphs; other code marks "
+            "all mentions.",
+            "The code of Longformer for HotpotQA is not published.",
+        ),
+    ),
     "recall": Notes(example={"length": 24, "pairs": 4, "vocabulary": 32}),
     "copying": Notes(example={"length": 32, "count": 4}),
 }

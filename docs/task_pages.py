@@ -12,11 +12,12 @@ from pathlib import Path
 from rendering import words
 from task_notes import NOTES, Notes
 
-from longspan.tasks import SPLITS, TASKS, Task, build
+from longspan.tasks import SPLITS, TASKS, Split, Task, TaskInfo, build
 from longspan.tasks.data_cards import describe_source, describe_task, is_generated
 from longspan.tasks.layout import PairLayout
 
 FOLDER = Path(__file__).parent / "tasks"
+UNKNOWN = "known after the build"  # number of examples
 
 
 def written() -> dict[str, str]:
@@ -48,7 +49,7 @@ def render_index() -> str:
             f"[`{name}`]({name}.md)",
             info.title,
             " + ".join([f"{task.length:,}"] * sequences),
-            " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
+            " / ".join(show_size(info, split) for split in SPLITS) if info.sizes else UNKNOWN,
             f"{info.num_classes:,}",
             "generated" if generated_by_default(name) else "imported",
             info.license,
@@ -84,8 +85,13 @@ def generated_by_default(name: str) -> bool:
 
 
 def render_sizes(task: Task) -> str:
-    rows = [f"| {split} | {task.info.sizes[split]:,} |" for split in SPLITS]
+    rows = [f"| {split} | {show_size(task.info, split)} |" for split in SPLITS]
     return "\n".join(["| split | examples by default |", "|---|---:|", *rows])
+
+
+def show_size(info: TaskInfo, split: Split) -> str:
+    """Return the number of examples of a split, if it is known before the build."""
+    return f"{info.sizes[split]:,}" if split in info.sizes else UNKNOWN
 
 
 def render_options(task: Task) -> str:

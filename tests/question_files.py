@@ -86,3 +86,35 @@ def write_triviaqa(root, count=12):
         content = {"Domain": "Wikipedia", "VerifiedEval": False, "Data": records}
         path.write_text(json.dumps(content))
     return root
+
+
+def hotpotqa_record(n, answer=None):
+    """Return a question about city n, with two relevant paragraphs of four.
+
+    The answer is in the second sentence of one of them, and in an irrelevant paragraph.
+    """
+    answer = answer or f"Color{n}"
+    context = [
+        [f"Other {n}", [f"Nobody likes Color{n}.", " It is far."]],
+        [f"City {n}", [f"City {n} is old.", f" Its coat is Color{n}.", " "]],
+        [f"Mayor {n}", [f"Mayor {n} runs City {n}.", " She sings."]],
+        [f"Empty {n}", [""]],
+        [f"River {n}", ["It flows."]],
+    ]
+    facts = [[f"Mayor {n}", 0], [f"City {n}", 1]]
+    return {
+        "_id": f"h_{n}",
+        "question": f"Which color has the city of mayor {n}?",
+        "answer": answer,
+        "supporting_facts": facts,
+        "context": context,
+    }
+
+
+def write_hotpotqa(root, train, dev):
+    """Write questions in the official layout, an id a line."""
+    root.mkdir(parents=True, exist_ok=True)
+    names = ("hotpot_train_v1.1.json", "hotpot_dev_distractor_v1.json")
+    for name, records in zip(names, (train, dev), strict=True):
+        (root / name).write_text(json.dumps(records, indent=1))
+    return root

@@ -47,6 +47,8 @@ FLAGS = {
              "--json", "--import", "--help", *PATH_FLAGS},
     "predict": {"RECORD", "FILE", "--text", "--pair", "--output", "--encoding", "--delimiter",
                 "--device", "--json", "--import", "--help", *PATH_FLAGS},
+    "answers": {"RECORD", "--output", "--split", "--batch-size", "--device", "--json",
+                "--import", "--help", *PATH_FLAGS},
     "export": {"RECORD", "--output", "--license", "--json", "--import", "--help", *PATH_FLAGS},
     "longify": {"SOURCE", "--attention", "--max-length", "--out", "--set", "--positions",
                 "--freeze", "--decoder-max-length", "--drop", "--new", "--revision", "--seed",

@@ -15,6 +15,7 @@ from longspan.arena.model import forward_flops
 from longspan.config import TaskConfig
 from longspan.results import load_results
 from longspan.tasks import register
+from longspan.tasks._multi_hop import labels_of
 from longspan.tasks.layout import max_tokens
 from longspan.training.dummy_batch import make_dummy_batch
 from longspan.training.evaluate import evaluate, model_inputs
@@ -50,6 +51,9 @@ def own_loss(model, task, batch, inputs):
     targets = batch.targets
     if isinstance(task, toy_layouts.ToySpan):
         return model(**inputs, start_positions=targets[:, 0], end_positions=targets[:, 1]).loss
+    if isinstance(task, toy_layouts.ToyMultiHop):
+        labels = {f"{name.rstrip('s')}_labels": x for name, x in labels_of(targets).items()}
+        return model(**inputs, **labels).loss
     if isinstance(task, toy_layouts.ToyRetrieval):
         return model(**inputs).loss
     return model(**inputs, labels=targets).loss

@@ -25,6 +25,7 @@ DIGESTS = {
     "lra-repo": "b890900527b35828",
     "lra-paper": "cc6277082342fb52",
     "lra-scaled": "0f3cf769761503ec",
+    "questions": "caaaabadebf1c360",
     "quick": "8311c0b11973814c",
     "s4-style": "3320573f8ce027fb",
     "smoke": "8573a14a693aa1bd",

@@ -1,14 +1,22 @@
 """Encoded questions, against transformers' encoding of pairs and plain searches of the text."""
 
 import copy
+import dataclasses
 import itertools
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from longspan.data.questions.encoding import ENDS, STARTS, QuestionEncoder, cut_out
-from longspan.data.questions.question import Question
+from longspan.data.questions.encoding import (
+    ENDS,
+    PASSAGE,
+    STARTS,
+    QuestionEncoder,
+    cut_out,
+    first_tokens,
+)
+from longspan.data.questions.question import Question, join_passages
 from longspan.data.questions.squad import read_squad
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
@@ -92,7 +100,7 @@ def test_layout_is_question_document_and_special_tokens():
     cls, sep = BYTES.token_id("cls"), BYTES.token_id("sep")
     as_bytes = [*(x + 1 for x in b"Who?"), sep, *(x + 1 for x in b"It is Ada."), sep]
     assert encoded.ids.tolist() == [cls, *as_bytes]
-    assert encoded.targets.tolist() == [0] * 6 + [1] * 6 + [2, 1, 3] + [1] + [0]
+    assert encoded.targets.tolist() == [0] * 6 + [5] + [1] * 5 + [2, 1, 3] + [1] + [0]
 
 
 def test_all_mentions_are_marked_without_annotated_spans():
@@ -107,7 +115,7 @@ def test_annotated_spans_are_the_only_marked_ones():
 
 def test_an_answer_of_one_token_starts_and_ends_there():
     encoded, _ = encode(question("a b", "b", spans=((2, 3),)))
-    assert encoded.targets.max() == 1 + STARTS + ENDS
+    assert encoded.targets[-2] == 1 + STARTS + ENDS
 
 
 def test_characters_of_several_bytes_are_marked_whole():
@@ -139,7 +147,42 @@ def test_answers_not_in_the_context_are_counted(spans, length):
     encoded, counts = encode(question("It's right.", "wrong", spans=spans), length, 4)
     assert encoded.outcome == "not_in_context"
     assert counts["not_in_context"] == 1
-    assert encoded.targets.max() == 1
+    assert not marked(encoded, STARTS | ENDS)
+
+
+def test_first_tokens_of_passages_are_marked():
+    context, firsts = join_passages(["It is.", " \t", "", "  Ada was."], "\n")
+    given = dataclasses.replace(question(context, "Ada", spans=((13, 16),)), passages=firsts)
+    encoded, _ = encode(given)
+    # blank passages have no token; the white space before a passage is not its first token
+    assert context[13:16] == "Ada"
+    assert marked(encoded, PASSAGE) == [0, 13]
+    assert marked(encoded, STARTS) == [13]
+    cut, _ = encode(given, 7 + 13, 4)
+    assert marked(cut, PASSAGE) == [0]
+
+
+def test_passages_of_dropped_characters_have_no_first_token():
+    """BERT's tokenizer drops control characters; the token behind them is of another passage."""
+    bert = load_word_pieces(published("vocab/bert-base-uncased/vocab.txt").parent)
+    context, firsts = join_passages(["ada", "\a\a", "was here"], "\n")
+    given = dataclasses.replace(question(context, "ada"), passages=firsts)
+    encoded, _ = encode(given, tokenizer=bert)
+    starts = encoded.offsets[marked(encoded, PASSAGE), 0].tolist()
+    assert [context[x : x + 3] for x in starts] == ["ada", "was"]
+    alone = first_tokens([(firsts[1], firsts[2])], context, encoded.offsets)
+    assert alone.tolist() == [-1]
+
+
+@pytest.mark.parametrize("length", [200, 4096])
+def test_first_tokens_of_paragraphs_of_xquad(roberta, length):
+    for given in read_squad(xquad_file(), "article").questions[:200:20]:
+        encoded, _ = encode(given, length, 40, roberta)
+        starts = encoded.offsets[marked(encoded, PASSAGE), 0].tolist()
+        kept = [x for x in given.passages if x < len(encoded.context)]
+        assert len(kept) == 5 or length == 200
+        # no paragraph of XQuAD begins with a space
+        assert starts == kept
 
 
 def test_questions_without_references_are_unknown():

@@ -27,7 +27,7 @@ def test_spans_are_the_answers(tmp_path, extent):
     joined = "\n".join(PARAGRAPHS)
     contexts = [joined, joined] if extent == "article" else list(PARAGRAPHS)
     assert [x.context for x in file.questions] == contexts
-    assert file.counts == {"without_answer": 0, "answers_misplaced": 0}
+    assert file.report.counts == {"without_answer": 0, "answers_misplaced": 0}
 
 
 @pytest.mark.parametrize("extent", ["paragraph", "article"])
@@ -36,7 +36,7 @@ def test_all_spans_of_xquad_are_answers(extent):
     # 1,190 questions on 48 articles, as published.
     assert len(file.questions) == 1190
     assert len({x.document for x in file.questions}) == 48
-    assert file.counts == {"without_answer": 0, "answers_misplaced": 0}
+    assert file.report.counts == {"without_answer": 0, "answers_misplaced": 0}
     for question in file.questions:
         assert answers_in(question)
         assert set(answers_in(question)) == set(question.references)
@@ -56,7 +56,7 @@ def test_misplaced_answers_are_counted_and_stay_references(tmp_path):
     file = read_squad(path)
     assert [x.spans for x in file.questions[:2]] == [(), ()]
     assert file.questions[0].references == ("Ada Lovelace",)
-    assert file.counts["answers_misplaced"] == 2
+    assert file.report.counts["answers_misplaced"] == 2
 
 
 def test_negative_places_are_misplaced(tmp_path):
@@ -71,7 +71,7 @@ def test_questions_without_answer_are_left_out_and_counted(tmp_path):
     article["paragraphs"][0]["qas"].append({"id": "no", "question": "Why?", "answers": []})
     file = read_squad(write_squad(tmp_path / "a.json", [article]))
     assert len(file.questions) == 2
-    assert file.counts["without_answer"] == 1
+    assert file.report.counts["without_answer"] == 1
 
 
 def test_gzip_and_plain_files_are_equal(tmp_path):

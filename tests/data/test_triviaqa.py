@@ -8,6 +8,7 @@ import pytest
 
 from longspan.data.questions import triviaqa
 from longspan.data.questions.mentions import find_mentions
+from longspan.data.questions.report import Report
 from longspan.errors import DataError
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, token_f1
 from question_files import extract_triviaqa, published
@@ -25,14 +26,14 @@ def copy(sample, tmp_path):
 
 
 def read(root, domain, part="train"):
-    counts = Counter()
+    report = Report()
     files = triviaqa.find(root, domain)
     records = enumerate(triviaqa.load_records(files, part))
     read_question = triviaqa.read_question
     found = [
-        x for number, one in records for x in read_question(files, one, f"record {number}", counts)
+        x for number, one in records for x in read_question(files, one, f"record {number}", report)
     ]
-    return found, counts
+    return found, report
 
 
 def test_official_sample_prediction_is_right():
@@ -48,7 +49,7 @@ def test_official_sample_prediction_is_right():
 
 
 def test_documents_of_a_question_are_joined_in_domain_wikipedia(sample):
-    (question,), counts = read(sample, "wikipedia")
+    (question,), report = read(sample, "wikipedia")
     assert question.id == question.document == "tc_3"
     texts = [
         (sample / "evidence/wikipedia" / name).read_text().strip()
@@ -57,7 +58,7 @@ def test_documents_of_a_question_are_joined_in_domain_wikipedia(sample):
     assert question.context == "\n\n".join(texts)
     assert question.spans is None
     assert "york" in question.references
-    assert not counts.total()
+    assert not report.counts.total()
 
 
 def test_documents_are_questions_of_their_own_in_domain_web(sample):
@@ -86,21 +87,21 @@ def test_test_questions_have_no_references(sample):
 
 def test_missing_documents_are_counted(copy):
     (copy / "evidence/wikipedia/England.txt").unlink()
-    (question,), counts = read(copy, "wikipedia")
+    (question,), report = read(copy, "wikipedia")
     assert question.context == (copy / "evidence/wikipedia/Judi_Dench.txt").read_text().strip()
-    assert counts == Counter({"documents_missing": 1})
+    assert report.counts == Counter({"documents_missing": 1})
     (copy / "evidence/wikipedia/Judi_Dench.txt").write_text(" \n")
-    questions, counts = read(copy, "wikipedia")
+    questions, report = read(copy, "wikipedia")
     assert not questions
-    assert counts == Counter({"documents_missing": 1, "without_document": 1})
+    assert report.counts == Counter({"documents_missing": 1, "without_document": 1})
 
 
 def test_bytes_that_are_not_utf8_are_counted(copy):
     path = copy / "evidence/wikipedia/England.txt"
     path.write_bytes(b"caf\xe9 " + path.read_bytes())
-    (question,), counts = read(copy, "wikipedia")
+    (question,), report = read(copy, "wikipedia")
     assert question.context.startswith("caf\ufffd ")
-    assert counts == Counter({"documents_not_utf8": 1})
+    assert report.counts == Counter({"documents_not_utf8": 1})
 
 
 def test_verified_files_keep_verified_questions_and_documents(copy):

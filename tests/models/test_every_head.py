@@ -14,6 +14,7 @@ from longspan.errors import InputError
 from longspan.models import (
     LongspanDualEncoder,
     LongspanForCandidates,
+    LongspanForMultiHopQuestionAnswering,
     LongspanForMultipleChoice,
     LongspanForPairClassification,
     LongspanForQuestionAnswering,
@@ -24,6 +25,7 @@ from longspan.models import (
 
 B, C, T = 3, 2, 9
 CLASSES = torch.tensor([0, 1, 1])
+TOKENS = ("start", "end", "sentence", "paragraph")  # labels of each token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Head:
         """Return the scores of all texts in one tensor, real tokens only."""
         if self.cls is LongspanForQuestionAnswering:
             return torch.stack((output.start_logits, output.end_logits))
+        if self.cls is LongspanForMultiHopQuestionAnswering:
+            return torch.stack(output.scores[:4])
         return output.similarities if self.cls is LongspanDualEncoder else output.logits
 
 
@@ -86,6 +90,14 @@ HEADS = {
         {"start_positions": CLASSES, "end_positions": CLASSES + 2},
         transformers.AutoModelForQuestionAnswering,
         constant=("qa_outputs.bias", "model.norm.bias"),
+    ),
+    "multi_hop": Head(
+        LongspanForMultiHopQuestionAnswering,
+        {
+            **{f"{name}_labels": torch.arange(B * T).view(B, T) % 2 for name in TOKENS},
+            "type_labels": CLASSES,
+        },
+        constant=("qa_outputs.bias",),
     ),
     "choice": Head(
         LongspanForMultipleChoice,

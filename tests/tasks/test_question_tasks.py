@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import torch
 import tiny
 from longspan.arena import make_model, run
 from longspan.config import TaskConfig
+from longspan.data.questions import triviaqa
 from longspan.data.questions.encoding import ENDS, STARTS
+from longspan.data.questions.report import Report
 from longspan.data.questions.squad import read_squad
 from longspan.errors import DataError, OptionError
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, token_f1
@@ -137,8 +140,8 @@ def test_answers_are_in_the_document_and_of_bounded_length(tmp_path, articles):
 
 def test_global_tokens_are_an_option(tmp_path, articles):
     masks = {}
-    for choice in ("question", "first", "none"):
-        task = opened("xquad", tmp_path, articles, global_tokens=choice)
+    for choice in ("question", "first", "none", "boundaries"):
+        task = opened("xquad", tmp_path, articles, global_tokens=choice, context="article")
         batch = whole(task, "validation")
         masks[choice] = batch.global_mask
         most = 0 if batch.global_mask is None else int(batch.global_mask.sum(1).max())
@@ -150,11 +153,37 @@ def test_global_tokens_are_an_option(tmp_path, articles):
         assert mask.sum() == mask.long().argmin()
         shown = "".join(task.ids_to_tokens(ids[mask].numpy()))
         assert shown in ("[CLS]WhoĠmetĠBabbage?[SEP]", "[CLS]WhatĠwasĠit?[SEP]")
+    assert (masks["boundaries"] >= masks["question"]).all()
+    for mask, ids in zip(masks["boundaries"] & ~masks["question"], batch.inputs, strict=True):
+        # the two paragraphs begin with "Ada" and "She"
+        assert task.ids_to_tokens(ids[mask].numpy()) == ["A", "S"]
+
+
+def test_number_of_global_boundaries_is_bounded(tmp_path, articles):
+    options = {"context": "article", "global_tokens": "boundaries", "boundaries": 1}
+    task = opened("xquad", tmp_path, articles, **options)
+    batch = whole(task, "train")
+    mask = batch.global_mask & (batch.targets != IGNORE)
+    assert mask.sum(1).tolist() == [1] * len(batch.rows)
+    assert task.ids_to_tokens(batch.inputs[mask].numpy()) == ["A"] * len(batch.rows)
+    assert task.num_global_tokens == 1 + SMALL["question_length"] + 1 + 1
+
+
+def test_joined_documents_are_passages(tmp_path):
+    root = extract_triviaqa(tmp_path / "sample")
+    files = triviaqa.find(root, "wikipedia")
+    (record,) = triviaqa.load_records(files, "train")
+    (question,) = triviaqa.read_question(files, record, "here", Report())
+    names = [page["Filename"] for page in record["EntityPages"]]
+    texts = [(root / "evidence/wikipedia" / name).read_text().strip() for name in names]
+    assert len(question.passages) == len(texts) == 2
+    for first, text in zip(question.passages, texts, strict=True):
+        assert question.context[first:].startswith(text)
 
 
 def test_options_of_the_answers_share_a_data_set(tmp_path, articles):
     plain = opened("xquad", tmp_path, articles)
-    for options in ({"global_tokens": "none"}, {"answer_length": 3}):
+    for options in ({"global_tokens": "none"}, {"answer_length": 3}, {"boundaries": 3}):
         assert opened("xquad", tmp_path, articles, **options).dataset.folder == plain.dataset.folder
     other = opened("xquad", tmp_path, articles, context="article")
     assert other.dataset.folder != plain.dataset.folder
@@ -209,8 +238,10 @@ def test_triviaqa_scores_follow_its_own_normalization(tmp_path):
     task = opened("triviaqa", tmp_path, root, domain="web", length=1024, validation=0.4)
     for split in SPLITS:
         batch = whole(task, split)
-        references = [json.loads(x.tobytes())["references"] for x in details(task, split)]
-        logits = torch.randn(len(batch.rows), 2, batch.targets.shape[1])
+        known = [json.loads(x.tobytes())["references"] for x in details(task, split)]
+        references = [known[row] for row in batch.rows.tolist()]
+        draws = torch.Generator().manual_seed(3)
+        logits = torch.randn(len(batch.rows), 2, batch.targets.shape[1], generator=draws)
         answers = task.answers(split, batch.rows, logits, batch.targets).values()
         found = scores(task, split, batch, logits)
         for name, score in (("exact_match", exact_match), ("token_f1", token_f1)):
@@ -248,6 +279,63 @@ def test_scores_are_grouped_by_where_the_answer_is(tmp_path, trivia):
     assert found == {label: counts.get(label, 0) for label in grouping.labels}
 
 
+def test_what_cannot_be_learned_from_is_listed_with_file_and_line(tmp_path, cli):
+    root = write_triviaqa(tmp_path / "triviaqa")
+    path = root / "qa/wikipedia-train.json"
+    content = json.loads(path.read_text())
+    content["Data"][3]["EntityPages"] = [{"Filename": "absent.txt"}]
+    path.write_text(json.dumps(content, indent=1))
+    arguments = [
+        "--set",
+        "length=128",
+        "--set",
+        "question_length=24",
+        "--cache",
+        tmp_path / "cache",
+    ]
+    code, out, err = cli("data", "import", "triviaqa", root, *arguments)
+    assert code == 0, err
+    (folder,) = [line.removeprefix("folder: ") for line in out.splitlines() if "folder: " in line]
+    assert f"listed in {folder}/skipped.tsv" in err
+    assert "behind_cut 1, documents_missing 1, not_in_context 1, without_document 1" in err
+    head, *rows = (Path(folder) / "skipped.tsv").read_text().splitlines()
+    found = [dict(zip(head.split("\t"), row.split("\t"), strict=True)) for row in rows]
+    lines = path.read_text().splitlines()
+    expected = {"q_1": {"not_in_context"}, "q_2": {"behind_cut"}}
+    expected["q_3"] = {"documents_missing", "without_document"}
+    reasons = {name: {x["reason"] for x in found if x["id"] == name} for name in expected}
+    assert reasons == expected
+    for row in found:
+        assert f'"{row["id"]}"' in lines[int(row["line"]) - 1]
+        number = row["id"].removeprefix("q_")
+        assert row["place"].startswith(f"{path}: question {number}")
+    assert all(
+        "absent.txt" in row["place"] for row in found if row["reason"] == "documents_missing"
+    )
+
+
+def test_documents_of_the_web_are_listed_with_the_line_of_their_question(tmp_path):
+    root = extract_triviaqa(tmp_path / "sample")
+    task = opened("triviaqa", tmp_path, root, domain="web", length=1024, validation=0.4)
+    head, *rows = (task.dataset.folder / "skipped.tsv").read_text().splitlines()
+    assert rows
+    for row in rows:
+        found = dict(zip(head.split("\t"), row.split("\t"), strict=True))
+        name, _, document = found["id"].partition("--")
+        part = "dev" if found["split"] == "test" else "train"
+        path = root / "qa" / f"web-{part}.json"
+        line = path.read_text().splitlines()[int(found["line"]) - 1]
+        assert f'"{name}"' in line
+        assert document
+        assert found["place"].startswith(f"{path}: question ")
+
+
+def test_without_anything_wrong_there_is_no_report(tmp_path, articles):
+    task = opened("xquad", tmp_path, articles)
+    assert task.build_notes == []
+    assert not (task.dataset.folder / "skipped.tsv").exists()
+
+
 def test_an_empty_split_is_refused_with_its_counts(tmp_path, trivia):
     with pytest.raises(DataError, match=r"'train' has no usable question \(behind_cut .*left_out"):
         opened("triviaqa", tmp_path, trivia, length=16, question_length=8)
@@ -281,7 +369,7 @@ def experiment(task, changes):
     return dataclasses.replace(base, config=dataclasses.replace(base.config, task=config))
 
 
-def test_a_run_learns_answers_and_is_recorded(tmp_path, articles):
+def test_a_run_learns_answers_and_writes_them(tmp_path, articles, cli):
     """The two questions have each one answer, so the words of the question decide it."""
     paths = tiny.paths(tmp_path / "runs", tmp_path / "cache")
     task = opened("xquad", paths.cache, articles)
@@ -301,3 +389,15 @@ def test_a_run_learns_answers_and_is_recorded(tmp_path, articles):
     assert record.slices["answer"][0].label == "marked"
     assert result.scores["test"].metrics == {"token_f1": 1, "exact_match": 1}
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
+    output = tmp_path / "answers.json"
+    places = ["--cache", paths.cache, "--data", articles, "--device", "cpu"]
+    for split in ("test", "train"):
+        arguments = ["--output", output, "--split", split, "--batch-size", "5", *places]
+        code, out, err = cli("answers", paths.record_file(made), *arguments, "--json")
+        assert code == 0, err
+        assert json.loads(out)["questions"] == task.size(split)
+        expected = {
+            name: "Ada Lovelace" if name.startswith("who") else "Analytical Engine"
+            for name in predict(task, split)
+        }
+        assert json.loads(output.read_text()) == expected

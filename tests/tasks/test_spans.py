@@ -84,12 +84,12 @@ def test_answerable_examples_have_a_marked_answer():
 
 @pytest.mark.parametrize("max_length", [1, 3, 30])
 def test_predicted_spans_are_the_best_of_all_pairs_in_the_document(logits, max_length):
-    spans = predicted_spans(logits, TARGETS, max_length=max_length)
+    starts, ends = predicted_spans(logits, TARGETS, max_length=max_length)
     for row, targets in enumerate(TARGETS):
         allowed = (targets != IGNORE).nonzero()[:, 0].tolist()
         pairs = [(a, b) for a, b in itertools.product(allowed, repeat=2) if a <= b < a + max_length]
         best = max(pairs, key=lambda p: (logits[row, 0, p[0]] + logits[row, 1, p[1]]).item())
-        assert (int(spans.start[row]), int(spans.end[row])) == best
+        assert (int(starts[row]), int(ends[row])) == best
 
 
 def test_question_is_all_before_the_document():

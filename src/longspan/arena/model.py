@@ -15,6 +15,7 @@ from longspan.models import (
     LongspanForConditionalGeneration,
     LongspanForCoreference,
     LongspanForMaskedLM,
+    LongspanForMultiHopQuestionAnswering,
     LongspanForMultipleChoice,
     LongspanForPairClassification,
     LongspanForQuestionAnswering,
@@ -25,6 +26,7 @@ from longspan.models import (
     count_coreference_flops,
     count_flops,
     count_language_flops,
+    count_multi_hop_flops,
     count_span_flops,
     count_text_to_text_flops,
     encoder_flops,
@@ -39,6 +41,7 @@ from longspan.tasks.layout import (
     ImageLayout,
     Layout,
     MaskedLayout,
+    MultiHopLayout,
     PairLayout,
     RetrievalLayout,
     SequenceLayout,
@@ -55,6 +58,7 @@ MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
     TokenLayout: LongspanForTokenClassification,
     MaskedLayout: LongspanForMaskedLM,
     SpanLayout: LongspanForQuestionAnswering,
+    MultiHopLayout: LongspanForMultiHopQuestionAnswering,
     ChoiceLayout: LongspanForMultipleChoice,
     CandidateLayout: LongspanForCandidates,
     CoreferenceLayout: LongspanForCoreference,
@@ -190,6 +194,8 @@ def forward_flops(config: RunConfig, task: Task) -> int:
             return count_language_flops(model, length)
         case SpanLayout():
             return count_span_flops(model, length)
+        case MultiHopLayout():
+            return count_multi_hop_flops(model, length)
         case ChoiceLayout():
             return layout.candidates * count_flops(model, length, 1)
         case CandidateLayout():

@@ -22,6 +22,7 @@ from longspan.cli.common import (
     make_paths,
     parse_changes,
     print_json,
+    print_note,
     print_text,
 )
 from longspan.cli.plugins import Imports, name_protocol
@@ -294,11 +295,14 @@ def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
         "source": task.source,
         "checksum": task.checksum,
     }
+    notes = task.build_notes
     if as_json:
-        print_json(record)
+        print_json(record | ({"notes": notes} if notes else {}))
         return
     for name, value in record.items():
         print_text(f"{name}: {_format(value)}")
+    for note in notes:
+        print_note("note:", note)
 
 
 def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) -> None:
@@ -321,10 +325,9 @@ def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) ->
 
 def _lines(row: dict[str, Any]) -> list[str]:
     """Return the lines of a task in the list."""
-    sizes = " / ".join(f"{count:,}" for count in row["sizes"].values())
     here = "generated" if row["generated"] else row["missing"] or "files available"
     lines = [
-        f"with default options: {sizes} examples ({', '.join(row['sizes'])})",
+        f"with default options: {_sizes(row['sizes'])}",
         f"source: {here}",
     ]
     for one in row["built"]:
@@ -337,6 +340,14 @@ def _lines(row: dict[str, Any]) -> list[str]:
             f"{one['source']}, checksum {one['checksum'][:8]}"
         )
     return lines
+
+
+def _sizes(sizes: dict[str, int]) -> str:
+    """Return the numbers of examples as text."""
+    if not sizes:
+        return "number of examples not known before the build"
+    counts = " / ".join(f"{count:,}" for count in sizes.values())
+    return f"{counts} examples ({', '.join(sizes)})"
 
 
 def _format(value: object) -> str:

@@ -31,6 +31,7 @@ from longspan.models.flops import (
     count_coreference_flops,
     count_flops,
     count_language_flops,
+    count_multi_hop_flops,
     count_span_flops,
     count_text_to_text_flops,
     encoder_flops,
@@ -38,6 +39,12 @@ from longspan.models.flops import (
 from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
 from longspan.models.lengthening import lengthen
 from longspan.models.model import LongspanModel
+from longspan.models.multi_hop import (
+    LongspanForMultiHopQuestionAnswering,
+    MultiHopLabels,
+    MultiHopLogits,
+    multi_hop_losses,
+)
 from longspan.models.multiple_choice import LongspanForMultipleChoice
 from longspan.models.pair_classification import LongspanForPairClassification
 from longspan.models.question_answering import LongspanForQuestionAnswering, best_spans
@@ -67,6 +74,7 @@ __all__ = [
     "LongspanForConditionalGeneration",
     "LongspanForCoreference",
     "LongspanForMaskedLM",
+    "LongspanForMultiHopQuestionAnswering",
     "LongspanForMultipleChoice",
     "LongspanForPairClassification",
     "LongspanForQuestionAnswering",
@@ -74,17 +82,21 @@ __all__ = [
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
+    "MultiHopLabels",
+    "MultiHopLogits",
     "best_spans",
     "convert",
     "count_candidate_flops",
     "count_coreference_flops",
     "count_flops",
     "count_language_flops",
+    "count_multi_hop_flops",
     "count_span_flops",
     "count_text_to_text_flops",
     "decode_clusters",
     "encoder_flops",
     "lengthen",
     "longify",
+    "multi_hop_losses",
     "to_transformers",
 ]

@@ -5,6 +5,7 @@ from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
 from longspan.models.coreference_head import DISTANCES, CoreferenceOptions
 from longspan.models.cross_attention import build_cross_mechanism
+from longspan.models.multi_hop import NUM_TYPES
 from longspan.models.pair_classification import LongspanForPairClassification
 from longspan.models.parts import decoder_config, encoder_config
 from longspan.models.stem import stem_flops
@@ -73,6 +74,19 @@ def count_candidate_flops(config: LongspanConfig, length: int, candidates: int) 
         InputError: `length` exceeds `max_position_embeddings`.
     """
     return encoder_flops(config, length) + linear_flops(candidates, config.output_size, 1)
+
+
+def count_multi_hop_flops(config: LongspanConfig, length: int) -> int:
+    """Return the forward FLOPs of a model for multi-hop questions on one example.
+
+    See `count_flops`. Four scores are computed for each token, and the type once.
+
+    Raises:
+        InputError: `length` exceeds `max_position_embeddings`.
+    """
+    size = config.output_size
+    types = _classifier_flops(config, 1, size, NUM_TYPES)
+    return encoder_flops(config, length) + linear_flops(length, size, 4) + types
 
 
 def count_text_to_text_flops(config: LongspanConfig, length: int, target_length: int) -> int:

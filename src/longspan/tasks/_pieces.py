@@ -8,7 +8,6 @@ from pydantic import Field
 from longspan.config import setting
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
-from longspan.tokenizers import make_fast_tokenizer
 
 _WORD_PIECES = "tokenizer:"  # before the folder or name of a tokenizer
 
@@ -48,5 +47,8 @@ def identify_pieces(vocabulary: str) -> str:
 
 @functools.cache
 def _byte_tokenizer() -> WordPieceTokenizer:
+    # Imports transformers, which lists of tasks do not need.
+    from longspan.tokenizers import make_fast_tokenizer
+
     fast = make_fast_tokenizer(ByteTokenizer(), special_tokens=("cls", "sep"))
     return WordPieceTokenizer("bytes", "", fast)

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -31,8 +31,6 @@ from longspan.data.store import Examples, Spool
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.metrics.coreference import COUNTS, Mention
-from longspan.models.coreference import CoreferenceOutput
-from longspan.models.coreference_head import Scores, decode_clusters, pair_losses
 from longspan.shapes import Float, Int
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._pieces import (
@@ -47,6 +45,9 @@ from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import CoreferenceLayout
 from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
+
+if TYPE_CHECKING:
+    from longspan.models.coreference_head import Scores
 
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 _PARTS: dict[Split, Part] = {"train": "train", "validation": "development", "test": "test"}
@@ -207,7 +208,7 @@ class Coreference(Task):
             token_features=torch.from_numpy(features),
         )
 
-    def output_logits(self, output: CoreferenceOutput) -> Float[Tensor, "B K _"]:
+    def output_logits(self, output: Any) -> Float[Tensor, "B K _"]:
         """Return spans, antecedents and their scores as one tensor; see `_unpack`."""
         parts = (output.spans, output.antecedents, output.antecedent_scores)
         return torch.cat([x.float() for x in parts if x is not None], dim=-1)
@@ -216,6 +217,9 @@ class Coreference(Task):
         self, logits: Float[Tensor, "B K _"], targets: Int[Tensor, "B N 3"]
     ) -> Float[Tensor, " B"]:
         """Return the loss of each document, summed over its spans."""
+        # The models import transformers, which lists of tasks do not need.
+        from longspan.models.coreference_head import pair_losses
+
         pairs = zip(_unpack(logits), targets, strict=True)
         return torch.stack([pair_losses(scores, labels).sum() for scores, labels in pairs])
 
@@ -250,6 +254,8 @@ class Coreference(Task):
             rows: their rows.
             logits: see `output_logits`.
         """
+        from longspan.models.coreference_head import decode_clusters
+
         found = []
         for row, scores in zip(rows.tolist(), _unpack(logits), strict=True):
             tokens = _load_details(self._examples(split), row)["tokens"]
@@ -347,11 +353,13 @@ def _right_clusters(examples: Examples, row: int) -> list[list[Mention]]:
     return [[(first, last) for first, last in cluster] for cluster in clusters]
 
 
-def _unpack(logits: Float[Tensor, "B K _"]) -> list[Scores]:
+def _unpack(logits: Float[Tensor, "B K _"]) -> "list[Scores]":
     """Return the scores of each document from one tensor: spans, antecedents, scores.
 
     A tensor has 2 + A + 1 + A columns. Token numbers below 2**24 are exact in float32.
     """
+    from longspan.models.coreference_head import Scores
+
     A = (logits.shape[-1] - 3) // 2
     found = []
     for document in logits:

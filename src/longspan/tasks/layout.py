@@ -48,6 +48,15 @@ class SpanLayout:
 
 
 @dataclasses.dataclass(frozen=True)
+class MultiHopLayout:
+    """One sequence, such as a question and its paragraphs, of which several things are asked.
+
+    The answer is a span, yes or no; some sentences support it, and some paragraphs are relevant.
+    Each token has a target, whose classes the task defines.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
 class ChoiceLayout:
     """Several candidate sequences, and the number of the right one.
 
@@ -118,6 +127,7 @@ Layout = (
     | TokenLayout
     | MaskedLayout
     | SpanLayout
+    | MultiHopLayout
     | ChoiceLayout
     | CandidateLayout
     | CoreferenceLayout

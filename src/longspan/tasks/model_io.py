@@ -11,6 +11,7 @@ from longspan.tasks.layout import (
     CandidateLayout,
     CoreferenceLayout,
     Layout,
+    MultiHopLayout,
     RetrievalLayout,
     SpanLayout,
     TextToTextLayout,
@@ -55,11 +56,14 @@ def _document_features(features: Tensor) -> dict[str, Tensor]:
 def output_logits(layout: Layout, output: Any) -> Float[Tensor, "*B C"]:
     """Return the logits of the classes that a batch's targets number, from a model's output.
 
-    Those of a span are (B, 2, T), of its first and its last token. Those of a retrieval are the
+    Those of a span are (B, 2, T), of its first and its last token. Those of multi-hop questions are
+    packed (`MultiHopLogits`). Those of a retrieval are the
     similarities of each query and all documents of the batch, its own one first: class 0.
     """
     if isinstance(layout, SpanLayout):
         return torch.stack((output.start_logits, output.end_logits), dim=1)
+    if isinstance(layout, MultiHopLayout):
+        return output.scores.pack()
     if isinstance(layout, RetrievalLayout):
         return _own_document_first(output.similarities)
     return output.logits

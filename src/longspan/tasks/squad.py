@@ -6,18 +6,20 @@ Monolingual Representations", 2020 (https://arxiv.org/abs/1910.11856). With all 
 article joined, the documents are long.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from longspan.config import setting, settings
 from longspan.data.own_splits import TEST, VALIDATION, assign_splits
+from longspan.data.questions.json_sources import JsonFiles, find_json_files
 from longspan.data.questions.question import Question
-from longspan.data.questions.squad import Extent, find_squad, read_squad
-from longspan.tasks._questions import QuestionOptions, QuestionTask, Share
+from longspan.data.questions.report import Report
+from longspan.data.questions.squad import Extent, read_squad
+from longspan.tasks._question_data import QuestionOptions
+from longspan.tasks._questions import QuestionTask, Share
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import SpanLayout
@@ -42,6 +44,7 @@ class Squad(QuestionTask):
 
     Options: ClassVar[type] = SquadOptions
     options: SquadOptions
+    id_field = "id"
     files: ClassVar[tuple[str, ...]] = ("train-v1.1.json", "dev-v1.1.json")
     info = TaskInfo(
         name="squad",
@@ -53,12 +56,11 @@ class Squad(QuestionTask):
         license="CC BY-SA 4.0",
         sizes={},
         vocab_size=259,
-        num_classes=4,
+        num_classes=8,
         metrics=_METRICS,
         chance=None,
         layout=SpanLayout(has_several=True),
         published=(),
-        hub="rajpurkar/squad",
         notes=(
             "Validation is held out of the training articles; test is the published development "
             "set, since the test set is not public. Answers are scored as in the official "
@@ -66,25 +68,20 @@ class Squad(QuestionTask):
         ),
     )
 
-    @property
-    def sizes(self) -> dict[Split, int | None]:
-        """Unknown before the build: what cannot be learned from is left out."""
-        return dict.fromkeys(SPLITS)
-
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return names, sizes and sha256 of the files."""
-        return find_squad(data, self.files, self.info.name).origin
+    def find_source(self, data: Path | None) -> JsonFiles:
+        """Return the files of questions, of all splits."""
+        return find_json_files(data, self.files, self.info.name, "squad")
 
     def read(
-        self, data: Path | None, counts: dict[Split, Counter[str]]
+        self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions; questions about one article are in one split."""
-        train, test = find_squad(data, self.files, self.info.name).paths
+        train, test = self.find_source(data).paths
         file = read_squad(train, self.options.context)
-        counts["train"].update(file.counts)
+        reports["train"].merge(file.report)
         yield from _assign(file.questions, {VALIDATION: self.options.validation})
         held_out = read_squad(test, self.options.context)
-        counts["test"].update(held_out.counts)
+        reports["test"].merge(held_out.report)
         yield from (("test", question) for question in held_out.questions)
 
 
@@ -112,7 +109,7 @@ class Xquad(Squad):
         license="CC BY-SA 4.0",
         sizes={},
         vocab_size=259,
-        num_classes=4,
+        num_classes=8,
         metrics=_METRICS,
         chance=None,
         layout=SpanLayout(has_several=True),
@@ -125,12 +122,12 @@ class Xquad(Squad):
     )
 
     def read(
-        self, data: Path | None, counts: dict[Split, Counter[str]]
+        self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions; questions about one article are in one split."""
-        (path,) = find_squad(data, self.files, self.info.name).paths
+        (path,) = self.find_source(data).paths
         file = read_squad(path, self.options.context)
-        counts["train"].update(file.counts)
+        reports["train"].merge(file.report)
         shares = {VALIDATION: self.options.validation, TEST: self.options.test}
         yield from _assign(file.questions, shares)
 

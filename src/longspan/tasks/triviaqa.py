@@ -5,10 +5,8 @@ Comprehension", 2017 (https://arxiv.org/abs/1705.03551). No place of an answer i
 its mentions are right, as in Beltagy et al., "Longformer", 2020, section 6.
 """
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,9 +14,11 @@ from longspan.config import setting, settings
 from longspan.data.own_splits import VALIDATION, assign_splits
 from longspan.data.questions import triviaqa
 from longspan.data.questions.question import Question
-from longspan.data.questions.triviaqa import Domain, Part
+from longspan.data.questions.report import Report
+from longspan.data.questions.triviaqa import Domain, Part, TriviaQAFiles
 from longspan.metrics.answers import normalize_triviaqa_answer
-from longspan.tasks._questions import QuestionOptions, QuestionTask, Share
+from longspan.tasks._question_data import QuestionOptions
+from longspan.tasks._questions import QuestionTask, Share
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import SpanLayout
@@ -41,6 +41,7 @@ class TriviaQA(QuestionTask):
 
     Options = TriviaQAOptions
     options: TriviaQAOptions
+    id_field = "QuestionId"
     info = TaskInfo(
         name="triviaqa",
         version=1,
@@ -51,17 +52,17 @@ class TriviaQA(QuestionTask):
         license="none stated for the questions; documents have the licenses of their sites",
         sizes={},
         vocab_size=259,
-        num_classes=4,
+        num_classes=8,
         metrics=("token_f1", "exact_match"),
         chance=None,
         layout=SpanLayout(has_several=True),
         published=(),
-        hub="mandarjoshi/trivia_qa",
         notes=(
             "Validation is held out of the training questions; test is the published development "
             "set, on which papers report, since the answers of the test set are not public. "
             "Questions whose documents do not mention an answer count as wrong, as in the official "
-            "evaluation; questions without any document are left out and counted."
+            "evaluation. Questions without any document are left out and counted; the official "
+            "evaluation counts them as wrong."
         ),
     )
 
@@ -69,20 +70,19 @@ class TriviaQA(QuestionTask):
         """Return an answer as the official evaluation compares it."""
         return normalize_triviaqa_answer(answer)
 
-    @property
-    def sizes(self) -> dict[Split, int | None]:
-        """Unknown before the build: what cannot be learned from is left out."""
-        return dict.fromkeys(SPLITS)
+    def find_source(self, data: Path | None) -> TriviaQAFiles:
+        """Return the files of questions of the domain."""
+        return triviaqa.find(data, self.options.domain)
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the domain, and names and sizes of the files of questions."""
-        return triviaqa.find(data, self.options.domain).origin
+    def record_id(self, question: str) -> str:
+        """Return the id of a question without its document."""
+        return question.partition("--")[0]
 
     def read(
-        self, data: Path | None, counts: dict[Split, Counter[str]]
+        self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions with their documents, which are read one by one."""
-        files = triviaqa.find(data, self.options.domain)
+        files = self.find_source(data)
         parts: dict[Part, dict[int, float]]
         parts = {"train": {VALIDATION: self.options.validation}, "dev": {}}
         for part, shares in parts.items():
@@ -95,5 +95,5 @@ class TriviaQA(QuestionTask):
             splits = assign_splits(keys, np.zeros(len(keys), np.int8), shares).splits
             for split, (where, record) in zip(splits.tolist(), places.items(), strict=True):
                 name: Split = "test" if part == "dev" else SPLITS[split]
-                for question in triviaqa.read_question(files, record, where, counts[name]):
+                for question in triviaqa.read_question(files, record, where, reports[name]):
                     yield name, question

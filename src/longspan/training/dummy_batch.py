@@ -10,6 +10,7 @@ from longspan.tasks.layout import (
     CoreferenceLayout,
     Layout,
     MaskedLayout,
+    MultiHopLayout,
     PairLayout,
     RetrievalLayout,
     SpanLayout,
@@ -85,7 +86,7 @@ def _further_tokens(task: Task, num_rows: int) -> dict[str, Tensor]:
 
 def _target_shape(layout: Layout, length: int) -> tuple[int, ...]:
     """Return the shape of the targets of one example."""
-    if isinstance(layout, TokenLayout | MaskedLayout):
+    if isinstance(layout, TokenLayout | MaskedLayout | MultiHopLayout):
         return (length,)
     if isinstance(layout, CoreferenceLayout):
         return (1, 3)

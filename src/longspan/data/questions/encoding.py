@@ -3,14 +3,15 @@
     [CLS] question [SEP] document [SEP]
 
 with the special tokens that the tokenizer puts around two texts. Every token of the document has a
-target: class 0, plus 1 if a right answer starts there, plus 2 if one ends there. Other tokens are
-not scored, so the targets also tell where an answer may be.
+target: class 0, plus 1 if a right answer starts there, plus 2 if one ends there, plus 4 if a
+passage begins there. Other tokens are not scored, so the targets also tell where an answer may be.
 """
 
 import dataclasses
+import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,10 +21,15 @@ from longspan.data.questions.question import Question, Span
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
 
-STARTS, ENDS = 1, 2  # bits of a target
+# Bits of the class of a token. Multi-hop questions have the last four, too: first tokens of
+# sentences, of supporting ones, of paragraphs with such; and classes of tokens outside of the
+# document, which are ELSEWHERE or more.
+STARTS, ENDS, PASSAGE, SENTENCE, SUPPORTS, RELEVANT, ELSEWHERE = 1, 2, 4, 8, 16, 32, 64
+BOUNDARY = PASSAGE | SENTENCE
+ANSWER_TYPES = ("span", "yes", "no")  # of multi-hop questions
 
-# Outcome of the search for right answers; only "marked" questions can be learned from.
-Outcome = Literal["marked", "behind_cut", "not_in_context", "unknown"]
+# Outcome of the search for right answers.
+Outcome = Literal["marked", "no_span", "behind_cut", "not_in_context", "unknown"]
 
 _REST_OF_WORD = re.compile(r"\S*")
 _CHARACTERS = 8  # of a token, more than most tokenizers need; twice as many are tried if too few
@@ -38,8 +44,9 @@ class EncodedQuestion:
         targets: 0 outside of the document; 1 + class of each of its tokens, uint8, (T,).
         offsets: characters of each token of the document, (N, 2).
         context: document up to the last token that is kept.
-        outcome: marked: an answer is marked. behind_cut: the answers are in the part that was cut.
-            not_in_context: no answer is in the document. unknown: there are no references.
+        outcome: marked: an answer is marked. no_span: the answer is yes or no. behind_cut: the
+            answers are in the part that was cut. not_in_context: no answer is in the document.
+            unknown: there are no references.
     """
 
     ids: np.ndarray
@@ -101,6 +108,9 @@ class QuestionEncoder:
         spans = _right_spans(question, len(context))
         marked = _mark(spans, offsets)
         outcome = _outcome(question, bool(marked.any()), is_cut)
+        passages = itertools.pairwise((*question.passages, len(question.context)))
+        firsts = first_tokens(passages, context, offsets)
+        marked[firsts[firsts >= 0]] |= PASSAGE
         counts[outcome] += 1
         return EncodedQuestion(
             ids=np.concatenate((first, tokens, after)),
@@ -138,6 +148,25 @@ def cut_out(context: str, offsets: np.ndarray, start: int, end: int) -> str:
     return context[int(offsets[start, 0]) : int(offsets[end, 1])]
 
 
+def first_tokens(parts: Iterable[Span], context: str, offsets: np.ndarray) -> np.ndarray:
+    """Return the first token of each part of a document, -1 for parts without a token.
+
+    Args:
+        parts: characters of the parts.
+        context: document up to the last token that is kept.
+        offsets: characters of each token, (N, 2).
+    """
+    tokens = []
+    for first, last in parts:
+        text = context[first:last]
+        # White space may be a part of the token before, or a token of its own.
+        start = first + len(text) - len(text.lstrip())
+        token = int(np.searchsorted(offsets[:, 1], start, side="right"))
+        is_inside = bool(text.strip()) and offsets[token, 0] < last
+        tokens.append(token if is_inside else -1)
+    return np.array(tokens, np.int64)
+
+
 def _last_space(text: str, size: int) -> int:
     """Return the last place of white space in the first `size` characters of a longer text."""
     if len(text) <= size:
@@ -173,6 +202,8 @@ def _mark(spans: list[Span], offsets: np.ndarray) -> np.ndarray:
 
 
 def _outcome(question: Question, is_marked: bool, is_cut: bool) -> Outcome:
+    if not question.has_span:
+        return "no_span"
     if is_marked:
         return "marked"
     if not question.references:

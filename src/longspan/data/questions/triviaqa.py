@@ -9,13 +9,13 @@ evaluation scores them so, too.
 """
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.questions.json_files import field, load_json
-from longspan.data.questions.question import Question
+from longspan.data.questions.question import Question, join_passages
+from longspan.data.questions.report import Report
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.errors import DataError
 from longspan.files import explain_read_error
@@ -109,7 +109,7 @@ def question_id(record: Any, where: str) -> str:
 
 
 def read_question(
-    files: TriviaQAFiles, record: Any, where: str, counts: Counter[str]
+    files: TriviaQAFiles, record: Any, where: str, report: Report
 ) -> Iterator[Question]:
     """Yield a question with its documents, or with each of them; nothing if there is none.
 
@@ -117,21 +117,24 @@ def read_question(
         files: copy to read.
         record: one of `load_records`.
         where: its place, for messages.
-        counts: receives `without_document` (questions), `documents_missing` and
+        report: receives `without_document` (questions), `documents_missing` and
             `documents_not_utf8` (bytes that are not UTF-8 become U+FFFD).
 
     Raises:
         DataError: a field or file is malformed; the message says where.
     """
     names = _documents_of(record, where)
-    found = ((name, _read(files.root, name, where, counts)) for name in names)
+    name = question_id(record, where)
+    found = ((one, _read(files.root, one, name, where, report)) for one in names)
     texts = [(document, text) for document, text in found if text]
     if not texts:
-        counts["without_document"] += 1
+        report.add("without_document", name, where)
     elif files.domain == "wikipedia":
-        yield _make_question(record, where, _SEPARATOR.join(text for _, text in texts), None)
+        yield _make_question(record, where, [text for _, text in texts], name)
     else:
-        yield from (_make_question(record, where, text, one.name) for one, text in texts)
+        yield from (
+            _make_question(record, where, [text], f"{name}--{one.name}") for one, text in texts
+        )
 
 
 def references_of(answer: Any, where: str) -> tuple[str, ...]:
@@ -144,16 +147,18 @@ def references_of(answer: Any, where: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*field(answer, "NormalizedAliases", list, where), *human]))
 
 
-def _make_question(record: Any, where: str, context: str, document: str | None) -> Question:
-    name = question_id(record, where)
+def _make_question(record: Any, where: str, documents: list[str], name: str) -> Question:
     answer = record.get("Answer")
+    context, passages = join_passages(documents, _SEPARATOR)
     return Question(
-        id=name if document is None else f"{name}--{document}",
+        id=name,
         text=field(record, "Question", str, where).strip(),
         context=context,
         references=() if answer is None else references_of(answer, where),
         spans=None,
-        document=name,
+        document=question_id(record, where),
+        passages=passages,
+        where=where,
     )
 
 
@@ -174,7 +179,7 @@ def _documents_of(record: Any, where: str) -> list[_Document]:
     ]
 
 
-def _read(root: Path, document: _Document, where: str, counts: Counter[str]) -> str:
+def _read(root: Path, document: _Document, question: str, where: str, report: Report) -> str:
     """Return the text of a document; empty if it is missing or blank."""
     folder = root / document.folder
     path = folder / document.name
@@ -183,10 +188,11 @@ def _read(root: Path, document: _Document, where: str, counts: Counter[str]) -> 
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        counts["documents_missing"] += 1
+        report.add("documents_missing", question, f"{where}, {path}")
         return ""
     except OSError as error:
         raise explain_read_error(path, error) from error
     text = raw.decode("utf-8-sig", errors="replace")
-    counts["documents_not_utf8"] += "\ufffd" in text
+    if "\ufffd" in text:
+        report.add("documents_not_utf8", question, f"{where}, {path}")
     return text.strip()
