@@ -39,7 +39,7 @@ from longspan.tasks._pieces import (
     load_pieces,
     vocabulary_setting,
 )
-from longspan.tasks.base import Batch, ProgressCallback, Split, Task
+from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
 from longspan.tasks.batching import PAD_TO_MULTIPLE_OF
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import CoreferenceLayout
@@ -119,6 +119,11 @@ class Coreference(Task):
     def vocab_size(self) -> int:
         """Number of token ids, those of special tokens included."""
         return self._encoder.tokenizer.vocab_size
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Documents by split; unknown before the build in other languages than English."""
+        return super().sizes if self.options.language == "english" else dict.fromkeys(SPLITS)
 
     @property
     def model_fields(self) -> dict[str, Any]:
