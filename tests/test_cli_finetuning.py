@@ -1,5 +1,7 @@
 """`longspan pretrain` and `longspan finetune` on the command line, with texts of one's own."""
 
+import shutil
+
 import pytest
 
 import toy_layouts
@@ -7,6 +9,7 @@ from longspan.data.own_texts import FOLDER
 from longspan.results import load_results
 from longspan.tasks import register
 from own_files import forgotten_imports, reviews, write_csv
+from short_sources import save_tokenizer
 from test_cli_errors import check_rejected
 
 HEADER = ("body", "stars", "score")
@@ -71,7 +74,8 @@ def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):
     assert result.task == "numbers"
     names = result.start.new, result.start.dropped
     heads = [sorted(x for x in part if "classifier" in x) for part in names]
-    assert heads[0] == heads[1] != []
+    assert heads[0] == heads[1]
+    assert len(heads[0]) == 4  # the hidden layer too, whose shape is equal
 
 
 def test_other_tokens_are_refused(cli, tmp_path, trained, places):
@@ -82,6 +86,18 @@ def test_other_tokens_are_refused(cli, tmp_path, trained, places):
     assert "token ids of words are not those of" in err
     assert "(first)" in err
     assert "encode the task with the checkpoint's tokenizer" in err
+
+
+def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, trained, places):
+    (best,) = (trained.parent / "work" / trained.stem).glob("best-*")
+    shutil.copytree(best, tmp_path / "model")
+    save_tokenizer(tmp_path / "model", 40)
+    path = write_csv(tmp_path / "mine.csv", reviews(30), HEADER)
+    command = ("finetune", tmp_path / "model", "--data", path, *COLUMNS, *places)
+    code, _, err = cli(*command, *flags("training", TRAINING), "--set", "task.vocabulary=bytes")
+    assert code == 2
+    assert "token ids of mine are not those of" in err
+    assert "(its tokenizer): 39 ids" in err
 
 
 def test_unusable_commands_are_refused(cli, tmp_path, trained, places):

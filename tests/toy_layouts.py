@@ -239,6 +239,12 @@ class ToyTextToText(Toy):
 
 
 TOYS = (
-    *(ToyLabels, ToyMasked, ToySpan, ToyMultiHop, ToyChoice, ToyCandidates, ToyRetrieval),
+    ToyLabels,
+    ToyMasked,
+    ToySpan,
+    ToyMultiHop,
+    ToyChoice,
+    ToyCandidates,
+    ToyRetrieval,
     ToyTextToText,
 )

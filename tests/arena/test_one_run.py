@@ -16,12 +16,12 @@ from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
 from longspan.arena.start import find_source
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
-from longspan.models import LongspanConfig, LongspanForMaskedLM, convert
+from longspan.models import LongspanConfig, LongspanForMaskedLM, convert, longify
 from longspan.results import load_results
 from longspan.results.commands import commands_of
-from longspan.tasks import register
+from longspan.tasks import build, register
 from longspan.validation import validate_records
-from short_sources import make
+from short_sources import make, save_tokenizer
 
 MASKED, LABELS = "toy_masked", "toy_labels"
 TRAIN = {**tiny.TRAIN, "steps": 4, "evaluate_every": 2}
@@ -209,6 +209,27 @@ def test_checkpoint_that_does_not_fit_is_refused(trained, record, tmp_path):
     LongspanForMaskedLM(layers).save_pretrained(tmp_path / "mixed")
     with pytest.raises(OptionError, match=r"several mechanisms \(full, local\), a run has one"):
         finetuning_experiment(tmp_path / "mixed", LABELS, RunChoices())
+
+
+def test_lengthened_checkpoint_reads_longer_texts(trained, record, tmp_path):
+    """What the message about too few positions says makes the run possible."""
+    longify(best(record), max_length=32, out=tmp_path / "long")
+    choices = RunChoices(changes={**SMALL, "task.length": 32})
+    with pytest.raises(OptionError, match=r"longify CHECKPOINT --max-length 32 --out FOLDER, or"):
+        finetuning_experiment(record, LABELS, choices)
+    result = finetune(tmp_path / "long", LABELS, elsewhere(trained, tmp_path), choices=choices)
+    assert result.length == result.config.start.positions == 32
+
+
+def test_texts_are_encoded_with_the_tokenizer_of_the_checkpoint(trained, record, tmp_path):
+    plain, own = (tmp_path / name for name in ("plain", "own"))
+    for folder in (plain, own):
+        shutil.copytree(best(record), folder)
+    save_tokenizer(own, 13)
+    text = build("text", {"length": 1_000})
+    assert open_checkpoint(plain).encoding(text) == {"task.length": 24}
+    found = open_checkpoint(own).encoding(build("text", {"length": 20}))
+    assert found == {"task.vocabulary": f"tokenizer:{own}"}
 
 
 def test_changed_checkpoint_is_refused_on_resumption(trained, record, tmp_path):

@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import pytest
 from callbacks import KillRuns, LogRuns, longer_experiments, reproducible_fields
 
+import staged_protocol
 import tiny
-from longspan.arena import RayExecutor, arena
+from longspan.arena import RayExecutor, arena, load_protocol
 from longspan.arena.executors import Skipped
 from longspan.arena.executors import ray as ray_executor
 from longspan.arena.executors.ray_task import EventQueue
@@ -247,3 +248,21 @@ def test_conflicting_command_options_are_rejected(cli, flags, message):
     code, out, err = cli("arena", *flags)
     assert (code, out) == (2, "")
     assert message in err
+
+
+@pytest.fixture
+def with_tests(monkeypatch):
+    """Let nodes import the helpers of these tests; requested before the cluster."""
+    folders = [str(Path(tiny.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+
+
+@pytest.mark.slow
+def test_runs_wait_for_those_that_they_start_from(with_tests, registries, cluster, tmp_path):
+    file = tmp_path / "stages.py"
+    file.write_text(staged_protocol.FILE)
+    staged, paths = load_protocol(str(file)), tiny.paths(tmp_path / "runs", tmp_path / "cache")
+    experiments = [staged.row(task, "local", 0) for task in staged.tasks[::-1]]
+    results, failed = arena(experiments, paths, LogRuns(), executor=RayExecutor(cluster[0]))
+    assert failed == []
+    assert [x.start is None for x in results] == [False, False, True]

@@ -3,11 +3,15 @@
 import dataclasses
 import importlib
 import json
+import os
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import many
 import tiny
 import toy_layouts
 from longspan import catalog
@@ -16,7 +20,7 @@ from longspan.arena import (
     SearchSpace,
     arena,
     grid,
-    load_plugin,
+    load_protocol,
     make_model,
     override,
     run,
@@ -27,48 +31,28 @@ from longspan.arena.checkpoint_folder import weights_sha256
 from longspan.arena.executors import WorkerPoolExecutor
 from longspan.arena.executors.run_queue import RunQueue
 from longspan.arena.ordering import order_runs, source_numbers
-from longspan.arena.protocols.base import PROTOCOLS, Protocol, Recipe, ReferenceRow
+from longspan.arena.protocols.base import PROTOCOLS
 from longspan.arena.protocols.compare import compare
 from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
 from longspan.arena.rescore import rescore
 from longspan.arena.start import find_start, start_model
-from longspan.config import Budget, ModelConfig, TrainingConfig, replace_fields
+from longspan.config import Budget, replace_fields
 from longspan.errors import OptionError, RunError
 from longspan.results import load_failure, load_result, load_results, write_record
 from longspan.results.commands import run_command
-from longspan.tasks import TASKS as TASKS_BY_NAME
-from longspan.tasks import build, register
+from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.loop import _Run
 from longspan.validation import validate_records
-
-MODEL = ModelConfig(**tiny.MODEL, hidden_dropout_prob=0.0, attention_dropout=0.0)
-TRAINING = TrainingConfig(**{**tiny.TRAIN, "steps": 4, "evaluate_every": 2}, schedule="constant")
-SOURCE = "toy_masked"
-TASKS = (SOURCE, "toy_labels", "toy_span")
-
-
-def recipe(task):
-    return Recipe({}, MODEL, TRAINING, start=None if task == SOURCE else SOURCE)
+from staged_protocol import FILE as PROTOCOL_FILE
+from staged_protocol import SOURCE, TASKS, make, recipe
 
 
 @pytest.fixture
 def staged(registries):
     """Register the small tasks, and a protocol whose tasks start from the first one."""
-    for cls in toy_layouts.TOYS:
-        register(cls)
-    scratch = ReferenceRow(
-        name="scratch", tasks=("toy_labels",), changes={"start.task": None}, source="a test"
-    )
-    wide = ReferenceRow(
-        name="wide", tasks=("toy_labels",), changes={"mechanism.window": 3}, source="a test",
-        mechanism="local",
-    )  # fmt: skip
-    PROTOCOLS["staged"] = Protocol(
-        name="staged", summary="", source="a test", tasks=TASKS, differs="", recipe=recipe,
-        mechanism_options={}, references=(scratch, wide),
-    )  # fmt: skip
+    PROTOCOLS["staged"] = make()
     return PROTOCOLS["staged"]
 
 
@@ -157,21 +141,54 @@ def test_queue_holds_runs_back_until_their_source_has_ended(staged):
     assert queue.take() is None
 
 
+@pytest.fixture
+def protocol_file(registries, tmp_path):
+    """Return a file that registers the tasks and the protocol, in other processes too."""
+    path = tmp_path / "stages.py"
+    path.write_text(PROTOCOL_FILE)
+    return path
+
+
 @pytest.mark.slow
-def test_worker_processes_wait_for_sources(staged, paths, tmp_path):
-    """Worker processes load the tasks from a file, as a plug-in."""
-    for cls in toy_layouts.TOYS:
-        del TASKS_BY_NAME[cls.info.name]
-    plugin = tmp_path / "toys.py"
-    plugin.write_text(
-        "import toy_layouts\nfrom longspan.tasks import register\n"
-        "for cls in toy_layouts.TOYS:\n    register(cls)\n"
-    )
-    load_plugin(str(plugin))
+def test_worker_processes_wait_for_sources(protocol_file, paths):
+    staged = load_protocol(str(protocol_file))
     experiments = [staged.row(task, "local", seed) for task in TASKS for seed in (0, 1)]
     executor = WorkerPoolExecutor(2)
     results, failed = arena(experiments[::-1], paths, GridCallback(), executor=executor)
     assert len(results) == 6, failed
+
+
+@pytest.mark.slow
+def test_processes_of_torchrun_train_the_source_first(protocol_file, tmp_path):
+    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+    command = ("-m", "longspan", "train", "local", "toy_labels", "--protocol", protocol_file)
+    run = many.torchrun(2, list(map(str, (*command, *places))))
+    search = os.pathsep.join([str(Path(many.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        run, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": search}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    results = {x.task: x for x in load_results([tmp_path / "runs"])}
+    assert [x.world_size for x in results.values()] == [2, 2]
+    assert results["toy_labels"].start.source.startswith(f"staged/{SOURCE}/work/")
+
+
+def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path):
+    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+    command = ("toy_labels", "--protocol", protocol_file, *places)
+    code, out, err = cli("train", "local", *command, "--set", "toy_masked.training.steps=2")
+    assert code == 0, err
+    assert "toy_labels" in out
+    steps = {x.task: x.steps for x in load_results([tmp_path / "runs"])}
+    assert steps == {SOURCE: 2, "toy_labels": 4}
+    code, out, err = cli(
+        "arena", "--tasks", *command, "--mechanisms", "local", "--dry-run", "--json"
+    )
+    assert code == 0, err
+    assert [(x["task"], x["state"]) for x in json.loads(out)["runs"]] == [
+        (SOURCE, "new"),
+        ("toy_labels", "new"),
+    ]
 
 
 def test_source_without_a_record_is_refused_with_the_command(staged, paths):
@@ -371,7 +388,7 @@ def test_grid_leaves_out_what_has_nothing_to_start_from(staged, paths, monkeypat
 
 
 def test_search_runs_the_sources_of_its_trials(staged, paths):
-    grid_of = {"toy_labels.training.learning_rate": (0.001, 0.01)}
+    grid_of = {"training.learning_rate": (0.001, 0.02)}
     space = SearchSpace(grid=grid_of, changes={"training.steps": 2})
     outcome = tune("staged", paths, GridCallback(), tasks=["toy_labels"], mechanisms=["local"],
                    space=space)  # fmt: skip
@@ -380,6 +397,7 @@ def test_search_runs_the_sources_of_its_trials(staged, paths):
     assert outcome.failed == []
     assert result.start.source.startswith(f"staged/{SOURCE}/work/{source.stem}/best-")
     assert (source.steps, result.config.start.run) == (2, source.config_hash)
+    assert source.config.training.learning_rate == 0.01
     assert result.overrides.keys() >= {"training.steps", f"{SOURCE}.training.steps"}
 
 

@@ -540,3 +540,17 @@ def test_parameters_beyond_tolerance_are_noted():
     assert "20.0 % fewer parameters" in board.notes[find_row(board, "thin").notes[0]]
     assert find_row(board, "fit").notes == ()
     assert parameter_excess(record(full_num_parameters=None)) is None
+
+
+def test_rows_of_given_checkpoints_are_ranked_among_each_other():
+    """Each names another checkpoint; rows from scratch have a table of their own."""
+    starts = {"local": "a" * 64, "linear": "b" * 64}
+    runs = [
+        record(name, score=0.5, overrides={"start.checkpoint": x}) for name, x in starts.items()
+    ]
+    board = build_leaderboard([record("full", score=0.4), *runs])
+    groups = {group.overrides: [row.mechanism for row in group.rows] for group in board.groups}
+    assert sorted(groups[""]) == ["full"]
+    (shared,) = (rows for name, rows in groups.items() if name)
+    assert sorted(shared) == ["linear", "local"]
+    assert all(find_row(board, name).is_ranked for name in starts)

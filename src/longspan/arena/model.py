@@ -112,7 +112,7 @@ def _check_start(start: StartConfig, task: Task) -> None:
     reasons = []
     if task.length > start.positions:
         remedy = (
-            f"lengthen it with longspan longify --max-length {task.length}"
+            f"lengthen it with longspan longify CHECKPOINT --max-length {task.length} --out FOLDER"
             if given
             else f"give {start.task} the length {task.length}"
         )
@@ -138,6 +138,7 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
     """
     check_weights(experiment.config, task)
     config, cls = model_config(experiment.config, task), model_class(task)
+    config.architectures = [cls.__name__]  # as save_pretrained writes, so that checkpoints name it
     # Weights are drawn on the CPU, so generators of other devices keep their state.
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(experiment.seed)

@@ -156,11 +156,12 @@ def _from_checkpoint(
     given = open_checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     name = choices.mechanism or given.mechanism
     options = dict(protocol.recipe(task).task_options)
+    changes = protocol.changes(task, name, choices.changes)
     fitting = {**given.encoding(build(task, options)), **given.changes(task, choices.mechanism)}
+    fitting = {field: value for field, value in fitting.items() if field not in changes}
     base = protocol.row(task, name, choices.seed, fitting, choices.budget)
     # What the checkpoint decides is no change of the recipe.
     kept = {x: y for x, y in base.overrides.items() if x in (ROW, "budget", START_CHECKPOINT)}
-    changes = protocol.changes(task, name, choices.changes)
     made = override(dataclasses.replace(base, overrides=kept), changes)
     _check(protocol, made, choices)
     return dataclasses.replace(made, checkpoint=given.folder)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from longspan.cli import corpora
 from longspan.cli import own_texts as own
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
@@ -88,12 +89,14 @@ def build(
 
 @app.command(name="import")
 def import_(
-    task: Annotated[str, typer.Argument(help="Task; or csv, to make a task of an own file.")],
+    task: Annotated[
+        str, typer.Argument(help="Task; or csv or corpus, to make a task of own files.")
+    ],
     path: Annotated[
-        str,
+        list[str],
         typer.Argument(
             help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of csv: a "
-            "CSV, TSV or parquet file."
+            "CSV, TSV or parquet file. Of corpus: its name, then files, folders or hf:NAME."
         ),
     ],
     text: own.TextColumn = None,
@@ -107,16 +110,25 @@ def import_(
     delimiter: own.OwnDelimiter = None,
     drop_empty: own.DropEmpty = False,
     replace: own.Replace = False,
+    tokenizer: corpora.Tokenizer = None,
+    vocab_size: corpora.VocabSize = None,
+    kind: corpora.Kind = None,
+    weights: corpora.Weights = None,
+    document: corpora.DocumentUnit = None,
+    limit: corpora.Limit = None,
+    skip_bad: corpora.SkipBad = False,
     protocol: Recipe = None,
     set_: Options = None,
     cache: Cache = None,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Build a task's data set from published files, from the hub, or from a file of one's own.
+    """Build a task's data set from published files, from the hub, or from files of one's own.
 
     `import csv FILE --text COLUMN --label COLUMN` makes a task named after the file, which `train`
     and `arena` then take. Unless files are given, the splits follow from a hash of the text.
+    `import corpus NAME PATH...` makes a task of masked language modeling from text, JSONL and
+    parquet files, folders of them, and Hugging Face data sets (hf:NAME).
     """
     options = own.OwnOptions(
         text=text,
@@ -131,14 +143,30 @@ def import_(
         drop_empty=drop_empty,
         replace=replace,
     )
+    only = corpora.CorpusOptions(
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        kind=kind,
+        weights=weights,
+        document=document,
+        limit=limit,
+        skip_bad=skip_bad,
+    )
     paths = _run_paths(cache, None)
+    if task == corpora.KIND:
+        task = corpora.import_paths(path, options, only, paths.cache).name
+        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
+        return
+    only.refuse(task)
+    if len(path) > 1:
+        raise OptionError(f"import {task} takes one path, got {len(path)}: {' '.join(path)}")
     if task == own.KIND:
-        task = own.import_file(Path(path), options, paths.cache).name
+        task = own.import_file(Path(path[0]), options, paths.cache).name
         _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
         return
     options.refuse(task)
     chosen = _task(task, protocol, parse_changes(set_), released=True)
-    _import_published(chosen, path, paths, as_json)
+    _import_published(chosen, path[0], paths, as_json)
 
 
 def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:
@@ -161,6 +189,9 @@ def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: boo
     with tempfile.TemporaryDirectory(dir=paths.cache, prefix=".hub-") as folder:
         fetched = hub.fetch_parquet(name, Path(folder))
         _build(chosen, dataclasses.replace(paths, data=fetched), as_json)
+
+
+app.command()(corpora.tokenizer)
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """Options and steps of `longspan data import csv`: texts of one's own become a task."""
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -136,6 +137,7 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
     from longspan.arena.protocols.own import register_imports
     from longspan.data.own_import import HELD_OUT_SHARE, ImportRequest, import_texts
     from longspan.data.text_files import UTF8, FileFormat
+    from longspan.tasks import own_names
 
     if options.text is None or (options.label is None) == (options.target is None):
         raise OptionError(
@@ -143,7 +145,7 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
             "COLUMN (numbers)"
         )
     name = options.name or path.stem
-    _check_free(name)
+    check_free(name, own_names())
     described = import_texts(
         cache,
         name,
@@ -165,32 +167,45 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
     return described
 
 
-def _check_free(name: str) -> None:
-    """Refuse the name of a mechanism, a protocol or another task."""
+def check_free(name: str, replaceable: Collection[str]) -> None:
+    """Refuse the name of a mechanism, a protocol or another task.
+
+    Args:
+        name: name of an import.
+        replaceable: tasks that an import of this kind may replace.
+
+    Raises:
+        OptionError: the name is taken.
+    """
     from longspan.arena.protocols.base import GENERIC, PROTOCOLS
     from longspan.arena.protocols.own import NAME
     from longspan.attention import MECHANISMS
-    from longspan.tasks import TASKS, own_names
+    from longspan.tasks import TASKS
 
     kinds = {
         "a mechanism": MECHANISMS,
         "a protocol": {*PROTOCOLS, *GENERIC, NAME},
-        "a task": TASKS.keys() - set(own_names()),
-        "this command": {KIND},
+        "a task": TASKS.keys() - set(replaceable),
+        "this command": {KIND, "corpus"},
     }
     for kind, names in kinds.items():
         if name in names:
             raise OptionError(f"{name!r} is the name of {kind}; pass another --name")
 
 
-def _share_or_file(text: str | None, default: float) -> float | Path:
+def share_or_path(text: str | None, default: float) -> float | str:
     """Parse a share such as 0.1, or else the path of a file."""
     if text is None:
         return default
     try:
         return float(text)
     except ValueError:
-        return Path(text)
+        return text
+
+
+def _share_or_file(text: str | None, default: float) -> float | Path:
+    found = share_or_path(text, default)
+    return Path(found) if isinstance(found, str) else found
 
 
 def _print_notes(described: "OwnDescription") -> None:

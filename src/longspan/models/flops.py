@@ -67,15 +67,6 @@ def count_span_flops(config: LongspanConfig, length: int) -> int:
     return encoder_flops(config, length) + linear_flops(length, config.output_size, 2)
 
 
-def count_candidate_flops(config: LongspanConfig, length: int, candidates: int) -> int:
-    """Return the forward FLOPs of a model for candidates on one window; see `count_flops`.
-
-    Raises:
-        InputError: `length` exceeds `max_position_embeddings`.
-    """
-    return encoder_flops(config, length) + linear_flops(candidates, config.output_size, 1)
-
-
 def count_multi_hop_flops(config: LongspanConfig, length: int) -> int:
     """Return the forward FLOPs of a model for multi-hop questions on one example.
 
@@ -87,6 +78,15 @@ def count_multi_hop_flops(config: LongspanConfig, length: int) -> int:
     size = config.output_size
     types = _classifier_flops(config, 1, size, NUM_TYPES)
     return encoder_flops(config, length) + linear_flops(length, size, 4) + types
+
+
+def count_candidate_flops(config: LongspanConfig, length: int, candidates: int) -> int:
+    """Return the forward FLOPs of a model for candidates on one window; see `count_flops`.
+
+    Raises:
+        InputError: `length` exceeds `max_position_embeddings`.
+    """
+    return encoder_flops(config, length) + linear_flops(candidates, config.output_size, 1)
 
 
 def count_text_to_text_flops(config: LongspanConfig, length: int, target_length: int) -> int:

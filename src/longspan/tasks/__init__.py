@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 
 from longspan.tasks.base import SPLITS, Batch, Split, Task
+from longspan.tasks.corpora import CorpusTask, corpus_names, register_corpora
 from longspan.tasks.info import Published, TaskInfo
 from longspan.tasks.own_texts import OwnTexts, own_names, register_own_texts
 from longspan.tasks.registry import TASKS, build, configure, register
@@ -21,6 +22,7 @@ __all__ = [
     "SPLITS",
     "TASKS",
     "Batch",
+    "CorpusTask",
     "OwnTexts",
     "Published",
     "Split",
@@ -28,7 +30,9 @@ __all__ = [
     "TaskInfo",
     "build",
     "configure",
+    "corpus_names",
     "own_names",
     "register",
+    "register_corpora",
     "register_own_texts",
 ]

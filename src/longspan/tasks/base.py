@@ -5,7 +5,7 @@ A task never yields test examples for training or selection, and evaluation cove
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ class Task(TaskData):
     splits are built (`build_splits`) and, unless they are generated, which source files they come
     from (`identify_source`).
     """
+
+    unit: ClassVar[str] = "example"  # name of what `units` returns the numbers of
 
     @property
     @abstractmethod
@@ -269,6 +271,14 @@ class Task(TaskData):
                 part.check(np.arange(len(part)))
             self._rule_scores[split] = {name: float(score) for name, score in scores.items()}
         return self._rule_scores[split]
+
+    def units(self, split: Split) -> np.ndarray | None:
+        """Return the number of the unit that each example is a part of, such as its document.
+
+        Intervals and paired tests resample whole units (`unit` is their name). None: examples are
+        independent.
+        """
+        return None
 
     def groupings(self, split: Split) -> list[Grouping]:
         """Return groupings of the examples, computed once for each split of an open data set."""

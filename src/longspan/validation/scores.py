@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from longspan.errors import DataError, LongspanError
 from longspan.metrics import Metric
 from longspan.results import Result
+from longspan.results.scores import EXAMPLE
 from longspan.tasks import build
 from longspan.tasks.base import HELD_OUT
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_whole
@@ -117,7 +118,11 @@ def check_example_scores(file: RecordFile[Result]) -> Iterator[Finding]:
         yield file.finding("example_scores", error, f"packed statistics of {record.metric}")
         return
     yield from file.compare("example_scores.metric", packed.metric, record.metric)
-    yield from file.compare("scores.test.num_examples", test.num_examples, len(statistics))
+    if packed.unit == EXAMPLE:
+        yield from file.compare("scores.test.num_examples", test.num_examples, len(statistics))
+    elif len(statistics) > test.num_examples:
+        expected = f"at most one for each of {test.num_examples} examples"
+        yield file.finding("example_scores", f"{len(statistics)} {packed.unit}s", expected)
     yield from file.compare(f"scores.test.metrics.{record.metric}", record.score(), value)
     if counts_targets(record.main):
         correct, targets = statistics.T

@@ -114,6 +114,7 @@ class Protocol:
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
         references: reference rows, which are run by name.
+        imports: tasks that exist as soon as they are imported, and the command that does it.
         file: file outside the package that defines it; None: a protocol of the package, or one
             without a file.
     """
@@ -130,6 +131,7 @@ class Protocol:
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
     references: tuple[ReferenceRow, ...] = ()
+    imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     file: Path | None = None
 
     def row(
@@ -267,8 +269,13 @@ class Protocol:
 
         Raises:
             UnknownNameError: the protocol does not have it; the message names protocols that do, or
-                suggests near names.
+                suggests near names. Or it is not imported; the message has the command.
         """
+        if name in self.imports and name not in TASKS:
+            raise UnknownNameError(
+                f"protocol {self.name!r} needs {name}, which is not imported; run "
+                f"{self.imports[name]}"
+            )
         if name in self.tasks or name not in TASKS:
             return check_name(name, self.tasks, f"task of protocol {self.name!r}")
         others = sorted(x.name for x in PROTOCOLS.values() if name in x.tasks)

@@ -9,7 +9,7 @@ from typing import Any
 from longspan.arena.protocols.base import PROTOCOLS, Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.data.own_texts import OwnDescription
-from longspan.tasks import TASKS, OwnTexts, register_own_texts
+from longspan.tasks import TASKS, OwnTexts, register_corpora, register_own_texts
 
 NAME = "own"
 WORD_IDS = 8_192
@@ -85,8 +85,9 @@ def _encoding(described: OwnDescription) -> dict[str, Any]:
 
 
 def register_imports(cache: Path) -> None:
-    """Register the imports in a cache: as tasks, and as the tasks of the protocol `own`."""
+    """Register the imports in a cache as tasks; those with targets are the protocol `own`."""
     PROTOCOLS.pop(NAME, None)
+    register_corpora(cache)
     if names := register_own_texts(cache):
         PROTOCOLS[NAME] = Protocol(
             name=NAME,
