@@ -5,6 +5,7 @@ OntoNotes", 2012 (https://aclanthology.org/W12-4501), with the coarse-to-fine mo
 2018 and Joshi et al. 2019, as in Beltagy et al., "Longformer", 2020, section 6.2.
 """
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -293,7 +294,7 @@ class Coreference(Task):
         )
         return f"{details['id']}: {' '.join(words[:_SHOWN])} = {shown}"
 
-    @property
+    @functools.cached_property
     def _encoder(self) -> DocumentEncoder:
         return DocumentEncoder(load_pieces(self.options.vocabulary))
 
