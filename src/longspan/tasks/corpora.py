@@ -7,7 +7,6 @@ takes space on the disk.
 
 import functools
 import logging
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,30 +20,27 @@ from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.corpora import imports
 from longspan.data.corpora.imports import CorpusDescription
-from longspan.data.store import Examples, Ragged
+from longspan.data.store import Examples
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError, OptionError
 from longspan.shapes import Int
 from longspan.tasks._grouping import Grouping, group_by_quantiles
-from longspan.tasks._masking import Masking
+from longspan.tasks._masking import Masking, Probability, Share, check_shares, mask_rows
 from longspan.tasks._windows import Windows, cut_documents, cut_stream, weighted_rows
 from longspan.tasks.base import ProgressCallback, Split, Task
-from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, Batch
+from longspan.tasks.batching import Batch
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import MaskedLayout
 from longspan.tasks.registry import TASKS, register
-from longspan.tasks.scoring import IGNORE
 
 logger = logging.getLogger(__name__)
 
-_MASKS = 15  # purpose of the random numbers, besides the seed and the number of the batch
 _NOTES = (
     "Documents are split by their sha256 unless files were given for the splits; equal documents "
     "count once. Held-out examples are windows of single documents under every packing, with one "
     "fixed mask each, and intervals are over documents. Perplexity is that of the masked tokens: "
     "it is comparable between models of one tokenizer only."
 )
-Share = Annotated[float, Field(ge=0, le=1)]
 # JSON has lists in place of tuples.
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Strict(False), Field(min_length=1)]
 _WEIGHTS = "share of each imported path in training batches, in any unit; none: by number of tokens"
@@ -59,9 +55,7 @@ class CorpusOptions:
         "training examples: windows of one document each, or of all documents joined by separators",
         "documents",
     )
-    mask_probability: Annotated[float, Field(gt=0, lt=1)] = setting(
-        "share of the tokens that are masked", 0.15
-    )
+    mask_probability: Probability = setting("share of the tokens that are masked", 0.15)
     replaced: Share = setting("share of the masked tokens that the mask token replaces", 0.8)
     random: Share = setting("share of the masked tokens that a random token replaces", 0.1)
     weights: Weights | None = setting(_WEIGHTS, None)
@@ -74,10 +68,7 @@ class CorpusOptions:
         """
         if self.length < 2:
             raise OptionError(f"length must be at least 2, got {self.length}")
-        if self.replaced + self.random > 1 + 1e-9:
-            raise OptionError(
-                f"replaced={self.replaced:g} and random={self.random:g} exceed 1; lower one"
-            )
+        check_shares(self.replaced, self.random)
 
 
 class CorpusTask(Task):
@@ -186,17 +177,8 @@ class CorpusTask(Task):
             DataError: a row has changed on disk since it was written.
         """
         examples.check(rows)
-        ids, key_mask = self._join(examples.tokens, rows)
-        if draw is None:
-            inputs, targets = self._mask_fixed(ids, key_mask)
-        else:
-            inputs, targets = self.masking.apply(ids, key_mask, _generator(*draw))
-        return Batch(
-            inputs=torch.from_numpy(inputs),
-            key_mask=torch.from_numpy(key_mask),
-            targets=torch.from_numpy(targets),
-            rows=torch.from_numpy(rows),
-        )
+        before = self._first_ids
+        return mask_rows(examples.tokens, rows, self.masking, draw, self.length, before)
 
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
@@ -276,33 +258,6 @@ class CorpusTask(Task):
         sources = np.searchsorted(self._source_bounds, documents, side="right") - 1
         return weighted_rows(sources, np.array(weights), batch_size, seed, start)
 
-    def _join(self, windows: Ragged, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of some windows behind their first special tokens, and their mask."""
-        first = self._first_ids
-        lengths = windows.offsets[rows + 1] - windows.offsets[rows] + len(first)
-        width = -(-int(lengths.max()) // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-        ids = np.zeros((len(rows), min(width, self.length)), np.int64)
-        ids[:, : len(first)] = first
-        for line, row, length in zip(ids, rows, lengths.tolist(), strict=True):
-            line[len(first) : length] = windows[row]
-        return ids, np.arange(ids.shape[1]) < lengths[:, None]
-
-    def _mask_fixed(self, ids: np.ndarray, key_mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mask each example by random numbers that follow from its tokens."""
-        inputs, targets = ids.copy(), np.full_like(ids, IGNORE)
-        for row, count in enumerate(key_mask.sum(1).tolist()):
-            # without padding, whose width is that of the batch
-            line = ids[row : row + 1, :count]
-            draws = _generator(zlib.crc32(np.ascontiguousarray(line, "<i8").data))
-            masked = self.masking.apply(line, np.ones_like(line, bool), draws)
-            inputs[row, :count], targets[row, :count] = masked[0][0], masked[1][0]
-        return inputs, targets
-
-
-def _generator(*stream: int) -> np.random.Generator:
-    """Return the random numbers of the masks of a batch, or of an example."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([_MASKS, *stream])))
-
 
 def register_corpora(cache: Path) -> list[str]:
     """Register the corpora in a cache as tasks; return their names.
@@ -322,8 +277,9 @@ def register_corpora(cache: Path) -> list[str]:
             logger.warning("leaving out %s: its name is that of another task", folder)
             continue
         register(_make(folder, description))
-    imports.name_tokenizers(TASKS[name].folder for name in corpus_names())
-    return corpus_names()
+    names = corpus_names()
+    imports.name_tokenizers(imports.corpus_folder(cache, name) for name in names)
+    return names
 
 
 def corpus_names() -> list[str]:

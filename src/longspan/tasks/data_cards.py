@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ GENERATED = (
     "distribution is the same: say so next to a score."
 )
 _MAX_CLASSES = 20  # of a table of labels
+_PIECE = 1 << 22  # tokens whose targets are counted at a time
 _LONGEST_FACT = 1_000  # characters of a text in the manifest that a card shows
 
 
@@ -99,7 +101,6 @@ def compute_statistics(task: Task, split: Split) -> dict[str, Any]:
     """
     examples = task.dataset.splits[split]
     lengths = {name: part.lengths for name, part in examples.lists.items() if name != "targets"}
-    classes, counts = np.unique(task.labels(split).numpy(), return_counts=True)
     return {
         "examples": len(examples),
         "bytes": task.dataset.manifest.files[split].bytes,
@@ -112,8 +113,19 @@ def compute_statistics(task: Task, split: Split) -> dict[str, Any]:
             }
             for name, found in lengths.items()
         },
-        "labels": dict(zip(classes.tolist(), counts.tolist(), strict=True)),
+        "labels": _count_labels(task, split),
     }
+
+
+def _count_labels(task: Task, split: Split) -> dict[Any, int]:
+    """Return the number of targets of each class, some rows in memory at a time."""
+    counts: Counter[Any] = Counter()
+    step = max(1, _PIECE // task.length)
+    for first in range(0, task.size(split), step):
+        rows = np.arange(first, min(first + step, task.size(split)))
+        classes, found = np.unique(task.labels(split, rows).numpy(), return_counts=True)
+        counts.update(dict(zip(classes.tolist(), found.tolist(), strict=True)))
+    return dict(sorted(counts.items()))
 
 
 def write_card(task: Task, cache: Path) -> str:
