@@ -136,6 +136,25 @@ NOTES = {
             "The code of Longformer for HotpotQA is not published.",
         ),
     ),
+    "wikihop": Notes(
+        files="the unpacked folder of `qangaroo_v1.1.zip`, or its subfolder `wikihop`",
+        known_issues=(
+            "The answers of the test set are not public. Papers select the checkpoint on the "
+            "development set and report its score.",
+            "The published code of Longformer adds the scores of a candidate over the windows of "
+            "a question, the paper averages them, as here.",
+        ),
+    ),
+    "coreference": Notes(
+        files="a folder with `train.english.v4_gold_conll`, `dev.english.v4_gold_conll` and "
+        "`test.english.v4_gold_conll`, or the folders `train`, `development` and `test` of the "
+        "shared task, made from OntoNotes 5 by its scripts",
+        known_issues=(
+            "Public code predicts mentions of any word pieces; here they are whole words.",
+            "The published recipe trains the head with a higher learning rate than the "
+            "Transformer; runs have one rate.",
+        ),
+    ),
     "recall": Notes(example={"length": 24, "pairs": 4, "vocabulary": 32}),
     "copying": Notes(example={"length": 32, "count": 4}),
 }

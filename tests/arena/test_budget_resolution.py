@@ -236,10 +236,15 @@ def test_microbatches_are_searched_by_halves(monkeypatch, needs, chosen):
     assert find_resolution(experiment, task).changes == {name: chosen}
 
 
-def test_microbatches_of_in_batch_negatives_are_refused():
-    experiment, _ = budgeted_experiment("microbatch=1GiB", "local")
+def test_batches_of_in_batch_negatives_are_not_split(monkeypatch):
+    name = "training.gradient_accumulation_steps"
+    needs = {1: 7, 2: 4}
+    monkeypatch.setattr(budget_resolution, "_step_bytes", lambda *given: needs[given[2][name]])
     task = SimpleNamespace(layout=RetrievalLayout(query_length=8))
-    with pytest.raises(RunError, match="another number of micro-batches is another loss"):
+    fitting, _ = budgeted_experiment("microbatch=7", "local")
+    assert find_resolution(fitting, task).changes == {name: 1}
+    experiment, _ = budgeted_experiment("microbatch=6", "local")
+    with pytest.raises(NoMemoryError, match="at least 7 bytes, with a batch that cannot be split"):
         find_resolution(experiment, task)
 
 

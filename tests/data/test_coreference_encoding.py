@@ -64,6 +64,8 @@ def test_windows_hold_whole_sentences(encoder, stored):
     assert text_of(encoder, second.ids) == "[CLS] He thanked her .[SEP]"
     assert set(second.sentences[1:-1]) == {1}
     assert second.words[1:-1].tolist() == [8] * 3 + [9] * 8 + [10] * 4 + [11] * 2
+    for length, count in ((len(ids) + 2, 1), (len(ids) + 1, 2)):
+        assert len(encoder.make_windows(ids, details, length, 9)) == count
     (only,) = encoder.make_windows(ids, details, 40, 1)
     assert (only.ids == first.ids).all()
 

@@ -1,6 +1,7 @@
 """Redrawn scores against paired standard errors and hand-computed variances."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,6 +83,14 @@ def test_bootstrap_metrics_are_redrawn():
     # By the delta method: perplexity times the standard error of the mean.
     expected = math.exp(nats.mean()) * nats.std() / math.sqrt(200)
     assert found.values.std() == pytest.approx(expected, rel=0.15)
+
+
+def test_noise_of_documents_is_named():
+    nats = np.stack([np.random.default_rng(0).gamma(2.0, size=40), np.ones(40)], axis=1)
+    runs = [record_of_statistics("a", s, nats + s, "novels", "perplexity") for s in (0, 1)]
+    runs = [replace(x, example_scores=replace(x.example_scores, unit="document")) for x in runs]
+    assert draw(runs[:1]).over == "documents"
+    assert draw(runs).over == "seeds and documents"
 
 
 def test_unknown_uncertainty_is_not_invented():

@@ -170,11 +170,8 @@ def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> R
 def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
     """Split the batch into the fewest micro-batches of which a step fits the limit."""
     batch_size, limit = experiment.config.training.batch_size, _limit(experiment)
-    if isinstance(task.layout, RetrievalLayout):
-        raise RunError(
-            f"{experiment.name}: the documents of a micro-batch are each other's negatives, so "
-            "another number of micro-batches is another loss; use steps, seconds or flops"
-        )
+    # The documents of a micro-batch are each other's negatives: split, they are another loss.
+    most = 1 if isinstance(task.layout, RetrievalLayout) else batch_size
     candidates: dict[int, int] = {}
 
     def fits(number: int) -> bool:
@@ -185,13 +182,12 @@ def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) 
 
     # Two micro-batches may need more than one, since the second holds the gradients of the first.
     # From two on, more of them need less.
-    several = range(2, batch_size + 1)
-    chosen = 1 if fits(1) else 2 + bisect.bisect_left(several, True, key=fits)
-    if chosen > batch_size:
+    chosen = 1 if fits(1) else 2 + bisect.bisect_left(range(2, most + 1), True, key=fits)
+    if chosen > most:
+        how = "one example at a time" if most > 1 else "with a batch that cannot be split"
         raise NoMemoryError(
-            f"{experiment.name}: a step needs at least {min(candidates.values()):,} bytes, one "
-            f"example at a time, and the budget is {limit:,.0f}; raise it, or set "
-            "training.gradient_checkpointing=true"
+            f"{experiment.name}: a step needs at least {min(candidates.values()):,} bytes, {how}, "
+            f"and the budget is {limit:,.0f}; raise it, or set training.gradient_checkpointing=true"
         )
     found = {"bytes": candidates[chosen], "candidates": sorted(candidates.items())}
     return ResolvedBudget(changes={MICROBATCHES: chosen}, measurements=to_json_types(found))

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from longspan.metrics.base import Metric, ratio, register
 
@@ -35,6 +34,9 @@ def b_cubed_counts(predicted: Clusters, right: Clusters) -> list[float]:
 
 def ceaf_counts(predicted: Clusters, right: Clusters) -> list[float]:
     """Return the similarity of the best map and the number of predicted clusters, and of right."""
+    # Takes a fraction of a second, which reports need not wait for.
+    from scipy.optimize import linear_sum_assignment
+
     similarities = np.array(
         [[_phi4(set(one), set(other)) for other in right] for one in predicted], float
     ).reshape(len(predicted), len(right))

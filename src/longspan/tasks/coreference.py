@@ -5,11 +5,12 @@ OntoNotes", 2012 (https://aclanthology.org/W12-4501), with the coarse-to-fine mo
 2018 and Joshi et al. 2019, as in Beltagy et al., "Longformer", 2020, section 6.2.
 """
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -31,8 +32,6 @@ from longspan.data.store import Examples, Spool
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.metrics.coreference import COUNTS, Mention
-from longspan.models.coreference import CoreferenceOutput
-from longspan.models.coreference_head import Scores, decode_clusters, pair_losses
 from longspan.shapes import Float, Int
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._pieces import (
@@ -41,12 +40,15 @@ from longspan.tasks._pieces import (
     load_pieces,
     vocabulary_setting,
 )
-from longspan.tasks.base import Batch, ProgressCallback, Split, Task
+from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
 from longspan.tasks.batching import PAD_TO_MULTIPLE_OF
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import CoreferenceLayout
 from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
+
+if TYPE_CHECKING:
+    from longspan.models.coreference_head import Scores
 
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 _PARTS: dict[Split, Part] = {"train": "train", "validation": "development", "test": "test"}
@@ -118,6 +120,11 @@ class Coreference(Task):
     def vocab_size(self) -> int:
         """Number of token ids, those of special tokens included."""
         return self._encoder.tokenizer.vocab_size
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Documents by split; unknown before the build in other languages than English."""
+        return super().sizes if self.options.language == "english" else dict.fromkeys(SPLITS)
 
     @property
     def model_fields(self) -> dict[str, Any]:
@@ -207,7 +214,7 @@ class Coreference(Task):
             token_features=torch.from_numpy(features),
         )
 
-    def output_logits(self, output: CoreferenceOutput) -> Float[Tensor, "B K _"]:
+    def output_logits(self, output: Any) -> Float[Tensor, "B K _"]:
         """Return spans, antecedents and their scores as one tensor; see `_unpack`."""
         parts = (output.spans, output.antecedents, output.antecedent_scores)
         return torch.cat([x.float() for x in parts if x is not None], dim=-1)
@@ -216,6 +223,9 @@ class Coreference(Task):
         self, logits: Float[Tensor, "B K _"], targets: Int[Tensor, "B N 3"]
     ) -> Float[Tensor, " B"]:
         """Return the loss of each document, summed over its spans."""
+        # The models import transformers, which lists of tasks do not need.
+        from longspan.models.coreference_head import pair_losses
+
         pairs = zip(_unpack(logits), targets, strict=True)
         return torch.stack([pair_losses(scores, labels).sum() for scores, labels in pairs])
 
@@ -250,6 +260,8 @@ class Coreference(Task):
             rows: their rows.
             logits: see `output_logits`.
         """
+        from longspan.models.coreference_head import decode_clusters
+
         found = []
         for row, scores in zip(rows.tolist(), _unpack(logits), strict=True):
             tokens = _load_details(self._examples(split), row)["tokens"]
@@ -282,7 +294,7 @@ class Coreference(Task):
         )
         return f"{details['id']}: {' '.join(words[:_SHOWN])} = {shown}"
 
-    @property
+    @functools.cached_property
     def _encoder(self) -> DocumentEncoder:
         return DocumentEncoder(load_pieces(self.options.vocabulary))
 
@@ -347,11 +359,13 @@ def _right_clusters(examples: Examples, row: int) -> list[list[Mention]]:
     return [[(first, last) for first, last in cluster] for cluster in clusters]
 
 
-def _unpack(logits: Float[Tensor, "B K _"]) -> list[Scores]:
+def _unpack(logits: Float[Tensor, "B K _"]) -> "list[Scores]":
     """Return the scores of each document from one tensor: spans, antecedents, scores.
 
     A tensor has 2 + A + 1 + A columns. Token numbers below 2**24 are exact in float32.
     """
+    from longspan.models.coreference_head import Scores
+
     A = (logits.shape[-1] - 3) // 2
     found = []
     for document in logits:

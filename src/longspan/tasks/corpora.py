@@ -277,8 +277,9 @@ def register_corpora(cache: Path) -> list[str]:
             logger.warning("leaving out %s: its name is that of another task", folder)
             continue
         register(_make(folder, description))
-    imports.name_tokenizers(TASKS[name].folder for name in corpus_names())
-    return corpus_names()
+    names = corpus_names()
+    imports.name_tokenizers(imports.corpus_folder(cache, name) for name in names)
+    return names
 
 
 def corpus_names() -> list[str]:

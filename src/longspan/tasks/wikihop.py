@@ -5,6 +5,7 @@ Welbl et al., "Constructing Datasets for Multi-hop Reading Comprehension Across 
 et al., "Longformer", 2020 (https://arxiv.org/abs/2004.05150), section 6.1 and appendix D.
 """
 
+import functools
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -324,7 +325,7 @@ class WikiHop(Task):
         shown = " | ".join(documents)[:_SHOWN]
         return f"{details['question']} ({', '.join(names)}) | {shown} = {names[label]}"
 
-    @property
+    @functools.cached_property
     def _encoder(self) -> CandidateEncoder:
         return CandidateEncoder(load_pieces(self.options.vocabulary))
 

@@ -101,7 +101,7 @@ SHORT_ROW = ReferenceRow(
     # A citing paper has as many tokens as the papers it is compared with.
     tasks=(CORPUS, *(task for task, own in DOWNSTREAM.items() if "query_length" not in own)),
     changes={"task.length": SHORT},
-    source="RoBERTa on the beginning of a document, as in Beltagy et al. 2020, Longformer",
+    source="Beltagy et al. 2020, Longformer: RoBERTa on short inputs",
 )
 
 
@@ -131,12 +131,12 @@ def make_xiong_small() -> Protocol:
         tasks=(CORPUS, *known_tasks(DOWNSTREAM)),
         differs=(
             "Not a published recipe: the experiment of Xiong et al. 2022, scaled down. A model of "
-            "4 layers and width 256 in place of 24 and 1,024; 1,024 tokens in place of 4,096; "
-            "500 updates of 8 examples in place of 100,000 of 256, with a learning rate for so "
-            "few and no dropout. Windows, blocks and ranks are a quarter of the paper's, at least; its global "
-            "tokens are those of the tasks. A corpus has none. Words are those of the corpus's own "
-            "tokenizer. full attends over the whole 1,024 tokens; the reference row full-short "
-            "reads 256 of them, in pretraining and after it."
+            "4 layers and width 256 in place of 24 and 1,024; 1,024 tokens in place of 4,096; 500 "
+            "updates of 8 examples in place of 100,000 of 256, with a learning rate for so few, "
+            "and without dropout. Windows, blocks and ranks are a quarter of the paper's, at "
+            "least. Global tokens are those of the tasks; a corpus has none. Words are those of "
+            "the corpus's own tokenizer. full attends over all 1,024 tokens; the reference row "
+            "full-short reads 256 of them, in pretraining and after it."
         ),
         recipe=recipe,
         mechanism_options=OPTIONS,

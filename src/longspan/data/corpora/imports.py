@@ -179,7 +179,7 @@ def import_corpus(
         tokenizer.token_id(required)
     separator_id(tokenizer)
     described = _describe(name, request, found, report, tokenizer)
-    folder = cache / FOLDER / name
+    folder = corpus_folder(cache, name)
     if not replace:
         _check_same(folder, described)
     # The description makes the import visible: it is removed first and written last.
@@ -200,6 +200,11 @@ def name_tokenizers(folders: Iterable[Path]) -> None:
     """Make the tokenizers of the corpora in some folders known by name, and forget all others."""
     CORPUS_FOLDERS.clear()
     CORPUS_FOLDERS.update({f"{OF_CORPUS}{x.name}": x / _TOKENIZER for x in folders})
+
+
+def corpus_folder(cache: Path, name: str) -> Path:
+    """Return the folder of a corpus in a cache."""
+    return cache / FOLDER / name
 
 
 def find_corpora(cache: Path) -> list[Path]:

@@ -12,17 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from longspan.report.statistics.contrasts import TIE, split_variance
-from longspan.report.statistics.intervals import Source
 from longspan.report.statistics.samples import DRAWS, Sample, read_sample
 from longspan.results import Result
+from longspan.results.scores import EXAMPLE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreDraws:
-    """Redrawn scores of several rows on one task, (draws, rows), and the sources of their noise."""
+    """Redrawn scores of several rows on one task.
+
+    Attributes:
+        values: scores, (draws, rows).
+        over: sources of their noise: seeds, examples or other units, or both, as in intervals.
+    """
 
     values: np.ndarray
-    over: Source
+    over: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,18 +40,21 @@ class _Noise:
         deviations: noise from the examples, whose dot product with those of another row is the
             covariance, (terms); None without per-example statistics.
         example_error: standard error from the examples without per-example statistics.
+        unit: examples, or what their statistics are summed over, such as documents.
     """
 
     seed_error: float
     freedom: int
     deviations: np.ndarray | None
     example_error: float | None
+    unit: str
 
     @property
     def sources(self) -> set[str]:
         """Sources of noise that it holds."""
-        by_example = self.deviations is not None or self.example_error is not None
-        return {*(["seeds"] if self.seed_error else []), *(["examples"] if by_example else [])}
+        has_units = self.deviations is not None or self.example_error is not None
+        units = {f"{self.unit}s"} if has_units else set()
+        return units | ({"seeds"} if self.seed_error else set())
 
 
 def draw_scores(rows: Sequence[Sequence[Result]], random: np.random.Generator) -> ScoreDraws | None:
@@ -79,7 +87,8 @@ def draw_scores(rows: Sequence[Sequence[Result]], random: np.random.Generator) -
         values[:, group] += random.multivariate_normal(
             np.zeros(len(group)), deviations @ deviations.T, size=DRAWS, method="eigh"
         )
-    over: Source = "seeds and examples" if len(shared) == 2 else shared.pop()  # type: ignore[assignment]
+    # The seeds come first.
+    over = " and ".join(sorted(shared, key=lambda name: (name != "seeds", name)))
     return ScoreDraws(values=values, over=over)
 
 
@@ -101,6 +110,7 @@ def _noise(runs: Sequence[Result]) -> _Noise:
         freedom=len(values) - 1,
         deviations=None if sample is None else _deviations(sample, has_seeds=seed_error > 0),
         example_error=by_example,
+        unit=EXAMPLE if sample is None else sample.unit,
     )
 
 
