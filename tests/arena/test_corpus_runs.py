@@ -51,7 +51,7 @@ def test_record_has_the_perplexity_and_its_statistics_by_document(cache, tmp_pat
     assert result.scores["test"].num_examples > 5
     assert np.exp(statistics[:, 0].sum() / statistics[:, 1].sum()) == pytest.approx(result.score())
     assert statistics[:, 1].sum() == result.scores["test"].num_targets
-    assert load_results(tmp_path / "runs") == [result]
+    assert load_results([tmp_path / "runs"]) == [result]
 
 
 def test_statistics_of_windows_are_summed_by_document(cache):
