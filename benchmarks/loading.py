@@ -238,7 +238,7 @@ def measure_data_wait(name: str, mechanism: str, folder: Path, steps: int) -> di
         checkpoint_every=steps,
         eval_batch_size=BATCH_SIZE,
     )
-    task.batches = _without_evaluation(task)
+    task.batches = without_evaluation(task)
     with tempfile.TemporaryDirectory() as runs:
         outcome = fit(
             make_model(experiment, task), task, training, seed=0, folder=Path(runs), device="cpu"
@@ -257,7 +257,7 @@ def measure_data_wait(name: str, mechanism: str, folder: Path, steps: int) -> di
     return row
 
 
-def _without_evaluation(task: Task):
+def without_evaluation(task: Task):
     """Return the batches of a task, with one batch for each evaluation split."""
     batches = task.batches
 

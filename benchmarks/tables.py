@@ -263,6 +263,60 @@ def loading_cells(row: dict) -> list[str]:
     ]
 
 
+def corpora(record: dict) -> list[str]:
+    rates, growth = record["rates"], record["rates"]["growth"]
+    seconds = rates["seconds"]
+    rows = [
+        (name, seconds[name], growth.get(name), growth.get(f"{name}_of_a_tenth"))
+        for name in ("bare", "tokenizing", "import")
+    ]
+    return [
+        "## Corpora",
+        "",
+        f"`benchmarks/corpora.py`: {rates['characters']:,} characters ({record['text']}), "
+        f"{rates['tokens']:,} tokens. *Bare* is `encode_batch_fast` of the tokenizers library on "
+        "the same texts in memory; *tokenizing* reads, checks, tokenizes and stores them; *import* "
+        "is the pass before, which reads and splits them. Bare and tokenizing alternate, each in "
+        "its own process; times are medians. Anonymous memory is the growth over the process after "
+        "imports, for the corpus and for one of a tenth. Tokenizing has "
+        f"{100 * rates['share_of_bare_rate']:.0f} % of the bare rate.",
+        "",
+        environment(record),
+        "",
+        *table(
+            "| step | seconds | MB of characters/s | anonymous, MiB | of a tenth, MiB |",
+            "|---|---:|---:|---:|---:|",
+            (
+                (
+                    name,
+                    f"{taken:,.1f}",
+                    f"{rates['characters'] / taken / 1e6:,.2f}",
+                    mebibytes(whole and whole["RssAnon"]),
+                    mebibytes(tenth and tenth["RssAnon"]),
+                )
+                for name, taken, whole, tenth in rows
+            ),
+        ),
+        "Share of training time spent waiting for batches (model of `lra-small`, masked tokens):",
+        "",
+        *table(
+            "| mechanism | T | batch size | tokens/s | step, ms | data wait, % |",
+            "|---|---:|---:|---:|---:|---:|",
+            (
+                (
+                    f"`{row['mechanism']}`",
+                    f"{row['length']:,}",
+                    str(row["batch"]),
+                    f"{row['tokens_per_second']:,.0f}",
+                    f"{1e3 * row['seconds_per_step']:,.0f}",
+                    f"{100 * row['waiting_share']:.2f}",
+                )
+                for row in record["waiting"]
+            ),
+        ),
+    ]
+
+
 def arena(record: dict) -> list[str]:
     grid, report = record["grid"], record["report"]
     return [
@@ -380,6 +434,7 @@ SECTIONS = {
     "training-loop-cpu.json": training_loop,
     "batch-widths-cpu.json": batch_widths,
     "loading-cpu.json": loading,
+    "corpora-cpu.json": corpora,
     "listops-generation.json": listops_generation,
     "first-operator.json": first_operator,
     "pathfinder-generation.json": pathfinder_generation,

@@ -59,6 +59,15 @@ NOTES = {
             f"({link_issues(LRA, 18)}, {link_issues(NYSTROM, 1)}): compare within a protocol only.",
         ),
     ),
+    "aan_retrieval": Notes(
+        files=f"that of [`retrieval`](retrieval.md): {RELEASE}; a folder with "
+        "`new_aan_pairs.{train,eval,test}.tsv`, each optionally with `.gz`; or a folder with "
+        "`papers.parquet` and `pairs.{train,eval,test}.tsv`",
+        known_issues=(
+            "Xiong et al. 2022 report a mean reciprocal rank of document retrieval (table 2), but "
+            "no code of it was published.",
+        ),
+    ),
     "image": Notes(
         files="the archive `cifar-10-python.tar.gz`, its folder `cifar-10-batches-py`, or a folder "
         "with `train.parquet` and `test.parquet`",
@@ -94,6 +103,65 @@ NOTES = {
             f"({link_issues(LRA, 38)}) and is rejected here.",
             f"Settings for 256 x 256 were never published ({link_issues(LRA, 56)}, "
             f"{link_issues(MEGA, 15)}).",
+        ),
+    ),
+    "squad": Notes(
+        files="a folder with `train-v1.1.json` and `dev-v1.1.json`, each optionally with `.gz`, or "
+        "one above its subfolder `squad` or `qa`; other files of this format may have these names",
+        known_issues=(
+            "SQuAD 2.0 has questions without an answer. They are left out, counted and listed.",
+            "An answer may begin or end within a word piece: even a perfect model of word pieces "
+            "has an exact match below 100 %.",
+        ),
+    ),
+    "xquad": Notes(
+        files="the file `xquad.en.json`, optionally with `.gz`, or its folder",
+        known_issues=(
+            "The set is published for evaluation of models that are trained on SQuAD. Splitting it "
+            "makes a small task that trains in minutes, and whose scores compare with no paper.",
+        ),
+    ),
+    "triviaqa": Notes(
+        files="the unpacked folder of `triviaqa-rc.tar.gz`, with the subfolders `qa` and "
+        "`evidence`, or a folder above it",
+        known_issues=(
+            "Answers are found by distant supervision: some mentions do not answer the question.",
+            "Published scores differ in the length at which documents are cut, and in whether a "
+            "window that slides over them reads the rest. Here they are cut, as in Longformer: "
+            "report a score with its length.",
+            "The domain web scores each document, the domain wikipedia each question; their scores "
+            "do not compare.",
+        ),
+    ),
+    "hotpotqa": Notes(
+        files="a folder with `hotpot_train_v1.1.json` and `hotpot_dev_distractor_v1.json`, each "
+        "optionally with `.gz`, or one above its subfolder `hotpotqa` or `qa`",
+        known_issues=(
+            "Some supporting facts name a sentence that their paragraph does not have. They count "
+            "in scores, as in the official evaluation, and are listed.",
+            "The files give the text of an answer, not its place. Its mentions in the supporting "
+            "sentences are marked, or else those elsewhere in their paragraphs; other code marks "
+            "all mentions.",
+            "The code of Longformer for HotpotQA is not published.",
+        ),
+    ),
+    "wikihop": Notes(
+        files="the unpacked folder of `qangaroo_v1.1.zip`, or its subfolder `wikihop`",
+        known_issues=(
+            "The answers of the test set are not public. Papers select the checkpoint on the "
+            "development set and report its score.",
+            "The published code of Longformer adds the scores of a candidate over the windows of "
+            "a question, the paper averages them, as here.",
+        ),
+    ),
+    "coreference": Notes(
+        files="a folder with `train.english.v4_gold_conll`, `dev.english.v4_gold_conll` and "
+        "`test.english.v4_gold_conll`, or the folders `train`, `development` and `test` of the "
+        "shared task, made from OntoNotes 5 by its scripts",
+        known_issues=(
+            "Public code predicts mentions of any word pieces; here they are whole words.",
+            "The published recipe trains the head with a higher learning rate than the "
+            "Transformer; runs have one rate.",
         ),
     ),
     "recall": Notes(example={"length": 24, "pairs": 4, "vocabulary": 32}),

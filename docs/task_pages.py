@@ -12,11 +12,12 @@ from pathlib import Path
 from rendering import words
 from task_notes import NOTES, Notes
 
-from longspan.tasks import SPLITS, TASKS, Task, build
+from longspan.tasks import SPLITS, TASKS, Split, Task, TaskInfo, build
 from longspan.tasks.data_cards import describe_source, describe_task, is_generated
-from longspan.tasks.layout import PairLayout
+from longspan.tasks.layout import PairLayout, RetrievalLayout
 
 FOLDER = Path(__file__).parent / "tasks"
+UNKNOWN = "known after the build"  # number of examples
 
 
 def written() -> dict[str, str]:
@@ -43,18 +44,24 @@ def render_index() -> str:
     ]
     for name, cls in sorted(TASKS.items()):
         task, info = cls(), cls.info
-        sequences = 2 if isinstance(task.layout, PairLayout) else 1
         cells = (
             f"[`{name}`]({name}.md)",
             info.title,
-            " + ".join([f"{task.length:,}"] * sequences),
-            " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
-            f"{info.num_classes:,}",
+            " + ".join(f"{length:,}" for length in lengths(task)),
+            " / ".join(show_size(info, split) for split in SPLITS) if info.sizes else UNKNOWN,
+            "–" if isinstance(task.layout, RetrievalLayout) else f"{info.num_classes:,}",
             "generated" if generated_by_default(name) else "imported",
             info.license,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def lengths(task: Task) -> list[int]:
+    """Return the length of each sequence of an example."""
+    if isinstance(task.layout, RetrievalLayout):
+        return [task.layout.query_length, task.length]
+    return [task.length] * (2 if isinstance(task.layout, PairLayout) else 1)
 
 
 def render_page(name: str, example: str) -> str:
@@ -84,8 +91,13 @@ def generated_by_default(name: str) -> bool:
 
 
 def render_sizes(task: Task) -> str:
-    rows = [f"| {split} | {task.info.sizes[split]:,} |" for split in SPLITS]
+    rows = [f"| {split} | {show_size(task.info, split)} |" for split in SPLITS]
     return "\n".join(["| split | examples by default |", "|---|---:|", *rows])
+
+
+def show_size(info: TaskInfo, split: Split) -> str:
+    """Return the number of examples of a split, if it is known before the build."""
+    return f"{info.sizes[split]:,}" if split in info.sizes else UNKNOWN
 
 
 def render_options(task: Task) -> str:

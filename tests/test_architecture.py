@@ -39,7 +39,7 @@ FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 420, 40, 3
 # Chart specifications and lists of command line options are declarations. So are the arguments of
 # transformers' models, which a head has and passes on.
 LONGER_FUNCTIONS = {
-    "cli/data.py": 50,
+    "cli/data.py": 75,
     "cli/finetuning.py": 50,
     "cli/running.py": 45,
     "models/language.py": 50,

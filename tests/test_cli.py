@@ -47,6 +47,8 @@ FLAGS = {
              "--json", "--import", "--help", *PATH_FLAGS},
     "predict": {"RECORD", "FILE", "--text", "--pair", "--output", "--encoding", "--delimiter",
                 "--device", "--json", "--import", "--help", *PATH_FLAGS},
+    "answers": {"RECORD", "--output", "--split", "--batch-size", "--device", "--json",
+                "--import", "--help", *PATH_FLAGS},
     "export": {"RECORD", "--output", "--license", "--json", "--import", "--help", *PATH_FLAGS},
     "longify": {"SOURCE", "--attention", "--max-length", "--out", "--set", "--positions",
                 "--freeze", "--decoder-max-length", "--drop", "--new", "--revision", "--seed",
@@ -65,7 +67,11 @@ FLAGS = {
     "data build": {"TASK", "--protocol", "--set", "--json", "--import", "--help", *PATH_FLAGS},
     "data import": {"TASK", "PATH", "--text", "--label", "--target", "--pair", "--name",
                     "--validation", "--test", "--encoding", "--delimiter", "--drop-empty",
-                    "--replace", "--protocol", "--set", "--cache", "--json", "--import", "--help"},
+                    "--replace", "--tokenizer", "--vocab-size", "--kind", "--weights", "--document",
+                    "--limit", "--skip-bad", "--protocol", "--set", "--cache", "--json", "--import",
+                    "--help"},
+    "data tokenizer": {"FOLDER", "PATH", "--vocab-size", "--kind", "--lowercase", "--text",
+                       "--encoding", "--document", "--limit", "--skip-bad", "--help"},
     "data verify": {"TASK", "--cache", "--json", "--import", "--help"},
     "data card": {"TASK", "--protocol", "--set", "--cache", "--import", "--help"},
     "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
@@ -457,7 +463,7 @@ def test_long_argument_is_cut_in_the_error(cli):
     code, _, err = cli("show", "x" * 20_000)
     assert code == 2
     assert "no mechanism, task or protocol called 'xxxx" in err
-    assert "there are: bigbird" in err
+    assert "there are: aan_retrieval" in err
     assert len(err) < 2000
 
 

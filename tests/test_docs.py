@@ -12,12 +12,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from corpus_files import make_task, write_folder
 from longspan.arena import order_runs
+from longspan.arena.protocols.stages import CORPUS
 from longspan.attention import MECHANISMS, options_of
 from longspan.cli import running
 from longspan.report.families import OTHER, family_of
 from longspan.report.tables.published import read_published
-from longspan.tasks import TASKS
+from longspan.tasks import TASKS, register_corpora
 
 # The attribute `longspan.arena.plan` is a function, and so are its neighbors.
 CountFlops = sys.modules[order_runs.__module__].CountFlops
@@ -280,8 +282,17 @@ COMMANDS = re.findall(
 )
 
 
+@pytest.fixture(scope="module")
+def cache_of_corpus(tmp_path_factory):
+    """Cache with the corpus of the protocols with pretraining."""
+    folder = tmp_path_factory.mktemp("documents")
+    make_task(folder, write_folder(folder / "files"), name=CORPUS)
+    yield folder
+    register_corpora(folder / "none")
+
+
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
-def test_commands_of_figures_make_runs(command, cli, monkeypatch, tmp_path):
+def test_commands_of_figures_make_runs(command, cli, monkeypatch, cache_of_corpus):
     made = []
     monkeypatch.setattr(running, "print_plan", lambda found, *_, **__: made.extend(found))
     monkeypatch.setattr(running, "_run", lambda found, *_: (made.extend(found) or [], []))
@@ -292,6 +303,6 @@ def test_commands_of_figures_make_runs(command, cli, monkeypatch, tmp_path):
         loaded = sys.modules[f"longspan.arena.{module}"]
         monkeypatch.setattr(loaded, "misfit_of_unfinished", lambda *_: None)
     dry = ["--dry-run"] if command.startswith("arena") else []
-    code, _, err = cli(*command.split(), *dry, "--cache", tmp_path)
+    code, _, err = cli(*command.split(), *dry, "--cache", cache_of_corpus)
     assert code == 0, err
     assert made

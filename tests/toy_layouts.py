@@ -7,11 +7,22 @@ import torch
 
 from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
+from longspan.data.questions.encoding import (
+    BOUNDARY,
+    ELSEWHERE,
+    ENDS,
+    RELEVANT,
+    STARTS,
+    SUPPORTS,
+)
 from longspan.data.store import Examples, Ragged
 from longspan.tasks import IGNORE, Task, TaskInfo
+from longspan.tasks._multi_hop import joint_losses
 from longspan.tasks.layout import (
+    CandidateLayout,
     ChoiceLayout,
     MaskedLayout,
+    MultiHopLayout,
     RetrievalLayout,
     SequenceLayout,
     SpanLayout,
@@ -119,6 +130,33 @@ class ToySpan(Toy):
         return dataclasses.replace(batch, targets=ends)
 
 
+class ToyMultiHop(Toy):
+    """Span from the largest word, in the first two tokens the type, and support at even words."""
+
+    info = info("toy_multi_hop", MultiHopLayout(), ("accuracy",), 67)
+
+    def majority_baseline(self, split, rows=None):
+        return None
+
+    def collate(self, examples, rows, draw=None):
+        batch = super().collate(examples, rows, draw)
+        words, mask = batch.inputs, batch.key_mask
+        targets = BOUNDARY + (SUPPORTS | RELEVANT) * (words % 2)
+        targets[torch.arange(len(words)), words.argmax(1)] |= STARTS | ENDS
+        targets = targets.masked_fill(~mask, IGNORE)
+        targets[:, 0] = ELSEWHERE + words[:, 0] % 3
+        return dataclasses.replace(batch, targets=targets)
+
+    def losses(self, logits, targets):
+        return joint_losses(logits, targets, 1.0)
+
+    def count_targets(self, targets):
+        return torch.ones(len(targets), dtype=torch.long)
+
+    def example_statistics(self, metrics, split, rows, logits, targets):
+        return {"accuracy": torch.ones(len(rows), 2, dtype=torch.float64)}
+
+
 class ToyChoice(Toy):
     """The text itself among three rotations of it."""
 
@@ -137,6 +175,23 @@ class ToyChoice(Toy):
             inputs=ids,
             key_mask=repeated(batch.key_mask),
             global_mask=None if mask is None else repeated(mask),
+        )
+
+
+class ToyCandidates(Toy):
+    """The larger of the first two words, read in two windows."""
+
+    info = info("toy_candidates", CandidateLayout(2, windows=2), ("accuracy",), 2)
+
+    def collate(self, examples, rows, draw=None):
+        batch = super().collate(examples, rows, draw)
+        mask = batch.global_mask
+        return dataclasses.replace(
+            batch,
+            inputs=torch.stack((batch.inputs, batch.inputs.flip(0)), dim=1),
+            key_mask=torch.stack((batch.key_mask, batch.key_mask.flip(0)), dim=1),
+            global_mask=None if mask is None else torch.stack((mask, mask), dim=1),
+            candidate_positions=torch.tensor([[1, 0]]).repeat(len(rows), 1),
         )
 
 
@@ -159,6 +214,7 @@ class ToyRetrieval(Toy):
             global_mask_b=mask,
             negatives=batch.inputs.roll(1, 1)[:, None],
             negatives_mask=batch.key_mask[:, None],
+            global_mask_negatives=None if mask is None else mask[:, None],
         )
 
 
@@ -183,4 +239,13 @@ class ToyTextToText(Toy):
         )
 
 
-TOYS = (ToyLabels, ToyMasked, ToySpan, ToyChoice, ToyRetrieval, ToyTextToText)
+TOYS = (
+    ToyLabels,
+    ToyMasked,
+    ToySpan,
+    ToyMultiHop,
+    ToyChoice,
+    ToyCandidates,
+    ToyRetrieval,
+    ToyTextToText,
+)

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -32,6 +33,7 @@ from longspan.errors import NoMemoryError, RunError
 from longspan.files import write_json
 from longspan.results import load_result
 from longspan.tasks import build
+from longspan.tasks.layout import RetrievalLayout
 
 STEP_SECONDS = "longspan.training.timing.measure_step_seconds"
 
@@ -194,6 +196,56 @@ def test_size_rejected_by_mechanism_does_not_fit():
     experiment, task = budgeted_experiment("memory=1GiB", "local")
     assert count_bytes(experiment, task, -3) is None
     assert count_bytes(experiment, task, 8) > 0
+
+
+def test_microbatch_budget_splits_into_the_fewest_that_fit(monkeypatch):
+    experiment, task = budgeted_experiment("microbatch=1", "local", {"training.batch_size": 4})
+    name = "training.gradient_accumulation_steps"
+    measure = budget_resolution._step_bytes
+    once = functools.cache(lambda number: measure(experiment, task, {name: number}))
+    needs = {n: once(n) for n in (1, 2, 4)}
+    monkeypatch.setattr(budget_resolution, "_step_bytes", lambda *given: once(given[2][name]))
+    assert [*needs.values()] == sorted(needs.values(), reverse=True)
+    for number, needed in needs.items():
+        budgeted = replace_budget(experiment, Budget(kind="microbatch", limit=needed))
+        resolved = find_resolution(budgeted, task)
+        assert resolved.changes == {name: number}
+        assert resolved.measurements["bytes"] == needed
+        effective = apply_budget(budgeted, resolved).config
+        # The tokens of an update stay those of the recipe.
+        assert effective.training.batch_size == 4
+        assert effective.mechanism == experiment.config.mechanism
+    with pytest.raises(NoMemoryError, match=rf"needs at least {needs[4]:,} bytes, one example at"):
+        find_resolution(experiment, task)
+
+
+@pytest.mark.parametrize(
+    ("needs", "chosen"),
+    [
+        ({1: 5}, 1),
+        # Two micro-batches hold the gradients of the first one besides.
+        ({1: 7, 2: 8, 3: 6, 4: 6, 5: 5}, 3),
+        ({1: 9, 2: 9, 3: 9, 4: 9, 5: 6}, 5),
+    ],
+)
+def test_microbatches_are_searched_by_halves(monkeypatch, needs, chosen):
+    name = "training.gradient_accumulation_steps"
+    monkeypatch.setattr(budget_resolution, "_step_bytes", lambda *given: needs[given[2][name]])
+    size = {"training.batch_size": max(needs)}
+    experiment, task = budgeted_experiment("microbatch=6", "local", size)
+    assert find_resolution(experiment, task).changes == {name: chosen}
+
+
+def test_batches_of_in_batch_negatives_are_not_split(monkeypatch):
+    name = "training.gradient_accumulation_steps"
+    needs = {1: 7, 2: 4}
+    monkeypatch.setattr(budget_resolution, "_step_bytes", lambda *given: needs[given[2][name]])
+    task = SimpleNamespace(layout=RetrievalLayout(query_length=8))
+    fitting, _ = budgeted_experiment("microbatch=7", "local")
+    assert find_resolution(fitting, task).changes == {name: 1}
+    experiment, _ = budgeted_experiment("microbatch=6", "local")
+    with pytest.raises(NoMemoryError, match="at least 7 bytes, with a batch that cannot be split"):
+        find_resolution(experiment, task)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from longspan.arena.model import forward_flops
 from longspan.config import TaskConfig
 from longspan.results import load_results
 from longspan.tasks import register
+from longspan.tasks._multi_hop import labels_of
+from longspan.tasks.layout import max_tokens
 from longspan.training.dummy_batch import make_dummy_batch
 from longspan.training.evaluate import evaluate, model_inputs
 from longspan.training.footprint import measure_step_memory
@@ -49,6 +51,9 @@ def own_loss(model, task, batch, inputs):
     targets = batch.targets
     if isinstance(task, toy_layouts.ToySpan):
         return model(**inputs, start_positions=targets[:, 0], end_positions=targets[:, 1]).loss
+    if isinstance(task, toy_layouts.ToyMultiHop):
+        labels = {f"{name.rstrip('s')}_labels": x for name, x in labels_of(targets).items()}
+        return model(**inputs, **labels).loss
     if isinstance(task, toy_layouts.ToyRetrieval):
         return model(**inputs).loss
     return model(**inputs, labels=targets).loss
@@ -128,6 +133,9 @@ def test_dummy_batches_have_the_shape_of_the_longest_examples(toys, tmp_path, cl
         assert (x is None) == (getattr(dummy, name) is None), name
         if x is not None:
             assert x.shape == getattr(dummy, name).shape, name
+    masks = (dummy.key_mask, dummy.key_mask_b, dummy.negatives_mask)
+    most = len(longest.rows) * max_tokens(task.layout, task.length)
+    assert most == sum(mask.numel() for mask in masks if mask is not None)
     made = experiment(cls, options=GLOBAL)
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
 

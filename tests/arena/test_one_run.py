@@ -17,6 +17,8 @@ from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
 from longspan.arena.start import find_source
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, convert, longify
+from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.tables import one_run
 from longspan.results import load_results
 from longspan.results.commands import commands_of
 from longspan.tasks import build, register
@@ -121,6 +123,9 @@ def test_records_of_single_runs_pass_the_validation(trained, record, tmp_path):
     for command in commands_of([result, dataclasses.replace(result, seed=1)]):
         assert shlex.split(command)[:7] == words
         assert "model.pooling=first" in shlex.split(command)
+    (table,) = one_run.provenance(*build_leaderboards([result]))
+    shown = {name.text: value.text for name, value in table.rows}
+    assert shown["started from"] == best(record).name  # without the folders of this machine
     validation = validate_records([paths.runs])
     assert [str(x) for x in validation.of("error")] == []
     assert [(x.field, x.severity) for x in validation.findings if "start" in x.field] == [
@@ -215,7 +220,7 @@ def test_lengthened_checkpoint_reads_longer_texts(trained, record, tmp_path):
     """What the message about too few positions says makes the run possible."""
     longify(best(record), max_length=32, out=tmp_path / "long")
     choices = RunChoices(changes={**SMALL, "task.length": 32})
-    with pytest.raises(OptionError, match=r"longify CHECKPOINT --max-length 32 --out FOLDER, or"):
+    with pytest.raises(OptionError, match=rf"longify {best(record)} --max-length 32 --out FOLDER"):
         finetuning_experiment(record, LABELS, choices)
     result = finetune(tmp_path / "long", LABELS, elsewhere(trained, tmp_path), choices=choices)
     assert result.length == result.config.start.positions == 32

@@ -58,6 +58,8 @@ SIZES = {
     # RoBERTa base, Liu et al. 2019, table 9; LF classification.py takes the first token
     "documents hyperpartisan": (12, 12, 768, 768, 3072, "first"),
     "documents text": (12, 12, 768, 768, 3072, "first"),
+    # Beltagy et al. 2020, section 5: RoBERTa-base
+    "wikihop-ablation wikihop": (12, 12, 768, 768, 3072, "first"),
 }
 # batch size, steps, learning rate, warmup, weight decay, schedule, scored checkpoint
 LAST, BEST = "last", "best validation"
@@ -95,6 +97,8 @@ TRAINING = {
     # Longformer, appendix: batch 32, 15 epochs, 3e-5, a tenth for warmup; its script for the rest
     "documents hyperpartisan": (32, 15 * (515 // 32), 3e-5, 24, 0.0, "linear", BEST),
     "documents text": (32, 15 * (19_860 // 32), 3e-5, 930, 0.0, "linear", BEST),
+    # Beltagy et al. 2020, appendix D: five epochs of nine tenths of 43,738 questions
+    "wikihop-ablation wikihop": (32, 5 * 39_364 // 32, 3e-5, 200, 0.01, "linear", BEST),
 }
 # betas, epsilon, precision, dropout, attention dropout, norm
 COMMON = {
@@ -108,6 +112,8 @@ COMMON = {
     "s4-style": ((0.9, 0.999), 1e-8, "no", 0.0, 0.0, "pre"),
     # RoBERTa base; LF classification.py: AdamW with epsilon 1e-8
     "documents": ((0.9, 0.999), 1e-8, "no", 0.1, 0.1, "post"),
+    # allenai/longformer scripts/wikihop.py: AdamW of transformers, --beta2
+    "wikihop-ablation": ((0.9, 0.98), 1e-6, "bf16", 0.1, 0.1, "post"),
 }
 EXCEPTIONS = {
     # LRA cifar10/base_cifar10_config.py and pathfinder32/transformer_base.py
@@ -182,6 +188,7 @@ def test_optimizer_precision_and_dropout(case):
 POSITIONS = {
     "lra-repo image": "learned", "lra-paper image": "learned",
     "lra-repo path_x": "learned", "lra-paper path_x": "learned",
+    "wikihop-ablation wikihop": "learned",
 }  # fmt: skip
 
 

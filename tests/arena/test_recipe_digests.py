@@ -25,6 +25,7 @@ DIGESTS = {
     "lra-repo": "cb31d1c5706470fc",
     "lra-paper": "d027ae633d84a5fb",
     "lra-scaled": "01b2cc5e4521450d",
+    "questions": "caaaabadebf1c360",
     "quick": "8311c0b11973814c",
     "s4-style": "ae91d26576ccf257",
     "smoke": "150bf8fb60a1f6e3",

@@ -39,6 +39,7 @@ from longspan.arena.rescore import rescore
 from longspan.arena.start import find_start, start_model
 from longspan.config import Budget, replace_fields
 from longspan.errors import OptionError, RunError
+from longspan.publishing import export_run
 from longspan.results import load_failure, load_result, load_results, write_record
 from longspan.results.commands import run_command
 from longspan.tasks import build
@@ -238,6 +239,12 @@ def test_circles_and_unknown_sources_are_refused(staged):
     for start, message in ((SOURCE, "start from each other"), ("listops", "has no task")):
         with pytest.raises(Exception, match=message):
             staged.row(SOURCE, "local", 0, {"start.task": start})
+
+
+def test_start_of_a_run_is_none_of_its_source(staged):
+    base = staged.row("toy_labels", "local", 0)
+    for name in ("start.task", "local.start.task", "toy_labels.start.task"):
+        assert staged.row("toy_labels", "local", 0, {name: SOURCE}) == base
 
 
 def test_hash_of_a_configuration_without_start_is_unchanged(staged):
@@ -450,3 +457,21 @@ def test_records_of_stages_pass_the_validation(staged, paths):
     assert run_command(result).endswith("--set training.steps=2 --set toy_masked.training.steps=2")
     write_record(dataclasses.replace(result, start=None), paths.record_file(row))
     assert "start" in [x.field for x in validate_records([paths.runs]).of("error")]
+
+
+def test_model_cards_name_the_start(staged, paths, tmp_path):
+    source, row = (staged.row(task, "local", 0) for task in TASKS[:2])
+    arena([source, row], paths, GridCallback())
+    cards = []
+    for experiment in (source, row):
+        folder = tmp_path / experiment.task
+        export_run(paths.record_file(experiment), folder, paths)
+        cards.append((folder / "README.md").read_text())
+    assert "type: fill-mask" in cards[0]
+    assert "The weights started from" not in cards[0]
+    sha256 = weights_sha256(saved_weights(source, paths)[0])[:12]
+    assert f"The weights started from a run on {SOURCE} (sha256 {sha256})." in cards[1]
+    rows = [line.replace("\\", "") for line in cards[1].splitlines() if line.startswith("| ")]
+    cells = dict(line.strip("| ").split(" | ", 1) for line in rows if line.count(" | ") == 1)
+    assert cells["started from"].strip().startswith(f"staged/{SOURCE}/work/")
+    assert cells["new weights"].startswith("classifier.hidden.weight, ")

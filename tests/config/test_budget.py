@@ -19,6 +19,7 @@ PARSED = {
     "memory=300MB": Budget(kind="memory", limit=3e8),
     "memory=1e6": Budget(kind="memory", limit=1e6),
     "memory=1TiB": Budget(kind="memory", limit=1024**4),
+    "microbatch=16GiB": Budget(kind="microbatch", limit=16 * 1024**3),
     "flops=1.2345678901234e20": Budget(kind="flops", limit=1.2345678901234e20),
 }
 REJECTED = {
@@ -46,7 +47,7 @@ def test_parsed_budget_prints_parsable_text(text):
 
 
 @given(
-    st.sampled_from(["seconds", "flops", "memory"]),
+    st.sampled_from(["seconds", "flops", "memory", "microbatch"]),
     st.floats(1e-3, 1e10) | st.integers(1, 10**10),
 )
 def test_every_limit_is_parsed_back_from_text(kind, limit):

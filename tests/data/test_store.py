@@ -19,12 +19,13 @@ from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError
 
 
-def make(sequences, dtype=np.uint8, labels=None, second=None, targets=None):
+def make(sequences, dtype=np.uint8, labels=None, second=None, targets=None, details=None):
     return Examples(
         tokens=Ragged.pack([np.array(one, dtype) for one in sequences], dtype),
         labels=np.array(labels or range(len(sequences)), np.uint8),
         second=second and Ragged.pack([np.array(one, dtype) for one in second], dtype),
         targets=targets and Ragged.pack([np.array(one, dtype) for one in targets], dtype),
+        details=details and Ragged.pack([np.array(one, dtype) for one in details], dtype),
     )
 
 
@@ -44,15 +45,22 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=9), min_
     dtype=st.sampled_from([np.uint8, np.uint16]),
     pair=st.booleans(),
     scored=st.booleans(),
+    detailed=st.booleans(),
 )
-def test_examples_survive_a_round_trip(tmp_path, sequences, dtype, pair, scored):
-    targets = [[token % 3 for token in one] for one in sequences] if scored else None
-    examples = make(sequences, dtype, second=sequences[::-1] if pair else None, targets=targets)
+def test_examples_survive_a_round_trip(tmp_path, sequences, dtype, pair, scored, detailed):
+    examples = make(
+        sequences,
+        dtype,
+        second=sequences[::-1] if pair else None,
+        targets=[[token % 3 for token in one] for one in sequences] if scored else None,
+        details=[one[:1] for one in sequences] if detailed else None,
+    )
     store.write_examples(tmp_path / "a.arrow", examples)
     back = store.read_examples(tmp_path / "a.arrow")
     assert contents(back) == contents(examples)
     assert back.tokens.values.dtype == dtype
-    assert list(back.lists) == ["tokens", *["second"] * pair, *["targets"] * scored]
+    further = {"second": pair, "targets": scored, "details": detailed}
+    assert list(back.lists) == ["tokens", *(name for name, has in further.items() if has)]
     assert back.checksum() == examples.checksum()
     assert back.index_checksum() == examples.index_checksum()
     assert back.checks.tolist() == crcs_of(contents(examples)[0], dtype)

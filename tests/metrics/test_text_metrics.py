@@ -4,7 +4,12 @@ from collections import Counter
 
 import pytest
 
-from longspan.metrics.answers import exact_match, normalize_answer, token_f1
+from longspan.metrics.answers import (
+    exact_match,
+    normalize_answer,
+    normalize_triviaqa_answer,
+    token_f1,
+)
 from longspan.metrics.summaries import ROUGE, rouge
 
 
@@ -27,6 +32,33 @@ from longspan.metrics.summaries import ROUGE, rouge
 )
 def test_squad_normalization(text, normalized):
     assert normalize_answer(text) == normalized
+
+
+@pytest.mark.parametrize(
+    ("text", "normalized"),
+    [
+        # Punctuation separates words; SQuAD joins them.
+        ("twenty-one", "twenty one"),
+        ("U.S.", "u s"),
+        ("the-end", "end"),
+        ("Sunset_Boulevard", "sunset boulevard"),
+        ("rock\u2019n\u2019roll", "rock n roll"),
+        ("\u2018Evita\u2019, a \u00b4musical`", "evita musical"),
+        # Other punctuation outside ASCII is kept, and bounds articles.
+        ("\u201cthe Wall\u201d", "\u201c wall\u201d"),
+        ("St. Mary's", "st mary s"),
+        ("An", ""),
+    ],
+)
+def test_triviaqa_normalization(text, normalized):
+    assert normalize_triviaqa_answer(text) == normalized
+
+
+def test_normalization_is_an_argument_of_both_scores():
+    answer, references = "Twenty One", ["twenty-one"]
+    assert (exact_match(answer, references), token_f1(answer, references)) == (0, 0)
+    assert exact_match(answer, references, normalize_triviaqa_answer) == 1
+    assert token_f1("Twenty", references, normalize_triviaqa_answer) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """All models with a head: inputs that they pass on, auxiliary losses, refusals, checkpoints."""
 
 import dataclasses
+import functools
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.models import (
     LongspanDualEncoder,
+    LongspanForCandidates,
+    LongspanForMultiHopQuestionAnswering,
     LongspanForMultipleChoice,
     LongspanForPairClassification,
     LongspanForQuestionAnswering,
@@ -22,6 +25,7 @@ from longspan.models import (
 
 B, C, T = 3, 2, 9
 CLASSES = torch.tensor([0, 1, 1])
+TOKENS = ("start", "end", "sentence", "paragraph")  # labels of each token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Head:
         shape: shape of a batch of texts.
         unlabeled: arguments for no loss.
         constant: parameters that add a constant to all scores of a softmax, and so do not learn.
+        more: further arguments of every call.
     """
 
     cls: type
@@ -45,9 +50,16 @@ class Head:
     shape: tuple[int, ...] = (B, T)
     unlabeled: dict = dataclasses.field(default_factory=dict)
     constant: tuple[str, ...] = ()
+    more: dict = dataclasses.field(default_factory=dict)
 
     def build(self, config, **changes):
-        return self.cls(config(**changes)).double().eval()
+        return self.bind(self.cls(config(**changes)).double().eval())
+
+    def bind(self, model):
+        """Return a model that gets the further arguments in every call."""
+        if self.more:
+            model.forward = functools.partial(model.forward, **self.more)
+        return model
 
     def inputs(self):
         return {name.format("input_ids"): torch.randint(1, 50, self.shape) for name in self.texts}
@@ -56,6 +68,8 @@ class Head:
         """Return the scores of all texts in one tensor, real tokens only."""
         if self.cls is LongspanForQuestionAnswering:
             return torch.stack((output.start_logits, output.end_logits))
+        if self.cls is LongspanForMultiHopQuestionAnswering:
+            return torch.stack(output.scores[:4])
         return output.similarities if self.cls is LongspanDualEncoder else output.logits
 
 
@@ -77,12 +91,26 @@ HEADS = {
         transformers.AutoModelForQuestionAnswering,
         constant=("qa_outputs.bias", "model.norm.bias"),
     ),
+    "multi_hop": Head(
+        LongspanForMultiHopQuestionAnswering,
+        {
+            **{f"{name}_labels": torch.arange(B * T).view(B, T) % 2 for name in TOKENS},
+            "type_labels": CLASSES,
+        },
+        constant=("qa_outputs.bias",),
+    ),
     "choice": Head(
         LongspanForMultipleChoice,
         {"labels": CLASSES},
         transformers.AutoModelForMultipleChoice,
         shape=(B, C, T),
         constant=("classifier.output.bias",),
+    ),
+    "candidates": Head(
+        LongspanForCandidates,
+        {"labels": CLASSES},
+        constant=("model.norm.bias",),
+        more={"candidate_positions": torch.tensor([[1, 4, 6], [2, 5, -1], [0, 3, 8]])},
     ),
     "dual": Head(
         LongspanDualEncoder,
@@ -226,7 +254,8 @@ def test_decoders_keep_no_state_and_ignore_padding(head, small, side, monkeypatc
         for name, ids in inputs.items()
     }
     expected = head.logits(model(**inputs, **head.unlabeled))
-    found = head.logits(model(**padded, **masks, **head.unlabeled))
+    moved = {x: torch.where(y < 0, y, y + padding[0]) for x, y in head.more.items()}
+    found = head.logits(model(**padded, **masks, **moved, **head.unlabeled))
     if found.shape != expected.shape:  # logits of tokens
         axis = found.shape.index(T + 5)
         found = found.narrow(axis, padding[0], T)
@@ -234,10 +263,11 @@ def test_decoders_keep_no_state_and_ignore_padding(head, small, side, monkeypatc
 
 
 def test_checkpoints_load_through_auto_classes(head, small, tmp_path):
-    model = head.cls(small()).eval()
+    model = head.bind(head.cls(small()).eval())
     model.save_pretrained(tmp_path)
     loaded = (head.auto or head.cls).from_pretrained(tmp_path)
     assert type(loaded) is head.cls
+    head.bind(loaded)
     inputs = head.inputs()
     torch.testing.assert_close(head.logits(loaded(**inputs)), head.logits(model(**inputs)))
     encoder = transformers.AutoModel.from_pretrained(tmp_path)
@@ -256,7 +286,7 @@ def test_gradients_reach_all_parameters(head, small):
 
 
 def test_loss_falls_in_training(head, small):
-    model, inputs = head.cls(small(initializer_range=0.1)), head.inputs()
+    model, inputs = head.bind(head.cls(small(initializer_range=0.1))), head.inputs()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     losses = []
     for _ in range(25):
@@ -269,7 +299,7 @@ def test_loss_falls_in_training(head, small):
 
 
 def test_losses_of_half_precision_are_float32(head, small):
-    model = head.cls(small()).bfloat16()
+    model = head.bind(head.cls(small()).bfloat16())
     output = model(**head.inputs(), **head.labels)
     assert head.logits(output).dtype == torch.bfloat16
     assert output.loss.dtype == torch.float32

@@ -1,6 +1,7 @@
 """Page in a real browser, opened from a file without a network."""
 
 import csv
+import dataclasses
 import io
 import math
 from pathlib import Path
@@ -65,7 +66,9 @@ def runs():
     )
     tuning = Tuning(rule="", grid={}, chosen={"seed": 0}, trials=[trial])
     smoke = {"protocol": "smoke", "tuning": tuning, "data_source": ""}
-    return [*found, record("linear", alarms=[alarm], **smoke), record("linear", seed=1, **smoke)]
+    found += [record("linear", alarms=[alarm], **smoke), record("linear", seed=1, **smoke)]
+    novels = {"metric": "perplexity", "protocol": "novels"}
+    return found + [record(x, "novels", score=9 - 10 * y, **novels) for x, y in SCORES.items()]
 
 
 def analyses():
@@ -181,7 +184,7 @@ def draw_charts(page):
 
 def test_every_chart_is_drawn_without_network_or_console_output(page):
     # Scores, cost, curves, slices and span of one protocol; cost and curves of the other.
-    assert draw_charts(page) == 2 + 6 + 4 + 2 + 1 + 2 + 2 + 2
+    assert draw_charts(page) == 2 + 6 + 4 + 2 + 1 + 2 + 2 + 2 + (1 + 2 + 2 + 1)
     heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
     assert min(heights) > 80
 
@@ -566,7 +569,8 @@ def test_page_has_every_table_of_report(page):
 
 
 def in_page_order(boards):
-    return [table for board in boards for table in section_tables([board], context())]
+    every = dataclasses.replace(context(), boards=tuple(boards))
+    return [table for board in boards for table in section_tables([board], every)]
 
 
 def test_values_are_shown_on_hover_and_by_arrow_keys(page):

@@ -90,8 +90,11 @@ def rich_records():
 def tables_of(only):
     boards = build_leaderboards(rich_records(), [failure("linear", seed=1)])
     first = rich_records()[0]
+    # One publication with both a task of Long Range Arena and a downstream one.
+    both = [published(protocol="lra-small", source=f"A, table {i}") for i in (1, 2)]
+    both[1] = dataclasses.replace(both[1], task="reading")
     context = Context(
-        published=(published(),),
+        published=(published(), *both),
         analyses=(analysis(first),),
         evaluations=(cross_evaluation(first, 0.52),),
     )

@@ -277,12 +277,14 @@ def test_metadata_of_every_task_is_complete(name):
     info = task.info
     assert info.name == name
     assert all((info.title, info.summary, info.source, info.license, info.metrics))
-    assert set(info.sizes) == set(SPLITS)
+    # Without sizes the build alone tells them.
+    assert set(info.sizes) in (set(SPLITS), set())
     assert info.vocab_size > 1
-    assert info.chance == 1 / info.num_classes
+    guess = 1 / info.num_classes if info.metrics[0] == "accuracy" else None
+    assert info.chance == guess
     protocols = {one.protocol for one in info.published}
-    # Diagnostic tasks have no published scores, and no model of Long Range Arena learned Path-X.
-    unpublished = name in {"copying", "needle", "recall", "path_x"}
+    # No model of Long Range Arena learned Path-X.
+    unpublished = name not in {"listops", "text", "retrieval", "image", "pathfinder"}
     assert not protocols if unpublished else {"lra-paper", "lra-small"} <= protocols
     keys = [(one.mechanism, one.source) for one in info.published]
     assert len(set(keys)) == len(keys)

@@ -366,6 +366,18 @@ def with_budget(kind, limit, changes, measurements):
     return with_counts(record)
 
 
+def test_microbatches_of_a_budget_are_recomputed(tmp_path):
+    name, candidates = "training.gradient_accumulation_steps", [[1, 2e9], [2, 8e8], [4, 5e8]]
+    record = with_budget("microbatch", 1e9, {name: 2}, {"bytes": 8e8, "candidates": candidates})
+    record.save(tmp_path)
+    assert findings(tmp_path) == []
+    edit(
+        file_of(tmp_path, "linformer"),
+        put(9e9, "resolved_budget", "measurements", "candidates", 1, 1),
+    )
+    assert finding_fields(tmp_path) == {("resolved_budget.changes", ERROR)}
+
+
 def test_changes_of_memory_budget_are_recomputed(tmp_path):
     candidates = [[64, 5e8], [128, 9e8], [256, 2e9]]
     record = with_budget(

@@ -1,5 +1,6 @@
-"""Budget resolution: the number of steps, or the mechanism's size, that a budget allows."""
+"""Budget resolution: the number of steps, the mechanism's size or the micro-batches it allows."""
 
+import bisect
 import dataclasses
 import os
 from collections.abc import Callable
@@ -15,10 +16,12 @@ from longspan.errors import InputError, NoMemoryError, OptionError, RunError
 from longspan.files import to_json_types
 from longspan.results import ResolvedBudget
 from longspan.tasks import Task
+from longspan.tasks.layout import RetrievalLayout
 
 BACKWARD = 2  # FLOPs of the backward pass per FLOP of the forward pass
 SMALLEST = 8  # smallest size tried under a memory budget
 PATIENCE = 0.1  # share of a budget of seconds that timing its steps may take
+MICROBATCHES = "training.gradient_accumulation_steps"
 
 
 def training_flops(forward: int, batch_size: int) -> int:
@@ -164,6 +167,32 @@ def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> R
     )
 
 
+def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
+    """Split the batch into the fewest micro-batches of which a step fits the limit."""
+    batch_size, limit = experiment.config.training.batch_size, _limit(experiment)
+    # The documents of a micro-batch are each other's negatives: split, they are another loss.
+    most = 1 if isinstance(task.layout, RetrievalLayout) else batch_size
+    candidates: dict[int, int] = {}
+
+    def fits(number: int) -> bool:
+        needed = _step_bytes(experiment, task, {MICROBATCHES: number})
+        assert needed is not None, "a batch can be split into any number up to its size"
+        candidates[number] = needed
+        return needed <= limit
+
+    # Two micro-batches may need more than one, since the second holds the gradients of the first.
+    # From two on, more of them need less.
+    chosen = 1 if fits(1) else 2 + bisect.bisect_left(range(2, most + 1), True, key=fits)
+    if chosen > most:
+        how = "one example at a time" if most > 1 else "with a batch that cannot be split"
+        raise NoMemoryError(
+            f"{experiment.name}: a step needs at least {min(candidates.values()):,} bytes, {how}, "
+            f"and the budget is {limit:,.0f}; raise it, or set training.gradient_checkpointing=true"
+        )
+    found = {"bytes": candidates[chosen], "candidates": sorted(candidates.items())}
+    return ResolvedBudget(changes={MICROBATCHES: chosen}, measurements=to_json_types(found))
+
+
 def _ladder(length: int) -> list[int | None]:
     return [SMALLEST * 2**n for n in range(64) if SMALLEST * 2**n <= length] or [SMALLEST]
 
@@ -191,4 +220,5 @@ RESOLVERS: dict[str, Resolver] = {
     "flops": _resolve_flops,
     "seconds": _resolve_seconds,
     "memory": _resolve_memory,
+    "microbatch": _resolve_microbatch,
 }

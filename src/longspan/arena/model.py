@@ -11,16 +11,22 @@ from longspan.errors import OptionError
 from longspan.models import (
     LongspanConfig,
     LongspanDualEncoder,
+    LongspanForCandidates,
     LongspanForConditionalGeneration,
+    LongspanForCoreference,
     LongspanForMaskedLM,
+    LongspanForMultiHopQuestionAnswering,
     LongspanForMultipleChoice,
     LongspanForPairClassification,
     LongspanForQuestionAnswering,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanPreTrainedModel,
+    count_candidate_flops,
+    count_coreference_flops,
     count_flops,
     count_language_flops,
+    count_multi_hop_flops,
     count_span_flops,
     count_text_to_text_flops,
     encoder_flops,
@@ -29,10 +35,13 @@ from longspan.results import BASELINE
 from longspan.space import check_memory
 from longspan.tasks import Task
 from longspan.tasks.layout import (
+    CandidateLayout,
     ChoiceLayout,
+    CoreferenceLayout,
     ImageLayout,
     Layout,
     MaskedLayout,
+    MultiHopLayout,
     PairLayout,
     RetrievalLayout,
     SequenceLayout,
@@ -49,7 +58,10 @@ MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
     TokenLayout: LongspanForTokenClassification,
     MaskedLayout: LongspanForMaskedLM,
     SpanLayout: LongspanForQuestionAnswering,
+    MultiHopLayout: LongspanForMultiHopQuestionAnswering,
     ChoiceLayout: LongspanForMultipleChoice,
+    CandidateLayout: LongspanForCandidates,
+    CoreferenceLayout: LongspanForCoreference,
     RetrievalLayout: LongspanDualEncoder,
     TextToTextLayout: LongspanForConditionalGeneration,
 }
@@ -108,9 +120,10 @@ def _check_start(start: StartConfig, task: Task) -> None:
             f"{task.info.name} has up to {task.length} tokens, the checkpoint {start.positions} "
             f"positions; {remedy}, or set {task.info.name}.task.length={start.positions}"
         )
-    if task.input_features is None and task.vocab_size > start.vocabulary:
+    known = task.vocab_size - task.num_added_tokens
+    if task.input_features is None and known > start.vocabulary:
         reasons.append(
-            f"{task.info.name} has {task.vocab_size} token ids, the checkpoint {start.vocabulary}; "
+            f"{task.info.name} has {known} token ids, the checkpoint {start.vocabulary}; "
             "encode the task with the checkpoint's tokenizer"
         )
     if reasons:
@@ -182,8 +195,14 @@ def forward_flops(config: RunConfig, task: Task) -> int:
             return count_language_flops(model, length)
         case SpanLayout():
             return count_span_flops(model, length)
+        case MultiHopLayout():
+            return count_multi_hop_flops(model, length)
         case ChoiceLayout():
             return layout.candidates * count_flops(model, length, 1)
+        case CandidateLayout():
+            return layout.windows * count_candidate_flops(model, length, layout.candidates)
+        case CoreferenceLayout():
+            return count_coreference_flops(model, length, layout.windows)
         case RetrievalLayout():
             documents = 1 + layout.negatives
             query = encoder_flops(model, layout.query_length)

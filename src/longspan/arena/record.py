@@ -11,7 +11,14 @@ from longspan.arena.model import forward_flops, full_num_parameters
 from longspan.arena.provenance import device_name, run_identity
 from longspan.attention import MECHANISMS, Attention
 from longspan.models import LongspanPreTrainedModel
-from longspan.results import ResolvedBudget, Result, Slice, StartRecord, pack_scores
+from longspan.results import (
+    ExampleScores,
+    ResolvedBudget,
+    Result,
+    Slice,
+    StartRecord,
+    pack_scores,
+)
 from longspan.tasks import Task
 from longspan.tasks.base import HELD_OUT, Split
 from longspan.training import TrainingOutcome
@@ -55,7 +62,7 @@ def make_result(
         attended_pairs=attended_pairs(model, task.length),
         scores=outcome.scores,
         rules={x: task.rule_scores(x) for x in HELD_OUT if x in outcome.scores},
-        example_scores=pack_scores(metric, final.test.statistics) if final else None,
+        example_scores=pack_test_scores(task, final.test) if final else None,
         slices=score_slices(task, "test", final.test) if final else {},
         alarms=outcome.alarms,
         steps=outcome.steps,
@@ -80,6 +87,12 @@ def _data(task: Task) -> dict[str, Any]:
         "length": task.length,
         "selected_on": "test" if task.validation_is_test else "validation",
     }
+
+
+def pack_test_scores(task: Task, scored: Evaluation) -> ExampleScores:
+    """Return the statistics of the main metric on test, summed over the task's units."""
+    metric = task.metrics[0].name
+    return pack_scores(metric, scored.statistics, task.units("test"), task.unit)
 
 
 def score_slices(task: Task, split: Split, scored: Evaluation) -> dict[str, list[Slice]]:

@@ -33,7 +33,6 @@ from longspan.results import (
     Tuning,
     load_failure,
     load_result,
-    pack_scores,
     write_record,
 )
 from longspan.tasks import Task, build
@@ -284,7 +283,7 @@ def score_selected(
 
 
 def _score_on_test(record: Path, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
-    from longspan.arena.record import score_slices
+    from longspan.arena.record import pack_test_scores, score_slices
     from longspan.arena.rescore import evaluate_selected
 
     trial = load_result(record)
@@ -293,7 +292,7 @@ def _score_on_test(record: Path, task: Task, tuning: Tuning, paths: RunPaths) ->
         trial,
         scores={**trial.scores, **final.scores},
         rules={split: task.rule_scores(split) for split in HELD_OUT},
-        example_scores=pack_scores(trial.metric, final.test.statistics),
+        example_scores=pack_test_scores(task, final.test),
         slices=score_slices(task, "test", final.test),
         inference=final.inference,
         tuning=tuning,

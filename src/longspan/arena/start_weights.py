@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from longspan.arena.checkpoint_folder import read_config, read_weights
@@ -44,7 +45,7 @@ def load_start(
     if reasons := architecture_misfits(there, model.config):
         raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
     weights, state = _named_as(model, read_weights(folder)), model.state_dict()
-    taken = _taken(weights, state, there, model)
+    taken = _with_drawn_rows(_taken(weights, state, there, model), state, there, model.config)
     _check_shapes(folder, there, model.config, taken, state)
     model.load_state_dict(taken, strict=False)
     new = [name for name in state if name not in taken]
@@ -106,6 +107,24 @@ def _taken(
         for name, x in weights.items()
         if name in state
         and (name.startswith(prefix) or (keeps_head and x.shape == state[name].shape))
+    }
+
+
+def _with_drawn_rows(
+    weights: dict[str, Tensor], state: dict[str, Any], there: LongspanConfig, here: LongspanConfig
+) -> dict[str, Tensor]:
+    """Return weights with the model's own rows for token ids that the checkpoint does not have.
+
+    These are markers that a task adds behind the ids of its tokenizer.
+    """
+    sizes = (there.vocab_size, here.vocab_size)
+    if sizes[0] >= sizes[1]:
+        return weights
+    return {
+        name: torch.cat((x, state[name][len(x) :].to(x.dtype)))
+        if (len(x), len(state[name])) == sizes and x.shape[1:] == state[name].shape[1:]
+        else x
+        for name, x in weights.items()
     }
 
 

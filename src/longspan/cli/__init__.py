@@ -11,6 +11,7 @@ import typer
 
 from longspan.cli import (
     analyzing,
+    answering,
     converting,
     evaluating,
     exporting,
@@ -42,6 +43,7 @@ app.command()(finetuning.pretrain)
 app.command()(finetuning.finetune)
 app.command(name="eval")(evaluating.evaluate)
 app.command()(predicting.predict)
+app.command()(answering.answers)
 app.command()(exporting.export)
 app.command()(converting.longify)
 app.command()(converting.convert)

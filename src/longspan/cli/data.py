@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from longspan.cli import corpora
 from longspan.cli import own_texts as own
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
@@ -25,6 +26,7 @@ from longspan.cli.common import (
     print_note,
     print_text,
 )
+from longspan.cli.importing import import_own
 from longspan.cli.plugins import Imports, name_protocol
 from longspan.errors import DataError, OptionError, check_name
 
@@ -88,12 +90,15 @@ def build(
 
 @app.command(name="import")
 def import_(
-    task: Annotated[str, typer.Argument(help="Task; or texts, to make a task of own texts.")],
+    task: Annotated[
+        str, typer.Argument(help="Task; or texts, corpus or beir, to make a task of own files.")
+    ],
     path: Annotated[
-        str,
+        list[str],
         typer.Argument(
             help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of texts: a "
-            "CSV, TSV, JSON Lines or parquet file, or a folder with a subfolder for each class."
+            "CSV, TSV, JSON Lines or parquet file, or a folder with a subfolder for each class. Of "
+            "corpus: its name, then files, folders or hf:NAME. Of beir: its name, then a folder."
         ),
     ],
     text: own.TextColumn = None,
@@ -107,18 +112,27 @@ def import_(
     delimiter: own.OwnDelimiter = None,
     drop_empty: own.DropEmpty = False,
     replace: own.Replace = False,
+    tokenizer: corpora.Tokenizer = None,
+    vocab_size: corpora.VocabSize = None,
+    kind: corpora.Kind = None,
+    weights: corpora.Weights = None,
+    document: corpora.DocumentUnit = None,
+    limit: corpora.Limit = None,
+    skip_bad: corpora.SkipBad = False,
     protocol: Recipe = None,
     set_: Options = None,
     cache: Cache = None,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Build a task's data set from published files, from the hub, or from texts of one's own.
+    """Build a task's data set from published files, from the hub, or from files of one's own.
 
     `import texts FILE --text COLUMN --label COLUMN` makes a task named after the file, which
     `train` and `arena` then take. So does `import texts FOLDER`, where the subfolders are the
     classes, or the splits with the classes in them. Unless they are given, the splits follow from
-    a hash of the text.
+    a hash of the text. `import corpus NAME PATH...` makes a task of masked language modeling from
+    text, JSONL and parquet files, folders of them, and Hugging Face data sets (hf:NAME). `import
+    beir NAME FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
     """
     options = own.OwnOptions(
         text=text,
@@ -133,14 +147,22 @@ def import_(
         drop_empty=drop_empty,
         replace=replace,
     )
+    only = corpora.CorpusOptions(
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        kind=kind,
+        weights=weights,
+        document=document,
+        limit=limit,
+        skip_bad=skip_bad,
+    )
     paths = _run_paths(cache, None)
-    if task in own.KINDS:
-        task = own.import_file(Path(path), options, paths.cache).name
-        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
+    made = import_own(task, path, options, only, paths.cache)
+    if made is not None:
+        _build(_task(made, protocol, parse_changes(set_)), paths, as_json)
         return
-    options.refuse(task)
     chosen = _task(task, protocol, parse_changes(set_), released=True)
-    _import_published(chosen, path, paths, as_json)
+    _import_published(chosen, path[0], paths, as_json)
 
 
 def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:
@@ -163,6 +185,9 @@ def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: boo
     with tempfile.TemporaryDirectory(dir=paths.cache, prefix=".hub-") as folder:
         fetched = hub.fetch_parquet(name, Path(folder))
         _build(chosen, dataclasses.replace(paths, data=fetched), as_json)
+
+
+app.command()(corpora.tokenizer)
 
 
 @app.command()
@@ -297,13 +322,14 @@ def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
         "source": task.source,
         "checksum": task.checksum,
     }
+    notes = task.build_notes
     if as_json:
-        print_json(record)
+        print_json(record | ({"notes": notes} if notes else {}))
         return
     for name, value in record.items():
         print_text(f"{name}: {_format(value)}")
-    if cut := sum(task.facts.get("cut", {}).values()):
-        print_note("note:", f"{cut:,} texts are longer than {task.length:,} tokens and were cut")
+    for note in notes:
+        print_note("note:", note)
 
 
 def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) -> None:
@@ -326,10 +352,9 @@ def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) ->
 
 def _lines(row: dict[str, Any]) -> list[str]:
     """Return the lines of a task in the list."""
-    sizes = " / ".join(f"{count:,}" for count in row["sizes"].values())
     here = "generated" if row["generated"] else row["missing"] or "files available"
     lines = [
-        f"with default options: {sizes} examples ({', '.join(row['sizes'])})",
+        f"with default options: {_sizes(row['sizes'])}",
         f"source: {here}",
     ]
     for one in row["built"]:
@@ -342,6 +367,14 @@ def _lines(row: dict[str, Any]) -> list[str]:
             f"{one['source']}, checksum {one['checksum'][:8]}"
         )
     return lines
+
+
+def _sizes(sizes: dict[str, int]) -> str:
+    """Return the numbers of examples as text."""
+    if not sizes:
+        return "number of examples not known before the build"
+    counts = " / ".join(f"{count:,}" for count in sizes.values())
+    return f"{counts} examples ({', '.join(sizes)})"
 
 
 def _format(value: object) -> str:

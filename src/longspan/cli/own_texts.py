@@ -1,6 +1,7 @@
 """Options and steps of `longspan data import texts`: texts of one's own become a task."""
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,14 +114,18 @@ class OwnOptions:
     drop_empty: bool
     replace: bool
 
-    def refuse(self, task: str) -> None:
-        """Refuse these options for the published files of a task.
+    def refuse(self, task: str, allowed: Collection[str] = ()) -> None:
+        """Refuse these options for the published files of a task, or for another import.
+
+        Args:
+            task: task or kind of import.
+            allowed: options that apply all the same.
 
         Raises:
             OptionError: one is given.
         """
         for name, value in dataclasses.asdict(self).items():
-            if value not in (None, False):
+            if name not in allowed and value not in (None, False):
                 raise OptionError(
                     f"--{name.replace('_', '-')} applies to `data import texts`, not to {task}; "
                     "omit it"
@@ -137,10 +142,11 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
     from longspan.arena.protocols.own import register_imports
     from longspan.data.own_import import ImportRequest, import_texts
     from longspan.data.text_files import UTF8, FileFormat
+    from longspan.tasks import own_names
 
     text, target = _columns(path, options)
     name = options.name or path.stem
-    _check_free(name)
+    check_free(name, own_names())
     described = import_texts(
         cache,
         name,
@@ -185,32 +191,47 @@ def _columns(path: Path, options: OwnOptions) -> tuple[str, str]:
     return options.text, options.label or options.target or ""
 
 
-def _check_free(name: str) -> None:
-    """Refuse the name of a mechanism, a protocol or another task."""
+def check_free(name: str, replaceable: Collection[str]) -> None:
+    """Refuse the name of a mechanism, a protocol or another task.
+
+    Args:
+        name: name of an import.
+        replaceable: tasks that an import of this kind may replace.
+
+    Raises:
+        OptionError: the name is taken.
+    """
     from longspan.arena.protocols.base import GENERIC, PROTOCOLS
     from longspan.arena.protocols.own import NAME
     from longspan.attention import MECHANISMS
-    from longspan.tasks import TASKS, own_names
+    from longspan.tasks import TASKS
 
     kinds = {
         "a mechanism": MECHANISMS,
         "a protocol": {*PROTOCOLS, *GENERIC, NAME},
-        "a task": TASKS.keys() - set(own_names()),
-        "this command": KINDS,
+        "a task": TASKS.keys() - set(replaceable),
+        "this command": {*KINDS, "corpus", "beir"},
     }
     for kind, names in kinds.items():
         if name in names:
             raise OptionError(f"{name!r} is the name of {kind}; pass another --name")
 
 
-def _share_or_file(text: str | None) -> float | Path | None:
+def share_or_path(text: str | None, default: float) -> float | str:
     """Parse a share such as 0.1, or else the path of a file or folder."""
     if text is None:
-        return None
+        return default
     try:
         return float(text)
     except ValueError:
-        return Path(text)
+        return text
+
+
+def _share_or_file(text: str | None) -> float | Path | None:
+    if text is None:
+        return None
+    found = share_or_path(text, 0.0)
+    return Path(found) if isinstance(found, str) else found
 
 
 def _print_notes(described: "OwnDescription") -> None:

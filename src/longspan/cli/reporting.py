@@ -270,6 +270,7 @@ def _build(
 
     boards = build_leaderboards(results, failures)
     return boards, Context(
+        boards=tuple(boards),
         published=read_published(),
         published_figures=read_published_figures(),
         analyses=tuple(load_analyses(folders)),

@@ -10,17 +10,19 @@ from typing import Literal
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError, check_name
 
+_BYTES: dict[str, float] = {
+    "": 1,
+    **{f"{letter}B": 1e3**power for power, letter in enumerate("KMGT", 1)},
+    **{f"{letter}iB": 1024.0**power for power, letter in enumerate("KMGT", 1)},
+}
 UNITS: dict[str, dict[str, float]] = {
     "seconds": {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400},
     "flops": {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18},
-    "memory": {
-        "": 1,
-        **{f"{letter}B": 1e3**power for power, letter in enumerate("KMGT", 1)},
-        **{f"{letter}iB": 1024.0**power for power, letter in enumerate("KMGT", 1)},
-    },
+    **dict.fromkeys(("memory", "microbatch"), _BYTES),
 }
-LARGEST = {"seconds": 1e10, "flops": 1e30, "memory": 1e18}  # three centuries; an exabyte
-EXAMPLES = "steps, seconds=600, seconds=10min, flops=1e15, flops=2P or memory=2GiB"
+# Three centuries; an exabyte.
+LARGEST = {"seconds": 1e10, "flops": 1e30, "memory": 1e18, "microbatch": 1e18}
+EXAMPLES = "steps, seconds=600, seconds=10min, flops=1e15, flops=2P, memory=2GiB or microbatch=2GiB"
 
 
 @settings
@@ -31,9 +33,13 @@ class Budget:
     - "seconds": training time on this machine; the number of steps follows from a timed step.
     - "flops": training FLOPs, forward and backward; the number of steps follows.
     - "memory": bytes of one training step; the size of the mechanism is searched.
+    - "microbatch": bytes of one training step; the batch is split into the fewest micro-batches
+      that fit, so that every mechanism has the tokens of the recipe in an update.
     """
 
-    kind: Literal["steps", "seconds", "flops", "memory"] = setting("quantity held equal", "steps")
+    kind: Literal["steps", "seconds", "flops", "memory", "microbatch"] = setting(
+        "quantity held equal", "steps"
+    )
     limit: float | None = setting("its limit; none for steps", None)
 
     def __post_init__(self) -> None:
@@ -65,7 +71,8 @@ class Budget:
 def parse_budget(text: str) -> Budget:
     """Parse `steps`, or KIND=LIMIT with an optional unit.
 
-    Units are s, min, h, d (seconds); K, M, G, T, P, E (flops); KB to TB and KiB to TiB (memory).
+    Units are s, min, h, d (seconds); K, M, G, T, P, E (flops); KB to TB and KiB to TiB (memory,
+    microbatch).
 
     Raises:
         OptionError: the unit or the number is invalid.

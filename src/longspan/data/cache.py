@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from longspan.data import store
 from longspan.data.store import Examples
 from longspan.errors import DataError, RunError, UnreadableError
-from longspan.files import explain_read_error, file_sha256, read_json, write_json
+from longspan.files import atomic_write, explain_read_error, file_sha256, read_json, write_json
 from longspan.space import check_disk, check_memory
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class BuildOutput:
     source: str  # description of where the examples come from
     license: str
     facts: dict[str, Any]  # counts and checksums for the manifest
+    reports: dict[str, str] = dataclasses.field(default_factory=dict)  # further text files, by name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -331,6 +332,9 @@ def _write_manifest(folder: Path, spec: DatasetSpec, built: BuildOutput) -> None
             index=written.index_checksum(),
         )
         splits[split] = written
+    for name, text in built.reports.items():
+        with atomic_write(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8", errors="replace")
     manifest = Manifest(
         **dataclasses.asdict(spec),
         source=built.source,

@@ -19,7 +19,7 @@ import pyarrow as pa
 from longspan.errors import DataError
 from longspan.files import atomic_write, explain_read_error, explain_write_errors
 
-_LISTS = ("tokens", "second", "targets")
+_LISTS = ("tokens", "second", "targets", "details")
 # Values and rows processed at a time, since a split may be larger than memory.
 _PIECE, _ROWS = 1 << 22, 1 << 16
 _BUFFER = 1 << 17  # bytes written at a time
@@ -143,13 +143,15 @@ class Examples:
     """The examples of a split; labels are classes, or floating-point numbers to predict.
 
     Each example of a task over pairs has a second sequence. A task that scores tokens has a target
-    for each token: 0 is not scored, c + 1 is class c.
+    for each token: 0 is not scored, c + 1 is class c. Details are bytes that no model reads: JSON
+    with the text of a document and the right answers, from which scores are computed.
     """
 
     tokens: Ragged
     labels: np.ndarray
     second: Ragged | None = None
     targets: Ragged | None = None
+    details: Ragged | None = None
     checks: np.ndarray | None = None  # uint32, the CRC of each row; None before writing
     path: Path | None = None  # the file that the arrays are views of
     mapping: MappedFile | None = None  # of that file
@@ -159,7 +161,7 @@ class Examples:
 
     @property
     def lists(self) -> dict[str, Ragged]:
-        """Sequences of the examples by name: tokens, and second and targets if present."""
+        """Sequences of the examples by name: tokens, and the other ones if present."""
         named = {name: getattr(self, name) for name in _LISTS}
         return {name: part for name, part in named.items() if part is not None}
 

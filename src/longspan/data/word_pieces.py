@@ -26,6 +26,8 @@ FILES = (
     *("vocab.json", "vocab.txt", "merges.txt", "tekken.json"),
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "sentencepiece.model"),
 )
+OF_CORPUS = "corpus:"  # before the name of a corpus, for its tokenizer
+CORPUS_FOLDERS: dict[str, Path] = {}  # of the tokenizers of the known corpora
 _CONFIG = "config.json"  # of the model: names the class of a tokenizer without tokenizer.json
 _NO_TEXT = "\ufffd"  # of an id without a token
 _PROBE = "a"  # a text of at least one token, to see where special tokens are
@@ -151,7 +153,8 @@ def load_word_pieces(name: str | Path) -> WordPieceTokenizer:
     """Load a tokenizer from a folder, or from the Hugging Face hub and its cache.
 
     Args:
-        name: folder of a tokenizer or checkpoint, or name on the hub such as "roberta-base".
+        name: folder of a tokenizer or checkpoint; name on the hub such as "roberta-base"; or
+            "corpus:NAME" for that of an imported corpus, wherever its folder is.
 
     Raises:
         DataError: there is no such tokenizer, or it is damaged; the message says what to do.
@@ -195,6 +198,14 @@ def has_word_pieces(folder: Path) -> bool:
 
 def _find_folder(name: str) -> Path:
     """Return the folder of a tokenizer; one on the hub is looked up in its cache first."""
+    if name.startswith(OF_CORPUS):
+        if name not in CORPUS_FOLDERS:
+            corpus = name.removeprefix(OF_CORPUS)
+            raise DataError(
+                f"{name} is the tokenizer of a corpus that is not imported; run longspan data "
+                f"import corpus {corpus} PATH"
+            )
+        return CORPUS_FOLDERS[name]
     if Path(name).exists():
         return Path(name)
     if name.startswith((".", "/", "~")) or name.count("/") > 1:

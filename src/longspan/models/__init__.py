@@ -14,6 +14,7 @@ from transformers import (
 
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
+from longspan.models.candidates import LongspanForCandidates
 from longspan.models.classification import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
@@ -22,10 +23,15 @@ from longspan.models.config import LongspanConfig
 from longspan.models.conversion.converter import Conversion
 from longspan.models.conversion.from_source import convert, longify
 from longspan.models.conversion.to_source import to_transformers
+from longspan.models.coreference import LongspanForCoreference
+from longspan.models.coreference_head import decode_clusters
 from longspan.models.dual_encoder import LongspanDualEncoder
 from longspan.models.flops import (
+    count_candidate_flops,
+    count_coreference_flops,
     count_flops,
     count_language_flops,
+    count_multi_hop_flops,
     count_span_flops,
     count_text_to_text_flops,
     encoder_flops,
@@ -33,6 +39,12 @@ from longspan.models.flops import (
 from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
 from longspan.models.lengthening import lengthen
 from longspan.models.model import LongspanModel
+from longspan.models.multi_hop import (
+    LongspanForMultiHopQuestionAnswering,
+    MultiHopLabels,
+    MultiHopLogits,
+    multi_hop_losses,
+)
 from longspan.models.multiple_choice import LongspanForMultipleChoice
 from longspan.models.pair_classification import LongspanForPairClassification
 from longspan.models.question_answering import LongspanForQuestionAnswering, best_spans
@@ -57,9 +69,12 @@ __all__ = [
     "LongspanConfig",
     "LongspanDualEncoder",
     "LongspanEncoderDecoderModel",
+    "LongspanForCandidates",
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
+    "LongspanForCoreference",
     "LongspanForMaskedLM",
+    "LongspanForMultiHopQuestionAnswering",
     "LongspanForMultipleChoice",
     "LongspanForPairClassification",
     "LongspanForQuestionAnswering",
@@ -67,14 +82,21 @@ __all__ = [
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
+    "MultiHopLabels",
+    "MultiHopLogits",
     "best_spans",
     "convert",
+    "count_candidate_flops",
+    "count_coreference_flops",
     "count_flops",
     "count_language_flops",
+    "count_multi_hop_flops",
     "count_span_flops",
     "count_text_to_text_flops",
+    "decode_clusters",
     "encoder_flops",
     "lengthen",
     "longify",
+    "multi_hop_losses",
     "to_transformers",
 ]

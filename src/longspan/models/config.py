@@ -101,6 +101,8 @@ class LongspanConfig(PreTrainedConfig):
         similarity_scale: factor of the similarities in the loss of a dual encoder; None: 1 for dot
             products, 20 for cosines, which are too close to each other without it.
         symmetric_loss: whether a dual encoder also learns to find the query of each document.
+        coreference: options of a coreference head that differ from their defaults, see
+            `longspan.models.coreference_head.CoreferenceOptions`.
         initializer_range: standard deviation of the initial weights.
         is_decoder: whether a token sees itself and earlier tokens only; mechanisms are built with
             `causal=True`.
@@ -178,6 +180,7 @@ class LongspanConfig(PreTrainedConfig):
     similarity: str = "dot"
     similarity_scale: float | int | None = None
     symmetric_loss: bool = False
+    coreference: dict[str, Any] = dataclasses.field(default_factory=dict)
     initializer_range: float = 0.02
     is_decoder: bool = False
     cross_attention: str | None = None

@@ -3,7 +3,9 @@
 from longspan.models.attention_layer import build_mechanism
 from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
+from longspan.models.coreference_head import DISTANCES, CoreferenceOptions
 from longspan.models.cross_attention import build_cross_mechanism
+from longspan.models.multi_hop import NUM_TYPES
 from longspan.models.pair_classification import LongspanForPairClassification
 from longspan.models.parts import decoder_config, encoder_config
 from longspan.models.stem import stem_flops
@@ -65,6 +67,28 @@ def count_span_flops(config: LongspanConfig, length: int) -> int:
     return encoder_flops(config, length) + linear_flops(length, config.output_size, 2)
 
 
+def count_multi_hop_flops(config: LongspanConfig, length: int) -> int:
+    """Return the forward FLOPs of a model for multi-hop questions on one example.
+
+    See `count_flops`. Four scores are computed for each token, and the type once.
+
+    Raises:
+        InputError: `length` exceeds `max_position_embeddings`.
+    """
+    size = config.output_size
+    types = _classifier_flops(config, 1, size, NUM_TYPES)
+    return encoder_flops(config, length) + linear_flops(length, size, 4) + types
+
+
+def count_candidate_flops(config: LongspanConfig, length: int, candidates: int) -> int:
+    """Return the forward FLOPs of a model for candidates on one window; see `count_flops`.
+
+    Raises:
+        InputError: `length` exceeds `max_position_embeddings`.
+    """
+    return encoder_flops(config, length) + linear_flops(candidates, config.output_size, 1)
+
+
 def count_text_to_text_flops(config: LongspanConfig, length: int, target_length: int) -> int:
     """Return the forward FLOPs of an encoder-decoder on one example; see `count_flops`.
 
@@ -87,6 +111,35 @@ def count_text_to_text_flops(config: LongspanConfig, length: int, target_length:
     decoder = encoder_flops(own, target_length) + own.num_hidden_layers * cross
     logits = linear_flops(target_length, config.logits_input_size, config.vocab_size)
     return encoder_flops(encoder_config(config), length) + decoder + logits
+
+
+def count_coreference_flops(config: LongspanConfig, length: int, windows: int = 1) -> int:
+    """Return the forward FLOPs of a coreference model on one document; see `count_flops`.
+
+    Every token counts as a word, and all of them as one sentence.
+
+    Args:
+        config: configuration of the model.
+        length: tokens of each window.
+        windows: number of windows.
+
+    Raises:
+        InputError: `length` exceeds `max_position_embeddings`.
+    """
+    options = CoreferenceOptions(**config.coreference)
+    L, M, size = windows * length, config.output_size, options.feature_size
+    span = 3 * M + size
+    features = 3 * span + size * (1 + options.speakers + bool(options.genres))
+    N = sum(L - width for width in range(min(options.span_width, L)))
+    K = min(N, max(1, int(options.spans_per_token * L)))
+    A = min(options.antecedents, K)
+    mentions = linear_flops(L, M, 1) + _classifier_flops(config, N, span, 1)
+    priors = _classifier_flops(config, options.span_width, size, 1)
+    priors += linear_flops(len(DISTANCES), size, 1)
+    coarse = linear_flops(K, span, span) + linear_flops(K, span, K)
+    fine = options.depth * _classifier_flops(config, K * A, features, 1)
+    mixed = (options.depth - 1) * (linear_flops(K, 2 * span, span) + linear_flops(K, 1 + A, span))
+    return windows * encoder_flops(config, length) + mentions + priors + coarse + fine + mixed
 
 
 def encoder_flops(config: LongspanConfig, length: int) -> int:

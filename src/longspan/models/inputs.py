@@ -1,5 +1,6 @@
 """Types and masks of a model's inputs."""
 
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
@@ -34,12 +35,19 @@ class TextInputs(NamedTuple):
         return () if values is None else tuple(values.shape[:-1])
 
     @property
-    def real_candidates(self) -> Bool[Tensor, "B C"] | None:
-        """True at candidates with real tokens; None: all of them."""
+    def real_parts(self) -> Bool[Tensor, "B C"] | None:
+        """True at candidates, or windows, with real tokens; None: all of them."""
         return None if self.attention_mask is None else self.attention_mask.bool().any(-1)
 
-    def flatten_candidates(self) -> "TextInputs":
-        """Return inputs (B, C, T, ...), C candidates in each row, as a batch (B C, T, ...).
+    def map(self, change: Callable[[Tensor], Tensor]) -> "TextInputs":
+        """Return the inputs, each of them changed."""
+        return TextInputs(*(None if x is None else change(x) for x in self))
+
+    def flatten_parts(self, kind: str) -> "TextInputs":
+        """Return inputs (B, C, T, ...), C parts in each row, as a batch (B C, T, ...).
+
+        Args:
+            kind: name of the parts in messages, such as candidates.
 
         Raises:
             InputError: the inputs do not have one shape (B, C, T).
@@ -47,10 +55,10 @@ class TextInputs(NamedTuple):
         for name, x in self._asdict().items():
             if x is not None and (x.ndim < 3 or x.shape[:3] != self.shape):
                 raise InputError(
-                    f"{name} must have one shape (B, C, T), of C candidates in each of B rows, in "
-                    f"all inputs, got {tuple(x.shape)}"
+                    f"{name} must have one shape (B, C, T), of C {kind} in each of B rows, in all "
+                    f"inputs, got {tuple(x.shape)}"
                 )
-        return TextInputs(*(None if x is None else x.flatten(0, 1) for x in self))
+        return self.map(lambda x: x.flatten(0, 1))
 
 
 def to_boolean_mask(name: str, mask: Tensor | None, inputs: Tensor, seen: int = 0) -> Tensor | None:

@@ -1,11 +1,12 @@
 """Losses of the models with a head."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError
-from longspan.shapes import Float, Int
+from longspan.shapes import Bool, Float, Int
 
 IGNORED = -100  # label of what has no loss
 
@@ -39,3 +40,26 @@ def add_losses(loss: Tensor | None, *auxiliary: Tensor | None) -> Tensor | None:
     for extra in auxiliary:
         loss = loss if loss is None or extra is None else loss + extra
     return loss
+
+
+def marginal_losses(
+    logits: Float[Tensor, "B T"], allowed: Bool[Tensor, "B T"], right: Bool[Tensor, "B T"]
+) -> Float[Tensor, " B"]:
+    """Return the negative log of the summed probabilities of all right tokens of each row.
+
+    One right token is enough, as where an answer is mentioned several times (Clark and Gardner
+    2018, https://arxiv.org/abs/1710.10723, section 2.2). With one right token it is the cross
+    entropy.
+
+    Args:
+        logits: score of each token.
+        allowed: tokens that the probabilities are of.
+        right: right ones among them. A row without any has loss 0.
+    """
+    # Heads put the lowest number at padding; minus infinity would give NaN gradients in rows
+    # without any right token.
+    lowest = torch.finfo(torch.float32).min
+    values = at_least_float32(logits)
+    total = values.masked_fill(~allowed, lowest).logsumexp(1)
+    good = values.masked_fill(~right, lowest).logsumexp(1)
+    return torch.where(right.any(1), total - good, torch.zeros_like(total))

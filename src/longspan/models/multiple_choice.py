@@ -62,9 +62,11 @@ class LongspanForMultipleChoice(HeadModel):
             inputs_embeds,
             input_values,
         )
-        encoded = self.encode(inputs.flatten_candidates(), output_attentions, output_hidden_states)
+        encoded = self.encode(
+            inputs.flatten_parts("candidates"), output_attentions, output_hidden_states
+        )
         scores = self.classifier(encoded.pooler_output).reshape(inputs.shape[:2])
-        logits = exclude(scores, inputs.real_candidates)
+        logits = exclude(scores, inputs.real_parts)
         loss = None if labels is None else label_loss(logits, labels)
         output = MultipleChoiceModelOutput(
             loss=add_losses(loss, encoded.auxiliary_loss),

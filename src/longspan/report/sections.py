@@ -1,7 +1,7 @@
 """Sections of a report, in order: their tables, their figures and the texts above them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from longspan.errors import check_name
 from longspan.report.charts.figures import Figure, FigureSource
@@ -12,6 +12,7 @@ from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
 from longspan.report.tables.cross_evaluations import cross_evaluations
 from longspan.report.tables.leaderboard import leaderboards
+from longspan.report.tables.predictions import predictions
 from longspan.report.tables.published import PublishedScore, published
 from longspan.report.tables.published_figures import published_figures
 from longspan.report.tables.settings import settings
@@ -31,12 +32,15 @@ class Context:
         published_figures: published costs and training accuracies.
         analyses: analyses of trained models.
         evaluations: scores of trained models on data that they were not trained on.
+        boards: all leaderboards of the report, for sections that compare protocols; none: those of
+            which tables are made.
     """
 
     published: tuple[PublishedScore, ...] = ()
     published_figures: tuple[PublishedFigure, ...] = ()
     analyses: tuple[Analysis, ...] = ()
     evaluations: tuple[CrossEvaluation, ...] = ()
+    boards: tuple[Leaderboard, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +150,18 @@ SECTIONS = (
         ],
     ),
     Section(
+        name="predicts",
+        title="Does Long Range Arena predict it?",
+        tables=lambda board, context: predictions(
+            board, context.boards, context.published, context.published_figures
+        ),
+        figures=FigureSource.predictions,
+        caption=(
+            "Scores of the mechanisms on a downstream task against those on Long Range Arena, with "
+            "95 % intervals: the mean over its tasks, else each task."
+        ),
+    ),
+    Section(
         name="tuning",
         title="Hyperparameter search",
         tables=lambda board, _: runs.tuning(board),
@@ -173,6 +189,8 @@ def section_tables(
     Raises:
         UnknownNameError: no section with tables has this name; the message suggests near names.
     """
+    if not context.boards:
+        context = replace(context, boards=tuple(boards))
     tables = {section.name: section.tables for section in sections if section.tables}
     names = [check_name(only, tables, "section")] if only else list(tables)
     return [table for board in boards for name in names for table in tables[name](board, context)]

@@ -1,7 +1,8 @@
 """Per-example scores of a run, packed into one line of text.
 
 They let two runs be compared on the same examples, and give means an interval by resampling
-examples.
+examples. Examples that are parts of one document are not independent: their statistics are summed,
+and documents are resampled.
 """
 
 import numpy as np
@@ -11,6 +12,7 @@ from longspan.errors import DataError
 from longspan.results.packing import deflate, inflate
 
 INTEGER, REAL = "uint16", "float32"
+EXAMPLE = "example"
 
 
 @settings
@@ -22,12 +24,14 @@ class ExampleScores:
         dtype: uint16 where every value is an integer from 0 to 65,535, else float32.
         columns: number of statistics per example.
         data: the values, column by column, little endian, deflated, in base 64.
+        unit: rows of the statistics: examples, or what their sums are over, such as documents.
     """
 
     metric: str
     dtype: str
     columns: int
     data: str
+    unit: str = EXAMPLE
 
     def unpack(self) -> np.ndarray:
         """Return the statistics, (N, K).
@@ -53,11 +57,29 @@ class ExampleScores:
         return values.astype(np.float64)
 
 
-def pack_scores(metric: str, statistics: np.ndarray) -> ExampleScores:
-    """Pack per-example statistics, (N, K)."""
+def pack_scores(
+    metric: str, statistics: np.ndarray, units: np.ndarray | None = None, unit: str = EXAMPLE
+) -> ExampleScores:
+    """Pack per-example statistics, (N, K).
+
+    Args:
+        metric: name of the metric.
+        statistics: statistics of each example.
+        units: number of the unit of each example, (N,), over which statistics are summed; None:
+            each example by itself.
+        unit: name of the units.
+    """
+    if units is not None:
+        summed = np.zeros((int(units.max()) + 1, statistics.shape[1]))
+        np.add.at(summed, units, statistics)
+        statistics = summed
     exact = ((statistics % 1 == 0) & (statistics >= 0) & (statistics < 2**16)).all()
     dtype = INTEGER if exact else REAL
     columns = np.ascontiguousarray(statistics.T, np.dtype(dtype).newbyteorder("<"))
     return ExampleScores(
-        metric=metric, dtype=dtype, columns=statistics.shape[1], data=deflate(columns)
+        metric=metric,
+        dtype=dtype,
+        columns=statistics.shape[1],
+        data=deflate(columns),
+        unit=unit if units is not None else EXAMPLE,
     )

@@ -141,6 +141,13 @@ class EncodedTextTask(Task):
         )
 
     @property
+    def build_notes(self) -> list[str]:
+        """Number of texts that were cut to the length, where the build counted them."""
+        cut = sum(self.facts.get("cut", {}).values())
+        note = f"{cut:,} texts are longer than {self.length:,} tokens and were cut"
+        return [note] if cut else []
+
+    @property
     def num_global_tokens(self) -> int:
         """Maximum number of global tokens of a text."""
         return int(global_positions(self.options.global_tokens, self.length).sum())

@@ -81,6 +81,11 @@ class TaskData(ABC):
         return self.dataset.manifest.facts
 
     @property
+    def build_notes(self) -> list[str]:
+        """Remarks on the built data set, for those who import it; requires an open task."""
+        return []
+
+    @property
     def dataset(self) -> BuiltDataset:
         """Built data set on disk; requires an open task."""
         if self._dataset is None:

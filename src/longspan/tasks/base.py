@@ -5,7 +5,7 @@ A task never yields test examples for training or selection, and evaluation cove
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,8 +20,9 @@ from longspan.tasks._grouping import Grouping
 from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
 from longspan.tasks.layout import Layout
+from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.tasks.rules import Rule
-from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
+from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy, is_scored
 
 __all__ = ["HELD_OUT", "SPLITS", "Batch", "ProgressCallback", "Split", "Task"]
 
@@ -33,6 +34,8 @@ class Task(TaskData):
     splits are built (`build_splits`) and, unless they are generated, which source files they come
     from (`identify_source`).
     """
+
+    unit: ClassVar[str] = "example"  # name of what `units` returns the numbers of
 
     @property
     @abstractmethod
@@ -52,7 +55,7 @@ class Task(TaskData):
         """
         chosen = {split: getattr(self.options, split, None) for split in SPLITS}
         known = self.info.sizes
-        return {split: x if isinstance(x, int) else known[split] for split, x in chosen.items()}
+        return {split: x if isinstance(x, int) else known.get(split) for split, x in chosen.items()}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -68,6 +71,14 @@ class Task(TaskData):
     def vocab_size(self) -> int:
         """Number of token ids under these options."""
         return self.info.vocab_size
+
+    @property
+    def num_added_tokens(self) -> int:
+        """Number of last token ids that are markers of the task alone.
+
+        A checkpoint that has no embeddings of them gets drawn ones.
+        """
+        return 0
 
     @property
     def num_classes(self) -> int:
@@ -88,6 +99,15 @@ class Task(TaskData):
     def rules(self) -> tuple[Rule, ...]:
         """Predictions without a model under these options, to compare scores with."""
         return ()
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """Names of the rules that `rule_scores` scores."""
+        return tuple(rule.name for rule in self.rules) if self._scores_accuracy else ()
+
+    @property
+    def _scores_accuracy(self) -> bool:
+        return self.info.metrics[0] == "accuracy"
 
     @property
     def input_features(self) -> int | None:
@@ -200,6 +220,15 @@ class Task(TaskData):
         """
         return cross_entropy(logits, targets)
 
+    def count_targets(
+        self, targets: Int[Tensor, "B ..."] | Float[Tensor, " B"]
+    ) -> Int[Tensor, " B"]:
+        """Return the number of scored targets of each example, by which losses are averaged.
+
+        Override where several targets have one loss.
+        """
+        return is_scored(targets).reshape(len(targets), -1).sum(1)
+
     def example_statistics(
         self,
         metrics: Sequence[Metric],
@@ -221,6 +250,19 @@ class Task(TaskData):
         """
         return {metric.name: LOGIT_STATISTICS[metric.name](logits, targets) for metric in metrics}
 
+    def ranked_documents(self, split: Split, rows: np.ndarray) -> RankedDocuments | None:
+        """Return the documents among which an evaluation ranks those that answer its queries.
+
+        The statistics of a query follow from its ranking: `example_statistics` takes the
+        similarities of its best documents as logits (B, K), best first, and their numbers as
+        targets (B, K), -1 where there are fewer. None: a model compares the sequences of a batch.
+
+        Args:
+            split: split of the queries.
+            rows: rows of the queries that are scored, in this order.
+        """
+        return None
+
     def majority_baseline(self, split: Split, rows: np.ndarray | None = None) -> float | None:
         """Return the main metric of always predicting the most frequent class.
 
@@ -230,20 +272,21 @@ class Task(TaskData):
             split: split.
             rows: scored rows; None: all.
         """
-        if self.info.metrics[0] != "accuracy":
+        if not self._scores_accuracy:
             return None
         labels = self.labels(split, rows)
         return int(labels.bincount().max()) / len(labels)
 
     def rule_scores(self, split: Split) -> dict[str, float]:
-        """Return the accuracy of each rule on a split, computed once for an open data set.
+        """Return the main metric of each rule on a split, computed once for an open data set.
 
-        Rules are fitted on the training split. Empty where the main metric is not accuracy.
+        Rules are fitted on the training split. Empty where the main metric is not accuracy, unless
+        a task overrides it, together with `rule_names`.
 
         Raises:
             DataError: an example has changed on disk since it was written.
         """
-        if self.info.metrics[0] != "accuracy":
+        if not self._scores_accuracy:
             return {}
         if split not in self._rule_scores:
             train, examples = self._examples("train"), self._examples(split)
@@ -252,6 +295,14 @@ class Task(TaskData):
                 part.check(np.arange(len(part)))
             self._rule_scores[split] = {name: float(score) for name, score in scores.items()}
         return self._rule_scores[split]
+
+    def units(self, split: Split) -> np.ndarray | None:
+        """Return the number of the unit that each example is a part of, such as its document.
+
+        Intervals and paired tests resample whole units (`unit` is their name). None: examples are
+        independent.
+        """
+        return None
 
     def groupings(self, split: Split) -> list[Grouping]:
         """Return groupings of the examples, computed once for each split of an open data set."""

@@ -38,7 +38,21 @@ class MaskedLayout:
 class SpanLayout:
     """One sequence, such as a question and its context, and the ends of the answer in it.
 
-    Targets are the indices of the answer's first and last token, (B, 2).
+    Attributes:
+        has_several: False: targets are the indices of the answer's first and last token, (B, 2).
+            True: each token has a target, as there may be several right answers; the task defines
+            the classes.
+    """
+
+    has_several: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiHopLayout:
+    """One sequence, such as a question and its paragraphs, of which several things are asked.
+
+    The answer is a span, yes or no; some sentences support it, and some paragraphs are relevant.
+    Each token has a target, whose classes the task defines.
     """
 
 
@@ -51,6 +65,35 @@ class ChoiceLayout:
     """
 
     candidates: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateLayout:
+    """One text with a question, its candidate answers and documents; the number of the right one.
+
+    Attributes:
+        candidates: maximum number of candidates of an example.
+        windows: maximum number of windows of the task's length in which a longer text is read, each
+            with the question and all candidates at its beginning.
+    """
+
+    candidates: int
+    windows: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreferenceLayout:
+    """One document, and the spans of it that mean the same.
+
+    Targets are the first token, last token and cluster of each mention, (B, N, 3). Tokens have
+    three features: the numbers of their sentence, of their word and of their speaker; a fourth one
+    is the genre of the document.
+
+    Attributes:
+        windows: maximum number of windows of the task's length in which a longer document is read.
+    """
+
+    windows: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +127,31 @@ Layout = (
     | TokenLayout
     | MaskedLayout
     | SpanLayout
+    | MultiHopLayout
     | ChoiceLayout
+    | CandidateLayout
+    | CoreferenceLayout
     | RetrievalLayout
     | TextToTextLayout
 )
+
+
+def max_tokens(layout: Layout, length: int) -> int:
+    """Return the maximum number of tokens of an example, those of all its sequences.
+
+    Args:
+        layout: layout of the task.
+        length: maximum number of tokens of a sequence.
+    """
+    match layout:
+        case PairLayout():
+            return 2 * length
+        case ChoiceLayout():
+            return layout.candidates * length
+        case CandidateLayout() | CoreferenceLayout():
+            return layout.windows * length
+        case RetrievalLayout():
+            return layout.query_length + (1 + layout.negatives) * length
+        case TextToTextLayout():
+            return length + layout.target_length
+    return length

@@ -5,15 +5,20 @@ from torch import Tensor
 
 from longspan.tasks.base import Batch, Task
 from longspan.tasks.layout import (
+    CandidateLayout,
     ChoiceLayout,
+    CoreferenceLayout,
     Layout,
     MaskedLayout,
+    MultiHopLayout,
     PairLayout,
     RetrievalLayout,
     SpanLayout,
     TextToTextLayout,
     TokenLayout,
 )
+
+NUM_FEATURES = 4  # of each token of a document with coreference
 
 
 def make_dummy_batch(task: Task, num_rows: int) -> Batch:
@@ -25,6 +30,8 @@ def make_dummy_batch(task: Task, num_rows: int) -> Batch:
     first: tuple[int, ...] = (length,)
     if isinstance(layout, ChoiceLayout):
         first = (layout.candidates, length)
+    if isinstance(layout, CandidateLayout | CoreferenceLayout):
+        first = (layout.windows, length)
     if isinstance(layout, RetrievalLayout):
         first = (layout.query_length,)
     inputs, mask = _tokens(num_rows, *first)
@@ -66,13 +73,25 @@ def _further_tokens(task: Task, num_rows: int) -> dict[str, Tensor]:
     if isinstance(layout, RetrievalLayout) and layout.negatives:
         tokens = _tokens(num_rows, layout.negatives, task.length)
         found["negatives"], found["negatives_mask"] = tokens
+        if task.num_global_tokens:
+            found["global_mask_negatives"] = _first_tokens(tokens[1], task.num_global_tokens)
+    if isinstance(layout, CandidateLayout):
+        found["candidate_positions"] = torch.zeros(num_rows, layout.candidates, dtype=torch.long)
+    if isinstance(layout, CoreferenceLayout):
+        shape = (num_rows, layout.windows, task.length, NUM_FEATURES)
+        found["token_features"] = torch.zeros(shape, dtype=torch.long)
+        # Every token is a word, so that there are as many spans as there can be.
+        words = torch.arange(layout.windows * task.length).view(shape[1:3])
+        found["token_features"][..., 1] = words
     return found
 
 
 def _target_shape(layout: Layout, length: int) -> tuple[int, ...]:
     """Return the shape of the targets of one example."""
-    if isinstance(layout, TokenLayout | MaskedLayout):
+    if isinstance(layout, TokenLayout | MaskedLayout | MultiHopLayout):
         return (length,)
+    if isinstance(layout, CoreferenceLayout):
+        return (1, 3)
     if isinstance(layout, SpanLayout):
-        return (2,)
+        return (length,) if layout.has_several else (2,)
     return (layout.target_length,) if isinstance(layout, TextToTextLayout) else ()

@@ -33,7 +33,7 @@ from longspan.training.distributed.group import (
     make_accelerator,
 )
 from longspan.training.distributed.sharding import check_config, recompute_activations, wrap_model
-from longspan.training.evaluate import count_targets, evaluate, model_inputs
+from longspan.training.evaluate import evaluate, model_inputs
 from longspan.training.final_evaluation import evaluate_final
 from longspan.training.outcome import TrainingOutcome
 from longspan.training.prefetch import prefetch_batches
@@ -184,7 +184,8 @@ class _Run:
         """Accumulate the gradient of a batch over its micro-batches; return its mean loss."""
         inputs = model_inputs(self.bare, self.task, batch, self.device)
         targets = batch.targets.to(self.device, non_blocking=True)
-        loss, count = torch.zeros((), device=self.device), count_targets(batch.targets)
+        loss = torch.zeros((), device=self.device)
+        count = int(self.task.count_targets(batch.targets).sum())
         statistics = {name: torch.zeros_like(x) for name, x in self.window_statistics.items()}
         shards = self.group.shard_rows(len(targets), self.config.gradient_accumulation_steps)
         for shard in shards:

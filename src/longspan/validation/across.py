@@ -12,7 +12,7 @@ from longspan.config import RunConfig, flatten, replace_fields
 from longspan.errors import LongspanError
 from longspan.results import Result
 from longspan.tasks import build
-from longspan.tasks.layout import ImageLayout, PairLayout
+from longspan.tasks.layout import ImageLayout, max_tokens
 from longspan.validation.findings import Finding, RecordFile
 
 Files = Sequence[RecordFile[Result]]
@@ -45,7 +45,7 @@ def _derived_values(config: RunConfig) -> dict[str, Any]:
     task = build(config.task.name, config.task.options)
     with torch.device("meta"):
         model = model_class(task)(model_config(config, task))
-    most = task.length * (2 if isinstance(task.layout, PairLayout) else 1)
+    most = max_tokens(task.layout, task.length)
     return {
         "length": task.length,
         "chance": task.chance,

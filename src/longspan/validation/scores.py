@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from longspan.errors import DataError, LongspanError
 from longspan.metrics import Metric
 from longspan.results import Result
+from longspan.results.scores import EXAMPLE
 from longspan.tasks import build
 from longspan.tasks.base import HELD_OUT
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_whole
@@ -77,7 +78,7 @@ def check_rules(file: RecordFile[Result]) -> Iterator[Finding]:
         if expected not in (None, sorted(found)):
             remedy = "run it again, unless the rules are newer than the record"
             yield file.finding(f"rules.{split}", sorted(found), expected, remedy, "warning")
-        for name, share in found.items():
+        for name, share in found.items() if counts_targets(record.main) else ():
             if not (0 <= share <= 1 and is_whole(share * num_targets)):
                 shares = f"an unrounded share of {num_targets} targets, 0 to 1"
                 yield file.finding(f"rules.{split}.{name}", share, shares)
@@ -89,7 +90,7 @@ def _rule_names(record: Result) -> list[str] | None:
         task = build(record.task, record.config.task.options)
     except LongspanError:
         return None  # the rule for recipes names them
-    return sorted(rule.name for rule in task.rules) if counts_targets(record.main) else []
+    return sorted(task.rule_names) if record.metric == task.metrics[0].name else []
 
 
 def check_inference(file: RecordFile[Result]) -> Iterator[Finding]:
@@ -117,7 +118,11 @@ def check_example_scores(file: RecordFile[Result]) -> Iterator[Finding]:
         yield file.finding("example_scores", error, f"packed statistics of {record.metric}")
         return
     yield from file.compare("example_scores.metric", packed.metric, record.metric)
-    yield from file.compare("scores.test.num_examples", test.num_examples, len(statistics))
+    if packed.unit == EXAMPLE:
+        yield from file.compare("scores.test.num_examples", test.num_examples, len(statistics))
+    elif len(statistics) > test.num_examples:
+        expected = f"at most one for each of {test.num_examples} examples"
+        yield file.finding("example_scores", f"{len(statistics)} {packed.unit}s", expected)
     yield from file.compare(f"scores.test.metrics.{record.metric}", record.score(), value)
     if counts_targets(record.main):
         correct, targets = statistics.T

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from longspan.arena.budget_resolution import scale_steps, training_flops
+from longspan.arena.budget_resolution import MICROBATCHES, scale_steps, training_flops
 from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
@@ -38,6 +38,9 @@ def _budget_changes(record: Result, measurements: dict[str, Any]) -> Any:
         option = MECHANISMS[record.mechanism].size_option
         fitting = [size for size, needed in measurements["candidates"] if needed <= limit]
         return {f"mechanism.{option}": fitting[-1]} if option else {}
+    if kind == "microbatch":
+        fitting = [number for number, needed in measurements["candidates"] if needed <= limit]
+        return {MICROBATCHES: min(fitting)}
     if kind == "flops":
         steps = limit // training_flops(record.flops, config.training.batch_size)
     else:

@@ -98,6 +98,7 @@ class Protocol:
         variants: variants of mechanisms, which are run by name.
         rows: rows of a table that names none; empty: every mechanism.
         seeds: seeds of a table that names none.
+        imports: tasks that exist as soon as they are imported, and the command that does it.
         file: file outside the package that defines it; None: a protocol of the package, or one
             without a file.
     """
@@ -117,6 +118,7 @@ class Protocol:
     variants: tuple[Variant, ...] = ()
     rows: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
+    imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     file: Path | None = None
 
     def row(
@@ -273,8 +275,13 @@ class Protocol:
 
         Raises:
             UnknownNameError: the protocol does not have it; the message names protocols that do, or
-                suggests near names.
+                suggests near names. Or it is not imported; the message has the command.
         """
+        if name in self.imports and name not in TASKS:
+            raise UnknownNameError(
+                f"protocol {self.name!r} needs {name}, which is not imported; run "
+                f"{self.imports[name]}"
+            )
         if name in self.tasks or name not in TASKS:
             return check_name(name, self.tasks, f"task of protocol {self.name!r}")
         others = sorted(x.name for x in PROTOCOLS.values() if name in x.tasks)

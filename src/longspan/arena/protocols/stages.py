@@ -3,6 +3,8 @@
 They cover every registered task of a kind, those of imports and plug-ins included.
 """
 
+from collections.abc import Iterable
+
 from longspan.arena.protocols import own
 from longspan.arena.protocols.base import GENERIC, Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
@@ -10,6 +12,7 @@ from longspan.tasks import TASKS, build
 from longspan.tasks.layout import MaskedLayout
 
 PRETRAIN, FINETUNE = "pretrain", "finetune"
+CORPUS = "long_documents"  # name that protocols with pretraining give their corpus
 EVALUATIONS = 10
 PRETRAINING_STEPS, PRETRAINING_BATCH = 10_000, 16
 FINETUNING_EPOCHS, FINETUNING_BATCH = 4, 16
@@ -54,6 +57,16 @@ def _training(steps: int, batch: int, learning_rate: float, *, warmup: int) -> T
         max_grad_norm=1.0,
         weight_decay=0.01,
     )
+
+
+def known_tasks(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that are registered tasks; others may come with an import or a plug-in."""
+    return tuple(name for name in names if name in TASKS)
+
+
+def corpus_imports(path: str) -> dict[str, str]:
+    """Return the command that imports the corpus of a protocol with pretraining, by its name."""
+    return {CORPUS: f"longspan data import corpus {CORPUS} {path}"}
 
 
 def _masked() -> set[str]:

@@ -16,6 +16,7 @@ from longspan.report.charts.curves import QUANTITIES, learning_curves
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.intervals import score_intervals, slice_series
 from longspan.report.charts.pictures import Picture
+from longspan.report.charts.predictions import score_against_score
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import (
@@ -27,6 +28,7 @@ from longspan.report.charts.styles import (
     save_chart,
 )
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
+from longspan.report.leaderboard.prediction import ScoreColumn, match_columns
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.analyzed import analyzed_rows
 from longspan.report.tables.required_span import required_spans
@@ -48,11 +50,18 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSource:
-    """Leaderboard with the styles and analyses that its figures are drawn from."""
+    """Leaderboard with what its figures are drawn from.
+
+    Attributes:
+        styles: styles of the rows.
+        analyses: analyses of some runs.
+        boards: all leaderboards of the report, for figures that compare protocols.
+    """
 
     board: Leaderboard
     styles: Styles
     analyses: Sequence[Analysis] = ()
+    boards: Sequence[Leaderboard] = ()
 
     def scores(self) -> Iterator[Figure]:
         """Draw scores by mechanism, for each task."""
@@ -102,6 +111,22 @@ class FigureSource:
             chart = span_by_layer(group, self.styles)
             yield from self._chart(f"layers {task}", f"{task}, attention span by layer", chart)
 
+    def predictions(self) -> Iterator[Figure]:
+        """Draw scores on downstream tasks against the mean of Long Range Arena, else each task."""
+        for source, predictors, targets in match_columns(self.board, self.boards):
+            means = [one for one in predictors if len(one.runs) > 1]
+            for target in targets:
+                against_mean = [*self._against(means, target, source.title)]
+                yield from against_mean or self._against(predictors, target, source.title)
+
+    def _against(
+        self, predictors: Sequence[ScoreColumn], target: ScoreColumn, source: str
+    ) -> Iterator[Figure]:
+        for one in predictors:
+            chart = score_against_score(one, target, source, self.styles)
+            caption = f"{target.label} against {one.label} of {source}"
+            yield from self._chart(caption, caption, chart)
+
     def rollouts(self) -> Iterator[Figure]:
         """Draw the attention rollouts of each analyzed model."""
         for _, group in self._analyses_by_task():
@@ -121,7 +146,7 @@ class FigureSource:
 
     def all(self) -> list[Figure]:
         """Draw every figure."""
-        charts = (self.scores, self.costs, self.curves, self.slices, self.spans)
+        charts = (self.scores, self.costs, self.curves, self.slices, self.spans, self.predictions)
         return [figure for draw in (*charts, self.similarities, self.rollouts) for figure in draw()]
 
     def _analyses_by_task(self) -> Iterator[tuple[str, list[tuple[str, Analysis]]]]:
@@ -185,7 +210,10 @@ def write_figures(
     if format not in FORMATS:
         raise OptionError(f"figures are written as {', '.join(FORMATS)}, got {format!r}")
     styles = assign_styles(families_by_label(boards), medium)
-    sources = [FigureSource(board=board, styles=styles, analyses=analyses) for board in boards]
+    sources = [
+        FigureSource(board=board, styles=styles, analyses=analyses, boards=boards)
+        for board in boards
+    ]
     return [
         path
         for source in sources

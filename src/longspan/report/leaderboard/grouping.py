@@ -16,6 +16,7 @@ BUDGETS: dict[str, tuple[str, Callable[[float], str]]] = {
     "seconds": ("training time", duration),
     "flops": ("training FLOPs", magnitude),
     "memory": ("memory per step", memory),
+    "microbatch": ("memory per micro-batch", memory),
 }
 
 

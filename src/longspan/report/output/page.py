@@ -5,7 +5,7 @@ import functools
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,8 +188,9 @@ def render_page(
     """Return the page of some leaderboards, or of one run, as text."""
     sections = subject.sections if subject else SECTIONS
     styles = assign_styles(families_by_label(boards), PAGE)
+    context = replace(context or Context(), boards=tuple(boards))
     chapters = [
-        _chapter(f"protocol-{i}", board, styles, context or Context(), sections)
+        _chapter(f"protocol-{i}", board, styles, context, sections)
         for i, board in enumerate(boards, 1)
     ]
     figures = [figure for chapter in chapters for part in chapter.parts for figure in part.figures]
@@ -224,7 +225,9 @@ def _chapter(
     context: Context,
     sections: Sequence[Section],
 ) -> Chapter:
-    source = FigureSource(board=board, styles=styles, analyses=context.analyses)
+    source = FigureSource(
+        board=board, styles=styles, analyses=context.analyses, boards=context.boards
+    )
     parts = []
     for section in sections:
         tables = section.tables(board, context) if section.tables else []

@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -13,18 +12,25 @@ from longspan.metrics import Metric
 from longspan.report.numbers import Number
 from longspan.report.statistics.contrasts import TIE, split_variance, two_sided
 from longspan.report.statistics.samples import DRAWS, Sample
+from longspan.results.scores import EXAMPLE
 
-Source = Literal["seeds", "examples", "seeds and examples"]
 NORMAL = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 % quantile
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """95 % interval, and the sources of its noise: seeds of the runs, examples of the split."""
+    """95 % interval, and the sources of its noise.
+
+    Attributes:
+        low: lower end.
+        high: upper end.
+        over: "seeds" of the runs; "examples" of the split, or other units such as "documents"; or
+            both: "seeds and examples".
+    """
 
     low: float
     high: float
-    over: Source
+    over: str
 
 
 def interval(
@@ -54,17 +60,18 @@ def interval(
         raise OptionError("an interval needs at least one score, got none")
     center, freedom = statistics.fmean(values), len(values) - 1
     error = statistics.stdev(values) / math.sqrt(len(values)) if freedom else 0.0
+    units = f"{sample.unit if sample else EXAMPLE}s"
     if error < TIE:
         ends = _over_examples(center, metric, num_examples, sample)
-        return None if ends is None else _clipped(*ends, metric, "examples")
+        return None if ends is None else _clipped(*ends, metric, units)
     if sample is None:
         half = student(freedom) * error
         return _clipped(center - half, center + half, metric, "seeds")
     half = _half_width(error, freedom, _error_of_examples(sample))
-    return _clipped(center - half, center + half, metric, "seeds and examples")
+    return _clipped(center - half, center + half, metric, f"seeds and {units}")
 
 
-def _clipped(low: float, high: float, metric: Metric, over: Source) -> Interval:
+def _clipped(low: float, high: float, metric: Metric, over: str) -> Interval:
     """Return an interval within the values that the metric can have."""
     most = 1.0 if metric.unit == "%" else math.inf
     return Interval(low=max(0.0, float(low)), high=min(most, float(high)), over=over)

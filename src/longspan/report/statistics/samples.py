@@ -2,13 +2,14 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.results import Result
+from longspan.results.scores import EXAMPLE
 
 DRAWS = 2000  # resamples of a bootstrap
 
@@ -21,11 +22,13 @@ class Sample:
         metric: metric that the statistics belong to.
         seeds: seeds of the runs.
         statistics: per-example statistics, (seeds, examples, columns of the metric).
+        unit: examples, or what their statistics are summed over, such as documents.
     """
 
     metric: Metric
     seeds: tuple[int, ...]
     statistics: np.ndarray
+    unit: str = EXAMPLE
 
     @property
     def num_examples(self) -> int:
@@ -76,7 +79,7 @@ class Sample:
         if tuple(seeds) == self.seeds:
             return self
         rows = [self.seeds.index(seed) for seed in seeds]
-        return Sample(metric=self.metric, seeds=tuple(seeds), statistics=self.statistics[rows])
+        return replace(self, seeds=tuple(seeds), statistics=self.statistics[rows])
 
 
 @functools.lru_cache(maxsize=1)
@@ -94,7 +97,7 @@ def read_sample(runs: Sequence[Result]) -> Sample | None:
     """Unpack the example scores of runs that differ in their seed.
 
     Returns:
-        None unless every run recorded scores of the same number of examples.
+        None unless every run recorded scores of the same number of examples, or of other units.
 
     Raises:
         DataError: the example scores of a record are damaged.
@@ -102,12 +105,14 @@ def read_sample(runs: Sequence[Result]) -> Sample | None:
     if not runs or any(run.example_scores is None for run in runs):
         return None
     parts = [_unpack(run) for run in runs]
-    if len({part.shape for part in parts}) > 1:
+    units = {run.example_scores.unit for run in runs if run.example_scores}
+    if len({part.shape for part in parts}) > 1 or len(units) > 1:
         return None
     seeds = tuple(run.seed for run in runs)
     # Columns lie together in memory, since they are read one by one.
     statistics = np.stack([part.T for part in parts]).swapaxes(1, 2)
-    return Sample(metric=runs[0].main, seeds=seeds, statistics=statistics)
+    unit = next(iter(units))
+    return Sample(metric=runs[0].main, seeds=seeds, statistics=statistics, unit=unit)
 
 
 def _unpack(run: Result) -> np.ndarray:

@@ -183,8 +183,11 @@ def _start(run: Result) -> list[tuple[str, Any]]:
     if run.start is None:
         return []
     changed = {name: f"{new} (was {old})" for name, (old, new) in run.start.changed.items()}
+    is_given = run.config.start is not None and run.config.start.checkpoint is not None
+    source = run.start.source
     return [
-        ("started from", run.start.source),
+        # The folder of a user's checkpoint is in the record alone.
+        ("started from", source.rpartition("/")[2] if is_given else source),
         ("its sha256", run.start.sha256),
         ("new weights", ", ".join(run.start.new)),
         ("weights not taken", ", ".join(run.start.dropped)),

@@ -1,0 +1,148 @@
+"""Pretraining and finetuning of Xiong et al. 2022 at the size of two CPU cores."""
+
+import dataclasses
+from typing import Any
+
+from longspan.arena.protocols.base import (
+    GENERIC,
+    MechanismOptions,
+    Protocol,
+    Recipe,
+    ReferenceRow,
+)
+from longspan.arena.protocols.stages import CORPUS, corpus_imports, known_tasks
+from longspan.config import ModelConfig, TrainingConfig
+
+NAME = "xiong-small"
+LENGTH, SHORT = 1_024, 256
+ENCODED = {"length": LENGTH, "vocabulary": f"tokenizer:corpus:{CORPUS}"}
+# Tasks after pretraining, with their options: the first token is global, or those of the question.
+DOWNSTREAM: dict[str, dict[str, Any]] = {
+    "aan_retrieval": {
+        **ENCODED,
+        "query_length": LENGTH,
+        "global_tokens": "first",
+        "metric": "mrr@10",
+    },
+    "hyperpartisan": {**ENCODED, "global_tokens": "first"},
+    "newsgroups": {**ENCODED, "global_tokens": "first"},
+    "squad": dict(ENCODED),
+    "xquad": dict(ENCODED),
+    "triviaqa": dict(ENCODED),
+}
+MODEL = ModelConfig(
+    hidden_size=256,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    intermediate_size=1_024,
+    classifier_hidden_size=256,
+    pooling="first",
+    norm="pre",
+    hidden_dropout_prob=0.0,
+    attention_dropout=0.0,
+    initializer_range=0.02,
+)
+# Finetuning sees its few examples often.
+FINETUNED = dataclasses.replace(MODEL, hidden_dropout_prob=0.1)
+PRETRAINING = TrainingConfig(
+    steps=500,
+    batch_size=8,
+    learning_rate=1e-3,
+    warmup_steps=50,
+    schedule="linear",
+    evaluate_every=50,
+    weight_decay=0.01,
+    adam_betas=(0.9, 0.98),
+    max_grad_norm=1.0,
+    eval_batch_size=16,
+)
+FINETUNING = TrainingConfig(
+    steps=400,
+    batch_size=16,
+    learning_rate=1e-4,
+    warmup_steps=40,
+    schedule="linear",
+    evaluate_every=40,
+    weight_decay=0.01,
+    max_grad_norm=1.0,
+    eval_batch_size=16,
+)
+# An update reads a query, its document and a hard negative for each example.
+TRAIN = {"aan_retrieval": dataclasses.replace(FINETUNING, steps=200, batch_size=8, warmup_steps=20)}
+# A quarter of the paper's sizes at a quarter of its length; ratios to the length are the paper's.
+OPTIONS: MechanismOptions = {
+    "local": {"window": 32},
+    "longformer": {"window": 32, "first_global": True, "global_projections": True},
+    "blockwise": {"block": 32},
+    "disjoint": {"block": 64},
+    "bigbird": {"block": 32, "num_random_blocks": 3},
+    "sinkhorn": {"block": 32, "iterations": 7, "temperature": 0.7},
+    "reformer": {"chunk": 16, "hashes": 4},
+    "linformer": {"rank": 128},
+    "nystrom": {"landmarks": 64, "conv_kernel_size": 35},
+    "performer": {"features": 256},
+    "long_short": {"window": 24, "rank": 32, "variant": "xiong"},
+    "dilated": {"window": 32, "dilation": 2},
+    "strided_local": {"block": 32},
+    "synthesizer": {"scores": "dense"},
+    "transformer_xl": {"segment": 128, "memory": 128, "backprop_through_memory": True},
+    "compressive": {
+        "segment": 128,
+        "memory": 128,
+        "compressed_memory": 64,
+        "backprop_through_memory": True,
+    },
+    "position_infused": {"segment": 128, "memory": 128, "backprop_through_memory": True},
+}
+
+
+SHORT_ROW = ReferenceRow(
+    name="full-short",
+    # A citing paper has as many tokens as the papers it is compared with.
+    tasks=(CORPUS, *(task for task, own in DOWNSTREAM.items() if "query_length" not in own)),
+    changes={"task.length": SHORT},
+    source="Beltagy et al. 2020, Longformer: RoBERTa on short inputs",
+)
+
+
+def recipe(task: str) -> Recipe:
+    """Return the recipe of the corpus, or of a task that starts from it."""
+    if task == CORPUS:
+        return Recipe(
+            task_options={"length": LENGTH, "pack": "documents"}, model=MODEL, training=PRETRAINING
+        )
+    return Recipe(
+        task_options=DOWNSTREAM[task],
+        model=FINETUNED,
+        training=TRAIN.get(task, FINETUNING),
+        start=CORPUS,
+    )
+
+
+def make_xiong_small() -> Protocol:
+    """Return the protocol of the corpus and of the known downstream tasks."""
+    return Protocol(
+        name=NAME,
+        summary=(
+            "Masked language modeling, then document tasks, with one small model for every "
+            "mechanism: hours on two CPU cores."
+        ),
+        source="longspan",
+        tasks=(CORPUS, *known_tasks(DOWNSTREAM)),
+        differs=(
+            "Not a published recipe: the experiment of Xiong et al. 2022, scaled down. A model of "
+            "4 layers and width 256 in place of 24 and 1,024; 1,024 tokens in place of 4,096; 500 "
+            "updates of 8 examples in place of 100,000 of 256, with a learning rate for so few, "
+            "and without dropout. Windows, blocks and ranks are a quarter of the paper's, at "
+            "least. Global tokens are those of the tasks; a corpus has none. Words are those of "
+            "the corpus's own tokenizer. full attends over all 1,024 tokens; the reference row "
+            "full-short reads 256 of them, in pretraining and after it."
+        ),
+        recipe=recipe,
+        mechanism_options=OPTIONS,
+        references=(SHORT_ROW,),
+        imports=corpus_imports("FOLDER"),
+    )
+
+
+GENERIC[NAME] = make_xiong_small

@@ -1,0 +1,267 @@
+"""Options and steps of `longspan data import corpus` and `longspan data tokenizer`."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from longspan.cli.common import console_callback, print_note, print_text
+from longspan.cli.own_texts import OwnOptions, check_free, share_or_path
+from longspan.errors import OptionError, check_name
+
+if TYPE_CHECKING:
+    from longspan.data.corpora.documents import CorpusFormat
+    from longspan.data.corpora.imports import CorpusDescription
+
+KIND = "corpus"  # in place of a task
+PANEL = "Corpora (import corpus)"
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        help="Folder or name of a Hugging Face tokenizer.",
+        show_default="train one on the training documents",
+        rich_help_panel=PANEL,
+    ),
+]
+VocabSize = Annotated[
+    int | None,
+    typer.Option(
+        "--vocab-size",
+        help="Ids of the tokenizer that is trained.",
+        show_default="8192",
+        rich_help_panel=PANEL,
+    ),
+]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        help="Tokenizer that is trained: byte-level, bpe, wordpiece or unigram.",
+        show_default="byte-level",
+        rich_help_panel=PANEL,
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        help="Share of each path in training batches, such as 2,1.",
+        show_default="by number of tokens",
+        rich_help_panel=PANEL,
+    ),
+]
+DocumentUnit = Annotated[
+    str | None,
+    typer.Option(
+        "--document",
+        help="Document of a text file: file, paragraph or line.",
+        show_default="file",
+        rich_help_panel=PANEL,
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", help="Most documents of a path.", show_default="all", rich_help_panel=PANEL
+    ),
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad",
+        help="Leave out and count files and lines that cannot be read.",
+        rich_help_panel=PANEL,
+    ),
+]
+TextColumn = Annotated[
+    str | None,
+    typer.Option("--text", help="Column or field of the texts.", show_default="text"),
+]
+Encodings = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        help="Encodings of text files; the first that fits counts: utf-8,latin-1.",
+        show_default="utf-8",
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """Options that apply to corpora alone; None or False if not given."""
+
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    kind: str | None = None
+    weights: str | None = None
+    document: str | None = None
+    limit: int | None = None
+    skip_bad: bool = False
+
+    def refuse(self, task: str) -> None:
+        """Refuse these options for anything but a corpus.
+
+        Raises:
+            OptionError: one is given.
+        """
+        for name, value in dataclasses.asdict(self).items():
+            if value not in (None, False):
+                raise OptionError(
+                    f"--{name.replace('_', '-')} applies to `data import corpus`, not to {task}; "
+                    "omit it"
+                )
+
+    def form(self, text: str | None, encoding: str | None) -> "CorpusFormat":
+        """Return the format of the files.
+
+        Args:
+            text: column of the texts.
+            encoding: encodings of text files, separated by commas.
+
+        Raises:
+            OptionError: the limit is not positive.
+            UnknownNameError: there is no such document of a file.
+        """
+        from typing import get_args
+
+        from longspan.data.corpora import documents
+
+        defaults = documents.CorpusFormat()
+        units = get_args(documents.DocumentUnit)
+        if self.limit is not None and self.limit < 1:
+            raise OptionError(f"--limit must be at least 1, got {self.limit}")
+        unit = check_name(self.document or defaults.document, units, "document of a text file")
+        return documents.CorpusFormat(
+            text=text or defaults.text,
+            document=cast("documents.DocumentUnit", unit),
+            encodings=tuple(encoding.split(",")) if encoding else defaults.encodings,
+            limit=self.limit,
+            skip_bad=self.skip_bad,
+        )
+
+
+def import_paths(
+    names: list[str], shared: OwnOptions, options: CorpusOptions, cache: Path
+) -> "CorpusDescription":
+    """Import a corpus, register it as a task, and print what was left out.
+
+    Args:
+        names: name of the corpus, then its paths.
+        shared: options of `import texts`, of which corpora have some.
+        options: options of corpora alone.
+        cache: folder of built data sets.
+
+    Raises:
+        OptionError: an option is invalid, or the name of the task is taken.
+        DataError: a file is unusable; the message has file and line.
+    """
+    from longspan.arena.protocols.own import register_imports
+    from longspan.data.corpora.imports import HELD_OUT_SHARE, CorpusRequest, import_corpus
+    from longspan.tasks import corpus_names
+
+    name, *paths = names
+    if not paths:
+        raise OptionError("import corpus takes a name and paths: corpus NAME PATH...")
+    dataclasses.replace(
+        shared, text=None, encoding=None, validation=None, test=None, replace=False
+    ).refuse("a corpus")
+    check_free(name, corpus_names())
+    if options.tokenizer is not None and (options.vocab_size or options.kind):
+        raise OptionError("--vocab-size and --kind train a tokenizer; omit them or --tokenizer")
+    request = CorpusRequest(
+        paths=tuple(paths),
+        weights=_parse_weights(options.weights),
+        validation=share_or_path(shared.validation, HELD_OUT_SHARE),
+        test=share_or_path(shared.test, HELD_OUT_SHARE),
+        tokenizer=options.tokenizer,
+        **_training(options),
+        form=options.form(shared.text, shared.encoding),
+    )
+    with console_callback() as callback:
+        described = import_corpus(cache, name, request, callback.on_build, replace=shared.replace)
+    register_imports(cache)
+    _print_notes(described)
+    return described
+
+
+def tokenizer(
+    folder: Annotated[Path, typer.Argument(help="Folder to create.")],
+    path: Annotated[
+        list[str], typer.Argument(help="Text, JSONL or parquet files, folders, or hf:NAME.")
+    ],
+    vocab_size: VocabSize = None,
+    kind: Kind = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
+    text: TextColumn = None,
+    encoding: Encodings = None,
+    document: DocumentUnit = None,
+    limit: Limit = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Train a tokenizer on texts and save it as a Hugging Face tokenizer."""
+    options = CorpusOptions(
+        vocab_size=vocab_size, kind=kind, document=document, limit=limit, skip_bad=skip_bad
+    )
+    _train(folder, path, options.form(text, encoding), options, lowercase)
+    print_text(f"tokenizer: {folder}")
+
+
+def _train(
+    folder: Path, paths: list[str], form: "CorpusFormat", options: CorpusOptions, lowercase: bool
+) -> None:
+    from longspan.data.corpora.documents import ReadingReport
+    from longspan.data.corpora.imports import VOCAB_SIZE
+    from longspan.data.corpora.sources import Source
+    from longspan.data.corpora.survey import read_documents
+    from longspan.data.tokenizer_training import train_tokenizer
+    from longspan.files import check_new_folder, new_folder
+
+    check_new_folder(folder)
+    report = ReadingReport(skip_bad=form.skip_bad)
+    sources = [Source(path=path) for path in paths]
+    parts = (part for _, x in read_documents(sources, form, report) for part in x.parts)
+    chosen = {"vocab_size": VOCAB_SIZE, **_training(options)}
+    trained = train_tokenizer(parts, lowercase=lowercase, **chosen)
+    with new_folder(folder) as part:
+        trained.save_pretrained(part)
+    _print_unreadable(report.num_bad, report.reasons)
+
+
+def _training(options: CorpusOptions) -> dict[str, Any]:
+    """Return the given options of the tokenizer that is trained."""
+    given = {"vocab_size": options.vocab_size, "kind": options.kind}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _parse_weights(text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(x) for x in text.split(",")) if text else ()
+    except ValueError:
+        raise OptionError(f"--weights must be numbers such as 2,1, got {text!r}") from None
+
+
+def _print_notes(described: "CorpusDescription") -> None:
+    """Print what was left out."""
+    counts = described.counts
+    messages = {
+        "empty": "empty documents were left out",
+        "repeated": "documents repeat another one and were left out",
+        "in_another_split": "documents of a held-out path were left out of training",
+    }
+    for name, message in messages.items():
+        if counts[name]:
+            print_note("note:", f"{counts[name]:,} {message}")
+    _print_unreadable(counts["unreadable"], described.reasons)
+    if len(described.encodings) > 1:
+        found = ", ".join(f"{count:,} {name}" for name, count in described.encodings.items())
+        print_note("note:", f"text files by encoding: {found}")
+
+
+def _print_unreadable(count: int, reasons: list[str]) -> None:
+    """Print the number of unreadable documents and the first reasons."""
+    if count:
+        more = f"; and {count - len(reasons):,} more" if count > len(reasons) else ""
+        print_note("note:", f"{count:,} unreadable left out: {'; '.join(reasons)}{more}")

@@ -1,0 +1,1 @@
+"""Documents with coreferent mentions: readers and encoding."""

@@ -1,0 +1,224 @@
+"""Reader of CoNLL-2012 (Pradhan et al. 2012, https://aclanthology.org/W12-4501), column layout.
+
+    #begin document (nw/wsj/00/wsj_0001); part 000
+    nw/wsj/00/wsj_0001   0   0   Pierre   NNP   (TOP(S(NP*   -   -   -   -   (PERSON*   (0
+    ...
+    #end document
+
+One word a line, an empty line after each sentence. The fourth column is the word, the tenth the
+speaker, the last one the coreference: "(3" opens a mention of cluster 3, "3)" closes it, "(3)" is
+both, "|" separates several, "-" is none. The files are made from OntoNotes 5 (LDC2013T19), which
+is licensed, by the scripts of the shared task.
+"""
+
+import dataclasses
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
+from longspan.errors import DataError
+from longspan.files import explain_read_error, file_sha256
+from longspan.metrics.coreference import Mention
+
+Part = Literal["train", "development", "test"]
+PARTS: tuple[Part, ...] = ("train", "development", "test")
+
+URL = "https://conll.cemantix.org/2012/data.html"
+
+_SUFFIX = "_gold_conll"
+_BEGIN = re.compile(r"#begin document \((.+)\); part (\d+)\s*$")
+_END = "#end document"
+_WORD, _SPEAKER, _FEWEST = 3, 9, 12  # columns
+_SHORT: dict[Part, str] = {"train": "train", "development": "dev", "test": "test"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Document:
+    """One part of a document.
+
+    Attributes:
+        id: name and part, as in the file.
+        sentences: words of each sentence.
+        speakers: speaker of each word, in the order of the document; "-" for none.
+        clusters: mentions of each entity: the first and last word, counted over the document.
+    """
+
+    id: str
+    sentences: tuple[tuple[str, ...], ...]
+    speakers: tuple[str, ...]
+    clusters: tuple[tuple[Mention, ...], ...]
+
+    @property
+    def genre(self) -> str:
+        """First part of the name, such as "nw" for newswire."""
+        return self.id.split("/", 1)[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConllFiles(SourceFiles):
+    """One copy of the files with gold annotations, of one language."""
+
+    files: dict[Part, tuple[Path, ...]]
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files."""
+        return [path for part in PARTS for path in self.files[part]]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Number and total size of the files of each part."""
+        sizes = {part: sum(x.stat().st_size for x in self.files[part]) for part in PARTS}
+        counts = {part: len(self.files[part]) for part in PARTS}
+        return {"form": "columns", "files": counts, "bytes": sizes}
+
+    def checksums(self) -> dict[str, str]:
+        """Return a sha256 for each part: that of the list of those of its files."""
+        return {part: _joint_sha256(self.files[part]) for part in PARTS}
+
+
+def find(data: Path | None, language: str = "english") -> ConllFiles:
+    """Find the files of all three parts.
+
+    Either one file a part, such as `train.english.v4_gold_conll`, or the folders of the task,
+    `train/data/english/annotations`, `development/...` and `test/...`.
+
+    Args:
+        data: folder of the files, or one above it. None: $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA.
+        language: english, chinese or arabic.
+
+    Raises:
+        DataError: there is no copy; the message says how to get one.
+    """
+    paths = search_paths(data, "the files of CoNLL-2012")
+    roots = [
+        root
+        for path in paths
+        for root in (*usual_folders(path, "conll-2012"), path / "conll-2012" / "v4" / "data")
+    ]
+    for files in (layout(root, language) for root in roots for layout in (_joined, _tree)):
+        if all(files.values()):
+            return ConllFiles(files=files)
+    raise DataError(
+        f"CoNLL-2012 ({language}) is not here (searched {format_paths(paths)}); it is made from "
+        f"OntoNotes 5 (LDC2013T19), see {URL}; put train.{language}.v4_gold_conll and those of dev "
+        "and test, or the folders train, development and test, in FOLDER and run `longspan data "
+        "build coreference --data FOLDER`"
+    )
+
+
+def read_documents(path: Path) -> Iterator[Document]:
+    """Yield the documents of a file.
+
+    Raises:
+        DataError: the file is missing, truncated or malformed; the message names the line.
+        UnreadableError: the system does not read it now.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise explain_read_error(path, error) from error
+    document: _Builder | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        where = f"{path}, line {number}"
+        if begun := _BEGIN.match(line):
+            if document is not None:
+                raise DataError(f"{where}: a document begins before {document.id} has ended")
+            document = _Builder(f"{begun[1]}_{int(begun[2])}")
+        elif document is None:
+            if line.strip():
+                raise DataError(
+                    f"{where}: expected '#begin document (NAME); part N', got {line!r:.60}"
+                )
+        elif line.startswith(_END):
+            yield document.finish(where)
+            document = None
+        else:
+            document.add(line, where)
+    if document is not None:
+        raise DataError(f"{path} ends within document {document.id}; it is truncated")
+
+
+class _Builder:
+    """Lines of a document so far."""
+
+    def __init__(self, name: str):
+        self.id = name
+        self.sentences: list[tuple[str, ...]] = []
+        self.words: list[str] = []  # of the sentence
+        self.speakers: list[str] = []
+        self.open: defaultdict[int, list[int]] = defaultdict(list)  # first words by cluster
+        self.clusters: defaultdict[int, list[Mention]] = defaultdict(list)
+
+    def add(self, line: str, where: str) -> None:
+        """Add a word, or end the sentence."""
+        columns = line.split()
+        if not columns:
+            self._end_sentence()
+            return
+        if len(columns) < _FEWEST:
+            raise DataError(f"{where}: expected {_FEWEST} columns or more, got {len(columns)}")
+        place = len(self.speakers)
+        self.words.append(columns[_WORD])
+        self.speakers.append(columns[_SPEAKER])
+        if columns[-1] == "-":
+            return
+        for mark in columns[-1].split("|"):
+            self._mark(mark, place, where)
+
+    def finish(self, where: str) -> Document:
+        """Return the document."""
+        self._end_sentence()
+        if left := sorted(number for number, firsts in self.open.items() if firsts):
+            raise DataError(f"{where}: a mention of cluster {left[0]} of {self.id} is not closed")
+        if not self.sentences:
+            raise DataError(f"{where}: document {self.id} has no words")
+        return Document(
+            id=self.id,
+            sentences=tuple(self.sentences),
+            speakers=tuple(self.speakers),
+            clusters=tuple(tuple(sorted(set(x))) for _, x in sorted(self.clusters.items())),
+        )
+
+    def _mark(self, mark: str, place: int, where: str) -> None:
+        """Open or close a mention at a word."""
+        digits = mark.removeprefix("(").removesuffix(")")
+        if not digits.isdecimal() or digits == mark:
+            raise DataError(f"{where}: the coreference {mark!r} is none of '(N', 'N)' and '(N)'")
+        firsts = self.open[int(digits)]
+        if mark.startswith("("):
+            firsts.append(place)
+        if mark.endswith(")"):
+            if not firsts:
+                raise DataError(f"{where}: {mark!r} closes a mention that was not opened")
+            self.clusters[int(digits)].append((firsts.pop(), place))
+
+    def _end_sentence(self) -> None:
+        if self.words:
+            self.sentences.append(tuple(self.words))
+            self.words = []
+
+
+def _joined(root: Path, language: str) -> dict[Part, tuple[Path, ...]]:
+    """Return the one file of each part, if there are such."""
+    return {
+        part: tuple(sorted(root.glob(f"{_SHORT[part]}.{language}.*{_SUFFIX}")))[:1]
+        for part in PARTS
+    }
+
+
+def _tree(root: Path, language: str) -> dict[Part, tuple[Path, ...]]:
+    """Return the files below the folders of the parts, if there are such."""
+    folders = {part: root / part / "data" / language / "annotations" for part in PARTS}
+    return {part: tuple(sorted(x.rglob(f"*{_SUFFIX}"))) for part, x in folders.items()}
+
+
+def _joint_sha256(paths: tuple[Path, ...]) -> str:
+    lines = (f"{path.name} {file_sha256(path)}\n" for path in paths)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,0 +1,141 @@
+"""First pass over a corpus: identity, size and split of every document, before any is stored."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from longspan.data.corpora.documents import CorpusFormat, Document, ReadingReport
+from longspan.data.corpora.sources import Source
+from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION
+from longspan.errors import DataError
+
+Progress = Callable[[str, int, int], None]  # description, done, total
+_REPORT_EVERY = 256  # documents
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Survey:
+    """Documents of all sources in reading order, empty ones left out.
+
+    Attributes:
+        digests: sha256 of the UTF-8 text of each document, (N, 32) uint8.
+        sources: number of the source of each document.
+        characters: length of each document.
+        splits: split of each document, or `DROPPED`: it repeats an earlier one, or a held-out one.
+        repeated: documents that an earlier one of the same split equals.
+        in_another_split: documents that a held-out source contains too.
+    """
+
+    digests: np.ndarray
+    sources: np.ndarray
+    characters: np.ndarray
+    splits: np.ndarray
+    repeated: int
+    in_another_split: int
+
+    def sha256(self) -> str:
+        """Return the sha256 of the documents with their sources and splits, in order."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.digests).data)
+        for numbers in (self.sources, self.splits):
+            digest.update(np.ascontiguousarray(numbers, "<i8").data)
+        return digest.hexdigest()
+
+
+def read_documents(
+    sources: Sequence[Source], form: CorpusFormat, report: ReadingReport
+) -> Iterator[tuple[int, Document]]:
+    """Yield every document with the number of its source, empty ones included."""
+    for number, source in enumerate(sources):
+        for document in source.read(form, report):
+            yield number, document
+
+
+def survey(
+    sources: Sequence[Source],
+    form: CorpusFormat,
+    report: ReadingReport,
+    shares: dict[int, float],
+    progress: Progress,
+) -> Survey:
+    """Read all documents once and assign them to splits.
+
+    Args:
+        sources: sources in the order of the corpus.
+        form: format of their files.
+        report: takes what is left out.
+        shares: share of the documents of training sources to hold out, by split.
+        progress: called with the number of documents so far.
+
+    Raises:
+        DataError: a source is unusable, or there are too few documents for the splits.
+    """
+    digests, numbers, lengths = bytearray(), [], []
+    for number, document in read_documents(sources, form, report):
+        digest, length = hash_parts(document.parts)
+        if digest is None:
+            report.num_empty += 1
+            continue
+        digests += digest
+        numbers.append(number)
+        lengths.append(length)
+        if len(lengths) % _REPORT_EVERY == 0:
+            progress("reading documents", len(lengths), 0)
+    hashes = np.frombuffer(bytes(digests), np.uint8).reshape(-1, 32)
+    given = np.array([NAMES.index(sources[x].split) for x in numbers], np.int64)
+    splits, repeated, in_another = _assign(hashes, given, shares)
+    return Survey(
+        digests=hashes,
+        sources=np.array(numbers, np.int64),
+        characters=np.array(lengths, np.int64),
+        splits=splits,
+        repeated=repeated,
+        in_another_split=in_another,
+    )
+
+
+def hash_parts(parts: Iterator[str]) -> tuple[bytes | None, int]:
+    """Return the sha256 and the length of a text in parts; None if it is blank."""
+    digest, length, is_blank = hashlib.sha256(), 0, True
+    for part in parts:
+        digest.update(part.encode())
+        length += len(part)
+        is_blank = is_blank and not part.strip()
+    return None if is_blank else digest.digest(), length
+
+
+def _assign(
+    digests: np.ndarray, given: np.ndarray, shares: dict[int, float]
+) -> tuple[np.ndarray, int, int]:
+    """Return the split of each document, and the numbers dropped as repeated and as held out.
+
+    Documents of training sources are ordered by their sha256, and the first ones are held out, so
+    a split depends neither on the order of the files nor on a seed. Of equal documents, the first
+    one of the split that holds out most is kept.
+    """
+    keys = np.ascontiguousarray(digests).view("S32").reshape(-1) if len(digests) else digests[:, 0]
+    order = np.lexsort((np.arange(len(keys)), -given, keys))
+    is_first = np.ones(len(keys), bool)
+    is_first[1:] = keys[order][1:] != keys[order][:-1]
+    splits = np.full(len(keys), DROPPED, np.int64)
+    kept = order[is_first]  # ascending by sha256
+    splits[kept] = given[kept]
+    pool, first = kept[given[kept] == TRAIN], 0
+    if len(pool) <= len(shares):
+        raise DataError(
+            f"{len(pool)} different documents cannot fill {len(shares) + 1} splits; add documents, "
+            "pass --document paragraph or line to split text files into more, or name files with "
+            "--validation and --test"
+        )
+    for split, share in shares.items():
+        spare = len(pool) - first - (len(shares) - list(shares).index(split))
+        count = min(max(1, round(share * len(pool))), spare)
+        splits[pool[first : first + count]] = split
+        first += count
+    for split in (VALIDATION, TEST):
+        if not (splits == split).any():
+            raise DataError(f"no document is left for {NAMES[split]}; choose other files or shares")
+    owner = np.repeat(kept, np.diff(np.append(np.flatnonzero(is_first), len(keys))))
+    same = given[order] == given[owner]
+    return splits, int((same & ~is_first).sum()), int((~same).sum())

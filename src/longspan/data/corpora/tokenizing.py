@@ -1,0 +1,192 @@
+"""Second pass over a corpus: documents become token ids, in constant memory.
+
+A document is stored in rows of up to `ROW` tokens, each with the number of its document as label
+and a checksum, so that a window of a long document is verified without reading all of it. The last
+token of a document is the separator.
+"""
+
+import array
+import collections
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from longspan.data.corpora.documents import PART, CorpusFormat, Document, ReadingReport
+from longspan.data.corpora.sources import Source
+from longspan.data.corpora.survey import Progress, Survey, read_documents
+from longspan.data.own_splits import DROPPED, NAMES
+from longspan.data.store import Examples, Spool
+from longspan.data.word_pieces import WordPieceTokenizer
+from longspan.errors import DataError
+
+ROW = 4_096  # tokens
+# Characters that a thread hands to the cores at a time, and threads: while one turns ids into
+# arrays, the cores work for the other.
+BATCH, _THREADS = 8 * PART * (os.cpu_count() or 1), 2
+Piece = tuple[int, str, bool]  # number of the document, text, and whether it is the last part
+_CHANGED = "has changed since the corpus was imported; import it again with --replace"
+
+
+def separator_id(tokenizer: WordPieceTokenizer) -> int:
+    """Return the id that ends a document: of "eos", else "sep".
+
+    Raises:
+        DataError: the tokenizer has neither.
+    """
+    kind = "sep" if tokenizer.fast.eos_token_id is None else "eos"
+    return tokenizer.token_id(kind)
+
+
+def surveyed_documents(
+    sources: list[Source], form: CorpusFormat, found: Survey
+) -> Iterator[tuple[int, Document]]:
+    """Yield the documents that are kept, with their number in the survey; check them all.
+
+    Raises:
+        DataError: a document, or their number, differs from the survey.
+    """
+    report = ReadingReport(skip_bad=form.skip_bad)
+    row = 0
+    for _, document in read_documents(sources, form, report):
+        parts = _skip_blank(document.parts)
+        if parts is None:
+            continue
+        if row == len(found.splits):
+            raise DataError(f"{document.where} {_CHANGED}")
+        checked = _checked(document, parts, found.digests[row].tobytes())
+        if found.splits[row] == DROPPED:
+            for _part in checked:
+                pass
+        else:
+            yield row, Document(document.where, checked)
+        row += 1
+    if row < len(found.splits):
+        raise DataError(f"{sources[-1].path} {_CHANGED}: {len(found.splits) - row} documents less")
+
+
+def tokenize(
+    documents: Iterable[tuple[int, Document]],
+    found: Survey,
+    tokenizer: WordPieceTokenizer,
+    scratch: Path,
+    progress: Progress,
+) -> dict[str, Examples]:
+    """Tokenize documents into spools; return the rows of each split.
+
+    Args:
+        documents: documents that are kept, with their number in the survey.
+        found: survey of the corpus.
+        tokenizer: tokenizer.
+        scratch: folder of the spools.
+        progress: called with the characters so far and the sum.
+
+    Raises:
+        DataError: a document differs from the survey, or the tokenizer has no separator.
+        RunError: the disk is full.
+    """
+    end = np.array([separator_id(tokenizer)], tokenizer.dtype)
+    writers = [_SplitWriter(scratch / f"{name}.tokens", tokenizer.dtype) for name in NAMES]
+    total, done = int(found.characters[found.splits != DROPPED].sum()), 0
+    for batch, pieces in _encode(_batches(documents), tokenizer):
+        for (row, text, is_last), ids in zip(batch, pieces, strict=True):
+            writer = writers[found.splits[row]]
+            writer.add(ids)
+            if is_last:
+                writer.add(end)
+                writer.end_document()
+            done += len(text)
+        progress("tokenizing", done, total)
+    return {name: writer.examples() for name, writer in zip(NAMES, writers, strict=True)}
+
+
+class _SplitWriter:
+    """Rows of a split, written as soon as they are full."""
+
+    def __init__(self, path: Path, dtype: type[np.unsignedinteger]):
+        self._spool, self._documents = Spool(path, dtype), array.array("q")
+        self._pending, self._number = np.empty(0, dtype), 0
+
+    def add(self, ids: np.ndarray) -> None:
+        """Append tokens to the document."""
+        self._pending = np.concatenate((self._pending, ids))
+        full = len(self._pending) // ROW
+        if full:
+            self._spool.add_rows(self._pending[: full * ROW].reshape(full, ROW))
+            self._documents.extend([self._number] * full)
+            self._pending = self._pending[full * ROW :]
+
+    def end_document(self) -> None:
+        """Write the rest of the document, and begin the next one."""
+        if len(self._pending):
+            self._spool.add(self._pending)
+            self._documents.append(self._number)
+            self._pending = self._pending[:0]
+        self._number += 1
+
+    def examples(self) -> Examples:
+        """Return all rows; labels are the numbers of their documents."""
+        labels = np.array(self._documents, np.int64)
+        return Examples(tokens=self._spool.ragged(), labels=labels)
+
+
+def _encode(
+    batches: Iterable[list[Piece]], tokenizer: WordPieceTokenizer
+) -> Iterator[tuple[list[Piece], list[np.ndarray]]]:
+    """Yield batches in their order, each with the ids of its pieces."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        ahead: collections.deque[tuple[list[Piece], Future[list[np.ndarray]]]] = collections.deque()
+        for batch in batches:
+            ahead.append((batch, pool.submit(tokenizer.encode_texts, [x[1] for x in batch])))
+            if len(ahead) > _THREADS:
+                done, future = ahead.popleft()
+                yield done, future.result()
+        for done, future in ahead:
+            yield done, future.result()
+
+
+def _batches(documents: Iterable[tuple[int, Document]]) -> Iterator[list[Piece]]:
+    """Yield the parts of documents in batches."""
+    batch: list[Piece] = []
+    size = 0
+    for row, document in documents:
+        before = None
+        for part in document.parts:
+            if before is not None:
+                batch.append((row, before, False))
+            before, size = part, size + len(part)
+            if size >= BATCH:
+                yield batch
+                batch, size = [], len(part)
+        assert before is not None  # the survey left blank documents out
+        batch.append((row, before, True))
+    if batch:
+        yield batch
+
+
+def _skip_blank(parts: Iterator[str]) -> Iterator[str] | None:
+    """Return the parts of a text, or None if it is blank."""
+    before = []
+    for part in parts:
+        before.append(part)
+        if part.strip():
+            return _chain(before, parts)
+    return None
+
+
+def _chain(first: list[str], rest: Iterator[str]) -> Iterator[str]:
+    yield from first
+    yield from rest
+
+
+def _checked(document: Document, parts: Iterator[str], expected: bytes) -> Iterator[str]:
+    """Yield the parts of a document; refuse it at its end if its sha256 is another one."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode())
+        yield part
+    if digest.digest() != expected:
+        raise DataError(f"{document.where} {_CHANGED}")

@@ -1,0 +1,86 @@
+"""JSON files of published data sets: plain or gzip, with checked fields."""
+
+import gzip
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from longspan.data.source_files import SourceFiles
+from longspan.errors import DataError
+from longspan.files import explain_read_error, parse_json
+
+T = TypeVar("T")
+
+_GZIP = b"\x1f\x8b"
+
+
+def load_json(path: Path) -> Any:
+    """Return the content of a JSON file, plain or compressed by gzip.
+
+    Raises:
+        DataError: the file is missing, truncated or not JSON; the message names the line.
+        UnreadableError: the system does not read it now.
+    """
+    raw = _read(path)
+    try:
+        return parse_json(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
+    except (RecursionError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as JSON ({error})") from error
+
+
+def find_lines(files: SourceFiles, name: str) -> dict[str, int]:
+    """Return the line of each record, by its id: the first one where there are several.
+
+    Args:
+        files: JSON files.
+        name: name of the field of an id.
+    """
+    pattern = re.compile(rb'"%s"\s*:\s*"((?:[^"\\]|\\.)*)"' % re.escape(name.encode()))
+    found: dict[str, int] = {}
+    for path in files.paths:
+        for number, line in enumerate(_read(path).splitlines(), start=1):
+            for value in pattern.findall(line):
+                found.setdefault(json.loads(b'"%s"' % value), number)
+    return found
+
+
+def field(record: Any, name: str, kind: type[T], where: str) -> T:
+    """Return a field of a JSON object.
+
+    Args:
+        record: parsed JSON.
+        name: name of the field.
+        kind: expected type.
+        where: file and place of the record, for the message.
+
+    Raises:
+        DataError: `record` is no object, the field is missing, or its type is another.
+    """
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: expected an object, got {type(record).__name__}")
+    if name not in record:
+        raise DataError(f"{where} has no field {name!r}; its fields are {', '.join(record)}")
+    value = record[name]
+    # True is an int in Python, not in JSON.
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+        raise DataError(
+            f"{where}: field {name!r} must be of type {kind.__name__}, got {type(value).__name__}"
+        )
+    return value
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file, decompressed."""
+    try:
+        raw = path.read_bytes()
+        return gzip.decompress(raw) if raw.startswith(_GZIP) else raw
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is damaged or truncated ({error}); download it again") from error
+    except OSError as error:
+        raise explain_read_error(path, error) from error

@@ -1,0 +1,74 @@
+"""Report on a source of questions: counts, and the place of everything that is wrong or left out.
+
+split   reason            line  id    place
+train   not_in_context    7     q_1   /data/qa/wikipedia-train.json: question 1
+"""
+
+import csv
+import dataclasses
+import io
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+FILE = "skipped.tsv"  # beside the splits of a built data set
+_HEAD = ("split", "reason", "line", "id", "place")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One case: its reason, the id of the question, and its file and place."""
+
+    reason: str
+    id: str
+    where: str
+
+
+@dataclasses.dataclass
+class Report:
+    """Counts of a part of a source, such as a split, and the cases among them."""
+
+    counts: Counter[str] = dataclasses.field(default_factory=Counter)
+    cases: list[Case] = dataclasses.field(default_factory=list)
+
+    def add(self, reason: str, question: str, where: str) -> None:
+        """Count a case and keep its place.
+
+        Args:
+            reason: name of the count.
+            question: id of the question.
+            where: file and place in it.
+        """
+        self.counts[reason] += 1
+        self.list_case(reason, question, where)
+
+    def list_case(self, reason: str, question: str, where: str) -> None:
+        """Keep the place of a case that is counted already; arguments as for `add`."""
+        self.cases.append(Case(reason, question, where))
+
+    def merge(self, other: "Report") -> None:
+        """Add the counts and cases of another report."""
+        self.counts.update(other.counts)
+        self.cases.extend(other.cases)
+
+    @property
+    def case_counts(self) -> Counter[str]:
+        """Number of cases by reason."""
+        return Counter(case.reason for case in self.cases)
+
+
+def format_cases(reports: Mapping[Any, Report], line_of: Callable[[str], int | None]) -> str:
+    """Return the cases of all splits as a table of tab-separated values.
+
+    Args:
+        reports: reports by split.
+        line_of: returns the line of a question, by its id.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
+    writer.writerow(_HEAD)
+    for split, report in reports.items():
+        for case in report.cases:
+            line = line_of(case.id)
+            writer.writerow((split, case.reason, line, case.id, case.where))
+    return text.getvalue()

@@ -1,0 +1,198 @@
+"""Reader of TriviaQA (Joshi et al. 2017, https://arxiv.org/abs/1705.03551), official layout.
+
+    qa/{wikipedia,web}-{train,dev}.json, qa/{wikipedia,web}-test-without-answers.json
+    evidence/wikipedia/*.txt (`EntityPages`), evidence/web/*/*.txt (`SearchResults`)
+
+In the domain wikipedia a question has one answer, found in any of its documents, which are joined
+here. In the domain web each document of a question is an example of its own. The official
+evaluation scores them so, too.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from longspan.data.questions.json_files import field, load_json
+from longspan.data.questions.question import Question, join_passages
+from longspan.data.questions.report import Report
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
+from longspan.errors import DataError
+from longspan.files import explain_read_error
+from longspan.metrics.answers import normalize_triviaqa_answer
+
+Domain = Literal["wikipedia", "web"]
+Part = Literal["train", "dev", "test"]
+
+URL = "https://nlp.cs.washington.edu/triviaqa/data/triviaqa-rc.tar.gz"
+
+_FILES = {"train": "{}-train.json", "dev": "{}-dev.json", "test": "{}-test-without-answers.json"}
+# Lists of a question's documents, and the folders of their texts.
+_EVIDENCE = {"EntityPages": "evidence/wikipedia", "SearchResults": "evidence/web"}
+_SEPARATOR = "\n\n"  # of joined documents
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TriviaQAFiles(SourceFiles):
+    """One unpacked copy of TriviaQA, for one domain."""
+
+    root: Path
+    domain: Domain
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of questions with answers."""
+        return [self.questions_file("train"), self.questions_file("dev")]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Domain, names and sizes of the files of questions."""
+        return {"form": "folder", "domain": self.domain, "bytes": self.sizes()}
+
+    def questions_file(self, part: Part) -> Path:
+        """Return the file of the questions of a part."""
+        return self.root / "qa" / _FILES[part].format(self.domain)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Document:
+    folder: str
+    name: str
+
+
+def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
+    """Find an unpacked copy.
+
+    Args:
+        data: the folder of `qa` and `evidence`, or one above it. None: $LONGSPAN_DATA, then
+            $LONGSPAN_TEST_DATA. In a folder, its `triviaqa` and `triviaqa-rc` are searched too.
+        domain: source of the documents.
+
+    Raises:
+        DataError: there is no copy; the message says how to get one.
+    """
+    paths = search_paths(data, "the unpacked files of TriviaQA")
+    for path in paths:
+        for root in (*usual_folders(path, "triviaqa"), path / "triviaqa-rc"):
+            found = TriviaQAFiles(root=root, domain=domain)
+            if all(one.is_file() for one in found.paths):
+                return found
+    raise DataError(
+        f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, "
+        "unpack it to FOLDER and run `longspan data build triviaqa --data FOLDER`"
+    )
+
+
+def load_records(files: TriviaQAFiles, part: Part) -> list[Any]:
+    """Return the questions of a part as published; of a verified file, the verified ones.
+
+    Raises:
+        DataError: the file is missing or malformed.
+    """
+    path = files.questions_file(part)
+    content = load_json(path)
+    records = field(content, "Data", list, str(path))
+    if not content.get("VerifiedEval"):
+        return records
+    verified = [record for record in records if record.get("QuestionPartOfVerifiedEval")]
+    # As in the official evaluation, all documents from the web count.
+    return [_only_verified(x) for x in verified] if files.domain == "wikipedia" else verified
+
+
+def question_id(record: Any, where: str) -> str:
+    """Return the id of a published question; its documents have it, too.
+
+    Raises:
+        DataError: the field is missing.
+    """
+    return field(record, "QuestionId", str, where)
+
+
+def read_question(
+    files: TriviaQAFiles, record: Any, where: str, report: Report
+) -> Iterator[Question]:
+    """Yield a question with its documents, or with each of them; nothing if there is none.
+
+    Args:
+        files: copy to read.
+        record: one of `load_records`.
+        where: its place, for messages.
+        report: receives `without_document` (questions), `documents_missing` and
+            `documents_not_utf8` (bytes that are not UTF-8 become U+FFFD).
+
+    Raises:
+        DataError: a field or file is malformed; the message says where.
+    """
+    names = _documents_of(record, where)
+    name = question_id(record, where)
+    found = ((one, _read(files.root, one, name, where, report)) for one in names)
+    texts = [(document, text) for document, text in found if text]
+    if not texts:
+        report.add("without_document", name, where)
+    elif files.domain == "wikipedia":
+        yield _make_question(record, where, [text for _, text in texts], name)
+    else:
+        yield from (
+            _make_question(record, where, [text], f"{name}--{one.name}") for one, text in texts
+        )
+
+
+def references_of(answer: Any, where: str) -> tuple[str, ...]:
+    """Return the right answers of a record `Answer`: normalized aliases and human answers.
+
+    Raises:
+        DataError: a field is missing.
+    """
+    human = [normalize_triviaqa_answer(text) for text in answer.get("HumanAnswers", [])]
+    return tuple(dict.fromkeys([*field(answer, "NormalizedAliases", list, where), *human]))
+
+
+def _make_question(record: Any, where: str, documents: list[str], name: str) -> Question:
+    answer = record.get("Answer")
+    context, passages = join_passages(documents, _SEPARATOR)
+    return Question(
+        id=name,
+        text=field(record, "Question", str, where).strip(),
+        context=context,
+        references=() if answer is None else references_of(answer, where),
+        spans=None,
+        document=question_id(record, where),
+        passages=passages,
+        where=where,
+    )
+
+
+def _only_verified(record: Any) -> Any:
+    """Return a question with its verified documents alone."""
+    return record | {
+        name: [page for page in record.get(name, ()) if page.get("DocPartOfVerifiedEval")]
+        for name in _EVIDENCE
+    }
+
+
+def _documents_of(record: Any, where: str) -> list[_Document]:
+    """Return the documents of a question, in the order of the file."""
+    return [
+        _Document(folder, field(page, "Filename", str, where))
+        for name, folder in _EVIDENCE.items()
+        for page in record.get(name, ())
+    ]
+
+
+def _read(root: Path, document: _Document, question: str, where: str, report: Report) -> str:
+    """Return the text of a document; empty if it is missing or blank."""
+    folder = root / document.folder
+    path = folder / document.name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise DataError(f"{where}: file name {document.name!r} leads outside {folder}")
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        report.add("documents_missing", question, f"{where}, {path}")
+        return ""
+    except OSError as error:
+        raise explain_read_error(path, error) from error
+    text = raw.decode("utf-8-sig", errors="replace")
+    if "\ufffd" in text:
+        report.add("documents_not_utf8", question, f"{where}, {path}")
+    return text.strip()

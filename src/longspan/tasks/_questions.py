@@ -1,0 +1,98 @@
+"""Base of the tasks that answer questions by a span of a document."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from longspan.data.questions.encoding import cut_out
+from longspan.data.questions.question import Question
+from longspan.metrics import Metric
+from longspan.metrics.answers import exact_match, normalize_answer, token_f1
+from longspan.shapes import Float, Int
+from longspan.tasks._question_data import QuestionData
+from longspan.tasks._spans import answerable, predicted_spans, question_mask, span_losses
+from longspan.tasks.base import Split
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+_BITS = ("starts", "ends", "first of a passage")
+_SCORES = {"exact_match": exact_match, "token_f1": token_f1}
+
+
+class QuestionTask(QuestionData[Question]):
+    """Questions about documents; the answer is a span of the document.
+
+    Classes are those of the tokens of the document: starts and ends of right answers, and first
+    tokens of passages. Scores count every question, also those whose answer is not in the tokens.
+    """
+
+    def normalize(self, answer: str) -> str:
+        """Return an answer as the official evaluation compares it."""
+        return normalize_answer(answer)
+
+    def losses(
+        self, logits: Float[Tensor, "B 2 T"], targets: Int[Tensor, "B T"]
+    ) -> Float[Tensor, " B"]:
+        """Return the loss of each example, over all of its right answers."""
+        return span_losses(logits, targets)
+
+    def count_targets(self, targets: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+        """Return 1 for each example with a marked answer."""
+        return answerable(targets).long()
+
+    def example_statistics(
+        self,
+        metrics: Sequence[Metric],
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B 2 T"],
+        targets: Int[Tensor, "B T"],
+    ) -> dict[str, Tensor]:
+        """Return the score of each predicted answer, and 1 for the question."""
+        predicted = self._predicted(split, rows, logits, targets)
+        found = {}
+        for metric in metrics:
+            score = _SCORES[metric.name]
+            scores = [score(text, x["references"], self.normalize) for x, text in predicted]
+            values = torch.tensor(scores, dtype=torch.float64)
+            found[metric.name] = torch.stack((values, torch.ones_like(values)), dim=1)
+        return found
+
+    def answers(
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B 2 T"],
+        targets: Int[Tensor, "B T"],
+    ) -> dict[str, str]:
+        """Return the text of the best answer to each question, by its official id."""
+        predicted = self._predicted(split, rows, logits, targets)
+        return {details["id"]: text for details, text in predicted}
+
+    def class_name(self, label: int) -> str:
+        """Return the name of a class of tokens."""
+        names = [name for place, name in enumerate(_BITS) if label >> place & 1]
+        return ", ".join(names) or "inside"
+
+    def _predicted(
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B 2 T"],
+        targets: Int[Tensor, "B T"],
+    ) -> list[tuple[dict[str, Any], str]]:
+        """Return the details of each example, and the text of the best answer."""
+        starts, ends = predicted_spans(logits, targets, max_length=self.options.answer_length)
+        firsts = question_mask(targets).sum(1)
+        places = zip(
+            rows.tolist(), (starts - firsts).tolist(), (ends - firsts).tolist(), strict=True
+        )
+        found = []
+        for row, start, end in places:
+            details = self.load_details(split, row)
+            text = cut_out(details["context"], details["offsets"], start, end)
+            found.append((details, text))
+        return found

@@ -1,0 +1,134 @@
+"""Windows of tokenized documents: of single ones, or of a stream of all of them."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from longspan.data.store import Examples, Ragged
+
+_CYCLE = 1_000  # examples in which sources have their exact shares
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Windows(Examples):
+    """Windows of stored documents; labels are the documents that they begin in.
+
+    Attributes:
+        stored: rows of the documents, with the checksums of their tokens.
+    """
+
+    stored: Examples
+
+    def check(self, rows: np.ndarray) -> None:
+        """Compare the stored rows that some windows overlap with their recorded CRC.
+
+        Raises:
+            DataError: a row has changed since it was written.
+        """
+        offsets = self.stored.tokens.offsets
+        first = np.searchsorted(offsets, self.tokens.offsets[rows], side="right") - 1
+        last = np.searchsorted(offsets, self.tokens.offsets[rows + 1], side="left")
+        spans = zip(first.tolist(), last.tolist(), strict=True)
+        self.stored.check(np.unique(np.concatenate([np.arange(*span) for span in spans])))
+
+
+def cut_documents(stored: Examples, size: int) -> Windows:
+    """Cut each document into windows of up to `size` tokens, which cover all of them.
+
+    Args:
+        stored: rows of documents; labels are the ascending numbers of the documents.
+        size: tokens of a window.
+    """
+    offsets, documents = _cut(_document_starts(stored), size)
+    return _windows(stored, offsets, documents)
+
+
+def cut_stream(stored: Examples, size: int, bounds: np.ndarray) -> Windows:
+    """Cut the joined documents of each source into windows of `size` tokens.
+
+    Args:
+        stored: rows of documents; labels are the ascending numbers of the documents.
+        size: tokens of a window; the last one of a source may have fewer.
+        bounds: number of the first document of each source.
+    """
+    starts = _document_starts(stored)
+    firsts = np.unique(bounds[bounds < len(starts) - 1])
+    offsets, _ = _cut(np.append(starts[firsts], starts[-1]), size)
+    documents = np.searchsorted(starts, offsets[:-1], side="right") - 1
+    return _windows(stored, offsets, documents)
+
+
+def weighted_rows(
+    sources: np.ndarray, weights: np.ndarray, batch_size: int, seed: int, start: int
+) -> Iterator[np.ndarray]:
+    """Yield the rows of endless batches in which sources have the shares of their weights.
+
+    Of each 1,000 examples every source has its exact share, rounded, in an order drawn from the
+    seed; the examples of a source are permuted anew in each of its epochs. Batch n depends on
+    (seed, n) alone.
+
+    Args:
+        sources: source of each row.
+        weights: weight of each source.
+        batch_size: rows of a batch.
+        seed: seed of the permutations.
+        start: number of the first batch.
+    """
+    rows_by_source = [np.flatnonzero(sources == number) for number in range(len(weights))]
+    counts = _shares(weights)
+    cycle, order = -1, np.empty(0, np.int64)
+    epochs: dict[int, tuple[int, np.ndarray]] = {}
+    place = start * batch_size
+    while True:
+        batch = np.empty(batch_size, np.int64)
+        for slot in range(batch_size):
+            if place // _CYCLE != cycle:
+                cycle = place // _CYCLE
+                order = _permutation((seed, 0, cycle), np.repeat(np.arange(len(counts)), counts))
+            within = place % _CYCLE
+            source = int(order[within])
+            drawn = cycle * int(counts[source]) + int((order[:within] == source).sum())
+            rows = rows_by_source[source]
+            epoch, number = divmod(drawn, len(rows))
+            if epochs.get(source, (-1, rows))[0] != epoch:
+                epochs[source] = epoch, _permutation((seed, 1 + source, epoch), rows)
+            batch[slot] = epochs[source][1][number]
+            place += 1
+        yield batch
+
+
+def _shares(weights: np.ndarray) -> np.ndarray:
+    """Return whole numbers that sum to the cycle, in proportion to the weights, 1 at least."""
+    exact = weights / weights.sum() * _CYCLE
+    counts = np.maximum(np.floor(exact).astype(np.int64), 1)
+    while (rest := _CYCLE - int(counts.sum())) != 0:
+        step = 1 if rest > 0 else -1
+        candidates = np.where((counts > 1) | (step > 0), step * (exact - counts), -np.inf)
+        counts[int(candidates.argmax())] += step
+    return counts
+
+
+def _permutation(stream: tuple[int, ...], values: np.ndarray) -> np.ndarray:
+    sequence = np.random.SeedSequence(stream)
+    return np.random.Generator(np.random.PCG64(sequence)).permutation(values)
+
+
+def _document_starts(stored: Examples) -> np.ndarray:
+    """Return the first token of each document, and the end of the last one."""
+    is_first = np.append(True, np.diff(stored.labels) != 0)
+    return np.append(stored.tokens.offsets[:-1][is_first], stored.tokens.offsets[-1])
+
+
+def _windows(stored: Examples, offsets: np.ndarray, documents: np.ndarray) -> Windows:
+    tokens = Ragged(stored.tokens.values, offsets)
+    return Windows(tokens=tokens, labels=documents, stored=stored)
+
+
+def _cut(starts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut each part into windows from its start; return their offsets and parts."""
+    lengths = np.diff(starts)
+    counts = -(-lengths // size)
+    parts = np.repeat(np.arange(len(lengths)), counts)
+    number = np.arange(len(parts)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.append(starts[:-1][parts] + number * size, starts[-1]), parts

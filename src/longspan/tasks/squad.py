@@ -1,0 +1,141 @@
+"""SQuAD and XQuAD: "Which NFL team won Super Bowl 50?"; mark the answer in the text.
+
+Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016
+(https://arxiv.org/abs/1606.05250); Artetxe et al., "On the Cross-lingual Transferability of
+Monolingual Representations", 2020 (https://arxiv.org/abs/1910.11856). With all paragraphs of an
+article joined, the documents are long.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from longspan.config import setting, settings
+from longspan.data.own_splits import TEST, VALIDATION, assign_splits
+from longspan.data.questions.json_sources import JsonFiles, find_json_files
+from longspan.data.questions.question import Question
+from longspan.data.questions.report import Report
+from longspan.data.questions.squad import Extent, read_squad
+from longspan.tasks._question_data import QuestionOptions
+from longspan.tasks._questions import QuestionTask, Share
+from longspan.tasks.base import SPLITS, Split
+from longspan.tasks.info import TaskInfo
+from longspan.tasks.layout import SpanLayout
+from longspan.tasks.registry import register
+
+_METRICS = ("token_f1", "exact_match")
+
+
+@settings
+class SquadOptions(QuestionOptions):
+    """Encoding, context, and the share of articles that are held out."""
+
+    context: Extent = setting(
+        "document of a question: its paragraph, or all paragraphs of its article", "paragraph"
+    )
+    validation: Share = setting("share of the training articles that validation holds out", 0.1)
+
+
+@register
+class Squad(QuestionTask):
+    """Spans of Wikipedia's paragraphs or articles, SQuAD 1.1."""
+
+    Options: ClassVar[type] = SquadOptions
+    options: SquadOptions
+    id_field = "id"
+    files: ClassVar[tuple[str, ...]] = ("train-v1.1.json", "dev-v1.1.json")
+    info = TaskInfo(
+        name="squad",
+        version=1,
+        title="SQuAD 1.1",
+        summary="Mark the answer to a question in a paragraph, or in a whole article.",
+        source="SQuAD 1.1, Rajpurkar et al. 2016, https://rajpurkar.github.io/SQuAD-explorer",
+        checksum=None,
+        license="CC BY-SA 4.0",
+        sizes={},
+        vocab_size=259,
+        num_classes=8,
+        metrics=_METRICS,
+        chance=None,
+        layout=SpanLayout(has_several=True),
+        published=(),
+        notes=(
+            "Validation is held out of the training articles; test is the published development "
+            "set, since the test set is not public. Answers are scored as in the official "
+            "evaluation, against all reference answers."
+        ),
+    )
+
+    def find_source(self, data: Path | None) -> JsonFiles:
+        """Return the files of questions, of all splits."""
+        return find_json_files(data, self.files, self.info.name, "squad")
+
+    def read(
+        self, data: Path | None, reports: Mapping[Split, Report]
+    ) -> Iterator[tuple[Split, Question]]:
+        """Yield the questions; questions about one article are in one split."""
+        train, test = self.find_source(data).paths
+        file = read_squad(train, self.options.context)
+        reports["train"].merge(file.report)
+        yield from _assign(file.questions, {VALIDATION: self.options.validation})
+        held_out = read_squad(test, self.options.context)
+        reports["test"].merge(held_out.report)
+        yield from (("test", question) for question in held_out.questions)
+
+
+@settings
+class XquadOptions(SquadOptions):
+    """Encoding, context, and the shares of articles that are held out."""
+
+    test: Share = setting("share of the articles that test holds out", 0.2)
+
+
+@register
+class Xquad(Squad):
+    """Spans of Wikipedia's paragraphs or articles, XQuAD in English."""
+
+    Options: ClassVar[type] = XquadOptions
+    options: XquadOptions
+    files: ClassVar[tuple[str, ...]] = ("xquad.en.json",)
+    info = TaskInfo(
+        name="xquad",
+        version=1,
+        title="XQuAD (English)",
+        summary="Mark the answer to a question in a paragraph, or in a whole article.",
+        source="XQuAD, Artetxe et al. 2020, https://github.com/google-deepmind/xquad",
+        checksum=None,
+        license="CC BY-SA 4.0",
+        sizes={},
+        vocab_size=259,
+        num_classes=8,
+        metrics=_METRICS,
+        chance=None,
+        layout=SpanLayout(has_several=True),
+        published=(),
+        notes=(
+            "1,190 questions about 48 articles of the development set of SQuAD 1.1. It is "
+            "published for evaluation alone; here its articles are split by their sha256, so "
+            "scores are not comparable with published ones."
+        ),
+    )
+
+    def read(
+        self, data: Path | None, reports: Mapping[Split, Report]
+    ) -> Iterator[tuple[Split, Question]]:
+        """Yield the questions; questions about one article are in one split."""
+        (path,) = self.find_source(data).paths
+        file = read_squad(path, self.options.context)
+        reports["train"].merge(file.report)
+        shares = {VALIDATION: self.options.validation, TEST: self.options.test}
+        yield from _assign(file.questions, shares)
+
+
+def _assign(
+    questions: Sequence[Question], shares: dict[int, float]
+) -> Iterator[tuple[Split, Question]]:
+    """Yield questions with their split, by the sha256 of their article."""
+    keys = [(question.document,) for question in questions]
+    splits = assign_splits(keys, np.zeros(len(keys), np.int8), shares).splits
+    yield from ((SPLITS[split], one) for split, one in zip(splits, questions, strict=True))

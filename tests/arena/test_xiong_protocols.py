@@ -1,0 +1,113 @@
+"""Protocols of pretraining and finetuning after Xiong et al. 2022."""
+
+import dataclasses
+
+import pytest
+
+from corpus_files import make_task, write_folder
+from longspan.arena import get
+from longspan.arena.grid import grid, misfit
+from longspan.arena.protocols.sources import check_sources, unsourced_fields
+from longspan.arena.protocols.stages import CORPUS
+from longspan.attention import MECHANISMS
+from longspan.data.word_pieces import load_word_pieces
+from longspan.errors import DataError, UnknownNameError
+from longspan.tasks import build, register_corpora
+
+NAMES = ("xiong-pretrain", "xiong-small")
+COMPARED = (
+    *("full", "local", "blockwise", "disjoint", "longformer", "bigbird", "linformer", "nystrom"),
+    *("performer", "linear", "long_short", "reformer", "sinkhorn"),
+)
+# Fields of longspan's own engine, which change no published value.
+OWN = {
+    *("task.pack", "task.weights", "model.initializer_range", "model.classifier_hidden_size"),
+    *("model.pair_head", "model.stem", "training.gradient_accumulation_steps"),
+    *("training.gradient_checkpointing", "training.eval_batch_size", "training.max_grad_norm"),
+    *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
+    make_task(folder, write_folder(folder / "files"), name=CORPUS)
+    yield folder
+    register_corpora(folder / "none")
+
+
+def test_every_difference_of_pretraining_from_its_sources_is_a_choice(cache):
+    register_corpora(cache)
+    protocol = get("xiong-pretrain")
+    checks = check_sources(protocol)
+    assert len(checks) > 25
+    assert [x for x in checks if x.verdict not in ("equal", "chosen")] == []
+    found = unsourced_fields(protocol, [CORPUS])
+    assert {x for x in found if not x.startswith("mechanism.")} <= OWN
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tasks_start_from_the_corpus_with_its_tokenizer(cache, name):
+    register_corpora(cache)
+    protocol = get(name)
+    first, *others = protocol.tasks
+    assert first == CORPUS
+    assert protocol.experiment(CORPUS, "local", 0).config.start is None
+    for task in others:
+        config = protocol.experiment(task, "local", 0).config
+        assert (config.start.task, config.task.options["vocabulary"]) == (
+            *(CORPUS, f"tokenizer:corpus:{CORPUS}"),
+        )
+        pretrained = protocol.config(CORPUS, "local").model
+        dropout = config.model.hidden_dropout_prob
+        assert config.model == dataclasses.replace(pretrained, hidden_dropout_prob=dropout)
+        # Positions of the corpus's run are all there are.
+        assert config.task.options["length"] <= config.start.positions
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_corpus_that_is_not_imported_is_named_with_its_command(cache, name):
+    register_corpora(cache / "none")
+    for ask in (lambda: grid(name), lambda: get(name).experiment(CORPUS, "local", 0)):
+        with pytest.raises(UnknownNameError, match=f"run longspan data import corpus {CORPUS} "):
+            ask()
+
+
+def test_every_compared_mechanism_fits_the_small_model(cache):
+    register_corpora(cache)
+    protocol = get("xiong-small")
+    rows = [*COMPARED, "full-short"]
+    assert {row: misfit(protocol.row(CORPUS, row, 0)) for row in rows} == dict.fromkeys(rows)
+    short = protocol.row(CORPUS, "full-short", 0).config
+    assert (short.mechanism.name, short.task.options["length"]) == ("full", 256)
+    # Only the length differs from the row of the whole length.
+    assert short.model == protocol.config(CORPUS, "full").model
+    assert short.training == protocol.config(CORPUS, "full").training
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_local_mechanisms_attend_to_equally_many_keys(cache, name):
+    register_corpora(cache)
+    protocol = get(name)
+    options = {x: protocol.config(CORPUS, x).mechanism.options for x in MECHANISMS}
+    window, block = options["local"]["window"], options["blockwise"]["block"]
+    # Its own block and half of one on each side; one block of twice the size; both sides.
+    assert (
+        2 * block
+        == options["disjoint"]["block"]
+        == 2 * window
+        == 2 * options["longformer"]["window"]
+    )
+
+
+def test_tokenizer_of_a_corpus_is_known_by_name_wherever_the_cache_is(cache, tmp_path):
+    register_corpora(cache)
+    found = load_word_pieces(f"corpus:{CORPUS}")
+    assert found.name == build(CORPUS, {}).tokenizer.name == f"corpus:{CORPUS}"
+    before = get("xiong-small").experiment(CORPUS, "local", 0).config.hash
+    make_task(tmp_path, write_folder(tmp_path / "files"), name=CORPUS)
+    assert load_word_pieces(f"corpus:{CORPUS}").sha256 == found.sha256
+    assert get("xiong-small").experiment(CORPUS, "local", 0).config.hash == before
+    register_corpora(tmp_path / "none")
+    with pytest.raises(DataError, match=f"run longspan data import corpus {CORPUS} PATH"):
+        load_word_pieces(f"corpus:{CORPUS}")

@@ -1,0 +1,56 @@
+"""Memory of the import and of tokenizing, which does not grow with the text."""
+
+import json
+import tracemalloc
+
+import pytest
+
+from corpus_files import ignore, prose, write_folder
+from longspan.data.corpora import documents, text, tokenizing
+from longspan.data.corpora.imports import CorpusRequest, build_tokens, import_corpus
+
+SMALL = 40_000  # characters
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    """Read and tokenize in pieces that are small beside the corpora of these tests."""
+    for module in (documents, tokenizing):
+        monkeypatch.setattr(module, "PART", 1 << 11)
+    monkeypatch.setattr(text, "_BLOCK", 1 << 11)
+    monkeypatch.setattr(tokenizing, "BATCH", 1 << 12)
+
+
+def write_corpus(folder, form, size):
+    words = prose(size // 4)
+    if form == "many documents":
+        folder.mkdir(parents=True)
+        lines = (json.dumps({"text": f"{n} {words[:200]}"}) + "\n" for n in range(size // 200))
+        (folder / "a.jsonl").write_text("".join(lines))
+        return folder
+    long = words if form == "one long document" else "".join(words.split())
+    return write_folder(folder, [long, "second document", "third document"])
+
+
+def peak_of(folder, form, size, tokenizer):
+    """Return the peak of Python's memory while a corpus is imported and tokenized, in bytes."""
+    files, cache = write_corpus(folder / "files", form, size), folder / "cache"
+    request = CorpusRequest(paths=(str(files),), tokenizer=str(tokenizer))
+    tracemalloc.start()
+    try:
+        described = import_corpus(cache, "mine", request, ignore)
+        build_tokens(cache / "corpora" / "mine", described, folder / "scratch", ignore)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("form", ["one long document", "one long word", "many documents"])
+def test_ten_times_the_text_has_the_same_peak(tmp_path, form):
+    files = write_corpus(tmp_path / "first", "many documents", SMALL)
+    import_corpus(tmp_path, "first", CorpusRequest(paths=(str(files),), vocab_size=300), ignore)
+    tokenizer = tmp_path / "corpora" / "first" / "tokenizer"
+    peak_of(tmp_path / "warm", form, SMALL, tokenizer)  # imports all modules
+    small = peak_of(tmp_path / "small", form, SMALL, tokenizer)
+    large = peak_of(tmp_path / "large", form, 10 * SMALL, tokenizer)
+    assert large < 1.5 * small

@@ -1,0 +1,156 @@
+"""Coreference on made documents: splits, batches, scores of known clusters, and a run."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from conll_files import column_document, write_conll
+from longspan.arena import run
+from longspan.arena.model import forward_flops, make_model
+from longspan.config import TaskConfig
+from longspan.errors import DataError
+from longspan.models.coreference import CoreferenceOutput
+from longspan.results import load_results
+from longspan.tasks import IGNORE, SPLITS, build
+from longspan.training.dummy_batch import make_dummy_batch
+from longspan.training.evaluate import evaluate, model_inputs
+from longspan.training.footprint import measure_step_memory
+
+SMALL = {"length": 64, "span_width": 24, "antecedents": 8}
+CLUSTERS = [[(0, 0), (5, 5), (10, 10)], [(2, 6), (8, 8)]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_conll(tmp_path_factory.mktemp("conll"))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def opened(cache, folder, **options):
+    task = build("coreference", {**SMALL, **options})
+    task.open(cache, folder)
+    return task
+
+
+def whole(task, split):
+    size = task.size(split)
+    return next(task.batches(split, batch_size=size, rows=np.arange(size)))
+
+
+def right_logits(task, batch):
+    """Return the output in which every mention is linked to the one before it in its cluster."""
+    found = []
+    for labels in batch.targets:
+        mentions = sorted(tuple(x) for x in labels.tolist() if x[0] != IGNORE)
+        spans = torch.tensor([x[:2] for x in mentions])
+        antecedents = torch.full((len(mentions), 1), -1)
+        for number, (*_, cluster) in enumerate(mentions):
+            before = [n for n in range(number) if mentions[n][2] == cluster]
+            antecedents[number, 0] = before[-1] if before else -1
+        scores = torch.cat((torch.zeros(len(mentions), 1), (antecedents >= 0) * 20.0 - 10), dim=1)
+        found.append((spans, antecedents, scores))
+    spans, antecedents, scores = (torch.stack(x) for x in zip(*found, strict=True))
+    output = CoreferenceOutput(spans=spans, antecedents=antecedents, antecedent_scores=scores)
+    return task.output_logits(output)
+
+
+def scores_of(task, split, batch, logits):
+    found = task.example_statistics(task.metrics, split, batch.rows, logits, batch.targets)
+    return {metric.name: metric.aggregate(found[metric.name].numpy()) for metric in task.metrics}
+
+
+def test_right_links_have_full_scores_and_no_loss(cache, folder):
+    task = opened(cache, folder)
+    assert [task.size(split) for split in SPLITS] == [6, 2, 2]
+    for split in SPLITS:
+        batch = whole(task, split)
+        logits = right_logits(task, batch)
+        assert task.clusters(split, batch.rows, logits) == [CLUSTERS] * len(batch.rows)
+        assert set(scores_of(task, split, batch, logits).values()) == {1.0}
+        assert task.losses(logits, batch.targets).max() < 1e-3
+        assert task.losses(-logits.abs(), batch.targets).min() >= 0
+        assert task.count_targets(batch.targets).tolist() == [1] * len(batch.rows)
+
+
+def test_mentions_behind_the_last_window_count_as_missed(cache, folder):
+    """The second sentence has two of five mentions, and one of each cluster."""
+    task = opened(cache, folder, length=40)
+    batch = whole(task, "test")
+    assert (batch.targets[..., 0] != IGNORE).sum(1).tolist() == [3, 3]
+    found = scores_of(task, "test", batch, right_logits(task, batch))
+    # One of three right links is left.
+    assert found["muc_f1"] == pytest.approx(2 * (1 / 1) * (1 / 3) / (1 + 1 / 3))
+    both = opened(cache, folder, length=40, windows=2)
+    assert both.checksum == task.checksum
+    batch = whole(both, "test")
+    assert batch.inputs.shape[1] == 2
+    assert scores_of(both, "test", batch, right_logits(both, batch))["conll_f1"] == 1
+
+
+def test_features_are_those_of_the_words(cache, folder):
+    task = opened(cache, folder)
+    batch = whole(task, "test")
+    sentence, word, speaker, genre = batch.token_features[1, 0].unbind(-1)
+    assert sentence[0] == -1
+    assert word[sentence >= 0].diff().max() == 1
+    assert word.max() == 11
+    assert speaker[sentence == 0].unique().tolist() == [0]
+    assert speaker[sentence == 1].unique().tolist() == [1]
+    assert genre.unique().tolist() == [0]  # bc
+    assert task.class_name(int(batch.token_features[0, 0, 0, 3])) == "nw"
+    assert {g.name: sorted(set(g.group)) for g in task.groupings("test")} == {"genre": [0, 3]}
+
+
+def test_unknown_genres_are_refused(tmp_path):
+    write_conll(tmp_path)
+    text = column_document("xx/made/0001")
+    (tmp_path / "test.english.v4_gold_conll").write_text(text)
+    with pytest.raises(DataError, match="xx/made/0001_0 is of genre 'xx'; expected one of bc"):
+        opened(tmp_path / "cache", tmp_path)
+
+
+def experiment(changes=None, **options):
+    base = tiny.experiment("local", changes=changes)
+    values = {**dataclasses.asdict(build("coreference").options), **SMALL, **options}
+    task = TaskConfig(name="coreference", version=1, options=values)
+    return dataclasses.replace(base, config=dataclasses.replace(base.config, task=task))
+
+
+def test_loss_of_the_task_is_that_of_the_model(cache, folder):
+    task = opened(cache, folder)
+    model = make_model(experiment(), task).eval()
+    batch = whole(task, "test")
+    inputs = model_inputs(model, task, batch, torch.device("cpu"))
+    with torch.no_grad():
+        expected = model(**inputs, labels=batch.targets).loss.item()
+    found = evaluate(model, task, "test", batch_size=2, device=torch.device("cpu")).score
+    assert found.loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_dummy_batches_are_those_of_the_longest_documents(cache, folder):
+    task = opened(cache, folder)
+    batch, dummy = whole(task, "train"), make_dummy_batch(task, 6)
+    for name, x in vars(batch).items():
+        assert (x is None) == (getattr(dummy, name) is None), name
+        if x is not None and name != "targets":
+            assert x.shape == getattr(dummy, name).shape, name
+    made = experiment()
+    assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
+    assert forward_flops(made.config, task) > 0
+
+
+def test_run_is_recorded_with_all_metrics(tmp_path, cache, folder):
+    changes = {"training.steps": 4, "training.batch_size": 3}
+    paths = tiny.paths(tmp_path / "runs", cache)
+    run(experiment(changes), opened(cache, folder), paths)
+    (record,) = load_results([paths.runs])
+    metrics = record.scores["test"].metrics
+    assert set(metrics) == {"conll_f1", "muc_f1", "b_cubed_f1", "ceaf_f1"}
+    assert record.scores["test"].num_targets == 2

@@ -1,0 +1,112 @@
+"""Loss and answers of span models, against plain loops and the head of transformers."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from longspan.data.questions.encoding import ENDS, STARTS
+from longspan.models import LongspanConfig, LongspanForQuestionAnswering
+from longspan.tasks._spans import answerable, predicted_spans, question_mask, span_losses
+from longspan.tasks.scoring import IGNORE
+
+N = IGNORE
+# Two answers that share a start, one in the middle of the document, none, and one token.
+TARGETS = torch.tensor(
+    [
+        [N, N, N, STARTS, 0, ENDS, ENDS, 0, 0, N],
+        [N, N, N, 0, STARTS, 0, ENDS, 0, 0, N],
+        [N, N, N, 0, 0, 0, 0, 0, 0, N],
+        [N, N, 0, STARTS | ENDS, N, N, N, N, N, N],
+    ]
+)
+
+
+@pytest.fixture
+def logits():
+    return torch.randn(4, 2, 10, generator=torch.Generator().manual_seed(0))
+
+
+def plain_loss(logits, targets):
+    """Sum the probabilities of right tokens, one example and one token at a time."""
+    losses = []
+    for bit, scores in zip((STARTS, ENDS), logits.double().exp().tolist(), strict=True):
+        allowed = [i for i, target in enumerate(targets.tolist()) if target != IGNORE]
+        right = [i for i in allowed if targets[i].item() & bit]
+        share = sum(scores[i] for i in right) / sum(scores[i] for i in allowed)
+        losses.append(-torch.tensor(share).log())
+    return sum(losses) / 2
+
+
+def test_loss_is_that_of_the_summed_probabilities(logits):
+    found = span_losses(logits, TARGETS)
+    for row in (0, 1, 3):
+        torch.testing.assert_close(found[row], plain_loss(logits[row], TARGETS[row]).float())
+    assert found[2] == 0
+
+
+def test_loss_of_one_answer_is_the_cross_entropy(logits):
+    allowed = TARGETS[1] != IGNORE
+    start, end = logits[1][:, allowed]
+    expected = (F.cross_entropy(start, torch.tensor(1)) + F.cross_entropy(end, torch.tensor(3))) / 2
+    torch.testing.assert_close(span_losses(logits, TARGETS)[1], expected)
+
+
+def test_logits_outside_of_the_document_have_no_effect(logits):
+    changed = torch.where((TARGETS == IGNORE)[:, None], 1e4, logits)
+    assert torch.equal(span_losses(changed, TARGETS), span_losses(logits, TARGETS))
+
+
+def test_each_mention_can_be_learned_alone(logits):
+    """The gradient of every right token lowers the loss; a span loss over one would not."""
+    logits.requires_grad_()
+    span_losses(logits, TARGETS)[0].backward()
+    assert (logits.grad[0, 1, [5, 6]] < 0).all()
+    assert (logits.grad[0, 1, [3, 4, 7, 8]] > 0).all()
+
+
+def test_gradients_are_finite_without_answers_and_at_padding():
+    """The head puts the lowest number at padding."""
+    logits = torch.full((4, 2, 10), torch.finfo(torch.float32).min)
+    logits[..., 2:9] = 0
+    logits.requires_grad_()
+    losses = span_losses(logits, TARGETS)
+    losses.sum().backward()
+    assert losses.isfinite().all()
+    assert logits.grad.isfinite().all()
+    assert not logits.grad[2].any()
+
+
+def test_answerable_examples_have_a_marked_answer():
+    assert answerable(TARGETS).tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize("max_length", [1, 3, 30])
+def test_predicted_spans_are_the_best_of_all_pairs_in_the_document(logits, max_length):
+    starts, ends = predicted_spans(logits, TARGETS, max_length=max_length)
+    for row, targets in enumerate(TARGETS):
+        allowed = (targets != IGNORE).nonzero()[:, 0].tolist()
+        pairs = [(a, b) for a, b in itertools.product(allowed, repeat=2) if a <= b < a + max_length]
+        best = max(pairs, key=lambda p: (logits[row, 0, p[0]] + logits[row, 1, p[1]]).item())
+        assert (int(starts[row]), int(ends[row])) == best
+
+
+def test_question_is_all_before_the_document():
+    mask = question_mask(TARGETS)
+    assert mask.sum(1).tolist() == [3, 3, 3, 2]
+    assert mask[:, :2].all()
+
+
+def test_loss_is_that_of_the_head_if_all_tokens_are_allowed():
+    config = LongspanConfig(vocab_size=20, max_position_embeddings=16, num_hidden_layers=1)
+    torch.manual_seed(0)
+    model = LongspanForQuestionAnswering(config).eval()
+    ids = torch.randint(1, 20, (2, 9))
+    start, end = torch.tensor([1, 4]), torch.tensor([2, 4])
+    output = model(ids, start_positions=start, end_positions=end)
+    targets = torch.zeros(2, 9, dtype=torch.long)
+    targets[[0, 1], start] |= STARTS
+    targets[[0, 1], end] |= ENDS
+    logits = torch.stack((output.start_logits, output.end_logits), 1)
+    torch.testing.assert_close(span_losses(logits, targets).mean(), output.loss)

@@ -1,0 +1,115 @@
+"""`longspan data import corpus` and `longspan data tokenizer` on the command line."""
+
+import json
+
+import pytest
+from transformers import AutoTokenizer
+
+from corpus_files import TEXTS, write_folder
+from longspan.data.word_pieces import load_word_pieces
+from own_files import forgotten_imports, write_csv
+from test_cli_errors import check_rejected
+
+SMALL = ("--vocab-size", "300")
+
+
+@pytest.fixture(autouse=True)
+def clean_registry(tmp_path):
+    with forgotten_imports(tmp_path / "none"):
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_folder(tmp_path / "files")
+
+
+def run_import(cli, tmp_path, *arguments):
+    return cli("data", "import", "corpus", *arguments, "--cache", tmp_path / "cache")
+
+
+def test_import_makes_a_task(cli, tmp_path, folder):
+    code, out, err = run_import(cli, tmp_path, "mine", folder, *SMALL, "--set", "length=32")
+    assert code == 0, err
+    assert "task: mine" in out
+    for command in (["card", "mine"], ["show", "mine"], ["verify"], ["list"], ["build", "mine"]):
+        code, out, err = cli("data", *command, "--cache", tmp_path / "cache")
+        assert code == 0, err
+        assert "mine" in out or "document 0" in out
+    assert "the" in cli("data", "show", "mine", "--cache", tmp_path / "cache")[1]
+
+
+def test_import_reports_what_was_left_out(cli, tmp_path, folder):
+    (folder / "latin.txt").write_text("café au lait", encoding="latin-1")
+    (folder / "empty.txt").write_text("")
+    (folder / "again.txt").write_text(TEXTS[0])
+    (folder / "binary.txt").write_bytes(b"\0\1")
+    arguments = ("mine", folder, *SMALL, "--encoding", "utf-8,latin-1")
+    check_rejected(run_import(cli, tmp_path, *arguments), "binary.txt, line 1", "--skip-bad")
+    assert not (tmp_path / "cache" / "corpora").exists()
+    code, _, err = run_import(cli, tmp_path, *arguments, "--skip-bad")
+    assert code == 0, err
+    assert "1 empty documents were left out" in err
+    assert "1 documents repeat another one" in err
+    assert "1 unreadable left out" in err
+    assert "26 utf-8, 1 latin-1" in err
+
+
+def test_options_of_a_corpus_reach_its_description(cli, tmp_path, folder):
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps({"body": x + "!"}) + "\n" for x in TEXTS))
+    held = write_csv(tmp_path / "held.txt", [("a", "b")])
+    code, _, err = run_import(
+        *(cli, tmp_path, "mine", folder, other, *SMALL, "--weights", "3,1", "--text", "body"),
+        *("--limit", "20", "--test", held, "--validation", "0.2", "--kind", "wordpiece"),
+    )
+    assert code == 0, err
+    path = tmp_path / "cache" / "corpora" / "mine" / "import.json"
+    described = json.loads(path.read_text())
+    assert described["weights"] == [3, 1]
+    assert described["documents"] == {"train": 32, "validation": 8, "test": 1}
+    assert described["tokenizer"]["name"] == "wordpiece of 300 ids"
+    assert [source["split"] for source in described["sources"]] == ["train", "train", "test"]
+
+
+def test_a_trained_tokenizer_serves_a_corpus(cli, tmp_path, folder):
+    made = tmp_path / "tokenizer"
+    code, out, err = cli("data", "tokenizer", made, folder, "--vocab-size", "290", "--lowercase")
+    assert code == 0, err
+    assert str(made) in out
+    fast = AutoTokenizer.from_pretrained(made)
+    assert len(fast) == 290
+    assert fast("THE").input_ids == fast("the").input_ids
+    check_rejected(cli("data", "tokenizer", made, folder), "exists; remove it")
+    code, _, err = run_import(cli, tmp_path, "mine", folder, "--tokenizer", made)
+    assert code == 0, err
+    described = json.loads((tmp_path / "cache/corpora/mine/import.json").read_text())
+    assert described["tokenizer"]["sha256"] == load_word_pieces(made).sha256
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["mine"], ["corpus NAME PATH..."]),
+        (["listops", "FOLDER"], ["'listops' is the name of a task"]),
+        (["Mine", "FOLDER"], ["lower-case letters"]),
+        (["mine", "FOLDER", "--label", "x"], ["--label applies to `data import texts`"]),
+        (["mine", "FOLDER", "--weights", "a"], ["--weights must be numbers"]),
+        (["mine", "FOLDER", "--limit", "0"], ["--limit must be at least 1"]),
+        (["mine", "FOLDER", "--document", "word"], ["no document of a text file called 'word'"]),
+        (["mine", "FOLDER", "--kind", "bytes"], ["no kind of tokenizer called 'bytes'"]),
+        (["mine", "FOLDER", "--tokenizer", "x", "--kind", "bpe"], ["omit them or --tokenizer"]),
+        (["mine", "FOLDER", "--tokenizer", "/none"], ["/none does not exist"]),
+        (["mine", "missing"], ["missing does not exist"]),
+    ],
+)
+def test_invalid_imports_are_refused(cli, tmp_path, folder, arguments, parts):
+    named = [folder if x == "FOLDER" else x for x in arguments]
+    check_rejected(run_import(cli, tmp_path, *named), *parts)
+
+
+def test_options_of_corpora_are_refused_for_other_tasks(cli, tmp_path, folder):
+    end = ("--cache", tmp_path / "cache")
+    command = ("data", "import", "csv", folder / "x.csv", "--vocab-size", "300", *end)
+    check_rejected(cli(*command), "--vocab-size applies to `data import corpus`, not to csv")
+    check_rejected(cli("data", "import", "text", folder, folder, *end), "takes one path, got 2")
