@@ -59,6 +59,15 @@ NOTES = {
             f"({link_issues(LRA, 18)}, {link_issues(NYSTROM, 1)}): compare within a protocol only.",
         ),
     ),
+    "aan_retrieval": Notes(
+        files=f"that of [`retrieval`](retrieval.md): {RELEASE}; a folder with "
+        "`new_aan_pairs.{train,eval,test}.tsv`, each optionally with `.gz`; or a folder with "
+        "`papers.parquet` and `pairs.{train,eval,test}.tsv`",
+        known_issues=(
+            "Xiong et al. 2022 report a mean reciprocal rank of document retrieval (table 2), but "
+            "no code of it was published.",
+        ),
+    ),
     "image": Notes(
         files="the archive `cifar-10-python.tar.gz`, its folder `cifar-10-batches-py`, or a folder "
         "with `train.parquet` and `test.parquet`",

@@ -14,7 +14,7 @@ from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Split, Task, TaskInfo, build
 from longspan.tasks.data_cards import describe_source, describe_task, is_generated
-from longspan.tasks.layout import PairLayout
+from longspan.tasks.layout import PairLayout, RetrievalLayout
 
 FOLDER = Path(__file__).parent / "tasks"
 UNKNOWN = "known after the build"  # number of examples
@@ -44,18 +44,24 @@ def render_index() -> str:
     ]
     for name, cls in sorted(TASKS.items()):
         task, info = cls(), cls.info
-        sequences = 2 if isinstance(task.layout, PairLayout) else 1
         cells = (
             f"[`{name}`]({name}.md)",
             info.title,
-            " + ".join([f"{task.length:,}"] * sequences),
+            " + ".join(f"{length:,}" for length in lengths(task)),
             " / ".join(show_size(info, split) for split in SPLITS) if info.sizes else UNKNOWN,
-            f"{info.num_classes:,}",
+            "–" if isinstance(task.layout, RetrievalLayout) else f"{info.num_classes:,}",
             "generated" if generated_by_default(name) else "imported",
             info.license,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def lengths(task: Task) -> list[int]:
+    """Return the length of each sequence of an example."""
+    if isinstance(task.layout, RetrievalLayout):
+        return [task.layout.query_length, task.length]
+    return [task.length] * (2 if isinstance(task.layout, PairLayout) else 1)
 
 
 def render_page(name: str, example: str) -> str:

@@ -127,4 +127,7 @@ def test_corpora_are_pretrained(cli, registries, tmp_path, places):
     results = load_results([tmp_path / "runs"])
     assert sorted(x.start is None for x in results) == [False, True]
     check_rejected(cli("pretrain", "listops", *places), "listops has no masked tokens to predict")
+    check_rejected(
+        cli("pretrain", tmp_path, *places), f"longspan data import corpus NAME {tmp_path}"
+    )
     check_rejected(cli("pretrain", "novels", *places), "no task of protocol 'pretrain' called 'n")

@@ -214,6 +214,7 @@ class ToyRetrieval(Toy):
             global_mask_b=mask,
             negatives=batch.inputs.roll(1, 1)[:, None],
             negatives_mask=batch.key_mask[:, None],
+            global_mask_negatives=None if mask is None else mask[:, None],
         )
 
 

@@ -220,7 +220,7 @@ def test_lengthened_checkpoint_reads_longer_texts(trained, record, tmp_path):
     """What the message about too few positions says makes the run possible."""
     longify(best(record), max_length=32, out=tmp_path / "long")
     choices = RunChoices(changes={**SMALL, "task.length": 32})
-    with pytest.raises(OptionError, match=r"longify CHECKPOINT --max-length 32 --out FOLDER, or"):
+    with pytest.raises(OptionError, match=rf"longify {best(record)} --max-length 32 --out FOLDER"):
         finetuning_experiment(record, LABELS, choices)
     result = finetune(tmp_path / "long", LABELS, elsewhere(trained, tmp_path), choices=choices)
     assert result.length == result.config.start.positions == 32

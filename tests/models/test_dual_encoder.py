@@ -205,3 +205,55 @@ def test_similarities_and_scales_are_checked(small):
     for scale in (0, -1.0, float("nan")):
         with pytest.raises(OptionError, match=r"similarity_scale must be in \(0, 1e\+38\]"):
             small(similarity_scale=scale)
+
+
+def test_documents_that_answer_other_queries_are_no_negatives(small):
+    """Document 2 answers query 0 too, and hard negative 1 of query 3 answers query 1."""
+    model = build(small, similarity="cosine", symmetric_loss=True)
+    numbers = {
+        "document_numbers": torch.tensor([7, 8, 9, 6]),
+        "negative_numbers": torch.arange(12).reshape(4, 3) + 20,
+        "answer_numbers": torch.tensor([[7, 9, -1], [30, 8, 99], [9, -1, -1], [6, -1, -1]]),
+    }
+    output = model(QUERIES, DOCUMENTS, negative_input_ids=NEGATIVES, **numbers)
+    plain = model(QUERIES, DOCUMENTS, negative_input_ids=NEGATIVES).similarities
+    others = torch.zeros(4, 16, dtype=torch.bool)
+    others[0, 2] = others[1, 4 + 10] = True
+    lowest = torch.finfo(torch.float64).min
+    assert output.similarities.equal(plain.masked_fill(others, lowest))
+    scores = 20 * plain.masked_fill(others, -torch.inf)
+    forward = F.cross_entropy(scores, torch.arange(4))
+    backward = F.cross_entropy(scores[:, :4].mT, torch.arange(4))
+    torch.testing.assert_close(output.loss, (forward + backward) / 2)
+    output.loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_answers_need_the_numbers_of_all_documents(small):
+    model, answers = build(small), torch.zeros(4, 1, dtype=torch.int64)
+    expected = (
+        r"needs document_numbers \(and negative_numbers\) of all 16 documents and negatives, got"
+    )
+    with pytest.raises(InputError, match=f"{expected} 4"):
+        model(
+            QUERIES,
+            DOCUMENTS,
+            negative_input_ids=NEGATIVES,
+            document_numbers=torch.arange(4),
+            answer_numbers=answers,
+        )
+    with pytest.raises(InputError, match="got 0"):
+        model(QUERIES, DOCUMENTS, answer_numbers=answers)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_texts_of_one_side_are_embedded_without_a_loss(small, shared):
+    model = build(small, shared_towers=shared)
+    queries = model(query_input_ids=QUERIES, return_loss=False)
+    documents = model(document_input_ids=DOCUMENTS, return_loss=False)
+    assert queries.query_embeddings.equal(model.encode_query(QUERIES))
+    assert documents.document_embeddings.equal(model.encode_document(DOCUMENTS))
+    assert queries.document_embeddings is documents.query_embeddings is queries.similarities is None
+    for side in ({"query_input_ids": QUERIES}, {"document_input_ids": DOCUMENTS}, {}):
+        with pytest.raises(InputError, match="to rank documents or to embed texts"):
+            model(**side)

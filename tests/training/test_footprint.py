@@ -13,7 +13,13 @@ from longspan.arena.model import make_model
 from longspan.attention import MECHANISMS
 from longspan.attention.mechanisms.full import FullAttention
 from longspan.tasks import TASKS, build
-from longspan.tasks.layout import MultiHopLayout, PairLayout, SpanLayout, TokenLayout
+from longspan.tasks.layout import (
+    MultiHopLayout,
+    PairLayout,
+    RetrievalLayout,
+    SpanLayout,
+    TokenLayout,
+)
 from longspan.training import Callback
 from longspan.training import footprint as module
 from longspan.training.footprint import LiveTensorBytes, make_dummy_batch, measure_step_memory
@@ -193,6 +199,7 @@ def test_every_task_has_a_dummy_batch(name):
     batch = make_dummy_batch(task, 3)
     assert batch.inputs.shape[:2] == batch.key_mask.shape == (3, task.length)
     assert batch.inputs.is_floating_point() == (task.input_features is not None)
-    assert (batch.inputs_b is not None) == isinstance(task.layout, PairLayout)
+    is_pair = isinstance(task.layout, PairLayout | RetrievalLayout)
+    assert (batch.inputs_b is not None) == is_pair
     is_per_token = isinstance(task.layout, TokenLayout | SpanLayout | MultiHopLayout)
     assert batch.targets.shape == ((3, task.length) if is_per_token else (3,))

@@ -23,7 +23,7 @@ from longspan.models import LongspanModel, LongspanPreTrainedModel
 from longspan.results import Rollout, pack_levels, pack_tokens, quantize
 from longspan.tasks import Task
 from longspan.tasks.base import Batch
-from longspan.tasks.layout import ImageLayout, TokenLayout
+from longspan.tasks.layout import ImageLayout, RetrievalLayout, TokenLayout
 from longspan.tasks.scoring import IGNORE
 from longspan.training.evaluate import model_inputs
 
@@ -129,8 +129,8 @@ def _shares(
 def _classes(
     model: LongspanPreTrainedModel, task: Task, example: Batch
 ) -> tuple[str, str] | tuple[None, None]:
-    """Return the class of an example and the predicted one; None where tokens are scored."""
-    if example.targets.ndim != 1:
+    """Return the class of an example and the predicted one; None where a task has no classes."""
+    if example.targets.ndim != 1 or isinstance(task.layout, RetrievalLayout):
         return None, None
     device = next(model.parameters()).device
     with torch.no_grad():

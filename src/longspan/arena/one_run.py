@@ -120,6 +120,11 @@ def pretraining_experiment(
             f"{corpus} has no masked tokens to predict; name an imported corpus, longspan data "
             "import corpus NAME PATH"
         )
+    if corpus not in TASKS and Path(corpus).exists():
+        raise OptionError(
+            f"{corpus} is no imported corpus; import it first: longspan data import corpus NAME "
+            f"{corpus}"
+        )
     chosen.check_task(corpus)
     if start is not None:
         return _from_checkpoint(chosen, start, corpus, choices)
@@ -163,11 +168,13 @@ def _from_checkpoint(
     # What the checkpoint decides is no change of the recipe.
     kept = {x: y for x, y in base.overrides.items() if x in (ROW, "budget", START_CHECKPOINT)}
     made = override(dataclasses.replace(base, overrides=kept), changes)
-    _check(protocol, made, choices)
+    _check(protocol, made, choices, given.folder)
     return dataclasses.replace(made, checkpoint=given.folder)
 
 
-def _check(protocol: Protocol, experiment: Experiment, choices: RunChoices) -> None:
+def _check(
+    protocol: Protocol, experiment: Experiment, choices: RunChoices, folder: Path | None = None
+) -> None:
     """Refuse changes that do not apply, and a model that cannot be built.
 
     Raises:
@@ -176,7 +183,7 @@ def _check(protocol: Protocol, experiment: Experiment, choices: RunChoices) -> N
     pairs = [(experiment.task, experiment.row_name)]
     check_limits(choices.changes, pairs, protocol.row_names)
     if reason := misfit(experiment):
-        raise OptionError(reason)
+        raise OptionError(reason.replace("longify CHECKPOINT", f"longify {folder}"))
 
 
 def _run(experiment: Experiment, paths: RunPaths, callback: GridCallback | None) -> Result:

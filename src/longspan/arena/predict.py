@@ -15,7 +15,7 @@ from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.tasks._encoded_text import EncodedTextTask
 from longspan.tasks.batching import evaluation_rows
-from longspan.tasks.layout import PairLayout
+from longspan.tasks.layout import PairLayout, RetrievalLayout
 from longspan.tasks.own_texts import OwnTexts
 from longspan.training.evaluate import model_inputs
 
@@ -51,6 +51,8 @@ def predict(
     result, task, model = load_run(record, paths)
     if not isinstance(task, EncodedTextTask):
         raise OptionError(f"{record} was trained on {task.info.name}, whose inputs are no texts")
+    if isinstance(task.layout, RetrievalLayout):
+        raise OptionError(f"{record} was trained on {task.info.name}, which ranks documents")
     expected = 2 if isinstance(task.layout, PairLayout) else 1
     if any(len(row) != expected for row in texts):
         raise OptionError(

@@ -181,15 +181,16 @@ def make_paths(
 
 
 def default_protocol(tasks: Sequence[str] | None, otherwise: str) -> str:
-    """Return the protocol of a command that names none: `own` for imported texts.
+    """Return the protocol of a command that names none: `own` for imported texts and collections.
 
     Raises:
-        OptionError: some of the tasks are imported texts, and some are not.
+        OptionError: some of the tasks are imported, and some are not.
     """
     from longspan.arena.protocols.own import NAME
-    from longspan.tasks import own_names
+    from longspan.tasks import beir_names, own_names
 
-    own = [task for task in tasks or () if task in own_names()]
+    imported = {*own_names(), *beir_names()}
+    own = [task for task in tasks or () if task in imported]
     if own and len(own) < len(set(tasks or ())):
         raise OptionError(
             f"{', '.join(own)}: imported texts have the protocol {NAME!r}, other tasks have not; "

@@ -26,6 +26,7 @@ from longspan.cli.common import (
     print_note,
     print_text,
 )
+from longspan.cli.importing import import_own
 from longspan.cli.plugins import Imports, name_protocol
 from longspan.errors import DataError, OptionError, check_name
 
@@ -90,13 +91,14 @@ def build(
 @app.command(name="import")
 def import_(
     task: Annotated[
-        str, typer.Argument(help="Task; or csv or corpus, to make a task of own files.")
+        str, typer.Argument(help="Task; or csv, corpus or beir, to make a task of own files.")
     ],
     path: Annotated[
         list[str],
         typer.Argument(
             help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of csv: a "
-            "CSV, TSV or parquet file. Of corpus: its name, then files, folders or hf:NAME."
+            "CSV, TSV or parquet file. Of corpus: its name, then files, folders or hf:NAME. Of "
+            "beir: its name, then a folder."
         ),
     ],
     text: own.TextColumn = None,
@@ -128,7 +130,8 @@ def import_(
     `import csv FILE --text COLUMN --label COLUMN` makes a task named after the file, which `train`
     and `arena` then take. Unless files are given, the splits follow from a hash of the text.
     `import corpus NAME PATH...` makes a task of masked language modeling from text, JSONL and
-    parquet files, folders of them, and Hugging Face data sets (hf:NAME).
+    parquet files, folders of them, and Hugging Face data sets (hf:NAME). `import beir NAME FOLDER`
+    makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
     """
     options = own.OwnOptions(
         text=text,
@@ -153,18 +156,10 @@ def import_(
         skip_bad=skip_bad,
     )
     paths = _run_paths(cache, None)
-    if task == corpora.KIND:
-        task = corpora.import_paths(path, options, only, paths.cache).name
-        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
+    made = import_own(task, path, options, only, paths.cache)
+    if made is not None:
+        _build(_task(made, protocol, parse_changes(set_)), paths, as_json)
         return
-    only.refuse(task)
-    if len(path) > 1:
-        raise OptionError(f"import {task} takes one path, got {len(path)}: {' '.join(path)}")
-    if task == own.KIND:
-        task = own.import_file(Path(path[0]), options, paths.cache).name
-        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
-        return
-    options.refuse(task)
     chosen = _task(task, protocol, parse_changes(set_), released=True)
     _import_published(chosen, path[0], paths, as_json)
 

@@ -113,14 +113,18 @@ class OwnOptions:
     drop_empty: bool
     replace: bool
 
-    def refuse(self, task: str) -> None:
-        """Refuse these options for the published files of a task.
+    def refuse(self, task: str, allowed: Collection[str] = ()) -> None:
+        """Refuse these options for the published files of a task, or for another import.
+
+        Args:
+            task: task or kind of import.
+            allowed: options that apply all the same.
 
         Raises:
             OptionError: one is given.
         """
         for name, value in dataclasses.asdict(self).items():
-            if value not in (None, False):
+            if name not in allowed and value not in (None, False):
                 raise OptionError(
                     f"--{name.replace('_', '-')} applies to `data import csv`, not to {task}; "
                     "omit it"
@@ -186,7 +190,7 @@ def check_free(name: str, replaceable: Collection[str]) -> None:
         "a mechanism": MECHANISMS,
         "a protocol": {*PROTOCOLS, *GENERIC, NAME},
         "a task": TASKS.keys() - set(replaceable),
-        "this command": {KIND, "corpus"},
+        "this command": {KIND, "corpus", "beir"},
     }
     for kind, names in kinds.items():
         if name in names:

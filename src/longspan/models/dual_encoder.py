@@ -36,9 +36,9 @@ class DualEncoderOutput(ModelOutput):
             mechanisms' auxiliary losses in training.
         similarities: of queries and documents (B, D), followed by those of queries and all hard
             negatives (B, B N), row by row; the lowest number of their type for negatives without
-            real tokens.
-        query_embeddings: embeddings of the queries (B, M).
-        document_embeddings: embeddings of the documents (D, M).
+            real tokens, and for those that answer the query too.
+        query_embeddings: embeddings of the queries (B, M), or None.
+        document_embeddings: embeddings of the documents (D, M), or None.
         negative_embeddings: embeddings of the hard negatives (B, N, M), or None.
     """
 
@@ -91,7 +91,7 @@ class LongspanDualEncoder(HeadModel):
     ) -> Float[Tensor, "B M"]:
         """Return the embeddings of queries; see `LongspanModel.forward` for the inputs."""
         inputs = TextInputs(input_ids, attention_mask, global_attention_mask)
-        return self._embed_queries(inputs)[0]
+        return cast(Tensor, self._embed(self.model, inputs, "queries")[0])
 
     def encode_document(
         self,
@@ -101,12 +101,12 @@ class LongspanDualEncoder(HeadModel):
     ) -> Float[Tensor, "B M"]:
         """Return the embeddings of documents; see `LongspanModel.forward` for the inputs."""
         inputs = TextInputs(input_ids, attention_mask, global_attention_mask)
-        return self._embed_documents(inputs, "documents")[0]
+        return cast(Tensor, self._embed(self._document_tower, inputs, "documents")[0])
 
     def forward(
         self,
-        query_input_ids: TokenIds,
-        document_input_ids: DocumentIds,
+        query_input_ids: TokenIds | None = None,
+        document_input_ids: DocumentIds | None = None,
         query_attention_mask: TokenMask | None = None,
         document_attention_mask: DocumentMask | None = None,
         query_global_attention_mask: TokenMask | None = None,
@@ -114,15 +114,20 @@ class LongspanDualEncoder(HeadModel):
         negative_input_ids: NegativeIds | None = None,
         negative_attention_mask: NegativeMask | None = None,
         negative_global_attention_mask: NegativeMask | None = None,
+        document_numbers: Int[Tensor, " D"] | None = None,
+        negative_numbers: Int[Tensor, "B N"] | None = None,
+        answer_numbers: Int[Tensor, "B A"] | None = None,
         return_loss: bool = True,
         return_dict: bool | None = None,
     ) -> DualEncoderOutput | tuple:
         """Compare each query with all documents of the batch.
 
+        Without a loss, queries or documents may be left out: the others are embedded.
+
         Args:
             query_input_ids: token ids of the queries.
             document_input_ids: token ids of the documents; with a loss, document i answers query i,
-                and no other one does.
+                and no other one does unless `answer_numbers` says so.
             query_attention_mask: see `LongspanModel.forward`, as for the other masks.
             document_attention_mask: mask of the documents.
             query_global_attention_mask: global tokens of the queries.
@@ -131,30 +136,32 @@ class LongspanDualEncoder(HeadModel):
                 as those that a lexical search ranks high. Every query has all of them as negatives.
             negative_attention_mask: mask of the negatives; one without real tokens is padding.
             negative_global_attention_mask: global tokens of the negatives.
+            document_numbers: number that identifies each document.
+            negative_numbers: likewise, of each negative.
+            answer_numbers: numbers of the documents that answer each query, -1 for padding. Those
+                of them that are other columns of its similarities are no negatives of the query.
             return_loss: whether to compute the loss.
             return_dict: False: return a tuple.
 
         Raises:
-            InputError: the Transformer refuses the inputs, or with a loss there are not as many
-                documents as queries.
+            InputError: the Transformer refuses the inputs, with a loss there are not as many
+                documents as queries, or documents have no numbers to compare with those of answers.
         """
         if return_loss:
             _check_pairs(query_input_ids, document_input_ids)
-        query_texts = TextInputs(query_input_ids, query_attention_mask, query_global_attention_mask)
-        document_texts = TextInputs(
-            document_input_ids, document_attention_mask, document_global_attention_mask
-        )
-        negative_texts = TextInputs(
-            negative_input_ids, negative_attention_mask, negative_global_attention_mask
-        )
-        queries, query_loss = self._embed_queries(query_texts)
-        documents, document_loss = self._embed_documents(document_texts, "documents")
-        negatives, negative_loss = self._embed_negatives(negative_texts)
-        similarities = queries @ documents.mT
-        if negatives is not None:
-            others = _similarities_of_real(queries, negatives, negative_texts.real_parts)
-            similarities = torch.cat((similarities, others), dim=1)
-        loss = self._contrastive_loss(similarities) if return_loss else None
+        texts = [
+            TextInputs(query_input_ids, query_attention_mask, query_global_attention_mask),
+            TextInputs(document_input_ids, document_attention_mask, document_global_attention_mask),
+            TextInputs(negative_input_ids, negative_attention_mask, negative_global_attention_mask),
+        ]
+        queries, query_loss = self._embed(self.model, texts[0], "queries")
+        documents, document_loss = self._embed(self._document_tower, texts[1], "documents")
+        negatives, negative_loss = self._embed_negatives(texts[2])
+        similarities = _compare(queries, documents, negatives, texts[2].real_parts)
+        if similarities is not None and answer_numbers is not None:
+            columns = _join_numbers(similarities, document_numbers, negative_numbers)
+            similarities = exclude(similarities, ~_are_other_answers(answer_numbers, columns))
+        loss = self._contrastive_loss(cast(Tensor, similarities)) if return_loss else None
         output = DualEncoderOutput(
             loss=add_losses(loss, query_loss, document_loss, negative_loss),
             similarities=similarities,
@@ -164,24 +171,24 @@ class LongspanDualEncoder(HeadModel):
         )
         return self.as_requested(output, return_dict)
 
-    def _embed_queries(self, texts: TextInputs) -> tuple[Tensor, Tensor | None]:
-        return self._embed(self.model, texts, "queries")
-
-    def _embed_documents(self, texts: TextInputs, name: str) -> tuple[Tensor, Tensor | None]:
-        tower = self.model if self.document_model is None else self.document_model
-        return self._embed(tower, texts, name)
+    @property
+    def _document_tower(self) -> LongspanModel:
+        return self.model if self.document_model is None else self.document_model
 
     def _embed_negatives(self, texts: TextInputs) -> tuple[Tensor | None, Tensor | None]:
         """Return the embeddings (B, N, M) of hard negatives and their loss, if there are any."""
         if all(x is None for x in texts):
             return None, None
-        embeddings, loss = self._embed_documents(texts.flatten_parts("candidates"), "negatives")
-        return embeddings.unflatten(0, texts.shape[:2]), loss
+        flat = texts.flatten_parts("candidates")
+        embeddings, loss = self._embed(self._document_tower, flat, "negatives")
+        return cast(Tensor, embeddings).unflatten(0, texts.shape[:2]), loss
 
     def _embed(
         self, tower: LongspanModel, texts: TextInputs, name: str
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the embeddings of texts and the auxiliary loss of their Transformer."""
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the embeddings of texts and the auxiliary loss of their Transformer, if any."""
+        if all(x is None for x in texts):
+            return None, None
         encoded = encode_texts(tower, texts, name=name)
         pooled = cast(Tensor, encoded.pooler_output)
         if self.config.similarity == "cosine":
@@ -199,17 +206,46 @@ class LongspanDualEncoder(HeadModel):
         return (loss + label_loss(scores[:, : len(scores)].mT, own)) / 2
 
 
-def _check_pairs(queries: Tensor, documents: Tensor) -> None:
-    if len(queries) != len(documents):
+def _check_pairs(queries: Tensor | None, documents: Tensor | None) -> None:
+    counts = [0 if x is None else len(x) for x in (queries, documents)]
+    if counts[0] != counts[1] or queries is None:
         raise InputError(
-            f"each query must have its document, got {len(queries)} queries and {len(documents)} "
-            "documents; pass return_loss=False to rank documents"
+            f"each query must have its document, got {counts[0]} queries and {counts[1]} "
+            "documents; pass return_loss=False to rank documents or to embed texts"
         )
 
 
-def _similarities_of_real(
-    queries: Tensor, negatives: Tensor, real: Tensor | None
-) -> Float[Tensor, "B _"]:
-    """Return the similarities of queries and hard negatives, the lowest number for padding."""
-    similarities = queries @ negatives.flatten(0, 1).mT
-    return exclude(similarities, None if real is None else real.flatten())
+def _compare(
+    queries: Tensor | None,
+    documents: Tensor | None,
+    negatives: Tensor | None,
+    real: Tensor | None,
+) -> Float[Tensor, "B _"] | None:
+    """Return the similarities of queries and all documents, the lowest number for padding."""
+    if queries is None or documents is None:
+        return None
+    similarities = queries @ documents.mT
+    if negatives is None:
+        return similarities
+    others = queries @ negatives.flatten(0, 1).mT
+    others = exclude(others, None if real is None else real.flatten())
+    return torch.cat((similarities, others), dim=1)
+
+
+def _join_numbers(
+    similarities: Tensor, documents: Tensor | None, negatives: Tensor | None
+) -> Int[Tensor, " _"]:
+    """Return the number of the document of each column of the similarities."""
+    given = [x.flatten() for x in (documents, negatives) if x is not None]
+    count = sum(map(len, given))
+    if count != similarities.shape[1]:
+        raise InputError(
+            f"answer_numbers needs document_numbers (and negative_numbers) of all "
+            f"{similarities.shape[1]} documents and negatives, got {count}"
+        )
+    return torch.cat(given)
+
+
+def _are_other_answers(answers: Tensor, columns: Tensor) -> Bool[Tensor, "B _"]:
+    """Return which columns have a document that answers the query, apart from its own one."""
+    return (answers.unsqueeze(-1) == columns).any(1).fill_diagonal_(False)

@@ -49,7 +49,8 @@ class Inference:
     waiting for batches nor computing metrics.
 
     Attributes:
-        examples_per_second: examples over the seconds of their forward passes.
+        examples_per_second: examples over the seconds of their forward passes; where documents are
+            ranked, these count too.
         peak_memory: bytes above the memory in use before, which holds the parameters; None where
             the system does not count them.
     """

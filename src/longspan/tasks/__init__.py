@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 
 from longspan.tasks.base import SPLITS, Batch, Split, Task
+from longspan.tasks.beir import BeirTask, beir_names, register_beir
 from longspan.tasks.corpora import CorpusTask, corpus_names, register_corpora
 from longspan.tasks.info import Published, TaskInfo
 from longspan.tasks.own_texts import OwnTexts, own_names, register_own_texts
@@ -22,17 +23,20 @@ __all__ = [
     "SPLITS",
     "TASKS",
     "Batch",
+    "BeirTask",
     "CorpusTask",
     "OwnTexts",
     "Published",
     "Split",
     "Task",
     "TaskInfo",
+    "beir_names",
     "build",
     "configure",
     "corpus_names",
     "own_names",
     "register",
+    "register_beir",
     "register_corpora",
     "register_own_texts",
 ]

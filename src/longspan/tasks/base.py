@@ -20,6 +20,7 @@ from longspan.tasks._grouping import Grouping
 from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
 from longspan.tasks.layout import Layout
+from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy, is_scored
 
@@ -54,7 +55,7 @@ class Task(TaskData):
         """
         chosen = {split: getattr(self.options, split, None) for split in SPLITS}
         known = self.info.sizes
-        return {split: x if isinstance(x, int) else known[split] for split, x in chosen.items()}
+        return {split: x if isinstance(x, int) else known.get(split) for split, x in chosen.items()}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -98,6 +99,15 @@ class Task(TaskData):
     def rules(self) -> tuple[Rule, ...]:
         """Predictions without a model under these options, to compare scores with."""
         return ()
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """Names of the rules that `rule_scores` scores."""
+        return tuple(rule.name for rule in self.rules) if self._scores_accuracy else ()
+
+    @property
+    def _scores_accuracy(self) -> bool:
+        return self.info.metrics[0] == "accuracy"
 
     @property
     def input_features(self) -> int | None:
@@ -240,6 +250,19 @@ class Task(TaskData):
         """
         return {metric.name: LOGIT_STATISTICS[metric.name](logits, targets) for metric in metrics}
 
+    def ranked_documents(self, split: Split, rows: np.ndarray) -> RankedDocuments | None:
+        """Return the documents among which an evaluation ranks those that answer its queries.
+
+        The statistics of a query follow from its ranking: `example_statistics` takes the
+        similarities of its best documents as logits (B, K), best first, and their numbers as
+        targets (B, K), -1 where there are fewer. None: a model compares the sequences of a batch.
+
+        Args:
+            split: split of the queries.
+            rows: rows of the queries that are scored, in this order.
+        """
+        return None
+
     def majority_baseline(self, split: Split, rows: np.ndarray | None = None) -> float | None:
         """Return the main metric of always predicting the most frequent class.
 
@@ -249,20 +272,21 @@ class Task(TaskData):
             split: split.
             rows: scored rows; None: all.
         """
-        if self.info.metrics[0] != "accuracy":
+        if not self._scores_accuracy:
             return None
         labels = self.labels(split, rows)
         return int(labels.bincount().max()) / len(labels)
 
     def rule_scores(self, split: Split) -> dict[str, float]:
-        """Return the accuracy of each rule on a split, computed once for an open data set.
+        """Return the main metric of each rule on a split, computed once for an open data set.
 
-        Rules are fitted on the training split. Empty where the main metric is not accuracy.
+        Rules are fitted on the training split. Empty where the main metric is not accuracy, unless
+        a task overrides it, together with `rule_names`.
 
         Raises:
             DataError: an example has changed on disk since it was written.
         """
-        if self.info.metrics[0] != "accuracy":
+        if not self._scores_accuracy:
             return {}
         if split not in self._rule_scores:
             train, examples = self._examples("train"), self._examples(split)

@@ -38,6 +38,11 @@ class Batch:
         token_features: F numbers of each token, such as its sentence; the layout names them.
         negatives: N documents of each query that do not answer it.
         negatives_mask: True at real tokens of the negatives.
+        global_mask_negatives: global tokens of the negatives.
+        document_numbers: number that identifies the document of each query.
+        negative_numbers: likewise, of each negative.
+        answer_numbers: numbers of the documents of the batch that are no negatives of each query:
+            they answer it, or are the query itself; -1 for padding.
     """
 
     inputs: Int[Tensor, "B *C T"] | Float[Tensor, "B T F"]
@@ -52,6 +57,10 @@ class Batch:
     token_features: Int[Tensor, "B *C T F"] | None = None
     negatives: Int[Tensor, "B N V"] | None = None
     negatives_mask: Bool[Tensor, "B N V"] | None = None
+    global_mask_negatives: Bool[Tensor, "B N V"] | None = None
+    document_numbers: Int[Tensor, " B"] | None = None
+    negative_numbers: Int[Tensor, "B N"] | None = None
+    answer_numbers: Int[Tensor, "B A"] | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -125,12 +134,12 @@ def collate(
         DataError: a row has changed on disk since it was written.
     """
     examples.check(rows)
-    tokens, key_mask = _pad(examples.tokens, rows, max_length)
-    second = None if examples.second is None else _pad(examples.second, rows, max_length)
+    tokens, key_mask = pad_sequences(examples.tokens, rows, max_length)
+    second = None if examples.second is None else pad_sequences(examples.second, rows, max_length)
     if examples.targets is None:
         targets = scored_targets(examples, rows)
     else:
-        targets = _pad(examples.targets, rows, max_length)[0].astype(np.int64) - 1
+        targets = pad_sequences(examples.targets, rows, max_length)[0].astype(np.int64) - 1
         targets[targets < 0] = IGNORE
     return Batch(
         inputs=to_inputs(tokens),
@@ -142,8 +151,13 @@ def collate(
     )
 
 
-def _pad(sequences: Ragged, rows: np.ndarray, max_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sequences of some rows, padded with zeros, and the mask of their real tokens."""
+def pad_sequences(
+    sequences: Ragged, rows: np.ndarray, max_length: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sequences of some rows, padded with zeros, and the mask of their real tokens.
+
+    They are as wide as the longest of them, rounded up to `PAD_TO_MULTIPLE_OF`, or `max_length`.
+    """
     starts, ends = sequences.offsets[rows], sequences.offsets[rows + 1]
     lengths = ends - starts
     longest = int(lengths.max())

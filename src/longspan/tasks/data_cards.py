@@ -16,7 +16,7 @@ from longspan.data.cache import Manifest
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.tasks.base import HELD_OUT, SPLITS, Split, Task
-from longspan.tasks.layout import PairLayout, TokenLayout
+from longspan.tasks.layout import PairLayout, RetrievalLayout, TokenLayout
 from longspan.tasks.registry import TASKS
 from longspan.tasks.rules import accuracy_with_error
 
@@ -145,6 +145,7 @@ def write_card(task: Task, cache: Path) -> str:
         describe_options(task),
         *(_measured_splits(task) if manifest else _expected_splits(task)),
         *(_rule_scores(task) if manifest and task.rules else ()),
+        *(_lexical_scores(task) if manifest and isinstance(task.layout, RetrievalLayout) else ()),
         *(_shared_papers(manifest.facts) if manifest else ()),
         *(_vocabulary(task, manifest) if manifest else ()),
         *(_checksums(manifest) if manifest else ()),
@@ -157,16 +158,13 @@ def write_card(task: Task, cache: Path) -> str:
 def describe_task(task: Task) -> str:
     """Return a table of the model's inputs and targets, and of the metrics."""
     info, features = task.info, task.input_features
-    is_pair = isinstance(task.layout, PairLayout)
+    is_pair = isinstance(task.layout, PairLayout | RetrievalLayout)
     tokens = f"ids below {task.vocab_size:,}" if features is None else f"{features} number(s) each"
-    per_token = ", for each scored token" if isinstance(task.layout, TokenLayout) else ""
     rows = [
         ("task", f"`{info.name}`, data version {info.version}"),
         ("inputs", f"{'two sequences' if is_pair else 'one sequence'} of tokens, {tokens}"),
         ("length", f"at most {task.length:,} tokens{' each' if is_pair else ''}"),
-        ("target", "a number")
-        if task.is_regression
-        else ("classes", f"{task.num_classes:,}{per_token}"),
+        _describe_target(task),
         *(("metric", _describe_metric(metric)) for metric in task.metrics),
     ]
     if task.chance is not None:
@@ -175,6 +173,16 @@ def describe_task(task: Task) -> str:
     if task.validation_is_test:
         rows.append(("selection", "**the validation split is the test split**"))
     return _table(("", ""), rows)
+
+
+def _describe_target(task: Task) -> tuple[str, str]:
+    """Return a row of the table of `describe_task`."""
+    if task.is_regression:
+        return "target", "a number"
+    if isinstance(task.layout, RetrievalLayout):
+        return "target", "documents that answer the query"
+    per_token = ", for each scored token" if isinstance(task.layout, TokenLayout) else ""
+    return "classes", f"{task.num_classes:,}{per_token}"
 
 
 def _describe_metric(metric: Metric) -> str:
@@ -226,10 +234,11 @@ def _expected_splits(task: Task) -> list[str]:
 def _measured_splits(task: Task) -> list[str]:
     """Return the sizes, lengths and labels of an open task."""
     found = {split: compute_statistics(task, split) for split in SPLITS}
-    rows = []
+    is_ranked = isinstance(task.layout, RetrievalLayout)
+    rows, second = [], "documents (their number)" if is_ranked else "second"
     for split, counts in found.items():
         for name, sequence in counts["sequences"].items():
-            title = split if name == "tokens" else f"{split}, second"
+            title = split if name == "tokens" else f"{split}, {second}"
             figures = (counts["examples"], *sequence.values(), counts["bytes"])
             rows.append((title, *(f"{figure:,.10g}" for figure in figures)))
     head = ("split", "examples", "tokens", "shortest", "median", "longest", "bytes of the split")
@@ -316,6 +325,17 @@ def _rule_scores(task: Task) -> list[str]:
         "Accuracy ± one standard error, fitted on the training split. Only a higher score uses "
         "more of the input than the rule.",
     ]
+
+
+def _lexical_scores(task: Task) -> list[str]:
+    """Return the scores of rankings without a model on the held-out splits."""
+    metric = task.metrics[0]
+    rows = [
+        (name, metric.title, *(metric.format(task.rule_scores(x)[name]) for x in HELD_OUT))
+        for name in task.rule_names
+    ]
+    table = _table(("ranking", "metric", *HELD_OUT), rows)
+    return ["## Rankings without a model", table] if rows else []
 
 
 def _shared_papers(facts: dict[str, Any]) -> list[str]:

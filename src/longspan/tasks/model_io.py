@@ -34,10 +34,7 @@ def model_arguments(layout: Layout, batch: Batch) -> dict[str, Tensor]:
     if batch.inputs.is_floating_point():
         first["input_values"] = first.pop("input_ids")
     if isinstance(layout, RetrievalLayout):
-        first = {f"query_{name}": x for name, x in first.items()}
-        first["document_global_attention_mask"] = batch.global_mask_b
-        first["negative_input_ids"] = batch.negatives
-        first["negative_attention_mask"] = batch.negatives_mask
+        first = {f"query_{name}": x for name, x in first.items()} | _retrieval_arguments(batch)
     names = _SECOND.get(type(layout), _PAIR)
     if isinstance(layout, CandidateLayout):
         first["candidate_positions"] = batch.candidate_positions
@@ -51,6 +48,25 @@ def _document_features(features: Tensor) -> dict[str, Tensor]:
     """Return the features of tokens by name; the last one is of the whole document."""
     named = dict(zip(_FEATURES, features.unbind(-1), strict=True))
     return named | {"genre_ids": named["genre_ids"].flatten(1)[:, 0]}
+
+
+def _retrieval_arguments(batch: Batch) -> dict[str, Tensor | None]:
+    """Return the arguments of documents and negatives, apart from those of all second sequences."""
+    return {
+        "document_global_attention_mask": batch.global_mask_b,
+        "negative_input_ids": batch.negatives,
+        "negative_attention_mask": batch.negatives_mask,
+        "negative_global_attention_mask": batch.global_mask_negatives,
+        "document_numbers": batch.document_numbers,
+        "negative_numbers": batch.negative_numbers,
+        "answer_numbers": batch.answer_numbers,
+    }
+
+
+def document_arguments(batch: Batch) -> dict[str, Tensor]:
+    """Return a batch of documents as the keyword arguments of a dual encoder without queries."""
+    given = zip(_FIRST, (batch.inputs, batch.key_mask, batch.global_mask), strict=True)
+    return {f"document_{name}": x for name, x in given if x is not None}
 
 
 def output_logits(layout: Layout, output: Any) -> Float[Tensor, "*B C"]:

@@ -73,6 +73,8 @@ def _further_tokens(task: Task, num_rows: int) -> dict[str, Tensor]:
     if isinstance(layout, RetrievalLayout) and layout.negatives:
         tokens = _tokens(num_rows, layout.negatives, task.length)
         found["negatives"], found["negatives_mask"] = tokens
+        if task.num_global_tokens:
+            found["global_mask_negatives"] = _first_tokens(tokens[1], task.num_global_tokens)
     if isinstance(layout, CandidateLayout):
         found["candidate_positions"] = torch.zeros(num_rows, layout.candidates, dtype=torch.long)
     if isinstance(layout, CoreferenceLayout):

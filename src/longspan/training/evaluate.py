@@ -13,9 +13,12 @@ from transformers import PreTrainedModel
 from longspan.errors import NonFiniteLossError
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
-from longspan.tasks.model_io import GLOBAL_MASK
+from longspan.tasks.batching import sample_rows
+from longspan.tasks.model_io import GLOBAL_MASK, document_arguments
+from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup, RowShard
 from longspan.training.prefetch import prefetch_batches
+from longspan.training.ranking import Rankings, rank_documents
 
 
 def model_inputs(
@@ -26,11 +29,18 @@ def model_inputs(
     A model whose mechanism has no global tokens gets no masks of them: a task marks them for the
     mechanisms that do.
     """
+    return _prepare(model, task.model_arguments(batch), device)
+
+
+def _prepare(
+    model: nn.Module, arguments: dict[str, torch.Tensor], device: torch.device
+) -> dict[str, torch.Tensor]:
+    """Return arguments that a model supports, on a device."""
     config = cast(PreTrainedModel, getattr(model, "module", model)).config
     supported = config.supports_global_tokens and config.num_hidden_layers > 0
     return {
         name: x.to(device, non_blocking=True)
-        for name, x in task.model_arguments(batch).items()
+        for name, x in arguments.items()
         if supported or not name.endswith(GLOBAL_MASK)
     }
 
@@ -43,11 +53,13 @@ class Evaluation:
         score: metrics and loss of all of them.
         statistics: per-example statistics of the main metric, (N, K), in the order of the rows.
         num_targets: scored targets of each example, (N,).
+        num_documents: documents that were ranked.
     """
 
     score: Score
     statistics: np.ndarray
     num_targets: np.ndarray
+    num_documents: int = 0
 
 
 @torch.no_grad()
@@ -82,17 +94,86 @@ def evaluate(
     model.eval()
     rows = np.arange(task.size(split)) if rows is None else rows
     sums = _SplitSums(task, split, rows, device)
-    batches = prefetch_batches(task.batches(split, batch_size=batch_size, rows=rows), device)
-    with contextlib.closing(batches):
-        for batch in batches:
-            (own,) = group.shard_rows(len(batch.rows))
-            inputs = model_inputs(model, task, batch, device)
-            output = model(**{name: x[own.rows] for name, x in inputs.items()})
-            sums.add(batch, own, task.output_logits(output))
+    documents = task.ranked_documents(split, rows)
+    if documents is None:
+        _score_batches(model, sums, batch_size=batch_size, group=group)
+    else:
+        sums.num_documents = documents.count
+        _score_rankings(model, sums, documents, batch_size=batch_size, group=group)
     model.train(training)
     for tensor in (*sums.statistics.values(), sums.num_targets, sums.loss):
         group.all_reduce_sum(tensor)
     return sums.evaluation()
+
+
+@torch.no_grad()
+def warm_up(
+    model: nn.Module,
+    task: Task,
+    split: Split,
+    *,
+    batch_size: int,
+    device: torch.device,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> None:
+    """Run a random batch of a split through the model; where documents are ranked, one of them too.
+
+    Arguments are those of `evaluate`.
+    """
+    rows = sample_rows(task.size(split), batch_size)
+    batch = next(task.batches(split, batch_size=batch_size, rows=rows))
+    passes = [(batch, model_inputs(model, task, batch, device))]
+    if (documents := task.ranked_documents(split, rows)) is not None:
+        batch = next(documents.batches(batch_size))
+        passes.append((batch, _prepare(model, document_arguments(batch), device)))
+    training = model.training
+    model.eval()
+    for batch, inputs in passes:
+        (own,) = group.shard_rows(len(batch.rows))
+        further = {} if documents is None else {"return_loss": False}
+        model(**{name: x[own.rows] for name, x in inputs.items()}, **further)
+    model.train(training)
+
+
+def _score_batches(
+    model: nn.Module, sums: "_SplitSums", *, batch_size: int, group: ProcessGroup
+) -> None:
+    """Add the scores of every example, from the model's logits."""
+    task, device = sums.task, sums.device
+    batches = task.batches(sums.split, batch_size=batch_size, rows=sums.rows)
+    with contextlib.closing(prefetch_batches(batches, device)) as prefetched:
+        for batch in prefetched:
+            (own,) = group.shard_rows(len(batch.rows))
+            inputs = model_inputs(model, task, batch, device)
+            output = model(**{name: x[own.rows] for name, x in inputs.items()})
+            sums.add(batch, own, task.output_logits(output))
+
+
+def _score_rankings(
+    model: nn.Module,
+    sums: "_SplitSums",
+    documents: RankedDocuments,
+    *,
+    batch_size: int,
+    group: ProcessGroup,
+) -> None:
+    """Add the scores of every query, from its ranking of all documents."""
+    task, device, rows = sums.task, sums.device, torch.from_numpy(sums.rows)
+    places = torch.zeros(task.size(sums.split), dtype=torch.int64)
+    places[rows] = torch.arange(len(rows))
+    rankings = rank_documents(
+        model,
+        task.batches(sums.split, batch_size=batch_size, rows=sums.rows),
+        places,
+        documents,
+        query_inputs=lambda batch: model_inputs(model, task, batch, device),
+        document_inputs=lambda batch: _prepare(model, document_arguments(batch), device),
+        batch_size=batch_size,
+        group=group,
+    )
+    # Every process has the rankings of all queries; the sums of the processes are added later.
+    if group.is_main or group.num_shards == 1:
+        sums.add_rankings(rows.to(device), rankings)
 
 
 class _SplitSums:
@@ -107,6 +188,7 @@ class _SplitSums:
         }
         self.num_targets = torch.zeros(size, dtype=torch.int64, device=device)
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        self.num_documents = 0
 
     def add(self, batch: Batch, shard: RowShard, logits: torch.Tensor) -> None:
         """Add some rows of a batch."""
@@ -118,6 +200,16 @@ class _SplitSums:
             self.statistics[name][rows] += weight * values.to(self.device)
         self.num_targets[rows] += weight * task.count_targets(targets)
         self.loss += weight * task.losses(logits, targets).double().sum()
+
+    def add_rankings(self, rows: torch.Tensor, rankings: Rankings) -> None:
+        """Add the rankings of some queries; each of them has one target."""
+        found = self.task.example_statistics(
+            self.task.metrics, self.split, rows, rankings.scores, rankings.numbers
+        )
+        for name, values in found.items():
+            self.statistics[name][rows] += values.to(self.device)
+        self.num_targets[rows] += 1
+        self.loss += rankings.losses.sum()
 
     def evaluation(self) -> Evaluation:
         """Return the scores of all rows."""
@@ -139,4 +231,5 @@ class _SplitSums:
             score=score,
             statistics=arrays[metrics[0].name],
             num_targets=self.num_targets.cpu().numpy()[self.rows],
+            num_documents=self.num_documents,
         )

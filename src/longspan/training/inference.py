@@ -11,9 +11,8 @@ from torch import nn
 from longspan.memory import PeakMemory
 from longspan.results import Inference
 from longspan.tasks.base import Split, Task
-from longspan.tasks.batching import sample_rows
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
-from longspan.training.evaluate import Evaluation, evaluate
+from longspan.training.evaluate import Evaluation, evaluate, warm_up
 
 
 class _ForwardClock:
@@ -68,8 +67,7 @@ def evaluate_timed(
     """
     memory, clock = PeakMemory(device.type), _ForwardClock(device)
     memory.start()
-    warm_up = sample_rows(task.size(split), batch_size)
-    evaluate(model, task, split, batch_size=batch_size, device=device, group=group, rows=warm_up)
+    warm_up(model, task, split, batch_size=batch_size, device=device, group=group)
     with clock.attached(model):
         evaluation = evaluate(
             model, task, split, batch_size=batch_size, device=device, group=group, rows=rows
@@ -77,7 +75,7 @@ def evaluate_timed(
     seconds = group.all_reduce_max(clock.seconds)
     peak = group.all_reduce_max(memory.peak())
     inference = Inference(
-        examples_per_second=evaluation.score.num_examples / seconds,
+        examples_per_second=(evaluation.score.num_examples + evaluation.num_documents) / seconds,
         peak_memory=None if peak is None else int(peak),
     )
     return evaluation, inference

@@ -78,7 +78,7 @@ def check_rules(file: RecordFile[Result]) -> Iterator[Finding]:
         if expected not in (None, sorted(found)):
             remedy = "run it again, unless the rules are newer than the record"
             yield file.finding(f"rules.{split}", sorted(found), expected, remedy, "warning")
-        for name, share in found.items():
+        for name, share in found.items() if counts_targets(record.main) else ():
             if not (0 <= share <= 1 and is_whole(share * num_targets)):
                 shares = f"an unrounded share of {num_targets} targets, 0 to 1"
                 yield file.finding(f"rules.{split}.{name}", share, shares)
@@ -90,7 +90,7 @@ def _rule_names(record: Result) -> list[str] | None:
         task = build(record.task, record.config.task.options)
     except LongspanError:
         return None  # the rule for recipes names them
-    return sorted(rule.name for rule in task.rules) if counts_targets(record.main) else []
+    return sorted(task.rule_names) if record.metric == task.metrics[0].name else []
 
 
 def check_inference(file: RecordFile[Result]) -> Iterator[Finding]:

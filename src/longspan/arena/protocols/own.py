@@ -1,4 +1,4 @@
-"""Protocol of imported texts: a recipe whose sizes follow from the file.
+"""Protocol of imported texts and collections: a recipe whose sizes follow from the files.
 
 The protocol is registered as soon as there is an import, with the imports as its tasks.
 """
@@ -9,7 +9,15 @@ from typing import Any
 from longspan.arena.protocols.base import PROTOCOLS, Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.data.own_texts import OwnDescription
-from longspan.tasks import TASKS, OwnTexts, register_corpora, register_own_texts
+from longspan.data.retrieval.stored import BeirDescription
+from longspan.tasks import (
+    TASKS,
+    BeirTask,
+    OwnTexts,
+    register_beir,
+    register_corpora,
+    register_own_texts,
+)
 
 NAME = "own"
 WORD_IDS = 8_192
@@ -58,10 +66,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def recipe(task: str) -> Recipe:
     """Return the recipe of an import: words, ten epochs, and a length that covers 95 % of texts."""
     cls = TASKS[task]
+    if issubclass(cls, BeirTask):
+        queries = cls.description.queries["train"]
+        return _recipe(_retrieval_options(cls.description), queries)
     assert issubclass(cls, OwnTexts)
-    described = cls.description
-    batch = min(BATCH, described.sizes["train"])
-    steps = EPOCHS * described.sizes["train"] // batch
+    return _recipe(_encoding(cls.description), cls.description.sizes["train"])
+
+
+def _recipe(options: dict[str, Any], train: int) -> Recipe:
+    """Return a recipe for so many training examples."""
+    batch = min(BATCH, train)
+    steps = EPOCHS * train // batch
     steps = min(max(steps, FEWEST_STEPS), MOST_STEPS)
     training = TrainingConfig(
         steps=steps,
@@ -73,7 +88,14 @@ def recipe(task: str) -> Recipe:
         max_grad_norm=1.0,
         weight_decay=0.01,
     )
-    return Recipe(task_options=_encoding(described), model=MODEL, training=training)
+    return Recipe(task_options=options, model=MODEL, training=training)
+
+
+def _retrieval_options(described: BeirDescription) -> dict[str, Any]:
+    """Return the options of a collection: words of documents and queries."""
+    counts = (described.document_words, described.query_words)
+    lengths = [min(-(-x // LENGTH_UNIT) * LENGTH_UNIT, LONGEST["words"]) for x in counts]
+    return {"length": max(lengths), "query_length": lengths[1], "vocabulary": WORD_IDS}
 
 
 def _encoding(described: OwnDescription) -> dict[str, Any]:
@@ -88,10 +110,10 @@ def register_imports(cache: Path) -> None:
     """Register the imports in a cache as tasks; those with targets are the protocol `own`."""
     PROTOCOLS.pop(NAME, None)
     register_corpora(cache)
-    if names := register_own_texts(cache):
+    if names := sorted([*register_own_texts(cache), *register_beir(cache)]):
         PROTOCOLS[NAME] = Protocol(
             name=NAME,
-            summary="Texts imported from a file: words, a small model, ten epochs.",
+            summary="Texts and collections imported from files: words, a small model, ten epochs.",
             source="longspan",
             tasks=tuple(names),
             differs=(

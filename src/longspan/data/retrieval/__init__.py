@@ -1,0 +1,1 @@
+"""Retrieval data: documents, queries, and which documents answer which query."""

@@ -1,0 +1,205 @@
+"""Folders in the layout of BEIR: corpus.jsonl, queries.jsonl and qrels/*.tsv.
+
+Thakur et al. 2021, BEIR (https://arxiv.org/abs/2104.08663; https://github.com/beir-cellar/beir). A
+line of the corpus is a JSON object with `_id`, `text` and maybe `title`, a line of the queries one
+with `_id` and `text`. A line of the judgments has the columns query-id, corpus-id and score, with a
+header, separated by tabs.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from longspan.errors import DataError
+from longspan.files import explain_read_error
+
+CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
+# Files of judgments of each split.
+SPLIT_FILES = {
+    "train": ("train.tsv",),
+    "validation": ("dev.tsv", "validation.tsv", "valid.tsv"),
+    "test": ("test.tsv",),
+}
+_COLUMNS = "query-id, corpus-id and score, separated by tabs"
+_GRADES = range(-(2**15), 2**15)
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A document or a query: id, text, and its place for messages, such as "corpus.jsonl, line 3".
+
+    The text of a document begins with its title.
+    """
+
+    id: str
+    text: str
+    place: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgment:
+    """Grade of a document for a query, and its place for messages."""
+
+    query: str
+    document: str
+    grade: int
+    place: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeirFolder:
+    """Files of a folder: corpus, queries, and the judgments of the splits that have them."""
+
+    corpus: Path
+    queries: Path
+    judgments: dict[str, Path]
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files."""
+        return [self.corpus, self.queries, *self.judgments.values()]
+
+
+def find_files(folder: Path) -> BeirFolder:
+    """Find the files of a folder.
+
+    Raises:
+        DataError: one is missing, or there are several for one split.
+    """
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is not a folder; expected one with {CORPUS}, {QUERIES} and qrels/"
+        )
+    missing = [name for name in (CORPUS, QUERIES) if not (folder / name).is_file()]
+    found = {}
+    for split, names in SPLIT_FILES.items():
+        paths = [path for name in names if (path := folder / JUDGMENTS / name).is_file()]
+        if len(paths) > 1:
+            raise DataError(f"{paths[0]} and {paths[1]} both judge the {split} split; remove one")
+        if paths:
+            found[split] = paths[0]
+    if not found:
+        missing.append("qrels/train.tsv, qrels/dev.tsv or qrels/test.tsv")
+    if missing:
+        raise DataError(f"{folder} lacks {' and '.join(missing)}; expected the layout of BEIR")
+    return BeirFolder(corpus=folder / CORPUS, queries=folder / QUERIES, judgments=found)
+
+
+def read_texts(path: Path) -> Iterator[Text]:
+    """Yield documents or queries, in the order of the file; blank lines are skipped.
+
+    Raises:
+        DataError: a line is malformed, or an id occurs twice; the message names file and line.
+    """
+    seen: dict[str, int] = {}
+    for number, line in _lines(path):
+        place = f"{path}, line {number}"
+        found = _parse_text(line, place)
+        if (earlier := seen.setdefault(found.id, number)) != number:
+            raise DataError(
+                f"{place} has the _id {found.id!r:.80} of line {earlier}; ids must differ"
+            )
+        yield found
+
+
+def read_judgments(path: Path) -> Iterator[Judgment]:
+    """Yield the judgments of a split, in the order of the file; blank lines are skipped.
+
+    Raises:
+        DataError: a line is malformed, or judges a pair again with another grade; the message names
+            file and line.
+    """
+    seen: dict[tuple[str, str], tuple[int, int]] = {}
+    is_first = True
+    for number, line in _lines(path):
+        place = f"{path}, line {number}"
+        columns = line.split("\t")
+        if len(columns) != 3:
+            raise DataError(f"{place} has {len(columns)} columns; expected {_COLUMNS}")
+        query, document, score = (column.strip() for column in columns)
+        is_header, is_first = is_first and not _is_number(score), False
+        if is_header:
+            continue
+        grade = _parse_grade(score, place)
+        earlier = seen.setdefault((query, document), (grade, number))
+        if earlier[0] != grade:
+            raise DataError(
+                f"{place} has score {grade} for query {query!r:.80} and document "
+                f"{document!r:.80}, line {earlier[1]} has {earlier[0]}; keep one of them"
+            )
+        if earlier[1] == number:
+            yield Judgment(query, document, grade, place)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of each line that is not blank."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise DataError(
+                        f"{path}, line {number} is not UTF-8 (byte {error.start}); convert the file"
+                    ) from error
+                if text.strip():
+                    yield number, text.rstrip("\r\n")
+    except OSError as error:
+        raise explain_read_error(path, error) from error
+
+
+def _parse_text(line: str, place: str) -> Text:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place} is not JSON ({error}); expected an object") from error
+    if not isinstance(value, dict):
+        raise DataError(
+            f"{place} has a {type(value).__name__}; expected an object with _id and text"
+        )
+    missing = [name for name in ("_id", "text") if name not in value]
+    if missing:
+        raise DataError(
+            f"{place} has no {' and no '.join(missing)}; its keys are {', '.join(value) or 'none'}"
+        )
+    parts = [_as_text(value, name, place) for name in ("title", "text")]
+    return Text(_parse_id(value["_id"], place), " ".join(part for part in parts if part), place)
+
+
+def _parse_id(value: Any, place: str) -> str:
+    # Judgments are text, so that a number and its digits are one id.
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise DataError(f"{place} has the _id {value!r:.80}; expected text that is not empty")
+    return _check_text(str(value), "_id", place)
+
+
+def _as_text(value: dict[str, Any], name: str, place: str) -> str:
+    found = value.get(name)
+    if found is None:
+        return ""
+    if not isinstance(found, str):
+        raise DataError(f"{place}: {name} is a {type(found).__name__}, expected text")
+    return _check_text(found, name, place).strip()
+
+
+def _check_text(text: str, name: str, place: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{place}: {name} has half of a surrogate pair; correct it") from error
+    return text
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def _parse_grade(text: str, place: str) -> int:
+    if not _is_number(text) or int(text) not in _GRADES:
+        raise DataError(
+            f"{place} has the score {text!r:.40}; expected an integer of 16 bits, 1 or more for a "
+            "document that answers the query"
+        )
+    return int(text)

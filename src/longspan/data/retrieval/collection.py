@@ -1,0 +1,133 @@
+"""Collections: documents, the queries of each split, and the judged documents of each query."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longspan.data.own_splits import NAMES
+from longspan.data.store import Ragged, Spool
+
+NONE = -1  # of a query that is no document
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Queries:
+    """Queries of a split.
+
+    Attributes:
+        texts: UTF-8, none empty.
+        judged: grade of each judged document of each query, by number; one of them at least is
+            above 0.
+        own: number of the document that the query itself is, or `NONE`; no ranking has it.
+    """
+
+    texts: list[bytes]
+    judged: list[dict[int, int]]
+    own: list[int]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collection:
+    """Documents and queries.
+
+    Attributes:
+        documents: UTF-8 texts, none empty, in the order of their ids; a document is known by its
+            number in this order.
+        queries: queries by split.
+    """
+
+    documents: Ragged
+    queries: dict[str, Queries]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Counts of documents and judgments, and what two splits share."""
+        return {
+            "documents": len(self.documents),
+            "judgments": {split: sum(map(len, x.judged)) for split, x in self.queries.items()},
+            "relevant": {
+                split: sum(grade > 0 for own in x.judged for grade in own.values())
+                for split, x in self.queries.items()
+            },
+            "in_two_splits": {
+                f"{one} and {other}": count_shared(self.queries[one], self.queries[other])
+                for one, other in itertools.combinations(NAMES, 2)
+            },
+        }
+
+
+def count_shared(one: Queries, other: Queries) -> dict[str, int]:
+    """Return what two splits have in common: what may leak, and what search has anyway.
+
+    Returns:
+        queries: queries of the second split whose text is that of a query of the first.
+        both_directions: pairs of papers that cite each other, with one citation in each split.
+        relevant_documents: documents that answer queries of both splits.
+        queries_among_documents: queries of the second split that answer one of the first.
+    """
+    answers, others = (
+        {number for judged in x.judged for number in relevant(judged)} for x in (one, other)
+    )
+    texts = set(one.texts)
+    return {
+        "queries": sum(text in texts for text in other.texts),
+        "both_directions": len(_reversed_pairs(one) & _pairs(other)),
+        "relevant_documents": len(answers & others),
+        "queries_among_documents": sum(own in answers for own in other.own),
+    }
+
+
+def relevant(judged: dict[int, int]) -> list[int]:
+    """Return the documents of grade 1 or more."""
+    return [number for number, grade in judged.items() if grade > 0]
+
+
+def group_queries(own: Sequence[int], links: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the smallest member of each query's group; linked queries are in one group.
+
+    Args:
+        own: numbers of the queries.
+        links: pairs of numbers; those that are no queries link nothing.
+    """
+    parents = {number: number for number in own}
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]
+            number = parents[number]
+        return number
+
+    for one, other in links:
+        if one in parents and other in parents:
+            low, high = sorted((root(one), root(other)))
+            parents[high] = low
+    return [root(number) for number in own]
+
+
+def _pairs(queries: Queries) -> set[tuple[int, int]]:
+    """Return query and document of each relevant pair, for queries that are documents."""
+    rows = zip(queries.own, queries.judged, strict=True)
+    return {(own, number) for own, judged in rows if own != NONE for number in relevant(judged)}
+
+
+def _reversed_pairs(queries: Queries) -> set[tuple[int, int]]:
+    return {(number, own) for own, number in _pairs(queries)}
+
+
+def sorted_documents(texts: Ragged, order: np.ndarray, path: Path) -> Ragged:
+    """Return texts in another order, in a new file.
+
+    Raises:
+        RunError: the disk is full or the folder cannot be written.
+    """
+    spool = Spool(path, np.uint8)
+    for row in order.tolist():
+        spool.add(texts[row])
+    return spool.ragged()

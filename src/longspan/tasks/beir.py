@@ -1,0 +1,124 @@
+"""Tasks made of imported collections in the layout of BEIR: one class for each import."""
+
+import logging
+from pathlib import Path
+from typing import Any, ClassVar
+
+from longspan.config import Length, setting, settings
+from longspan.data.cache import BuildOutput
+from longspan.data.retrieval import stored
+from longspan.data.retrieval.stored import BeirDescription
+from longspan.data.tokenizers import ByteTokenizer
+from longspan.errors import DataError
+from longspan.tasks._ranking import METRICS, RankingOptions, RankingTask
+from longspan.tasks.base import ProgressCallback
+from longspan.tasks.info import TaskInfo
+from longspan.tasks.layout import RetrievalLayout
+from longspan.tasks.registry import TASKS, register
+
+logger = logging.getLogger(__name__)
+
+_NOTES = (
+    "A document has its title before its text. As in BEIR's evaluation, a document with the id of "
+    "a query is not ranked for it. Unless the folder judges a split, the different texts of the "
+    "training queries are ordered by their sha256, and the first ones are held out. A query whose "
+    "text is in a held-out split too is left out of training. Documents that are not judged count "
+    "as wrong answers."
+)
+
+
+@settings
+class BeirOptions(RankingOptions):
+    """Encoding of documents and queries, negatives, similarity and metric."""
+
+    query_length: Length = setting("tokens of a query that are kept", 256)
+
+
+class BeirTask(RankingTask):
+    """Queries and documents of an imported collection; subclasses are made by `_make`."""
+
+    Options = BeirOptions
+    options: BeirOptions
+    folder: ClassVar[Path]
+    description: ClassVar[BeirDescription]
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the identity of the imported rows; `data` has no effect."""
+        return {"form": "beir", "sha256": self.description.rows_sha256}
+
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Encode the documents and queries, and mine hard negatives."""
+        described = self.description
+        progress(f"encoding {described.name}", 0, described.documents)
+        collection = stored.load_collection(self.folder, described, scratch)
+        splits, facts = self.build_collection(collection, scratch, progress)
+        return BuildOutput(
+            splits=splits,
+            source=self.info.source,
+            license=self.info.license,
+            facts={
+                "files": described.files,
+                "splits": described.splits,
+                "left_out": described.counts,
+                "unknown": described.unknown,
+                **facts,
+            },
+        )
+
+
+def register_beir(cache: Path) -> list[str]:
+    """Register the imported collections of a cache as tasks; return their names.
+
+    Those that another cache or an earlier call registered are forgotten. One that is damaged, or
+    has the name of another task, is left out with a warning.
+    """
+    for name in beir_names():
+        del TASKS[name]
+    for folder in stored.find_beir(cache):
+        try:
+            description = stored.load_beir(folder)
+        except DataError as error:
+            logger.warning("leaving out %s: %s", folder.name, error)
+            continue
+        if folder.name in TASKS or description.name != folder.name:
+            logger.warning("leaving out %s: its name is that of another task", folder)
+            continue
+        register(_make(folder, description))
+    return beir_names()
+
+
+def beir_names() -> list[str]:
+    """Return the names of the registered tasks that are imported collections."""
+    return sorted(name for name, cls in TASKS.items() if issubclass(cls, BeirTask))
+
+
+def _make(folder: Path, description: BeirDescription) -> type[BeirTask]:
+    """Return the task class of an import."""
+    options = BeirOptions()
+    info = TaskInfo(
+        name=description.name,
+        version=1,
+        title=f"{description.name} (BEIR layout)",
+        summary=f"Rank {description.documents:,} documents for each query, by a dual encoder.",
+        source=f"{', '.join(description.files)}, imported",
+        checksum=None,
+        license="that of the files",
+        sizes=description.queries,
+        vocab_size=ByteTokenizer.vocab_size,
+        num_classes=2,
+        metrics=METRICS,
+        chance=None,
+        layout=RetrievalLayout(options.query_length, options.negatives),
+        published=(),
+        notes=_NOTES,
+    )
+    members = {
+        "__doc__": info.summary,
+        "__module__": __name__,  # records name the file of the task
+        "info": info,
+        "folder": folder,
+        "description": description,
+    }
+    return type(f"Beir_{description.name}", (BeirTask,), members)

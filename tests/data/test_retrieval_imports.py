@@ -1,0 +1,205 @@
+"""Import of folders in the layout of BEIR: splits, counts, what is stored."""
+
+import json
+import random
+
+import pytest
+
+from beir_files import DOCUMENTS, JUDGMENTS, QUERIES, write_beir, write_judgments, write_lines
+from longspan.data.retrieval.imports import BeirRequest, import_beir
+from longspan.data.retrieval.stored import find_beir, load_beir, load_collection
+from longspan.errors import DataError, OptionError
+
+
+def run_import(tmp_path, folder, name="owls", replace=False, **shares):
+    request = BeirRequest(folder=folder, **shares)
+    return import_beir(tmp_path / "cache", name, request, lambda done: None, replace=replace)
+
+
+def stored(tmp_path, name="owls"):
+    folder = tmp_path / "cache" / "retrieval" / name
+    return load_collection(folder, load_beir(folder), tmp_path / f"scratch-{name}")
+
+
+def texts(queries):
+    return [text.decode() for text in queries.texts]
+
+
+def test_documents_and_queries_are_in_the_order_of_their_ids(tmp_path):
+    # The order of the files has no effect.
+    backwards = {x: DOCUMENTS[x] for x in reversed(DOCUMENTS)}
+    queries = {x: QUERIES[x] for x in reversed(QUERIES)}
+    described = run_import(tmp_path, write_beir(tmp_path / "set", backwards, queries))
+    found = stored(tmp_path)
+    expected = [" ".join(filter(None, DOCUMENTS[x])) for x in sorted(DOCUMENTS)]
+    assert [text.tobytes().decode() for text in found.documents] == expected
+    train = found.queries["train"]
+    assert texts(train) == [QUERIES[x] for x in ("q1", "q2", "q5", "q6")]
+    assert train.judged == [{0: 1}, {1: 2, 2: 0}, {2: 1}, {3: 1}]
+    assert found.queries["validation"].judged == [{3: 2, 4: 1}]
+    assert texts(found.queries["test"]) == [QUERIES["q4"]]
+    assert described.queries == {"train": 4, "validation": 1, "test": 1}
+    assert described.splits == {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
+    assert not any(described.counts.values())
+
+
+def test_query_is_the_document_of_its_id_unless_that_answers_it(tmp_path):
+    documents = {**DOCUMENTS, "q1": ("", "a query"), "q2": ("", "another one")}
+    rows = {**JUDGMENTS, "train": [*JUDGMENTS["train"], ("q2", "q2", 1)]}
+    run_import(tmp_path, write_beir(tmp_path / "set", documents, judgments=rows))
+    assert stored(tmp_path).queries["train"].own == [5, -1, -1, -1]
+
+
+def test_judgments_of_unknown_ids_are_counted_and_named(tmp_path):
+    documents = {**DOCUMENTS, "d5": ("", " ")}
+    queries = {**QUERIES, "q6": "", "q7": "nobody judges this"}
+    rows = {
+        **JUDGMENTS,
+        "test": [*JUDGMENTS["test"], ("q9", "d1", 1), ("q4", "d9", 1), ("q1", "d8", 1)],
+    }
+    described = run_import(tmp_path, write_beir(tmp_path / "set", documents, queries, rows))
+    assert described.counts == {
+        "empty_documents": 1,
+        "empty_queries": 1,
+        "judgments_of_unknown_queries": 2,  # q9, and q6 without a text
+        "judgments_of_unknown_documents": 3,  # d9, d8, and d5 without a text
+        "without_relevant_documents": 0,
+        "unjudged_queries": 1,
+        "in_another_split": 0,
+    }
+    assert described.unknown[0] == "train.tsv, line 6: 'q6'"
+    assert described.documents == 4
+    assert stored(tmp_path).queries["validation"].judged == [{3: 2}]
+
+
+def test_queries_without_relevant_documents_are_left_out(tmp_path):
+    rows = {**JUDGMENTS, "train": [*JUDGMENTS["train"], ("q3", "d2", 0), ("q4", "d2", -1)]}
+    described = run_import(tmp_path, write_beir(tmp_path / "set", judgments=rows))
+    assert described.counts["without_relevant_documents"] == 2
+    assert described.queries["train"] == 4
+
+
+def test_training_queries_with_a_held_out_text_are_left_out(tmp_path):
+    queries = {**QUERIES, "q1": QUERIES["q4"]}
+    rows = {**JUDGMENTS, "train": [*JUDGMENTS["train"], ("q3", "d1", 1)]}
+    described = run_import(tmp_path, write_beir(tmp_path / "set", queries=queries, judgments=rows))
+    assert described.counts["in_another_split"] == 2
+    found = stored(tmp_path)
+    assert texts(found.queries["train"]) == [QUERIES[x] for x in ("q2", "q5", "q6")]
+    assert found.facts["in_two_splits"]["train and test"]["queries"] == 0
+
+
+def many(seed=0, count=60):
+    """Return queries, some with equal texts, and judgments of all of them."""
+    draws = random.Random(seed)
+    queries = {f"q{n}": f"question {n // 2 if n < 20 else n}" for n in range(count)}
+    return queries, [(x, draws.choice(list(DOCUMENTS)), 1) for x in queries]
+
+
+@pytest.mark.parametrize(
+    ("files", "sources"),
+    [
+        (("train",), ("train.tsv", "0.1 of the queries of train.tsv")),
+        (("test",), ("test.tsv", "0.1 of the queries of test.tsv")),
+        (("dev",), ("dev.tsv", "0.1 of the queries of dev.tsv")),
+    ],
+)
+def test_splits_without_judgments_are_held_out_by_text(tmp_path, files, sources):
+    queries, rows = many()
+    folder = write_beir(tmp_path / "set", queries=queries, judgments=dict.fromkeys(files, rows))
+    described = run_import(tmp_path, folder)
+    assert described.splits["train"] == sources[0]
+    assert described.splits["validation"] == described.splits["test"] == sources[1]
+    found = stored(tmp_path)
+    assert sum(map(len, found.queries.values())) == 60
+    assert all(not x["queries"] for x in found.facts["in_two_splits"].values())
+    # 50 different texts: 5 of them in each held-out split.
+    assert [len(set(texts(found.queries[x]))) for x in ("train", "validation", "test")] == [
+        40,
+        5,
+        5,
+    ]
+
+
+def test_training_queries_are_those_of_dev_where_there_is_no_train(tmp_path):
+    queries, rows = many()
+    folder = write_beir(
+        tmp_path / "set", queries=queries, judgments={"dev": rows[:50], "test": rows[50:]}
+    )
+    described = run_import(tmp_path, folder, validation=0.25)
+    assert described.splits == {
+        "train": "dev.tsv", "test": "test.tsv", "validation": "0.25 of the queries of dev.tsv",
+    }  # fmt: skip
+    assert described.queries["test"] == 10
+
+
+@pytest.mark.parametrize(
+    ("files", "shares", "message"),
+    [
+        (
+            ("train", "dev"),
+            {"validation": 0.2},
+            r"--validation 0.2: .*dev.tsv judges the validation",
+        ),
+        (("train",), {"test": 1.5}, "--test must be a share between 0 and 1, got 1.5"),
+        (("train",), {"test": 0.95}, "leave no query for training: 1.05 of all"),
+    ],
+)
+def test_shares_are_checked(tmp_path, files, shares, message):
+    queries, rows = many()
+    folder = write_beir(tmp_path / "set", queries=queries, judgments=dict.fromkeys(files, rows))
+    with pytest.raises(OptionError, match=message):
+        run_import(tmp_path, folder, **shares)
+
+
+def test_folder_without_a_relevant_document_is_refused(tmp_path):
+    rows = {"train": [("q1", "d9", 1)]}
+    with pytest.raises(
+        DataError, match=r"no query has a document of score 1 or more; the first unk"
+    ):
+        run_import(tmp_path, write_beir(tmp_path / "set", judgments=rows))
+    assert find_beir(tmp_path / "cache") == []
+
+
+def test_failed_import_leaves_the_earlier_one(tmp_path):
+    folder = write_beir(tmp_path / "set")
+    described = run_import(tmp_path, folder)
+    write_lines(folder / "corpus.jsonl", ["{"])
+    with pytest.raises(DataError, match=r"corpus.jsonl, line 1 is not JSON"):
+        run_import(tmp_path, folder, replace=True)
+    (found,) = find_beir(tmp_path / "cache")
+    assert load_beir(found) == described
+    assert [path.name for path in found.parent.iterdir()] == ["owls"]
+
+
+def test_name_of_another_collection_needs_replace(tmp_path):
+    first = run_import(tmp_path, write_beir(tmp_path / "set"))
+    assert run_import(tmp_path, tmp_path / "set") == first
+    other = write_beir(tmp_path / "other", queries={**QUERIES, "q1": "which bird hunts"})
+    with pytest.raises(OptionError, match="'owls' is the name of another collection"):
+        run_import(tmp_path, other)
+    assert run_import(tmp_path, other, replace=True).rows_sha256 != first.rows_sha256
+    assert "which bird hunts" in texts(stored(tmp_path).queries["train"])
+    with pytest.raises(OptionError, match="--name must have 1 to 64 lower-case letters"):
+        run_import(tmp_path, other, name="Owls")
+
+
+def test_changed_files_of_an_import_are_refused(tmp_path):
+    run_import(tmp_path, write_beir(tmp_path / "set"))
+    run_import(tmp_path, write_beir(tmp_path / "b", queries={**QUERIES, "q1": "x"}), name="b")
+    folder = tmp_path / "cache" / "retrieval"
+    (folder / "owls" / "queries.parquet").write_bytes(
+        (folder / "b" / "queries.parquet").read_bytes()
+    )
+    with pytest.raises(DataError, match="owls has changed; import the collection again"):
+        stored(tmp_path)
+    path = folder / "b" / "import.json"
+    path.write_text(json.dumps({"schema": 1}))
+    with pytest.raises(DataError, match="is not a collection of schema 1; import it again with"):
+        stored(tmp_path, "b")
+
+
+def test_judgments_without_a_header_are_read(tmp_path):
+    folder = write_beir(tmp_path / "set")
+    write_judgments(folder / "qrels" / "test.tsv", JUDGMENTS["test"], header=False)
+    assert run_import(tmp_path, folder).queries["test"] == 1

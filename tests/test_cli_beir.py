@@ -1,0 +1,126 @@
+"""`longspan data import beir`, and the commands that use its tasks, on the command line."""
+
+import json
+
+import pytest
+
+from beir_files import JUDGMENTS, QUERIES, topics, write_beir, write_lines
+from longspan.validation import validate_records
+from own_files import forgotten_imports
+from test_cli_errors import check_rejected
+
+SMALL = {
+    "model.hidden_size": 16,
+    "model.num_attention_heads": 2,
+    "model.num_hidden_layers": 1,
+    "training.steps": 4,
+    "training.evaluate_every": 4,
+    "training.warmup_steps": 0,
+    "task.vocabulary": 128,
+    "task.mined": 4,
+}
+FLAGS = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture(autouse=True)
+def clean_registry(tmp_path):
+    with forgotten_imports(tmp_path / "none"):
+        yield
+
+
+def run_import(cli, tmp_path, *words):
+    return cli("data", "import", "beir", *words, "--cache", tmp_path / "cache")
+
+
+def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = write_beir(tmp_path / "set", *topics())
+    code, out, err = run_import(cli, tmp_path, "topics", folder)
+    assert code == 0, err
+    assert "task: topics" in out
+    assert "train: 72" in out
+    assert "next: longspan train local topics" in err
+    assert "note:" not in err
+    cache = ("--cache", tmp_path / "cache")
+    for command in (["card", "topics"], ["show", "topics"], ["verify"], ["list"]):
+        code, out, err = cli("data", *command, *cache)
+        assert code == 0, err
+        assert "topic" in out
+    runs = ("--runs", tmp_path / "runs", "--device", "cpu")
+    code, out, err = cli("train", "local", "topics", *FLAGS, *cache, *runs)
+    assert code == 0, err
+    (path,) = (tmp_path / "runs").rglob("local-*.json")
+    record = json.loads(path.read_text())
+    assert record["scores"]["test"]["metrics"].keys() >= {"ndcg@10", "mrr@10"}
+    assert record["source_files"]["task"]["name"] == "longspan/tasks/beir.py"
+    # Files that are not committed yet are no fault of the record.
+    found = validate_records([tmp_path / "runs"]).findings
+    assert {finding.field for finding in found} <= {"git_commit", "added_files"}
+    export = ["export", path, "--output", tmp_path / "hub"]
+    for command in (["analyze", path], ["eval", path], ["report", tmp_path / "runs"], export):
+        code, out, err = cli(*command, *(() if command[0] == "report" else cache))
+        assert code == 0, err
+    (tmp_path / "new.csv").write_text("text\nwho hunts\n")
+    found = cli(
+        "predict", path, tmp_path / "new.csv", "--text", "text", "--output", "x.csv", *cache
+    )
+    check_rejected(found, "was trained on topics, which ranks documents")
+
+
+def test_what_was_left_out_is_printed(cli, tmp_path):
+    rows = {"train": [*JUDGMENTS["train"], ("q9", "d1", 1), ("q1", "d9", 1), ("q3", "d1", 0)]}
+    folder = write_beir(tmp_path / "set", queries={**QUERIES, "q8": ""}, judgments=rows)
+    code, _, err = run_import(cli, tmp_path, "owls", folder, "--validation", "0.25")
+    assert code == 0, err
+    for line in (
+        "1 queries without text were left out",
+        "1 judgments name a query that queries.jsonl lacks",
+        "1 judgments name a document that corpus.jsonl lacks",
+        "1 queries without a relevant document were left out",
+        "1 queries without a judgment were left out",
+        "unknown id at train.tsv, line 7: 'q9'",
+        "unknown id at train.tsv, line 8: 'd9'",
+        "validation is 0.25 of the queries of train.tsv, as no file judges it",
+        "test is 0.1 of the queries of train.tsv, as no file judges it",
+    ):
+        assert f"note: {line}" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["owls"], "import beir takes NAME and FOLDER, got owls"),
+        (["owls", "set", "more"], "import beir takes NAME and FOLDER, got owls set more"),
+        (["owls", "nowhere"], "nowhere is not a folder"),
+        (["owls", "set", "--text", "x"], "--text applies to `data import csv`, not to beir; omit"),
+        (
+            ["owls", "set", "--test", "x.tsv"],
+            "--test of import beir is a share of the queries, got",
+        ),
+        (["owls", "set", "--test", "0.5"], "test.tsv judges the test split; omit the option"),
+        (["listops", "set"], "'listops' is the name of a task; pass another --name"),
+        (["local", "set"], "'local' is the name of a mechanism"),
+        (["beir", "set"], "'beir' is the name of this command"),
+        (["O wls", "set"], "--name must have 1 to 64 lower-case letters"),
+    ],
+)
+def test_bad_requests_are_refused(cli, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    write_beir(tmp_path / "set")
+    check_rejected(run_import(cli, tmp_path, *words), message)
+    assert not (tmp_path / "cache" / "retrieval").exists() or not list(
+        (tmp_path / "cache" / "retrieval").iterdir()
+    )
+
+
+def test_bad_rows_are_named_with_file_and_line(cli, tmp_path):
+    folder = write_beir(tmp_path / "set")
+    write_lines(folder / "qrels" / "train.tsv", ["query-id\tcorpus-id\tscore", "q1\td1\tyes"])
+    check_rejected(
+        run_import(cli, tmp_path, "owls", folder), "train.tsv, line 2 has the score 'yes'"
+    )
+
+
+def test_other_imports_take_one_path(cli, tmp_path):
+    found = cli("data", "import", "csv", "a.csv", "b.csv", "--text", "x", "--label", "y")
+    check_rejected(found, "import csv takes one path, got 2: a.csv b.csv")
