@@ -22,12 +22,6 @@ from longspan.tasks.layout import (
     SpanLayout,
     TokenLayout,
 )
-    MultiHopLayout,
-    PairLayout,
-    RetrievalLayout,
-    SpanLayout,
-    TokenLayout,
-)
 from longspan.training import Callback
 from longspan.training import footprint as module
 from longspan.training.footprint import LiveTensorBytes, make_dummy_batch, measure_step_memory
@@ -216,7 +210,8 @@ def test_every_task_has_a_dummy_batch(name):
     assert batch.inputs.is_floating_point() == (task.input_features is not None)
     is_pair = isinstance(task.layout, PairLayout | RetrievalLayout)
     assert (batch.inputs_b is not None) == is_pair
-    is_per_token = isinstance(
-        task.layout, TokenLayout | SpanLayout | MultiHopLayout | CoreferenceLayout
-    )
-    assert batch.targets.shape == (windows if is_per_token else (3,))
+    is_per_token = isinstance(task.layout, TokenLayout | SpanLayout | MultiHopLayout)
+    shape = (3, task.length) if is_per_token else (3,)
+    # Mentions of coreference have a start, an end and a cluster.
+    mentions = (3, 1, 3) if isinstance(task.layout, CoreferenceLayout) else shape
+    assert batch.targets.shape == mentions
