@@ -35,12 +35,13 @@ from longspan.data.corpora.imports import CorpusRequest, import_corpus, load_cor
 from longspan.data.corpora.sources import Source
 from longspan.data.corpora.survey import read_documents
 from longspan.data.tokenizer_training import train_tokenizer
+from longspan.data.word_pieces import load_word_pieces
 from longspan.memory import keep_freed_memory
 from longspan.tasks import build, configure, register_corpora
 
 WHOLE, TENTH = "corpus", "corpus_of_a_tenth"
 VOCAB_SIZE, TRAINED_ON = 8_192, 8_000_000  # ids, characters
-FILE_BYTES = 1_000_000
+FILE_BYTES = 100_000
 RANDOM_WORDS = 20_000
 
 
@@ -93,6 +94,7 @@ def prepare(folder: Path, megabytes: float, texts: Path | None) -> None:
 def import_folder(folder: Path, name: str) -> dict:
     """Measure the import of a folder as a corpus."""
     request = CorpusRequest(paths=(str(folder / name),), tokenizer=str(folder / "tokenizer"))
+    load_word_pieces(request.tokenizer)  # imports its libraries
     monitor, started = MemoryMonitor(), time.perf_counter()
     monitor.start()
     described = import_corpus(folder / "cache", name, request, lambda *progress: None)
@@ -133,6 +135,7 @@ def measure_tokenizing(folder: Path, name: str) -> dict:
     """Measure the build of the data set of a corpus."""
     register_corpora(folder / "cache")
     task = build(name)
+    assert task.tokenizer  # imports its libraries
     with tempfile.TemporaryDirectory(dir=folder) as cache:
         monitor, started = MemoryMonitor(), time.perf_counter()
         monitor.start()

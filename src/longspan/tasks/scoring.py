@@ -20,9 +20,12 @@ def is_scored(targets: Int[Tensor, "*B"] | Float[Tensor, "*B"]) -> Bool[Tensor, 
 
 def cross_entropy(logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """Return the cross entropy of each target in nats, 0 where it is `IGNORE`."""
-    return F.cross_entropy(
-        logits.float().movedim(-1, 1), targets, reduction="none", ignore_index=IGNORE
-    )
+    if targets.ndim == 1:
+        return F.cross_entropy(logits.float(), targets, reduction="none", ignore_index=IGNORE)
+    # Of masked tokens most are not scored; their logits are not normalized.
+    scored = targets != IGNORE
+    values = F.cross_entropy(logits[scored].float(), targets[scored], reduction="none")
+    return values.new_zeros(targets.shape).masked_scatter(scored, values)
 
 
 def accuracy_statistics(
