@@ -1,8 +1,11 @@
-"""Files of texts as a practitioner has them, and clean-up of the tasks that imports register."""
+"""Files of texts as a practitioner has them, a tokenizer, and clean-up of registered imports."""
 
 import contextlib
 import csv
 import random
+
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
 
 from longspan.arena.protocols.own import register_imports
 
@@ -29,6 +32,23 @@ def reviews(count, seed=0):
         number = 10 + sum(x in GOOD for x in words) - sum(x in BAD for x in words)
         rows.append((" ".join(words), "pos" if label else "neg", number))
     return rows
+
+
+def save_tokenizer(folder, texts, vocab_size=80):
+    """Train and save a tokenizer whose texts start with [CLS] and end with [SEP]."""
+    pipeline = Tokenizer(models.BPE(unk_token="[UNK]"))
+    pipeline.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = ["[CLS]", "[PAD]", "[SEP]", "[UNK]"]  # padding is not id 0, as in RoBERTa
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=names)
+    pipeline.train_from_iterator(texts, trainer)
+    pipeline.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 2)]
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=pipeline, cls_token="[CLS]", pad_token="[PAD]", sep_token="[SEP]"
+    )
+    fast.save_pretrained(folder)
+    return folder
 
 
 @contextlib.contextmanager

@@ -92,7 +92,10 @@ def test_what_was_left_out_is_printed(cli, tmp_path):
         (["owls"], "import beir takes NAME and FOLDER, got owls"),
         (["owls", "set", "more"], "import beir takes NAME and FOLDER, got owls set more"),
         (["owls", "nowhere"], "nowhere is not a folder"),
-        (["owls", "set", "--text", "x"], "--text applies to `data import csv`, not to beir; omit"),
+        (
+            ["owls", "set", "--text", "x"],
+            "--text applies to `data import texts`, not to beir",
+        ),
         (
             ["owls", "set", "--test", "x.tsv"],
             "--test of import beir is a share of the queries, got",

@@ -93,7 +93,7 @@ def test_a_trained_tokenizer_serves_a_corpus(cli, tmp_path, folder):
         (["mine"], ["corpus NAME PATH..."]),
         (["listops", "FOLDER"], ["'listops' is the name of a task"]),
         (["Mine", "FOLDER"], ["lower-case letters"]),
-        (["mine", "FOLDER", "--label", "x"], ["--label applies to `data import csv`"]),
+        (["mine", "FOLDER", "--label", "x"], ["--label applies to `data import texts`"]),
         (["mine", "FOLDER", "--weights", "a"], ["--weights must be numbers"]),
         (["mine", "FOLDER", "--limit", "0"], ["--limit must be at least 1"]),
         (["mine", "FOLDER", "--document", "word"], ["no document of a text file called 'word'"]),

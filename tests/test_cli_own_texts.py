@@ -206,7 +206,7 @@ def test_invalid_import_is_one_line_and_writes_nothing(cli, tmp_path, file, case
 
 def test_options_of_files_are_refused_for_published_data(cli, tmp_path):
     command = ("data", "import", "text", tmp_path, "--drop-empty", "--cache", tmp_path / "cache")
-    check_rejected(cli(*command), "--drop-empty applies to `data import csv`, not to text")
+    check_rejected(cli(*command), "--drop-empty applies to `data import texts`, not to text")
 
 
 def test_invalid_prediction_is_one_line_and_writes_nothing(cli, trained, tmp_path):
@@ -216,7 +216,7 @@ def test_invalid_prediction_is_one_line_and_writes_nothing(cli, trained, tmp_pat
     new = write_csv(tmp_path / "new.csv", [("one text", "other"), ("", "x")], ("body", "predicted"))
     cases = {
         ("--text", "absent"): "no column 'absent'",
-        ("--text", "body"): "empty text in row 2",
+        ("--text", "body"): "empty text in line 3",
         ("--text", "predicted"): "a column 'predicted' already",
         ("--text", "predicted", "--encoding", "utf-9"): "utf-9",
     }
@@ -233,3 +233,21 @@ def test_prediction_needs_a_task_of_texts(cli, finished, tiny_cache, tmp_path):
     new = write_csv(tmp_path / "new.csv", [("a", "b")], ("body", "x"))
     end = ("--output", tmp_path / "out.csv", "--cache", tiny_cache, "--device", "cpu")
     check_rejected(cli("predict", record, new, "--text", "body", *end), "inputs are no texts")
+
+
+def test_folder_of_classes_becomes_a_task(cli, tmp_path):
+    for split, count in (("train", 30), ("test", 8)):
+        for number, (text, label, _) in enumerate(reviews(count, seed=count)):
+            (tmp_path / "films" / split / label).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "films" / split / label / f"{number}.txt").write_text(text)
+    (tmp_path / "films" / "test" / "mixed").mkdir()
+    (tmp_path / "films" / "test" / "mixed" / "1.txt").write_text("neither good nor bad")
+    command = ("data", "import", "texts", tmp_path / "films", "--cache", tmp_path / "cache")
+    check_rejected(cli(*command, "--text", "body"), "is a folder", "omit --text")
+    code, out, err = cli(*command, "--set", "length=10")
+    assert code == 0, err
+    assert "train: 27\nvalidation: 3\ntest: 9\n" in out
+    notes = " ".join(err.split())
+    assert "1 validation and test rows have a class that training lacks; they are scored" in notes
+    assert "38 texts are longer than 10 tokens and were cut" in notes
+    check_rejected(cli(*command, "--name", "texts"), "'texts' is the name of this command")

@@ -122,13 +122,17 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
     row["options by mechanism"] = {k: dict(v) for k, v in protocol.mechanism_options.items()}
     for task, options in protocol.task_mechanism_options.items():
         row[f"options by mechanism ({task})"] = {k: dict(v) for k, v in options.items()}
-    if protocol.references:
-        row["reference rows"] = {
-            f"{own.name} ({', '.join(own.tasks)})": (
-                f"{own.mechanism} with {format_value(dict(own.changes))} ({own.source})"
-            )
-            for own in protocol.references
-        }
+    for title, rows in (("reference rows", protocol.references), ("variants", protocol.variants)):
+        if rows:
+            row[title] = {
+                f"{own.name} ({', '.join(own.tasks)})": (
+                    f"{own.mechanism} with {format_value(dict(own.changes))} ({own.source})"
+                )
+                for own in rows
+            }
+    if protocol.rows:
+        row["rows"] = list(protocol.rows)
+    row["seeds"] = list(protocol.seeds)
     row["choices"] = {f"{c.field} ({', '.join(c.tasks)})": str(c) for c in protocol.choices}
     return row
 

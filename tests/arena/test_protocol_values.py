@@ -55,6 +55,9 @@ SIZES = {
     "s4-style image": (3, 4, 64, 64, 128, "mean"),
     "s4-style pathfinder": (4, 8, 128, 128, 128, "mean"),
     "s4-style path_x": (4, 4, 128, 128, 128, "mean"),
+    # RoBERTa base, Liu et al. 2019, table 9; LF classification.py takes the first token
+    "documents hyperpartisan": (12, 12, 768, 768, 3072, "first"),
+    "documents text": (12, 12, 768, 768, 3072, "first"),
     # Beltagy et al. 2020, section 5: RoBERTa-base
     "wikihop-ablation wikihop": (12, 12, 768, 768, 3072, "first"),
 }
@@ -91,6 +94,9 @@ TRAINING = {
     "s4-style image": (50, 180_000, 1e-3, 18_000, 0.05, "cosine", BEST),
     "s4-style pathfinder": (64, 500_000, 5e-4, 50_000, 0.05, "cosine", BEST),
     "s4-style path_x": (16, 500_000, 5e-4, 50_000, 0.05, "cosine", BEST),
+    # Longformer, appendix: batch 32, 15 epochs, 3e-5, a tenth for warmup; its script for the rest
+    "documents hyperpartisan": (32, 15 * (515 // 32), 3e-5, 24, 0.0, "linear", BEST),
+    "documents text": (32, 15 * (19_860 // 32), 3e-5, 930, 0.0, "linear", BEST),
     # Beltagy et al. 2020, appendix D: five epochs of nine tenths of 43,738 questions
     "wikihop-ablation wikihop": (32, 5 * 39_364 // 32, 3e-5, 200, 0.01, "linear", BEST),
 }
@@ -104,6 +110,8 @@ COMMON = {
     "xiong": ((0.9, 0.999), 1e-6, "bf16", 0.0, 0.0, "pre"),
     # SPT transformer-lra-*.yaml: dropout 0, prenorm
     "s4-style": ((0.9, 0.999), 1e-8, "no", 0.0, 0.0, "pre"),
+    # RoBERTa base; LF classification.py: AdamW with epsilon 1e-8
+    "documents": ((0.9, 0.999), 1e-8, "no", 0.1, 0.1, "post"),
     # allenai/longformer scripts/wikihop.py: AdamW of transformers, --beta2
     "wikihop-ablation": ((0.9, 0.98), 1e-6, "bf16", 0.1, 0.1, "post"),
 }
@@ -186,7 +194,7 @@ POSITIONS = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_position_embeddings(case):
-    usual = "learned" if case.split()[0] in ("lra-small", "xiong") else "sinusoidal"
+    usual = "learned" if case.split()[0] in ("lra-small", "xiong", "documents") else "sinusoidal"
     assert recipe(case).model.position == POSITIONS.get(case, usual)
 
 

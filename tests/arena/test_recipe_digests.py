@@ -20,16 +20,19 @@ MECHANISMS = (
     *("sinkhorn", "sparse_transformer", "strided_local", "synthesizer", "transformer_xl"),
 )
 DIGESTS = {
-    "lra-small": "0f04cdb51600a695",
+    "lra-small": "c51d5aa115082b01",
     "diagnostic": "17dd310abc664c38",
-    "lra-repo": "b890900527b35828",
-    "lra-paper": "cc6277082342fb52",
-    "lra-scaled": "0f3cf769761503ec",
+    "lra-repo": "cb31d1c5706470fc",
+    "lra-paper": "d027ae633d84a5fb",
+    "lra-scaled": "01b2cc5e4521450d",
     "questions": "caaaabadebf1c360",
     "quick": "8311c0b11973814c",
-    "s4-style": "3320573f8ce027fb",
-    "smoke": "8573a14a693aa1bd",
-    "xiong": "60af98baba654ce1",
+    "s4-style": "ae91d26576ccf257",
+    "smoke": "150bf8fb60a1f6e3",
+    "documents": "0158ff2bf8b002f9",
+    "documents-small": "1b2c1d58509c91cc",
+    "xiong": "4c607fd03aefa57a",
+    "xiong-ablations": "a6868338f5451d73",
 }
 
 

@@ -21,7 +21,7 @@ OWN = {
     *("training.gradient_accumulation_steps", "training.gradient_checkpointing"),
     *("training.eval_batch_size", "training.max_grad_norm"),
     *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
-    *("task.gray_levels", "model.stem"),
+    *("task.gray_levels", "task.global_tokens", "model.stem"),
 }
 
 

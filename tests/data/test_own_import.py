@@ -200,7 +200,10 @@ def test_empty_texts_are_refused_with_their_rows_or_left_out(tmp_path):
     rows[35] = ("a text without a class", "")
     path = write_csv(tmp_path / "x.csv", rows)
     check_refused(
-        tmp_path, path, "empty text or target in rows 3, 10, 12, 21, 22 and 3 more", "--drop-empty"
+        tmp_path,
+        path,
+        "empty text or target in line 4, line 11, line 13, line 22, line 23 and 3 more",
+        "--drop-empty",
     )
     dropping = ImportRequest(text="body", target="stars", drop_empty=True)
     described, _ = load(tmp_path, path, dropping)
@@ -230,7 +233,9 @@ def test_targets_that_are_no_numbers_are_refused(tmp_path, value):
     rows[4] = (rows[4][0], value)
     request = ImportRequest(text="body", target="stars", is_regression=True)
     path = write_csv(tmp_path / "x.csv", rows)
-    check_refused(tmp_path, path, f"got {value!r} (row 5)", "finite numbers", request=request)
+    check_refused(
+        tmp_path, path, f"got {value!r} (x.csv line 6)", "finite numbers", request=request
+    )
     path = write_csv(tmp_path / "x.csv", [(text, "7") for text, _ in ROWS])
     check_refused(tmp_path, path, "one value (7)", request=request)
 

@@ -15,7 +15,7 @@ from longspan.arena import RunPaths
 from longspan.arena.predict import predict
 from longspan.report.statistics.intervals import interval
 from longspan.results import load_result
-from own_files import forgotten_imports, reviews, write_csv
+from own_files import forgotten_imports, reviews, save_tokenizer, write_csv
 
 SMALL = {
     "model.hidden_size": 16,
@@ -25,7 +25,8 @@ SMALL = {
     "training.evaluate_every": 4,
     "training.warmup_steps": 0,
 }
-VOCABULARIES = {"bytes": "bytes", "characters": "characters", "words": 40}
+# "tokenizer:" stands for a tokenizer in the folder of the runs.
+VOCABULARIES = {"bytes": "bytes", "characters": "characters", "words": 40, "pieces": "tokenizer:"}
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,11 @@ def runs(tmp_path_factory):
         [*to_import, "--pair", "other", "--target", "score", "--name", "pairs"],
     ]
     where = ["--runs", folder / "runs", "--device", "cpu", *cache]
+    save_tokenizer(folder / "pieces", [text for text, *_ in rows])
     for task, vocabulary in [*(("reviews", x) for x in VOCABULARIES.values()), ("pairs", "bytes")]:
         changes = {**SMALL, "task.vocabulary": vocabulary, "task.length": 60}
+        if vocabulary == "tokenizer:":
+            changes["task.vocabulary"] = f"tokenizer:{folder / 'pieces'}"
         if vocabulary == "characters":
             changes["task.end"] = "true"
         flags = [word for name, x in changes.items() for word in ("--set", f"{name}={x}")]
@@ -57,11 +61,16 @@ def runs(tmp_path_factory):
         yield folder
 
 
+def _kind(vocabulary):
+    is_tokenizer = str(vocabulary).startswith("tokenizer:")
+    return "tokenizer:" if is_tokenizer else vocabulary
+
+
 def record_of(runs, task, vocabulary):
     (path,) = (
         path
         for path in (runs / "runs" / "own" / task).glob("local-*.json")
-        if load_result(path).config.task.options["vocabulary"] == VOCABULARIES[vocabulary]
+        if _kind(load_result(path).config.task.options["vocabulary"]) == VOCABULARIES[vocabulary]
     )
     return path
 

@@ -424,6 +424,20 @@ def test_reference_rows_are_never_ranked():
     assert {row.row_name for row in board.rows if not row.is_ranked} == {"words", "cnn-stem"}
 
 
+def test_variants_are_ranked_among_the_mechanisms():
+    runs = [record("local", overrides={"variant": name}) for name in ("local-8", "local-16")]
+    board = build_leaderboard([record(), record("local"), *runs])
+    assert [group.overrides for group in board.groups] == [""]
+    assert {row.label for row in board.rows if row.is_ranked} == {
+        "full",
+        "local",
+        "local-8",
+        "local-16",
+    }
+    assert {row.family for row in board.rows if row.variant} == {"fixed pattern"}
+    assert not any(row.notes for row in board.rows if row.variant)
+
+
 def test_budget_is_in_the_title_and_leaves_rows_ranked():
     changed = {"budget": "seconds=600"}
     runs = [record(x, budget=TIME_BUDGET, overrides=changed) for x in ("full", "linear")]

@@ -74,12 +74,14 @@ def test_overrides_are_quoted_and_parsed_back(template, changes):
     assert found == made
 
 
-def test_budget_and_reference_row_are_named(template):
+def test_budget_and_named_rows_are_named(template):
     budget = parse_budget("seconds=600")
     made = replace_budget(get("smoke").row("listops", "full", 0), budget)
     assert parse(run_command(record_of(template, made))) == made
     row = get("lra-paper").references[0]
     made = get("lra-paper").row(row.tasks[0], row.name, 1)
+    assert parse(run_command(record_of(template, made))) == made
+    made = get("xiong-ablations").row("text", "disjoint-64", 1)
     assert parse(run_command(record_of(template, made))) == made
 
 

@@ -14,6 +14,8 @@ from longspan.attention import MECHANISMS
 from longspan.attention.mechanisms.full import FullAttention
 from longspan.tasks import TASKS, build
 from longspan.tasks.layout import (
+    CandidateLayout,
+    CoreferenceLayout,
     MultiHopLayout,
     PairLayout,
     RetrievalLayout,
@@ -193,13 +195,23 @@ def test_activation_checkpointing_uses_no_deprecated_name():
         measure_step_memory(model, task, config)
 
 
+def windows_of(layout):
+    """Return the number of windows of an example, in a tuple; empty where there is one text."""
+    has_windows = isinstance(layout, CandidateLayout | CoreferenceLayout)
+    return (layout.windows,) if has_windows else ()
+
+
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_every_task_has_a_dummy_batch(name):
     task = TASKS[name]()
     batch = make_dummy_batch(task, 3)
-    assert batch.inputs.shape[:2] == batch.key_mask.shape == (3, task.length)
+    windows = (3, *windows_of(task.layout), task.length)
+    assert batch.inputs.shape[: len(windows)] == batch.key_mask.shape == windows
     assert batch.inputs.is_floating_point() == (task.input_features is not None)
     is_pair = isinstance(task.layout, PairLayout | RetrievalLayout)
     assert (batch.inputs_b is not None) == is_pair
     is_per_token = isinstance(task.layout, TokenLayout | SpanLayout | MultiHopLayout)
-    assert batch.targets.shape == ((3, task.length) if is_per_token else (3,))
+    shape = (3, task.length) if is_per_token else (3,)
+    # Mentions of coreference have a start, an end and a cluster.
+    mentions = (3, 1, 3) if isinstance(task.layout, CoreferenceLayout) else shape
+    assert batch.targets.shape == mentions

@@ -102,8 +102,8 @@ def analyze_run(
 
 
 def _identity(result: Result) -> dict[str, Any]:
-    names = ("protocol", "task", "mechanism", "reference", "seed", "config_hash")
-    return {name: getattr(result, name) for name in names}
+    names = ("protocol", "task", "mechanism", "seed", "config_hash")
+    return {name: getattr(result, name) for name in names} | {"reference": result.named_row}
 
 
 def _embeddings(encoder: LongspanModel, task: Task) -> dict[str, Any]:

@@ -94,10 +94,8 @@ def evaluate_elsewhere(
 
 def _identity(result: Result) -> dict[str, Any]:
     return {
-        **{
-            name: getattr(result, name)
-            for name in ("protocol", "mechanism", "reference", "config_hash")
-        },
+        **{name: getattr(result, name) for name in ("protocol", "mechanism", "config_hash")},
+        "reference": result.named_row,
         "seed": result.seed,
         "trained_on": result.config.task,
         "trained_length": result.length,

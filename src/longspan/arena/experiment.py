@@ -8,8 +8,9 @@ from typing import Any
 from longspan.attention.build import check_mechanism
 from longspan.bounds import LARGEST_SEED, range_error
 from longspan.config import Budget, RunConfig, flatten, replace_fields, setting, settings
+from longspan.config.model import expand_scale
 from longspan.errors import OptionError, check_name
-from longspan.results import ROW
+from longspan.results import find_named_row
 from longspan.results.record import record_stem
 from longspan.tasks import TASKS
 
@@ -52,8 +53,8 @@ class Experiment:
 
     @property
     def row_name(self) -> str:
-        """Name of the reference row, else of the mechanism."""
-        return str(self.overrides.get(ROW, self.mechanism))
+        """Name of the reference row or variant, else of the mechanism."""
+        return find_named_row(self.overrides) or self.mechanism
 
     @property
     def hash(self) -> str:
@@ -69,12 +70,14 @@ class Experiment:
 def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """Replace fields of the configuration by dotted name: `training.steps`, `task.length`.
 
-    Changes that make a difference are kept in `overrides`, and so in the record.
+    Changes that make a difference are kept in `overrides`, and so in the record; of `model.scale`
+    the fields that it changes.
 
     Raises:
         UnknownNameError: there is no such part or field; the message suggests near names.
         OptionError: a name has no part, or a field rejects its value.
     """
+    changes = expand_scale(experiment.config.model, changes)
     config = replace_fields(experiment.config, changes)
     before, after = flatten(experiment.config), flatten(config)
     made = {name: after[name] for name in changes if before[name] != after[name]}

@@ -18,7 +18,6 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
 from longspan.arena.run import clean_up, is_distributed, run_on_main
 from longspan.arena.scopes import check_limits
-from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.errors import LongspanError, OptionError
 from longspan.results import Failure, Result, write_record
@@ -34,7 +33,7 @@ def grid(
     *,
     tasks: Sequence[str] | None = None,
     mechanisms: Sequence[str] | None = None,
-    seeds: Iterable[int] = (0,),
+    seeds: Iterable[int] | None = None,
     changes: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
     paths: RunPaths | None = None,
@@ -46,9 +45,9 @@ def grid(
     Args:
         protocol: name of a protocol.
         tasks: tasks of the protocol; None: all of them.
-        mechanisms: names of mechanisms, and of reference rows of the protocol; None: every
-            registered mechanism that can be built.
-        seeds: seeds.
+        mechanisms: names of mechanisms, and of reference rows and variants of the protocol; None:
+            the rows of the protocol, such as every registered mechanism that can be built.
+        seeds: seeds; None: those of the protocol.
         changes: fields to override, by dotted name, some of them for one task or row, as
             `longspan.arena.scopes` describes.
         budget: quantity to hold equal; None: that of the protocol.
@@ -56,7 +55,7 @@ def grid(
 
     Returns:
         The experiments, and what is left out: mechanisms that do not fit unless they were requested
-        by name, and tasks that a reference row does not exist for.
+        by name, and tasks that a named row does not exist for.
 
     Raises:
         OptionError: a mechanism requested by name does not fit, a reference row exists for none of
@@ -65,10 +64,10 @@ def grid(
     """
     chosen = protocols.get(protocol)
     tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
-    named = list(dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms))
+    named = list(dict.fromkeys(chosen.default_rows if mechanisms is None else mechanisms))
     for task in tasks:
         chosen.check_task(task)
-    seeds, experiments = dict.fromkeys(seeds), []
+    seeds, experiments = dict.fromkeys(chosen.seeds if seeds is None else seeds), []
     pairs, left_out = row_pairs(chosen, tasks, named)
     sources = _sources(chosen, pairs, changes or {}, budget)
     check_limits(changes or (), list(sources), chosen.row_names)
@@ -131,7 +130,8 @@ def row_pairs(
     tasks, names = list(tasks), list(names)
     covered = {name: protocol.row_tasks(name) for name in names}
     for task, name in itertools.product(tasks, names):
-        reason = f"reference row {name!r} is a row of {', '.join(covered[name])} only"
+        kind = protocol.row_kind(name)
+        reason = f"{kind} {name!r} is a row of {', '.join(covered[name])} only"
         if task in covered[name]:
             pairs.append((task, name))
         elif not set(tasks) & set(covered[name]):

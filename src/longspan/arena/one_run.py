@@ -17,7 +17,7 @@ from longspan.arena.protocols.starts import START_CHECKPOINT
 from longspan.arena.scopes import check_limits
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError
-from longspan.results import BASELINE, ROW, Result
+from longspan.results import BASELINE, ROW, VARIANT, Result
 from longspan.tasks import TASKS, build
 from longspan.tasks.layout import MaskedLayout
 
@@ -166,7 +166,9 @@ def _from_checkpoint(
     fitting = {field: value for field, value in fitting.items() if field not in changes}
     base = protocol.row(task, name, choices.seed, fitting, choices.budget)
     # What the checkpoint decides is no change of the recipe.
-    kept = {x: y for x, y in base.overrides.items() if x in (ROW, "budget", START_CHECKPOINT)}
+    kept = {
+        x: y for x, y in base.overrides.items() if x in (ROW, VARIANT, "budget", START_CHECKPOINT)
+    }
     made = override(dataclasses.replace(base, overrides=kept), changes)
     _check(protocol, made, choices, given.folder)
     return dataclasses.replace(made, checkpoint=given.folder)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from longspan.attention import options_of
 from longspan.config import MechanismConfig, ModelConfig, TrainingConfig
+from longspan.config.model import SCALE
 from longspan.config.run import PARTS
 from longspan.errors import OptionError, UnknownNameError, check_name
 from longspan.tasks import TASKS
@@ -132,7 +133,8 @@ def _full_field(setting: Setting, task: str, mechanism: str) -> str:
     field = setting.field
     if "." in field or not setting.num_limits:
         return field
-    parts = {"model": _fields(ModelConfig), "training": _fields(TrainingConfig)}
+    scale = SCALE.partition(".")[2]
+    parts = {"model": [*_fields(ModelConfig), scale], "training": _fields(TrainingConfig)}
     if setting.row is not None:
         own = [*options_of(mechanism), "backend"]
         parts = {"mechanism": own, **parts}

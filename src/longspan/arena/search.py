@@ -17,7 +17,6 @@ from longspan.arena.grid import misfit_of_unfinished, row_pairs
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import is_distributed
 from longspan.arena.scopes import check_limits
-from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.errors import OptionError
 from longspan.results import BASELINE
@@ -34,7 +33,7 @@ class SearchSpace:
     Attributes:
         grid: values by dotted field or "seed"; they replace those of the protocol's grid, or add
             fields to it. Added fields count as overrides.
-        seeds: seeds in place of the grid's; None: the grid's, or 0.
+        seeds: seeds in place of the grid's; None: the grid's, or the protocol's.
         changes: fields to override, by dotted name. Names here and in `grid` may be limited to a
             task or row, as `longspan.arena.scopes` describes.
         budget: quantity to hold equal; None: that of the protocol.
@@ -98,7 +97,7 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     base = chosen.row(task, mechanism, 0, space.changes, budget)
     own = chosen.grids.get(task, {})
     grid = {name: _distinct(name, values) for name, values in {**own, **added}.items()}
-    grid_seeds = grid.pop(SEED, (0,))
+    grid_seeds = grid.pop(SEED, chosen.seeds)
     if space.seeds is not None and SEED in space.grid:
         raise OptionError(
             f"seeds are given twice: {list(space.seeds)}, and {list(grid_seeds)} in the grid"
@@ -141,8 +140,8 @@ def searches(
         protocol: name of a protocol.
         space: what to search.
         tasks: tasks of the protocol; None: all that have a grid.
-        mechanisms: names of mechanisms and reference rows; None: every registered mechanism that
-            can be built.
+        mechanisms: names of mechanisms, reference rows and variants; None: the rows of the
+            protocol, such as every registered mechanism that can be built.
         paths: finished trials there are not built to test whether they fit; None: all are built.
 
     Returns:
@@ -158,9 +157,9 @@ def searches(
     skipped: list[Skipped] = []
     if tasks is None:
         tasks = _tasks_with_grid(protocol, space, skipped)
-    named = dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms)
-    trial_paths = paths and paths.for_trials()
     chosen = protocols.get(protocol)
+    named = dict.fromkeys(chosen.default_rows if mechanisms is None else mechanisms)
+    trial_paths = paths and paths.for_trials()
     pairs, left_out = row_pairs(chosen, dict.fromkeys(tasks), named)
     check_limits([*space.changes, *space.grid], pairs, chosen.row_names)
     skipped += left_out

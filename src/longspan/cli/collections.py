@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from longspan.data.retrieval.stored import BeirDescription
 
 KIND = "beir"  # in place of a task
-_APPLY = ("validation", "test", "replace")  # options of `import csv` that apply here too
+_APPLY = ("validation", "test", "replace")  # options of `import texts` that apply here too
 
 
 def import_folder(words: Sequence[str], options: OwnOptions, cache: Path) -> "BeirDescription":

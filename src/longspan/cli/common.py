@@ -33,13 +33,15 @@ Mechanisms = Annotated[
 Rows = Annotated[
     str | None,
     typer.Option(
-        help="Comma-separated mechanisms, and reference rows of the protocol.",
-        show_default="all mechanisms",
+        help="Comma-separated mechanisms, and reference rows and variants of the protocol.",
+        show_default="the rows of the protocol, or all mechanisms",
     ),
 ]
 Seeds = Annotated[
     str | None,
-    typer.Option(help="Comma-separated seeds.", show_default="0; with --tune: the grid's"),
+    typer.Option(
+        help="Comma-separated seeds.", show_default="the protocol's; with --tune: the grid's"
+    ),
 ]
 Tune = Annotated[
     bool,

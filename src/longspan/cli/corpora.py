@@ -150,7 +150,7 @@ def import_paths(
 
     Args:
         names: name of the corpus, then its paths.
-        shared: options of `import csv`, of which corpora have some.
+        shared: options of `import texts`, of which corpora have some.
         options: options of corpora alone.
         cache: folder of built data sets.
 

@@ -91,14 +91,14 @@ def build(
 @app.command(name="import")
 def import_(
     task: Annotated[
-        str, typer.Argument(help="Task; or csv, corpus or beir, to make a task of own files.")
+        str, typer.Argument(help="Task; or texts, corpus or beir, to make a task of own files.")
     ],
     path: Annotated[
         list[str],
         typer.Argument(
-            help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of csv: a "
-            "CSV, TSV or parquet file. Of corpus: its name, then files, folders or hf:NAME. Of "
-            "beir: its name, then a folder."
+            help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of texts: a "
+            "CSV, TSV, JSON Lines or parquet file, or a folder with a subfolder for each class. Of "
+            "corpus: its name, then files, folders or hf:NAME. Of beir: its name, then a folder."
         ),
     ],
     text: own.TextColumn = None,
@@ -127,11 +127,12 @@ def import_(
 ) -> None:
     """Build a task's data set from published files, from the hub, or from files of one's own.
 
-    `import csv FILE --text COLUMN --label COLUMN` makes a task named after the file, which `train`
-    and `arena` then take. Unless files are given, the splits follow from a hash of the text.
-    `import corpus NAME PATH...` makes a task of masked language modeling from text, JSONL and
-    parquet files, folders of them, and Hugging Face data sets (hf:NAME). `import beir NAME FOLDER`
-    makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
+    `import texts FILE --text COLUMN --label COLUMN` makes a task named after the file, which
+    `train` and `arena` then take. So does `import texts FOLDER`, where the subfolders are the
+    classes, or the splits with the classes in them. Unless they are given, the splits follow from
+    a hash of the text. `import corpus NAME PATH...` makes a task of masked language modeling from
+    text, JSONL and parquet files, folders of them, and Hugging Face data sets (hf:NAME). `import
+    beir NAME FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
     """
     options = own.OwnOptions(
         text=text,

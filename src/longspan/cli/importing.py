@@ -19,7 +19,7 @@ def import_own(
     Args:
         kind: kind of import, or a task.
         words: path, or name of the task and paths.
-        options: options of `import csv`, some of which apply to others.
+        options: options of `import texts`, some of which apply to others.
         only: options of `import corpus`.
         cache: folder of built data sets.
 
@@ -34,7 +34,7 @@ def import_own(
         return collections.import_folder(words, options, cache).name
     if len(words) > 1:
         raise OptionError(f"import {kind} takes one path, got {len(words)}: {' '.join(words)}")
-    if kind == own.KIND:
+    if kind in own.KINDS:
         return own.import_file(Path(words[0]), options, cache).name
     options.refuse(kind)
     return None

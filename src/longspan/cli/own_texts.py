@@ -1,4 +1,4 @@
-"""Options and steps of `longspan data import csv`: texts of one's own become a task."""
+"""Options and steps of `longspan data import texts`: texts of one's own become a task."""
 
 import dataclasses
 from collections.abc import Collection
@@ -13,8 +13,8 @@ from longspan.errors import OptionError
 if TYPE_CHECKING:
     from longspan.data.own_texts import OwnDescription
 
-KIND = "csv"  # in place of a task
-PANEL = "Own texts (import csv)"
+KINDS = ("texts", "csv")  # in place of a task; csv is the earlier name
+PANEL = "Own texts (import texts)"
 Encoding = Annotated[str, typer.Option(help="Encoding of the file, such as latin-1.")]
 Delimiter = Annotated[
     str | None,
@@ -39,7 +39,8 @@ OwnDelimiter = Annotated[
     ),
 ]
 TextColumn = Annotated[
-    str | None, typer.Option("--text", help="Column of the texts.", rich_help_panel=PANEL)
+    str | None,
+    typer.Option("--text", help="Column of the texts; a folder has none.", rich_help_panel=PANEL),
 ]
 LabelColumn = Annotated[
     str | None, typer.Option("--label", help="Column of the classes.", rich_help_panel=PANEL)
@@ -69,8 +70,8 @@ Validation = Annotated[
     str | None,
     typer.Option(
         "--validation",
-        help="Share of the texts to hold out, or a file.",
-        show_default="0.1",
+        help="Share of the texts to hold out, or a file or folder.",
+        show_default="0.1; of a folder with splits, that of the split",
         rich_help_panel=PANEL,
     ),
 ]
@@ -78,8 +79,8 @@ Test = Annotated[
     str | None,
     typer.Option(
         "--test",
-        help="Share of the texts to hold out, or a file.",
-        show_default="0.1",
+        help="Share of the texts to hold out, or a file or folder.",
+        show_default="0.1; of a folder with splits, that of the split",
         rich_help_panel=PANEL,
     ),
 ]
@@ -99,7 +100,7 @@ Replace = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnOptions:
-    """Options that apply to `import csv` alone; None or False if not given."""
+    """Options that apply to `import texts` alone; None or False if not given."""
 
     text: str | None
     label: str | None
@@ -126,28 +127,24 @@ class OwnOptions:
         for name, value in dataclasses.asdict(self).items():
             if name not in allowed and value not in (None, False):
                 raise OptionError(
-                    f"--{name.replace('_', '-')} applies to `data import csv`, not to {task}; "
+                    f"--{name.replace('_', '-')} applies to `data import texts`, not to {task}; "
                     "omit it"
                 )
 
 
 def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription":
-    """Import a file of texts, register it as a task, and print what was left out.
+    """Import a file or folder of texts, register it as a task, and print what was left out.
 
     Raises:
         OptionError: a column is not named, or the name of the task is taken.
         DataError: the file is unusable; the message says why.
     """
     from longspan.arena.protocols.own import register_imports
-    from longspan.data.own_import import HELD_OUT_SHARE, ImportRequest, import_texts
+    from longspan.data.own_import import ImportRequest, import_texts
     from longspan.data.text_files import UTF8, FileFormat
     from longspan.tasks import own_names
 
-    if options.text is None or (options.label is None) == (options.target is None):
-        raise OptionError(
-            "import csv takes --text COLUMN, and either --label COLUMN (classes) or --target "
-            "COLUMN (numbers)"
-        )
+    text, target = _columns(path, options)
     name = options.name or path.stem
     check_free(name, own_names())
     described = import_texts(
@@ -155,12 +152,12 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
         name,
         path,
         ImportRequest(
-            text=options.text,
-            target=options.label or options.target or "",
+            text=text,
+            target=target,
             is_regression=options.target is not None,
             pair=options.pair,
-            validation=_share_or_file(options.validation, HELD_OUT_SHARE),
-            test=_share_or_file(options.test, HELD_OUT_SHARE),
+            validation=_share_or_file(options.validation),
+            test=_share_or_file(options.test),
             drop_empty=options.drop_empty,
             file_format=FileFormat(encoding=options.encoding or UTF8, delimiter=options.delimiter),
         ),
@@ -169,6 +166,29 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
     register_imports(cache)
     _print_notes(described)
     return described
+
+
+def _columns(path: Path, options: OwnOptions) -> tuple[str, str]:
+    """Return the columns of the texts and of the labels or numbers.
+
+    Raises:
+        OptionError: one is not named, or the texts are in a folder, which has no columns.
+    """
+    from longspan.data.class_folders import COLUMNS
+
+    named = {name: getattr(options, name) for name in ("text", "label", "target", "pair")}
+    if path.is_dir():
+        if given := [f"--{name}" for name, column in named.items() if column is not None]:
+            raise OptionError(
+                f"{path} is a folder, whose subfolders are the classes; omit {', '.join(given)}"
+            )
+        return COLUMNS
+    if options.text is None or (options.label is None) == (options.target is None):
+        raise OptionError(
+            "import texts takes --text COLUMN, and either --label COLUMN (classes) or --target "
+            "COLUMN (numbers)"
+        )
+    return options.text, options.label or options.target or ""
 
 
 def check_free(name: str, replaceable: Collection[str]) -> None:
@@ -190,7 +210,7 @@ def check_free(name: str, replaceable: Collection[str]) -> None:
         "a mechanism": MECHANISMS,
         "a protocol": {*PROTOCOLS, *GENERIC, NAME},
         "a task": TASKS.keys() - set(replaceable),
-        "this command": {KIND, "corpus", "beir"},
+        "this command": {*KINDS, "corpus", "beir"},
     }
     for kind, names in kinds.items():
         if name in names:
@@ -198,7 +218,7 @@ def check_free(name: str, replaceable: Collection[str]) -> None:
 
 
 def share_or_path(text: str | None, default: float) -> float | str:
-    """Parse a share such as 0.1, or else the path of a file."""
+    """Parse a share such as 0.1, or else the path of a file or folder."""
     if text is None:
         return default
     try:
@@ -207,8 +227,10 @@ def share_or_path(text: str | None, default: float) -> float | str:
         return text
 
 
-def _share_or_file(text: str | None, default: float) -> float | Path:
-    found = share_or_path(text, default)
+def _share_or_file(text: str | None) -> float | Path | None:
+    if text is None:
+        return None
+    found = share_or_path(text, 0.0)
     return Path(found) if isinstance(found, str) else found
 
 
@@ -219,6 +241,7 @@ def _print_notes(described: "OwnDescription") -> None:
         "empty": "rows without a text or target were left out",
         "in_another_split": "rows were left out whose text is in a held-out split too",
         "repeated": "rows repeat a text of their split (equal texts are in one split)",
+        "unseen": "validation and test rows have a class that training lacks; they are scored",
     }
     for name, message in messages.items():
         if counts[name]:

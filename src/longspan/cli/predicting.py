@@ -32,14 +32,14 @@ def predict(
     `probability`, or the number.
     """
     from longspan.arena.predict import predict as predict_texts
-    from longspan.data.text_files import FileFormat, read_text_file, show_rows
+    from longspan.data.text_files import FileFormat, read_text_file
 
     paths = make_paths(Path("runs"), cache, data, device)
     table = read_text_file(file, FileFormat(encoding=encoding, delimiter=delimiter))
     columns = [table.column(name) for name in ((text,) if pair is None else (text, pair))]
     texts = list(zip(*columns, strict=True))
     if empty := [row for row, values in enumerate(texts) if not all(values)]:
-        raise DataError(f"{file} has an empty text in {show_rows(empty)}; remove these rows")
+        raise DataError(f"{file} has an empty text in {table.show_rows(empty)}; remove these rows")
     if taken := {"predicted", "probability"} & set(table.names):
         raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
     found = predict_texts(record, texts, paths)

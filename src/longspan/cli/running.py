@@ -226,7 +226,7 @@ def _experiments(chosen: Selection, paths: "RunPaths") -> "list[Experiment]":
         chosen.protocol,
         tasks=tasks,
         mechanisms=chosen.mechanisms,
-        seeds=chosen.space.seeds or (0,),
+        seeds=chosen.space.seeds,
         changes=chosen.space.changes,
         budget=chosen.space.budget,
         paths=paths,

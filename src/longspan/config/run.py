@@ -35,6 +35,9 @@ NEWER_FIELDS: dict[str, Any] = {
     "model.stem": "none",
     "training.train_eval_examples": None,
 }
+# Likewise, options of the tasks of texts, whose names imports choose: they are known by options.
+NEWER_TEXT_OPTIONS: dict[str, Any] = {"global_tokens": "none"}
+_TEXT_OPTIONS = {"length", "vocabulary", "minimum", "end"}
 PARTS = ("task", "mechanism", "model", "training")  # parts whose fields `replace_fields` changes
 
 
@@ -91,6 +94,9 @@ class RunConfig:
             for field, unchanged in fields.items():
                 if field in own and own[field] == unchanged:
                     del own[field]
+        options = tree["task"]["options"].items()
+        newer = NEWER_TEXT_OPTIONS.items()
+        tree["task"]["options"] = {k: x for k, x in options if (k, x) not in newer}
         text = json.dumps(tree, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -107,14 +113,23 @@ def newer_fields(mechanism: str) -> dict[str, dict[str, Any]]:
 
 
 def add_newer_options(config: RunConfig) -> RunConfig:
-    """Return a configuration of an earlier version with its mechanism's `NEWER_FIELDS` added."""
+    """Return a configuration of an earlier version with the newer options added.
+
+    These are the `NEWER_FIELDS` of its mechanism, and `NEWER_TEXT_OPTIONS` on a task of texts.
+    """
     mechanism = config.mechanism
     newer = newer_fields(mechanism.name).get("mechanism", {})
     options = {
         **mechanism.options,
         **{k: x for k, x in newer.items() if k not in mechanism.options},
     }
-    return dataclasses.replace(config, mechanism=dataclasses.replace(mechanism, options=options))
+    task = config.task
+    added = NEWER_TEXT_OPTIONS if task.options.keys() >= _TEXT_OPTIONS else {}
+    return dataclasses.replace(
+        config,
+        mechanism=dataclasses.replace(mechanism, options=options),
+        task=dataclasses.replace(task, options={**added, **task.options}),
+    )
 
 
 def _store_options(config: TaskConfig | MechanismConfig) -> None:

@@ -1,4 +1,4 @@
-"""Import of a file of texts of one's own: columns, checks, splits."""
+"""Import of texts of one's own, from files or folders: columns, checks, splits."""
 
 import dataclasses
 import re
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from longspan.data.class_folders import find_split_folders
 from longspan.data.own_splits import (
     DROPPED,
     NAMES,
@@ -20,12 +21,12 @@ from longspan.data.own_splits import (
 )
 from longspan.data.own_targets import Targets, parse_classes, parse_numbers
 from longspan.data.own_texts import FOLDER, OwnDescription, store_import
-from longspan.data.text_files import FileFormat, TextFile, read_text_file, show_rows
+from longspan.data.text_files import FileFormat, TextFile, read_text_file
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
-from longspan.files import file_sha256
 
 HELD_OUT_SHARE = 0.1
+HeldOut = dict[int, float | Path]  # share of the texts to split, or a file, by split
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _COVERED = 95  # percentile of the lengths that recipes cover
 
@@ -39,7 +40,8 @@ class ImportRequest:
         target: column of the labels, or of the numbers to predict.
         is_regression: whether `target` contains numbers to predict.
         pair: column of second texts.
-        validation: share of the different texts to hold out, or a file.
+        validation: share of the different texts to hold out, or a file; None: the folder of the
+            split, if there is one, else a tenth.
         test: likewise.
         drop_empty: leave rows out whose text or target is empty.
         file_format: format of all files.
@@ -49,8 +51,8 @@ class ImportRequest:
     target: str
     is_regression: bool = False
     pair: str | None = None
-    validation: float | Path = HELD_OUT_SHARE
-    test: float | Path = HELD_OUT_SHARE
+    validation: float | Path | None = None
+    test: float | Path | None = None
     drop_empty: bool = False
     file_format: FileFormat = dataclasses.field(default_factory=FileFormat)
 
@@ -68,7 +70,8 @@ def import_texts(
     Args:
         cache: folder of built data sets.
         name: name of the task.
-        path: CSV, TSV or parquet file.
+        path: CSV, TSV, JSON Lines or parquet file; or folder with a subfolder for each class,
+            possibly below the folders of the splits.
         request: columns, splits and format.
         replace: replace another import of the same name.
 
@@ -78,18 +81,20 @@ def import_texts(
         RunError: the cache cannot be written.
     """
     check_task_name(name)
-    files = _read_files(path, request)
+    path, held_out = _find_splits(path, request)
+    files = _read_files(path, held_out, request.file_format)
     rows = _collect_rows(files, request)
     where = f"{path}: column {request.target!r}"
-    parse = parse_numbers if request.is_regression else parse_classes
-    targets = parse(rows.targets, where)
-    held_out = ((VALIDATION, request.validation), (TEST, request.test))
-    shares = {split: x for split, x in held_out if not isinstance(x, Path)}
+    if request.is_regression:
+        targets = parse_numbers(rows.targets, where, rows.places)
+    else:
+        targets = parse_classes(rows.targets, where)
+    shares = {split: x for split, x in held_out.items() if not isinstance(x, Path)}
     assigned = assign_splits(rows.texts, rows.given, shares)
     _check_splits(assigned.splits, targets.values, where)
     described = OwnDescription(
         name=name,
-        files={file.path.name: file_sha256(file.path) for file in files.values()},
+        files={file.path.name: file.content_sha256() for file in files.values()},
         columns=_columns(request),
         **_describe_rows(rows, targets, assigned),
         rows_sha256="",
@@ -110,9 +115,19 @@ def check_task_name(name: str) -> None:
         )
 
 
-def _read_files(path: Path, request: ImportRequest) -> dict[int, TextFile]:
+def _find_splits(path: Path, request: ImportRequest) -> tuple[Path, HeldOut]:
+    """Return the file or folder to split, and where the texts of the other splits come from."""
+    folders = find_split_folders(path) if path.is_dir() else {}
+    # What is given takes precedence over a folder of the split.
+    held_out = {
+        split: folders.get(split, HELD_OUT_SHARE) if given is None else given
+        for split, given in ((VALIDATION, request.validation), (TEST, request.test))
+    }
+    return folders.get(TRAIN, path), held_out
+
+
+def _read_files(path: Path, held_out: HeldOut, file_format: FileFormat) -> dict[int, TextFile]:
     """Return the files of an import by the split of their rows; `TRAIN` is the one to split."""
-    held_out = {VALIDATION: request.validation, TEST: request.test}
     shares = {NAMES[n]: x for n, x in held_out.items() if not isinstance(x, Path)}
     for name, share in shares.items():
         if not 0 < share < 1:
@@ -122,15 +137,16 @@ def _read_files(path: Path, request: ImportRequest) -> dict[int, TextFile]:
             f"--validation and --test leave no text for training: {sum(shares.values()):g} of all"
         )
     paths = {n: x for n, x in held_out.items() if isinstance(x, Path)}
-    return {n: read_text_file(x, request.file_format) for n, x in {TRAIN: path, **paths}.items()}
+    return {n: read_text_file(x, file_format) for n, x in {TRAIN: path, **paths}.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """Rows of all files: texts, targets, split of their file, and the number left out as empty."""
+    """Rows of all files: texts, targets, location, split of their file, and those left out."""
 
     texts: list[tuple[str, ...]]
     targets: list[str]
+    places: list[str]
     given: np.ndarray
     left_out: int
 
@@ -139,6 +155,7 @@ def _collect_rows(files: dict[int, TextFile], request: ImportRequest) -> _Rows:
     """Return the rows of all files; those without a text or target are refused or left out."""
     found: list[tuple[str, ...]] = []
     given: list[int] = []
+    places: list[str] = []
     left_out = 0
     for split, file in files.items():
         columns = [file.column(name) for name in (*request.texts, request.target)]
@@ -146,17 +163,18 @@ def _collect_rows(files: dict[int, TextFile], request: ImportRequest) -> _Rows:
         empty = [number for number, row in enumerate(rows) if not all(row)]
         if empty and not request.drop_empty:
             raise DataError(
-                f"{file.path} has an empty text or target in {show_rows(empty)}; correct the file, "
-                "or pass --drop-empty to leave these rows out"
+                f"{file.path} has an empty text or target in {file.show_rows(empty)}; correct "
+                "them, or pass --drop-empty to leave these rows out"
             )
         left_out += len(empty)
-        kept = [row for row in rows if all(row)]
-        found += kept
+        kept = [number for number, row in enumerate(rows) if all(row)]
+        found += [rows[number] for number in kept]
+        places += [file.locate(number) for number in kept]
         given += [split] * len(kept)
     if not found:
         raise DataError(f"{files[TRAIN].path} has no row with a text and a target")
     texts, targets = [row[:-1] for row in found], [row[-1] for row in found]
-    return _Rows(texts, targets, np.array(given, np.int8), left_out)
+    return _Rows(texts, targets, places, np.array(given, np.int8), left_out)
 
 
 def _check_splits(splits: np.ndarray, targets: np.ndarray, where: str) -> None:
@@ -187,11 +205,18 @@ def _describe_rows(rows: _Rows, targets: Targets, assigned: Assignment) -> dict[
             "empty": rows.left_out,
             "in_another_split": int((splits == DROPPED).sum()),
             "repeated": assigned.repeated,
+            "unseen": 0 if not targets.classes else _count_unseen(splits, targets.values),
         },
         **_covering_lengths([rows.texts[row] for row in np.flatnonzero(training)]),
         "mean": float(numbers.mean()),
         "deviation": float(numbers.std()),
     }
+
+
+def _count_unseen(splits: np.ndarray, labels: np.ndarray) -> int:
+    """Count the held-out rows whose class is not in training."""
+    is_held_out = (splits == VALIDATION) | (splits == TEST)
+    return int((~np.isin(labels[is_held_out], labels[splits == TRAIN])).sum())
 
 
 def _covering_lengths(texts: Sequence[tuple[str, ...]]) -> dict[str, int]:

@@ -48,8 +48,13 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
     return Targets(np.array([numbers[text] for text in texts], np.uint16), tuple(names))
 
 
-def parse_numbers(texts: Sequence[str], where: str) -> Targets:
+def parse_numbers(texts: Sequence[str], where: str, places: Sequence[str] = ()) -> Targets:
     """Return the numbers of a column.
+
+    Args:
+        texts: number of each row.
+        where: file and column, for messages.
+        places: location of each row, for messages; none: rows are counted from 1.
 
     Raises:
         DataError: a value is no finite number, or all are equal; the message names the rows.
@@ -58,7 +63,7 @@ def parse_numbers(texts: Sequence[str], where: str) -> Targets:
     if wrong := [row for row, value in enumerate(values) if not math.isfinite(value)]:
         raise DataError(
             f"{where} must contain finite numbers, got {texts[wrong[0]]!r:.60} "
-            f"({show_rows(wrong)}); correct them, or pass --label to predict classes"
+            f"({show_rows(wrong, places)}); correct them, or pass --label to predict classes"
         )
     if len(set(values)) < 2:
         raise DataError(f"{where} has one value ({texts[0]}); expected two or more")

@@ -33,7 +33,8 @@ class OwnDescription:
         classes: names of the classes; none of a regression.
         sizes: rows by split.
         counts: rows that were left out because a text or target is empty, or because the text is
-            in another split; and kept rows whose text is in an earlier row of the split too.
+            in another split; kept rows whose text is in an earlier row of the split too; and
+            held-out rows whose class is not in training.
         words, bytes: 95th percentile of the lengths of the training texts.
         mean, deviation: of the training targets; 0 and 1 for classes.
         rows_sha256: sha256 of the rows, independent of the file format.

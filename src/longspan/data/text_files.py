@@ -1,22 +1,21 @@
-"""Tables of texts in a file: CSV, TSV or parquet, read whole, as columns of strings."""
+"""Tables of texts: CSV, TSV, JSON Lines, parquet or a folder, read whole, as columns of strings."""
 
-import codecs
 import csv
 import dataclasses
+import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from longspan.data.parquet import explain_parquet_errors
+from longspan.data import json_lines
+from longspan.data.class_folders import COLUMNS, read_class_folder
+from longspan.data.parquet_table import read_parquet_table
+from longspan.data.text_encoding import UTF8, explain_encoding, find_codec, refuse_zero_byte
 from longspan.errors import DataError, OptionError
-from longspan.files import explain_read_error
+from longspan.files import explain_read_error, file_sha256
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = ".parquet"
-UTF8 = "utf-8"
 _SHOWN = 5  # rows that a message names
 
 
@@ -35,20 +34,35 @@ class FileFormat:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextFile:
-    """Columns of a file; row 1 is the first one after the header."""
+    """Columns of a file or folder.
+
+    Attributes:
+        path: file or folder.
+        names: names of the columns.
+        rows: values of each row.
+        places: location of each row, such as "line 3"; none: rows are counted from 1.
+        nested: first row of each column that has a list or an object, by name.
+    """
 
     path: Path
     names: tuple[str, ...]
     rows: list[list[str]]
+    places: Sequence[str] = ()
+    nested: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def column(self, name: str) -> list[str]:
         """Return a column, without white space around its values.
 
         Raises:
-            DataError: there is no such column, or there are several.
+            DataError: there is no such column, there are several, or a value is no text.
         """
         if self.names.count(name) == 1:
             place = self.names.index(name)
+            if name in self.nested:
+                raise DataError(
+                    f"{self.path}: column {name!r} has a list or an object in "
+                    f"{self.show_rows([self.nested[name]])}; expected text or numbers"
+                )
             return [row[place].strip() for row in self.rows]
         if name in self.names:
             raise DataError(f"{self.path} has several columns {name!r}; rename all but one")
@@ -57,13 +71,33 @@ class TextFile:
             f"{self._delimiter_hint()}"
         )
 
+    def show_rows(self, rows: Sequence[int]) -> str:
+        """Return the first locations of some rows, and how many more there are."""
+        return show_rows(rows, self.places)
+
+    def locate(self, row: int) -> str:
+        """Return file and location of a row, such as "mine.csv line 3"."""
+        return f"{self.path.name} {self.places[row] if self.places else f'row {row + 1}'}"
+
+    def content_sha256(self) -> str:
+        """Return the sha256 of the file, or of the names and texts of a folder."""
+        if self.path.is_file():
+            return file_sha256(self.path)
+        digest = hashlib.sha256()
+        for place, row in zip(self.places, self.rows, strict=True):
+            text = hashlib.sha256(str(row[0]).encode()).hexdigest()
+            digest.update(f"{place} {text}\n".encode())
+        return digest.hexdigest()
+
     def _delimiter_hint(self) -> str:
         found = [x for x in (";", "\t", "|") if len(self.names) == 1 and x in self.names[0]]
         return f" (pass --delimiter {found[0]!r} if that separates them)" if found else ""
 
 
 def read_text_file(path: Path, file_format: FileFormat | None = None) -> TextFile:
-    """Read a CSV, TSV or parquet file; quoted fields may contain line breaks.
+    """Read a CSV, TSV, JSON Lines or parquet file, or a folder with a subfolder for each class.
+
+    Quoted fields of CSV may contain line breaks.
 
     Raises:
         DataError: the file is missing, malformed or in another encoding, or has no rows.
@@ -71,55 +105,77 @@ def read_text_file(path: Path, file_format: FileFormat | None = None) -> TextFil
     """
     chosen = file_format or FileFormat()
     suffix = path.suffix.lower()
-    if suffix not in (PARQUET, *DELIMITERS):
-        raise OptionError(f"{path} must end in {', '.join(DELIMITERS)} or {PARQUET}; rename it")
+    known = (*DELIMITERS, *json_lines.SUFFIXES, PARQUET)
+    if not path.is_dir() and suffix not in known:
+        raise OptionError(f"{path} must end in {', '.join(known)}, or be a folder; rename it")
     if not path.exists():
         raise DataError(f"{path} does not exist")
-    if suffix == PARQUET:
-        names, rows = _read_parquet(path)
+    if path.is_dir():
+        found = _read_folder(path, find_codec(chosen.encoding))
+    elif suffix in json_lines.SUFFIXES:
+        names, rows, places, nested = json_lines.read_json_lines(path, chosen.encoding)
+        found = TextFile(path=path, names=tuple(names), rows=rows, places=places, nested=nested)
+    elif suffix == PARQUET:
+        names, rows, nested = read_parquet_table(path)
+        found = TextFile(path=path, names=tuple(names), rows=rows, nested=nested)
     else:
-        delimiter = chosen.delimiter or DELIMITERS[suffix]
-        names, rows = _read_delimited(path, chosen.encoding, delimiter)
-    if not rows:
-        raise DataError(f"{path} has no rows; expected a header, and a row for each text")
-    return TextFile(path=path, names=tuple(names), rows=rows)
+        found = _read_delimited(path, chosen.encoding, chosen.delimiter or DELIMITERS[suffix])
+    if not found.rows:
+        raise DataError(f"{path} has no rows; expected {_expected(path)}")
+    return found
 
 
-def show_rows(rows: Sequence[int]) -> str:
-    """Return the first numbers of some rows, counted from 1, and how many more there are."""
-    numbers = ", ".join(str(row + 1) for row in rows[:_SHOWN])
+def _read_folder(path: Path, encoding: str) -> TextFile:
+    rows, places = read_class_folder(path, encoding)
+    return TextFile(path=path, names=COLUMNS, rows=rows, places=places)
+
+
+def _expected(path: Path) -> str:
+    if path.is_dir():
+        return "a subfolder for each class, with a file for each text"
+    if path.suffix.lower() in json_lines.SUFFIXES:
+        return "a JSON object in each line"
+    return "a header, and a row for each text"
+
+
+def show_rows(rows: Sequence[int], places: Sequence[str] = ()) -> str:
+    """Return the first locations of some rows, and how many more there are.
+
+    Args:
+        rows: rows, counted from 0.
+        places: location of every row, such as "line 3"; none: rows are counted from 1.
+    """
     more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    if places:
+        return ", ".join(places[row] for row in rows[:_SHOWN]) + more
+    numbers = ", ".join(str(row + 1) for row in rows[:_SHOWN])
     return f"row{'s' if len(rows) > 1 else ''} {numbers}{more}"
 
 
-def _read_delimited(path: Path, encoding: str, delimiter: str) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a CSV or TSV file."""
+def _read_delimited(path: Path, encoding: str, delimiter: str) -> TextFile:
+    """Read a CSV or TSV file."""
     if len(delimiter) != 1:
         raise OptionError(f"--delimiter must be one character, got {delimiter!r}")
-    try:
-        # A byte order mark is no part of the first name.
-        codec = "utf-8-sig" if codecs.lookup(encoding).name == UTF8 else encoding
-    except LookupError:
-        raise OptionError(
-            f"--encoding {encoding!r} is unknown; use one of Python's, such as latin-1 or utf-16"
-        ) from None
     csv.field_size_limit(sys.maxsize)  # 131,072 characters are too few for a document
     try:
-        with path.open(encoding=codec, newline="") as file:
+        with path.open(encoding=find_codec(encoding), newline="") as file:
             lines = _checked_rows(path, csv.reader(file, delimiter=delimiter, strict=True))
-            return next(lines, []), list(lines)
+            _, names = next(lines, (0, []))
+            found = list(lines)
     except UnicodeError as error:
-        remedy = "utf-16" if _starts_as_utf16(path) else "latin-1, cp1252 or utf-16"
-        raise DataError(
-            f"{path} is not {encoding} text; pass its encoding, such as --encoding {remedy}"
-        ) from error
+        raise explain_encoding(path, encoding) from error
     except OSError as error:
         raise explain_read_error(path, error) from error
+    rows, places = [row for _, row in found], [f"line {line}" for line, _ in found]
+    return TextFile(path=path, names=tuple(names), rows=rows, places=places)
 
 
-def _checked_rows(path: Path, reader) -> Iterator[list[str]]:
-    """Yield the header and the rows without blank lines; all have as many fields."""
-    width = None
+def _checked_rows(path: Path, reader) -> Iterator[tuple[int, list[str]]]:
+    """Yield the header and the rows, each with its first line; all have as many fields.
+
+    Blank lines are skipped.
+    """
+    width, line = None, 1
     try:
         for row in reader:
             width = width or len(row)
@@ -128,26 +184,11 @@ def _checked_rows(path: Path, reader) -> Iterator[list[str]]:
                     f"{path}, line {reader.line_num}: {len(row)} fields, but the header has "
                     f"{width}; quote fields that contain a delimiter or a line break"
                 )
+            refuse_zero_byte(row, f"{path}, line {line}")
             if row:
-                yield row
+                yield line, row
+            line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
             f"{path}, line {reader.line_num}: {error}; double the quotes inside quoted fields"
         ) from error
-
-
-def _starts_as_utf16(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-def _read_parquet(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the names and the rows of a parquet file; nulls are empty."""
-    with explain_parquet_errors(path):
-        table = pq.read_table(path)
-    columns = [_as_strings(column) for column in table.columns]
-    return list(table.column_names), [list(row) for row in zip(*columns, strict=True)]
-
-
-def _as_strings(column: pa.ChunkedArray) -> list[str]:
-    return ["" if value is None else str(value) for value in column.to_pylist()]

@@ -163,6 +163,15 @@ def load_word_pieces(name: str | Path) -> WordPieceTokenizer:
     return _load(str(name), folder, folder_sha256(folder))
 
 
+def tokenizer_sha256(name: str | Path) -> str:
+    """Return the identity of the tokenizer that `load_word_pieces` would load.
+
+    Raises:
+        DataError: there is no such tokenizer.
+    """
+    return folder_sha256(_find_folder(str(name)))
+
+
 def folder_sha256(folder: Path) -> str:
     """Return the sha256 over the names and contents of a tokenizer's files.
 

@@ -1,9 +1,13 @@
 """Export of a finished run as a folder for the Hugging Face hub."""
 
+import copy
 from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
 
 from longspan.arena.paths import RunPaths
 from longspan.arena.rescore import load_run
+from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.files import check_new_folder
 from longspan.publishing.hub_folder import write_hub_folder
 from longspan.publishing.model_card import make_model_card
@@ -34,7 +38,18 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     result, task, model = load_run(record, paths)
     tokenizer = None
     if isinstance(task, EncodedTextTask):
-        tokenizer = make_fast_tokenizer(task.tokenizer, max_length=task.length)
+        tokenizer = _make_tokenizer(task)
     usage = example_of_use(model, task, has_tokenizer=tokenizer is not None)
     card = make_model_card(result, task, usage=usage, license=license)
     return write_hub_folder(model, folder, tokenizer=tokenizer, card=card)
+
+
+def _make_tokenizer(task: EncodedTextTask) -> PreTrainedTokenizerFast:
+    """Return the tokenizer of a task's texts, limited to its length."""
+    vocabulary = task.tokenizer
+    if not isinstance(vocabulary, WordPieceTokenizer):
+        return make_fast_tokenizer(vocabulary, max_length=task.length)
+    # The tokenizer is shared by all tasks of the process.
+    tokenizer = copy.deepcopy(vocabulary.fast)
+    tokenizer.model_max_length = task.length
+    return tokenizer

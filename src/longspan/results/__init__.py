@@ -40,6 +40,7 @@ from longspan.results.record import (
     FAILED,
     ROW,
     SCHEMA,
+    VARIANT,
     Alarm,
     Failure,
     Inference,
@@ -52,6 +53,7 @@ from longspan.results.record import (
     SourceFile,
     TrialRecord,
     Tuning,
+    find_named_row,
     write_record,
 )
 from longspan.results.rollout import Rollout, pack_levels, pack_tokens
@@ -64,6 +66,7 @@ __all__ = [
     "PARAMETER_TOLERANCE",
     "ROW",
     "SCHEMA",
+    "VARIANT",
     "Alarm",
     "Analysis",
     "AttentionSpans",
@@ -88,6 +91,7 @@ __all__ = [
     "exceeds_parameter_tolerance",
     "failure_from",
     "failure_paths",
+    "find_named_row",
     "load_analyses",
     "load_analysis",
     "load_cross_evaluation",

@@ -110,7 +110,7 @@ class Analysis:
         rollouts: of some validation examples; a pair has two. Empty without attention weights.
         refusal: reason for the lack of attention weights; None with them.
         positions: similarity of the position embeddings; None without a table of them.
-        reference: name of the reference row; None for a row of the mechanism.
+        reference: name of the reference row or variant; None for a row of the mechanism.
         tokens: similarity of the token embeddings; None for continuous inputs.
     """
 
@@ -133,7 +133,7 @@ class Analysis:
 
     @property
     def row_name(self) -> str:
-        """Name of the reference row, else of the mechanism."""
+        """Name of the reference row or variant, else of the mechanism."""
         return self.reference or self.mechanism
 
     @property

@@ -5,10 +5,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from longspan.results.record import ROW, Failure, Result
+from longspan.results.record import ROW, VARIANT, Failure, Result
 
 BUDGET = "budget"  # override that has an option of its own
-_OWN = (ROW, BUDGET, "start.checkpoint")  # overrides that are no changes of fields
+_OWN = (ROW, VARIANT, BUDGET, "start.checkpoint")  # overrides that are no changes of fields
 SEED = "seed"  # value of a search that is no field of the configuration
 
 

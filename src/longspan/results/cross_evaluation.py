@@ -34,7 +34,7 @@ class CrossEvaluation:
         available: examples of that split; `score.num_examples` of them were scored.
         metric: name of the main metric.
         batch_size: examples per batch.
-        reference: name of the reference row; None for a row of the mechanism.
+        reference: name of the reference row or variant; None for a row of the mechanism.
     """
 
     protocol: str
@@ -64,7 +64,7 @@ class CrossEvaluation:
 
     @property
     def row_name(self) -> str:
-        """Name of the reference row, else of the mechanism."""
+        """Name of the reference row or variant, else of the mechanism."""
         return self.reference or self.mechanism
 
     @property

@@ -84,7 +84,7 @@ def validate(kind: type[T], text: str, path: Path) -> T:
 
 
 def _with_newer_options(record: R) -> R:
-    """Return a record with the options of its mechanism that are newer than the record."""
+    """Return a record with the options of its mechanism and task that are newer than it."""
     return dataclasses.replace(record, config=add_newer_options(record.config))
 
 

@@ -1,6 +1,7 @@
 """Records of runs: a result with its scores, or a failure with its reason."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -14,6 +15,13 @@ SCHEMA = 6
 BASELINE = "full"  # mechanism that the others are compared with
 FAILED = ".failed.json"  # suffix of the file of a failure
 ROW = "row"  # override that names a reference row of the protocol
+VARIANT = "variant"  # override that names a variant: a mechanism with other options
+
+
+def find_named_row(overrides: Mapping[str, Any]) -> str | None:
+    """Return the reference row or variant that overrides name, or None."""
+    name = overrides.get(ROW, overrides.get(VARIANT))
+    return None if name is None else str(name)
 
 
 def record_stem(row_name: str, config_hash: str, seed: int) -> str:
@@ -195,9 +203,14 @@ class RunRecord:
         return None if name is None else str(name)
 
     @property
+    def named_row(self) -> str | None:
+        """Name of the reference row or variant; None for a row of the mechanism."""
+        return find_named_row(self.overrides)
+
+    @property
     def row_name(self) -> str:
-        """Name of the reference row, else of the mechanism."""
-        return self.reference or self.mechanism
+        """Name of the reference row or variant, else of the mechanism."""
+        return self.named_row or self.mechanism
 
     @property
     def own_files(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Base of the tasks over texts: bytes, characters or words as ids, and class-balanced subsets."""
+"""Base of the tasks over texts: their tokens as ids, and class-balanced subsets."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -10,34 +10,45 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from longspan.bounds import MOST_EXAMPLES
 from longspan.config import Length, setting, settings
 from longspan.data.sampling import MAX_IDS
-from longspan.data.store import Examples
+from longspan.data.store import Examples, Ragged
 from longspan.data.tokenizers import (
     UNKNOWN,
     VOCAB_SIZES,
     ByteTokenizer,
     CharacterTokenizer,
-    Vocabulary,
+    Tokenizer,
     WordTokenizer,
 )
+from longspan.data.word_pieces import load_word_pieces, tokenizer_sha256
 from longspan.errors import OptionError
+from longspan.tasks._global_tokens import GlobalTokens, global_positions, mark_global_tokens
 from longspan.tasks._grouping import group_by_quantiles
-from longspan.tasks.base import Grouping, Split, Task
+from longspan.tasks.base import Batch, Grouping, Split, Task
 
 # number of examples that has room for each class
 BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]
 # of padding, of unknown words and of one word at least
 NumWordIds = Annotated[int, Field(ge=3, le=MAX_IDS)]
+_WORD_PIECES = "tokenizer:"  # before the folder or name of a tokenizer
+TokenizerName = Annotated[str, Field(pattern=rf"^{_WORD_PIECES}.+")]
 
 
 @settings
 class EncodingOptions:
-    """Encoding of the texts."""
+    """Encoding of the texts, and their global tokens."""
 
     length: Length = setting("tokens of a text that are kept")
-    vocabulary: Literal["bytes", "characters"] | NumWordIds = setting(
-        "tokens: bytes; the characters that are frequent in the training texts; or a number: the "
-        "most frequent words of the training texts, with so many ids",
+    vocabulary: Literal["bytes", "characters"] | NumWordIds | TokenizerName = setting(
+        "tokens: bytes; the characters that are frequent in the training texts; a number: the most "
+        "frequent words of the training texts, with so many ids; or tokenizer:NAME: the word "
+        "pieces of a Hugging Face tokenizer, a folder or a name on the hub",
         "bytes",
+    )
+    global_tokens: GlobalTokens = setting(
+        "tokens that attend to all others and all others to them, for mechanisms with such tokens: "
+        "none; the first one of a text (Longformer); or a number: the first one of each passage of "
+        "so many tokens (Xiong et al. 2022)",
+        "none",
     )
     minimum: PositiveInt = setting("occurrences in the training texts that make a character known")
     end: bool = setting("append an end symbol to each text, within its length (characters)", False)
@@ -56,6 +67,14 @@ class EncodingOptions:
                 "vocabulary='characters', or omit them"
             )
 
+    @property
+    def tokenizer_name(self) -> str | None:
+        """Folder or name of the Hugging Face tokenizer; None for other tokens."""
+        vocabulary = self.vocabulary
+        if not isinstance(vocabulary, str) or not vocabulary.startswith(_WORD_PIECES):
+            return None
+        return vocabulary.removeprefix(_WORD_PIECES)
+
 
 @settings
 class EncodedTextOptions(EncodingOptions):
@@ -65,7 +84,7 @@ class EncodedTextOptions(EncodingOptions):
 
 
 class EncodedTextTask(Task):
-    """A task whose examples are texts, encoded as bytes, characters or words."""
+    """A task whose examples are texts, encoded as bytes, characters, words or word pieces."""
 
     options: EncodingOptions
 
@@ -76,13 +95,32 @@ class EncodedTextTask(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids, padding (id 0) included; independent of the texts."""
+        """Number of token ids; independent of the texts.
+
+        Raises:
+            DataError: a Hugging Face tokenizer cannot be loaded.
+        """
         vocabulary = self.options.vocabulary
-        return vocabulary if isinstance(vocabulary, int) else VOCAB_SIZES[vocabulary]
+        if isinstance(vocabulary, int):
+            return vocabulary
+        if name := self.options.tokenizer_name:
+            return load_word_pieces(name).vocab_size
+        return VOCAB_SIZES[vocabulary]
+
+    def data_options(self) -> dict[str, Any]:
+        """Return the options that decide the built data.
+
+        A tokenizer is known by its files; global tokens are marked in batches.
+        """
+        options = super().data_options()
+        del options["global_tokens"]
+        if name := self.options.tokenizer_name:
+            options["vocabulary"] = f"{_WORD_PIECES}sha256:{tokenizer_sha256(name)}"
+        return options
 
     def make_tokenizer(
         self, training_texts: Callable[[], Iterable[tuple[bytes, int]]]
-    ) -> Vocabulary:
+    ) -> Tokenizer:
         """Return the tokenizer of these options.
 
         Args:
@@ -90,6 +128,8 @@ class EncodedTextTask(Task):
                 characters or words from.
         """
         options = self.options
+        if options.tokenizer_name:
+            return load_word_pieces(options.tokenizer_name)
         if options.vocabulary == "bytes":
             return ByteTokenizer()
         if isinstance(options.vocabulary, int):
@@ -99,6 +139,24 @@ class EncodedTextTask(Task):
         return CharacterTokenizer.learn(
             training_texts(), length=options.length, minimum=options.minimum, end=options.end
         )
+
+    @property
+    def build_notes(self) -> list[str]:
+        """Number of texts that were cut to the length, where the build counted them."""
+        cut = sum(self.facts.get("cut", {}).values())
+        note = f"{cut:,} texts are longer than {self.length:,} tokens and were cut"
+        return [note] if cut else []
+
+    @property
+    def num_global_tokens(self) -> int:
+        """Maximum number of global tokens of a text."""
+        return int(global_positions(self.options.global_tokens, self.length).sum())
+
+    def collate(
+        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
+    ) -> Batch:
+        """Return some examples as a batch with its global tokens marked."""
+        return mark_global_tokens(super().collate(examples, rows, draw), self.options.global_tokens)
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by length, in quarters of the split; the length of a pair is that of both texts."""
@@ -119,9 +177,11 @@ class EncodedTextTask(Task):
         return self.tokenizer.encode(text.encode(), self.options.length)
 
     @property
-    def tokenizer(self) -> Vocabulary:
-        """Tokenizer of the examples; requires an open task unless they are bytes."""
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the examples; requires an open task if it is learned from texts."""
         vocabulary = self.options.vocabulary
+        if self.options.tokenizer_name:
+            return load_word_pieces(self.options.tokenizer_name)
         if vocabulary == "bytes":
             return ByteTokenizer()
         if vocabulary == "characters":
@@ -140,7 +200,18 @@ def _word_tokenizer(words: str, vocab_size: int) -> WordTokenizer:
     return WordTokenizer(tuple(words.split()), vocab_size=vocab_size)
 
 
-def count_unknown(tokenizer: Vocabulary, splits: dict[str, Examples]) -> dict[str, Any]:
+def encode_texts(tokenizer: Tokenizer, texts: Iterable[bytes], length: int) -> tuple[Ragged, int]:
+    """Return the ids of UTF-8 texts, and how many texts are longer than `length` tokens."""
+    encoded, cut = [], 0
+    for text in texts:
+        ids = tokenizer.encode(text, length)
+        # A full text may end there.
+        cut += len(ids) == length and len(tokenizer.encode(text, length + 1)) > length
+        encoded.append(ids)
+    return Ragged.pack(encoded, tokenizer.dtype), cut
+
+
+def count_unknown(tokenizer: Tokenizer, splits: dict[str, Examples]) -> dict[str, Any]:
     """Return the entry of a manifest for the share of unknown words; nothing without words."""
     if not isinstance(tokenizer, WordTokenizer):
         return {}

@@ -15,7 +15,6 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from longspan.bounds import LONGEST
 from longspan.config import Length, setting, settings
 from longspan.data.retrieval.collection import Collection
 from longspan.data.store import Examples
@@ -24,6 +23,7 @@ from longspan.metrics import Metric, get_metric
 from longspan.metrics.ranking import cutoff, ranking_score
 from longspan.shapes import Bool, Float, Int
 from longspan.tasks._encoded_text import EncodedTextTask, EncodingOptions, count_unknown
+from longspan.tasks._global_tokens import global_positions
 from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks._ranking_build import DOCUMENTS, encode_collection
 from longspan.tasks.base import Batch, Grouping, ProgressCallback, Split
@@ -38,7 +38,6 @@ _DRAW = 11  # stream of random numbers
 _SHOWN = 400  # characters of a text
 
 RankingMetric = Annotated[str, Field(pattern=r"^(mrr|ndcg|recall)@(1|5|10|20|100|1000)$")]
-PassageLength = Annotated[int, Field(ge=1, lt=LONGEST)]
 
 
 @settings
@@ -59,12 +58,6 @@ class RankingOptions(EncodingOptions):
     )
     similarity: Literal["cosine", "dot"] = setting("similarity of two embeddings", "cosine")
     temperature: PositiveFloat = setting("divisor of the similarities in the loss", 0.05)
-    global_tokens: Literal["none", "first"] | PassageLength = setting(
-        "tokens that attend to all others and all others to them, for mechanisms with such tokens: "
-        "none; the first one of a text (Longformer); or a number: the first one of each passage of "
-        "so many tokens (Xiong et al. 2022)",
-        "none",
-    )
     metric: RankingMetric = setting(
         "main metric: mrr@K, ndcg@K or recall@K, with K of 1, 5, 10, 20, 100 or 1000", METRICS[0]
     )
@@ -122,11 +115,6 @@ class RankingTask(EncodedTextTask):
             "similarity": self.options.similarity,
             "similarity_scale": 1 / self.options.temperature,
         }
-
-    @property
-    def num_global_tokens(self) -> int:
-        """Maximum number of global tokens of a document."""
-        return int(self._is_global(self.length).sum())
 
     @property
     def rule_names(self) -> tuple[str, ...]:
@@ -298,14 +286,7 @@ class RankingTask(EncodedTextTask):
     def _global_mask(self, mask: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T"] | None:
         if self.options.global_tokens == "none":
             return None
-        return mask & self._is_global(mask.shape[1])
-
-    def _is_global(self, length: int) -> Bool[Tensor, " T"]:
-        """Return which positions of a text are global."""
-        chosen, positions = self.options.global_tokens, torch.arange(length)
-        if chosen == "none":
-            return torch.zeros(length, dtype=torch.bool)
-        return positions == 0 if chosen == "first" else positions % chosen == 0
+        return mask & global_positions(self.options.global_tokens, mask.shape[1])
 
 
 # Options that decide the built data.

@@ -32,7 +32,7 @@ class Batch:
         key_mask_b: True at real tokens of the second sequences.
         global_mask: True at tokens that attend to all others, and all others to them; for
             mechanisms that support such tokens. None: there are none.
-        global_mask_b: global tokens of documents.
+        global_mask_b: global tokens of the second sequences.
         candidate_positions: index of each candidate's first token, the same in every window; -1
             where an example has fewer candidates.
         token_features: F numbers of each token, such as its sentence; the layout names them.

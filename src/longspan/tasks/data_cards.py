@@ -147,6 +147,7 @@ def write_card(task: Task, cache: Path) -> str:
         *(_rule_scores(task) if manifest and task.rules else ()),
         *(_lexical_scores(task) if manifest and isinstance(task.layout, RetrievalLayout) else ()),
         *(_shared_papers(manifest.facts) if manifest else ()),
+        *(_leaks(manifest.facts) if manifest else ()),
         *(_vocabulary(task, manifest) if manifest else ()),
         *(_checksums(manifest) if manifest else ()),
     ]
@@ -346,6 +347,16 @@ def _shared_papers(facts: dict[str, Any]) -> list[str]:
     ]
     table = _table(("in both", "papers", "pairs"), rows)
     return ["## Papers in two splits", table] if rows else []
+
+
+def _leaks(facts: dict[str, Any]) -> list[str]:
+    """Return the numbers of documents of a split that another split contains."""
+    rows = [
+        (splits, *(f"{counts[name]:,}" for name in ("documents", "exact", "near")))
+        for splits, counts in facts.get("leaks", {}).items()
+    ]
+    table = _table(("", "documents", "with an equal text", "with a near duplicate"), rows)
+    return ["## Documents in two splits", table] if rows else []
 
 
 def _checksums(manifest: Manifest) -> list[str]:

@@ -12,6 +12,7 @@ from longspan.tasks.layout import (
     CoreferenceLayout,
     Layout,
     MultiHopLayout,
+    PairLayout,
     RetrievalLayout,
     SpanLayout,
     TextToTextLayout,
@@ -35,6 +36,8 @@ def model_arguments(layout: Layout, batch: Batch) -> dict[str, Tensor]:
         first["input_values"] = first.pop("input_ids")
     if isinstance(layout, RetrievalLayout):
         first = {f"query_{name}": x for name, x in first.items()} | _retrieval_arguments(batch)
+    if isinstance(layout, PairLayout):
+        first[f"{GLOBAL_MASK}_b"] = batch.global_mask_b
     names = _SECOND.get(type(layout), _PAIR)
     if isinstance(layout, CandidateLayout):
         first["candidate_positions"] = batch.candidate_positions

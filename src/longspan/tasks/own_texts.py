@@ -13,12 +13,17 @@ from longspan.config import Length, setting, settings
 from longspan.data import own_texts
 from longspan.data.cache import BuildOutput
 from longspan.data.own_texts import OwnDescription, OwnSplit
-from longspan.data.store import Examples, Ragged
+from longspan.data.store import Examples
 from longspan.data.tokenizers import ByteTokenizer, Tokenizer
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.shapes import Float, Int
-from longspan.tasks._encoded_text import EncodedTextTask, EncodingOptions, count_unknown
+from longspan.tasks._encoded_text import (
+    EncodedTextTask,
+    EncodingOptions,
+    count_unknown,
+    encode_texts,
+)
 from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import PairLayout, SequenceLayout
@@ -70,7 +75,10 @@ class OwnTexts(EncodedTextTask):
         tokenizer = self.make_tokenizer(
             lambda: ((text.encode(), 1) for texts in rows["train"].texts for text in texts)
         )
-        splits = {split: self._encode_split(tokenizer, own) for split, own in rows.items()}
+        cut: dict[str, int] = {}
+        splits = {}
+        for split, own in rows.items():
+            splits[split], cut[split] = self._encode_split(tokenizer, own)
         return BuildOutput(
             splits=splits,
             source=self.info.source,
@@ -80,6 +88,7 @@ class OwnTexts(EncodedTextTask):
                 "columns": described.columns,
                 "classes": described.classes,
                 **described.counts,
+                "cut": cut,
                 **count_unknown(tokenizer, splits),
                 **tokenizer.facts,
             },
@@ -137,18 +146,16 @@ class OwnTexts(EncodedTextTask):
     def _standardized(self, targets: Tensor) -> Float[Tensor, "*B"]:
         return (targets.double() - self.description.mean) / self.description.deviation
 
-    def _encode_split(self, tokenizer: Tokenizer, rows: OwnSplit) -> Examples:
-        """Return the examples of a split."""
-        sides = [
-            Ragged.pack(
-                [tokenizer.encode(text.encode(), self.options.length) for text in texts],
-                tokenizer.dtype,
-            )
+    def _encode_split(self, tokenizer: Tokenizer, rows: OwnSplit) -> tuple[Examples, int]:
+        """Return the examples of a split, and how many of its texts are longer than the length."""
+        encoded = [
+            encode_texts(tokenizer, (text.encode() for text in texts), self.options.length)
             for texts in zip(*rows.texts, strict=True)
         ]
-        return Examples(
-            tokens=sides[0], second=sides[1] if len(sides) > 1 else None, labels=rows.targets
-        )
+        sides = [tokens for tokens, _ in encoded]
+        second = sides[1] if len(sides) > 1 else None
+        examples = Examples(tokens=sides[0], second=second, labels=rows.targets)
+        return examples, sum(count for _, count in encoded)
 
 
 def register_own_texts(cache: Path) -> list[str]:

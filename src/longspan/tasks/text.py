@@ -1,7 +1,8 @@
 """Text: "I saw this movie twice and ..."; decide whether a film review is positive.
 
 Maas et al., "Learning Word Vectors for Sentiment Analysis", 2011 (IMDB); read byte by byte, as in
-Tay et al., "Long Range Arena", 2021, by characters, as in Gu et al., "S4", 2022, or by words.
+Tay et al., "Long Range Arena", 2021, by characters, as in Gu et al., "S4", 2022, by words, or by
+word pieces.
 """
 
 from pathlib import Path
@@ -13,13 +14,14 @@ from pydantic import NonNegativeInt, PositiveInt
 from longspan.config import Length, setting, settings
 from longspan.data import imdb
 from longspan.data.cache import BuildOutput
-from longspan.data.store import Examples, Ragged
-from longspan.data.tokenizers import ByteTokenizer, Tokenizer
+from longspan.data.store import Examples
+from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks._encoded_text import (
     BothClasses,
     EncodedTextOptions,
     EncodedTextTask,
     count_unknown,
+    encode_texts,
     sample_balanced,
 )
 from longspan.tasks._published import published_scores
@@ -55,7 +57,7 @@ class TextOptions(EncodedTextOptions):
 
 @register
 class Text(EncodedTextTask):
-    """Two classes, film reviews as bytes, characters or words."""
+    """Two classes, film reviews as bytes, characters, words or word pieces."""
 
     Options = TextOptions
     options: TextOptions
@@ -126,10 +128,12 @@ class Text(EncodedTextTask):
         )
         extent = "the whole set" if sum(rows.values()) == 50_000 else "a subset"
         note = "; validation is the test split" if self.validation_is_test else ""
-        splits: dict[str, Examples] = {
-            split: self._encode(tokenizer, reviews[part], own)
-            for split, (part, own) in chosen.items()
-        }
+        splits: dict[str, Examples] = {}
+        cut: dict[str, int] = {}
+        for split, (part, own) in chosen.items():
+            texts = (reviews[part].texts[row] for row in own)
+            tokens, cut[split] = encode_texts(tokenizer, texts, self.options.length)
+            splits[split] = Examples(tokens=tokens, labels=reviews[part].labels[own])
         return BuildOutput(
             splits=splits,
             source=f"IMDB, {extent} ({rows['train']} train and {rows['test']} test reviews){note}",
@@ -138,6 +142,7 @@ class Text(EncodedTextTask):
                 "source_rows": rows,
                 "source_sha256": source.checksums(),
                 **duplicates,
+                "cut": cut,
                 **count_unknown(tokenizer, splits),
                 **tokenizer.facts,
             },
@@ -199,7 +204,3 @@ class Text(EncodedTextTask):
     ) -> np.ndarray:
         stream = (self.options.seed, purpose)
         return sample_balanced(rows, labels, count, stream, split, ("neg reviews", "pos reviews"))
-
-    def _encode(self, tokenizer: Tokenizer, reviews: imdb.Reviews, rows: np.ndarray) -> Examples:
-        ids = [tokenizer.encode(reviews.texts[row], self.options.length) for row in rows]
-        return Examples(tokens=Ragged.pack(ids, tokenizer.dtype), labels=reviews.labels[rows])

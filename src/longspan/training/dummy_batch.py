@@ -68,7 +68,7 @@ def _further_tokens(task: Task, num_rows: int) -> dict[str, Tensor]:
     if isinstance(layout, PairLayout | RetrievalLayout | TextToTextLayout):
         width = layout.target_length if isinstance(layout, TextToTextLayout) else task.length
         found["inputs_b"], found["key_mask_b"] = _tokens(num_rows, width)
-    if isinstance(layout, RetrievalLayout) and task.num_global_tokens:
+    if isinstance(layout, PairLayout | RetrievalLayout) and task.num_global_tokens:
         found["global_mask_b"] = _first_tokens(found["key_mask_b"], task.num_global_tokens)
     if isinstance(layout, RetrievalLayout) and layout.negatives:
         tokens = _tokens(num_rows, layout.negatives, task.length)

@@ -41,7 +41,7 @@ def _prepare(
     return {
         name: x.to(device, non_blocking=True)
         for name, x in arguments.items()
-        if supported or not name.endswith(GLOBAL_MASK)
+        if supported or GLOBAL_MASK not in name
     }
 
 

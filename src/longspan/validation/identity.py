@@ -9,7 +9,7 @@ from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
 from longspan.config import flatten, parse_budget
 from longspan.errors import LongspanError, check_name
-from longspan.results import ROW, Failure, Result
+from longspan.results import ROW, VARIANT, Failure, Result
 from longspan.tasks import TASKS
 from longspan.validation.findings import Finding, RecordFile
 
@@ -85,7 +85,8 @@ def _requested(record: Result | Failure) -> Experiment:
         if name != SEED and value in grid.get(name, ())
     }
     changes = {**_of_checkpoint(record), **tuned, **record.overrides}
-    changes.pop(ROW, None)
+    for name in (ROW, VARIANT):
+        changes.pop(name, None)
     budget = changes.pop("budget", None)
     given = None if budget is None else parse_budget(str(budget))
     return protocol.row(record.task, record.row_name, record.seed, changes, given)

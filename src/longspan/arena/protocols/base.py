@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.protocols.rows import NamedRow, ReferenceRow, Variant, refuse_fixed
 from longspan.arena.protocols.starts import (
     START_TASK,
     split_start,
@@ -29,7 +30,6 @@ from longspan.config import (
     replace_fields,
 )
 from longspan.errors import OptionError, UnknownNameError, check_name
-from longspan.results import BASELINE, ROW
 from longspan.tasks import TASKS, configure
 
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
@@ -78,25 +78,6 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReferenceRow:
-    """Row that is no mechanism: a model whose architecture or input differs from the recipe's.
-
-    Attributes:
-        name: name of the row on the command line.
-        tasks: tasks of the protocol that it exists for.
-        changes: fields that it changes, by dotted name.
-        source: paper and section that report such a row.
-        mechanism: mechanism of the model.
-    """
-
-    name: str
-    tasks: tuple[str, ...]
-    changes: Mapping[str, Any]
-    source: str
-    mechanism: str = BASELINE
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Protocol:
     """Named recipe: purpose, source, tasks, settings, and departures from its source.
 
@@ -114,6 +95,9 @@ class Protocol:
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
         references: reference rows, which are run by name.
+        variants: variants of mechanisms, which are run by name.
+        rows: rows of a table that names none; empty: every mechanism.
+        seeds: seeds of a table that names none.
         imports: tasks that exist as soon as they are imported, and the command that does it.
         file: file outside the package that defines it; None: a protocol of the package, or one
             without a file.
@@ -131,6 +115,9 @@ class Protocol:
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
     references: tuple[ReferenceRow, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    rows: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     file: Path | None = None
 
@@ -142,7 +129,7 @@ class Protocol:
         changes: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
     ) -> Experiment:
-        """Return the experiment of one row of the table: of a mechanism, or a reference row.
+        """Return the experiment of one row of the table: of a mechanism, or a named row.
 
         A run that starts from another one names it by the hash that the same changes and budget
         give it. `start.task` among the changes names another task to start from, or None;
@@ -150,7 +137,7 @@ class Protocol:
 
         Args:
             task: task of the protocol.
-            name: name of a mechanism or of a reference row.
+            name: name of a mechanism, of a reference row or of a variant.
             seed: seed.
             changes: fields to override, by dotted name; some may be limited to a task or row, as
                 `longspan.arena.scopes` describes.
@@ -219,7 +206,7 @@ class Protocol:
         """
         reference = self._reference(name)
         if reference is not None and START_TASK in reference.changes:
-            _refuse_fixed(reference, {x: changes[x] for x in (START_TASK,) if x in changes})
+            refuse_fixed(reference, {x: changes[x] for x in (START_TASK,) if x in changes})
             changes = reference.changes
         start = {START_TASK: self.recipe(task).start, **changes}[START_TASK]
         chain, following = [task], start
@@ -238,12 +225,12 @@ class Protocol:
             return override(self._from_scratch(task, name, seed), changes)
         if task not in reference.tasks:
             raise OptionError(
-                f"reference row {name!r} is a row of {', '.join(reference.tasks)} only"
+                f"{reference.kind} {name!r} is a row of {', '.join(reference.tasks)} only"
             )
         _, fixed = split_start(reference.changes)
         made = override(self._from_scratch(task, reference.mechanism, seed), fixed)
-        made = override(dataclasses.replace(made, overrides={ROW: name}), changes)
-        _refuse_fixed(reference, made.overrides)
+        made = override(dataclasses.replace(made, overrides={reference.key: name}), changes)
+        refuse_fixed(reference, made.overrides)
         return made
 
     def changes(self, task: str, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,8 +248,27 @@ class Protocol:
 
     @property
     def row_names(self) -> list[str]:
-        """Names of all rows: mechanisms and reference rows."""
-        return [*MECHANISMS, *(reference.name for reference in self.references)]
+        """Names of all rows: mechanisms, reference rows and variants."""
+        return [*MECHANISMS, *(row.name for row in self.named_rows)]
+
+    @property
+    def default_rows(self) -> list[str]:
+        """Rows of a table that names none."""
+        return list(self.rows or MECHANISMS)
+
+    @property
+    def named_rows(self) -> tuple[NamedRow, ...]:
+        """Reference rows and variants."""
+        return (*self.references, *self.variants)
+
+    def row_kind(self, name: str) -> str:
+        """Return "mechanism", "reference row" or "variant".
+
+        Raises:
+            UnknownNameError: there is no such row.
+        """
+        row = self._reference(name)
+        return "mechanism" if row is None else row.kind
 
     def check_task(self, name: str) -> str:
         """Return the name of a task of the protocol.
@@ -289,7 +295,7 @@ class Protocol:
         )
 
     def row_tasks(self, name: str) -> tuple[str, ...]:
-        """Return the tasks that a row exists for: a mechanism for all, a reference row for some.
+        """Return the tasks that a row exists for: a mechanism for all, a named row for some.
 
         Raises:
             UnknownNameError: there is no such row.
@@ -297,12 +303,12 @@ class Protocol:
         reference = self._reference(name)
         return self.tasks if reference is None else reference.tasks
 
-    def _reference(self, name: str) -> ReferenceRow | None:
-        """Return a reference row by name; None for a mechanism."""
-        own = {reference.name: reference for reference in self.references}
+    def _reference(self, name: str) -> NamedRow | None:
+        """Return a reference row or variant by name; None for a mechanism."""
+        own = {row.name: row for row in self.named_rows}
         if name in own or name in MECHANISMS:
             return own.get(name)
-        others = [x.name for x in PROTOCOLS.values() if name in {y.name for y in x.references}]
+        others = [x.name for x in PROTOCOLS.values() if name in {y.name for y in x.named_rows}]
         if others:
             raise UnknownNameError(
                 f"protocol {self.name!r} has no reference row {name!r}; "
@@ -349,20 +355,6 @@ class Protocol:
 
     def _from_scratch(self, task: str, mechanism: str, seed: int) -> Experiment:
         return Experiment(protocol=self.name, config=self.config(task, mechanism), seed=seed)
-
-
-def _refuse_fixed(reference: ReferenceRow, changes: Mapping[str, Any]) -> None:
-    """Refuse changes of fields that a reference row sets.
-
-    Raises:
-        OptionError: there is one.
-    """
-    for field in sorted(changes.keys() & reference.changes.keys()):
-        if changes[field] != reference.changes[field]:
-            raise OptionError(
-                f"reference row {reference.name!r} sets {field}={reference.changes[field]}, got "
-                f"{changes[field]}; run {reference.mechanism!r} with another value"
-            )
 
 
 PROTOCOLS: dict[str, Protocol] = {}

@@ -39,9 +39,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from longspan.arena.protocols.base import (
     PROTOCOLS,
     MechanismOptions,
+    NamedRow,
     Protocol,
     Recipe,
-    ReferenceRow,
 )
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
@@ -54,6 +54,7 @@ TABLES = ("model", "training", "mechanisms", "tasks")
 TASK_TABLES = ("task", "model", "training", "mechanisms")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 T = TypeVar("T", ModelConfig, TrainingConfig)
+R = TypeVar("R", bound=NamedRow)
 
 
 class _FieldError(OptionError):
@@ -263,7 +264,7 @@ def _make(
         task_mechanism_options={task: options for task, options in own.items() if options},
         budget=_budget(table, base),
         grids={x: y.grids[x] for x, y in origins.items() if x in y.grids},
-        references=_references(base, origins),
+        **_rows(base, origins),
         file=path,
     )
 
@@ -275,13 +276,28 @@ def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
     return Budget() if base is None else base.budget
 
 
-def _references(base: Protocol | None, origins: Mapping[str, Protocol]) -> tuple[ReferenceRow, ...]:
-    """Return the reference rows of the base, for the tasks that start from it."""
+def _rows(base: Protocol | None, origins: Mapping[str, Protocol]) -> dict[str, Any]:
+    """Return the rows and seeds of the base, as fields of a protocol."""
+    if base is None:
+        return {}
+    references = _kept(base.references, base, origins)
+    variants = _kept(base.variants, base, origins)
+    known = {*MECHANISMS, *(row.name for row in (*references, *variants))}
+    return {
+        "references": references,
+        "variants": variants,
+        "rows": tuple(name for name in base.rows if name in known),
+        "seeds": base.seeds,
+    }
+
+
+def _kept(rows: Iterable[R], base: Protocol, origins: Mapping[str, Protocol]) -> tuple[R, ...]:
+    """Return named rows of the base, for the tasks that start from it."""
     kept = []
-    for reference in () if base is None else base.references:
-        tasks = tuple(task for task in reference.tasks if origins.get(task) is base)
+    for row in rows:
+        tasks = tuple(task for task in row.tasks if origins.get(task) is base)
         if tasks:
-            kept.append(dataclasses.replace(reference, tasks=tasks))
+            kept.append(dataclasses.replace(row, tasks=tasks))
     return tuple(kept)
 
 

@@ -8,7 +8,7 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.scopes import parse_setting
 from longspan.config import StartConfig
 from longspan.errors import check_name
-from longspan.results import ROW
+from longspan.results import ROW, VARIANT
 from longspan.tasks import TASKS, build
 
 PREFIX = "start."
@@ -59,7 +59,7 @@ def start_from_run(made: Experiment, source: Experiment) -> Experiment:
     overrides = {
         name if name.partition(".")[0] in TASKS else f"{own.name}.{name}": value
         for name, value in source.overrides.items()
-        if name not in (ROW, "budget")
+        if name not in (ROW, VARIANT, "budget")
     }
     return _with_start(made, start, overrides)
 

@@ -230,6 +230,7 @@ def _row(
         label=label,
         mechanism=first.mechanism,
         reference=first.reference,
+        variant=None if first.reference else first.named_row,
         family=_family(group),
         notes=notes,
         is_overridden=bool(first.overrides),

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from longspan.report.numbers import duration, magnitude, memory
-from longspan.results import ROW, Failure, Result
+from longspan.results import ROW, VARIANT, Failure, Result
 
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
 Run = TypeVar("Run", Result, Failure)
@@ -168,7 +168,8 @@ def _overrides(group: Group, *, with_options: bool = True) -> str:
     chosen = {
         name: value
         for name, value in first_run(group).overrides.items()
-        if name not in (ROW, "budget") and (with_options or ".mechanism." not in f".{name}")
+        if name not in (ROW, VARIANT, "budget")
+        and (with_options or ".mechanism." not in f".{name}")
     }
     # Rows of several checkpoints are compared with each other, not with those from scratch.
     if chosen.pop("start.checkpoint", None) is not None:
@@ -204,6 +205,6 @@ def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
     values: dict[str, set[str]] = {}
     for run in runs:
         for name, value in {**run.config.mechanism.options, **run.overrides}.items():
-            if name != ROW:
+            if name not in (ROW, VARIANT):
                 values.setdefault(name, set()).add(value_text(value))
     return {name: "|".join(sorted(several)) for name, several in values.items()}

@@ -14,6 +14,7 @@ from longspan.results import (
     BASELINE,
     PARAMETER_TOLERANCE,
     ROW,
+    VARIANT,
     Failure,
     Result,
     parameter_excess,
@@ -27,7 +28,7 @@ def notes_of(group: Group, *, is_ranked: bool, several_devices: bool) -> list[st
     first = first_run(group)
     if first.reference is not None:
         notes.append("Not ranked: a reference row of the protocol, not a mechanism.")
-    overrides = {name: x for name, x in first.overrides.items() if name != ROW}
+    overrides = {name: x for name, x in first.overrides.items() if name not in (ROW, VARIANT)}
     if overrides and not is_ranked:
         notes.append(f"Not ranked; it overrides the protocol: {list_values(overrides)}.")
     if any(run.selected_on == "test" for run in runs):

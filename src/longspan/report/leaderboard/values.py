@@ -118,6 +118,7 @@ class Row:
 
     Attributes:
         reference: name of the reference row; None for a row of a mechanism.
+        variant: name of the variant, a mechanism with other options; None for other rows.
         family: family of the mechanism; None for a reference row.
         notes: positions in the notes of the leaderboard.
         is_overridden: the row is a reference row, or overrides the protocol.
@@ -133,6 +134,7 @@ class Row:
     label: str
     mechanism: str
     reference: str | None
+    variant: str | None
     family: str | None
     notes: tuple[int, ...]
     is_overridden: bool
@@ -148,8 +150,8 @@ class Row:
 
     @property
     def row_name(self) -> str:
-        """Name of the reference row, else of the mechanism."""
-        return self.reference or self.mechanism
+        """Name of the reference row or variant, else of the mechanism."""
+        return self.reference or self.variant or self.mechanism
 
     def tasks_at_chance(self, mean: Mean) -> int:
         """Return the number of tasks of a mean on which the row is at chance."""

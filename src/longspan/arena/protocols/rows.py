@@ -1,0 +1,55 @@
+"""Named rows of protocols: reference rows, and variants of mechanisms."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from longspan.errors import OptionError
+from longspan.results import BASELINE, ROW, VARIANT
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NamedRow:
+    """Row with a name of its own: a mechanism, and fields that differ from the recipe.
+
+    Attributes:
+        name: name of the row on the command line.
+        tasks: tasks of the protocol that it exists for.
+        changes: fields that it changes, by dotted name.
+        source: paper and section that report such a row.
+        mechanism: mechanism of the model.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    changes: Mapping[str, Any]
+    source: str
+    mechanism: str = BASELINE
+    key: ClassVar[str]  # override that names the row in a record
+    kind: ClassVar[str]  # for messages
+
+
+class ReferenceRow(NamedRow):
+    """Row that is no mechanism: a model whose architecture or input differs from the recipe's."""
+
+    key, kind = ROW, "reference row"
+
+
+class Variant(NamedRow):
+    """Mechanism with other options or global tokens, for ablations; ranked among the mechanisms."""
+
+    key, kind = VARIANT, "variant"
+
+
+def refuse_fixed(row: NamedRow, changes: Mapping[str, Any]) -> None:
+    """Refuse changes of fields that a named row sets.
+
+    Raises:
+        OptionError: there is one.
+    """
+    for field in sorted(changes.keys() & row.changes.keys()):
+        if changes[field] != row.changes[field]:
+            raise OptionError(
+                f"{row.kind} {row.name!r} sets {field}={row.changes[field]}, got "
+                f"{changes[field]}; run {row.mechanism!r} with another value"
+            )

@@ -1,0 +1,125 @@
+"""Texts of one split that another split contains too, exactly or nearly.
+
+A text is the set of its runs of five words. Two texts are near duplicates if the Jaccard index of
+their sets is at least 0.8 (run length and threshold of Lee et al. 2022, "Deduplicating Training
+Data Makes Language Models Better", appendix A). The search is exact, unlike MinHash: with prefix
+filtering (Bayardo, Ma and Srikant 2007, "Scaling Up All Pairs Similarity Search") only texts that
+share one of their rarest runs are compared.
+"""
+
+import dataclasses
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from longspan.data.tokenizers import split_words
+
+WORDS = 5  # of a run
+THRESHOLD = 0.8
+
+Runs = frozenset[int]  # hashes of the runs of a text
+
+
+@dataclasses.dataclass(frozen=True)
+class Leak:
+    """A held-out text that training contains too.
+
+    Attributes:
+        row: row of the text.
+        source: row of the most similar training text; of equals, the first.
+        similarity: Jaccard index of both; 1 for equal runs of words.
+    """
+
+    row: int
+    source: int
+    similarity: float
+
+    @property
+    def is_exact(self) -> bool:
+        """True if both texts have the same runs of words."""
+        return self.similarity == 1
+
+
+def find_leaks(
+    texts: Sequence[bytes], training: Sequence[bytes], threshold: float = THRESHOLD
+) -> list[Leak]:
+    """Return the texts that have a near duplicate in training, by row.
+
+    Letter case, punctuation and white space have no effect.
+
+    Args:
+        texts: held-out texts, UTF-8.
+        training: training texts, UTF-8.
+        threshold: smallest Jaccard index of near duplicates, above 0.
+    """
+    found: dict[int, Leak] = {}
+    for row, source, similarity in _similar_rows(
+        [split_runs(text) for text in texts], [split_runs(text) for text in training], threshold
+    ):
+        best = found.get(row)
+        if best is None or (-similarity, source) < (-best.similarity, best.source):
+            found[row] = Leak(row, source, similarity)
+    return [found[row] for row in sorted(found)]
+
+
+def group_duplicates(texts: Sequence[bytes], threshold: float = THRESHOLD) -> np.ndarray:
+    """Return a group for each text, (N,): the first row that near duplicates connect it with.
+
+    Args:
+        texts: texts, UTF-8.
+        threshold: smallest Jaccard index of near duplicates, above 0.
+    """
+    first = np.arange(len(texts))
+
+    def find(row: int) -> int:
+        while first[row] != row:
+            row = first[row]
+        return row
+
+    runs = [split_runs(text) for text in texts]
+    for row, other, _ in _similar_rows(runs, runs, threshold):
+        low, high = sorted((find(row), find(other)))
+        first[high] = low
+    return np.array([find(row) for row in range(len(texts))], np.int64)
+
+
+def split_runs(text: bytes, words: int = WORDS) -> Runs:
+    """Return the hashes of all runs of `words` words of a UTF-8 text; a shorter text is one run.
+
+    A text without words has none, and no duplicates.
+    """
+    found = split_words(text, len(text))
+    runs = (found[i : i + words] for i in range(max(bool(found), len(found) - words + 1)))
+    # Python's own hashes differ between processes, and so would the order of the comparisons.
+    return frozenset(
+        int.from_bytes(hashlib.blake2b(" ".join(run).encode(), digest_size=8).digest())
+        for run in runs
+    )
+
+
+def _similar_rows(
+    texts: Sequence[Runs], others: Sequence[Runs], threshold: float
+) -> Iterator[tuple[int, int, float]]:
+    """Yield all pairs of a row of each side whose Jaccard index reaches the threshold."""
+    counts = Counter(run for runs in others for run in runs)
+    owners = defaultdict(list)
+    for row, runs in enumerate(others):
+        for run in _prefix(runs, counts, threshold):
+            owners[run].append(row)
+    for row, runs in enumerate(texts):
+        prefix = _prefix(runs, counts, threshold)
+        for other in sorted({x for run in prefix for x in owners.get(run, ())}):
+            shared = len(runs & others[other])
+            similarity = shared / (len(runs) + len(others[other]) - shared)
+            if similarity >= threshold:
+                yield row, other, similarity
+
+
+def _prefix(runs: Runs, counts: Counter[int], threshold: float) -> list[int]:
+    """Return the rarest runs, one of which every text that is similar enough has among its own."""
+    ordered = sorted(runs, key=lambda run: (counts[run], run))
+    # A product just above an integer, such as 0.55 * 100, must not raise the bound by one.
+    return ordered[: len(runs) - math.ceil(threshold * len(runs) - 1e-9) + 1]

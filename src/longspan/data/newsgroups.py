@@ -1,0 +1,186 @@
+"""Reader of the posts of 20 Newsgroups (Lang 1995), and the parts of a post.
+
+A copy is the folder or archive of http://qwone.com/~jason/20Newsgroups (`20news-bydate`, split by
+date; `20news-18828` and `20news-19997`, not split) or `mini_newsgroups` of the UCI archive, 100
+posts a group. A folder has one subfolder for each group, and in it one file for each post.
+"""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from longspan.data import archives
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
+from longspan.errors import DataError
+from longspan.files import file_sha256
+
+URL = "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
+GROUPS = (
+    *("alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware"),
+    *("comp.sys.mac.hardware", "comp.windows.x", "misc.forsale", "rec.autos", "rec.motorcycles"),
+    *("rec.sport.baseball", "rec.sport.hockey", "sci.crypt", "sci.electronics", "sci.med"),
+    *("sci.space", "soc.religion.christian", "talk.politics.guns", "talk.politics.mideast"),
+    *("talk.politics.misc", "talk.religion.misc"),
+)
+
+# Folders of the published archives in order of preference, and the split that they are.
+_FOLDERS = {
+    "20news-bydate-train": "train",
+    "20news-bydate-test": "test",
+    "20news-18828": None,
+    "20_newsgroups": None,
+    "mini_newsgroups": None,
+}
+_ARCHIVES = (
+    *("20news-bydate*.tar.gz", "20news-18828*.tar.gz", "20news-19997*.tar.gz"),
+    *("20_newsgroups*.tar.gz", "mini_newsgroups*.tar.gz"),
+)
+_MEMBER = re.compile(rf"(?:.*/)?({'|'.join(_FOLDERS)})/([^/]+)/(\d+)")
+_LIMITS = archives.Limits(member=1 << 22, total=1 << 30)
+_QUOTED = re.compile(r"^[>|]|^In article|^Quoted from|writes in|writes:|wrote:|says:|said:")
+
+
+@dataclasses.dataclass(frozen=True)
+class Post:
+    """One post.
+
+    Attributes:
+        name: group and number, such as "sci.med/59211".
+        text: the whole post, headers included, with lines that end in a newline.
+        label: index in `GROUPS`.
+        split: train or test; None if the copy has no splits.
+    """
+
+    name: str
+    text: str
+    label: int
+    split: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class NewsgroupsFiles(SourceFiles):
+    """One copy: an archive, or a folder that contains the folders of an archive."""
+
+    path: Path
+
+    @property
+    def paths(self) -> list[Path]:
+        """The archive; nothing of a folder."""
+        return [self.path] if self.path.is_file() else []
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Checksum of an archive; of a folder that of the names and sizes of its posts."""
+        if self.path.is_file():
+            return {"archive": file_sha256(self.path)}
+        names = archives.list_names(self.path, _MEMBER.fullmatch)
+        lines = "".join(f"{name} {(self.path / name).stat().st_size}\n" for name in names)
+        return {"posts": hashlib.sha256(lines.encode()).hexdigest()}
+
+
+def find(data: Path | None) -> NewsgroupsFiles:
+    """Find a copy, one that is split by date first.
+
+    Args:
+        data: a folder or archive. None: $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA. Their subfolders
+            `newsgroups20` and `newsgroups20_mini` are searched too.
+
+    Raises:
+        DataError: there is no copy; the message says how to get one.
+    """
+    paths = search_paths(data, "a folder or archive of 20 Newsgroups")
+    for path in paths:
+        if path.is_file():
+            return NewsgroupsFiles(path)
+        folders = (*usual_folders(path, "newsgroups20"), path / "newsgroups20_mini")
+        if found := _find_copy(folders):
+            return NewsgroupsFiles(found)
+    raise DataError(
+        f"20 Newsgroups is not here (searched {format_paths(paths)}); download {URL} to FOLDER and "
+        "run `longspan data build newsgroups --data FOLDER`"
+    )
+
+
+def _find_copy(folders: Sequence[Path]) -> Path | None:
+    """Return the first folder with an unpacked copy, else the first archive."""
+    for names in (("20news-bydate-train", "20news-bydate-test"), *_unsplit()):
+        for folder in folders:
+            if all((folder / name).is_dir() for name in names):
+                return folder
+    archived = (
+        x for pattern in _ARCHIVES for folder in folders for x in sorted(folder.glob(pattern))
+    )
+    return next(archived, None)
+
+
+def read(source: NewsgroupsFiles) -> list[Post]:
+    """Return the posts by split and name, of the folder that `find` prefers.
+
+    Bytes are read as latin-1: posts have no declared encoding.
+
+    Raises:
+        DataError: a group is missing or unknown, or a file is damaged.
+    """
+    found: dict[str, list[Post]] = {}
+    for folder, post in _posts(source.path):
+        found.setdefault(folder, []).append(post)
+    folders = next(
+        (names for names in _preferred() if found.keys() >= set(names)), tuple(found.keys())
+    )
+    posts = [post for name in folders for post in found[name]]
+    for name in folders:
+        missing = sorted(set(range(len(GROUPS))) - {post.label for post in found[name]})
+        if missing:
+            raise DataError(
+                f"{source.path}: {name} has no posts of {GROUPS[missing[0]]}; fetch it again"
+            )
+    if not posts:
+        raise DataError(
+            f"{source.path} has no posts; expected GROUP/NUMBER in {', '.join(_FOLDERS)}"
+        )
+    return sorted(posts, key=lambda post: (post.split or "", post.name))
+
+
+def remove_headers(text: str) -> str:
+    """Return a post without its headers: what follows the first empty line."""
+    return text.partition("\n\n")[2]
+
+
+def remove_footer(text: str) -> str:
+    """Return a text without what follows the last line that is empty or made of hyphens.
+
+    That is mostly a signature. A text without such a line is returned whole, as is one where only
+    the first line is such.
+    """
+    lines = text.strip().split("\n")
+    ends = [number for number, line in enumerate(lines) if not line.strip().strip("-")]
+    return "\n".join(lines[: ends[-1]]) if ends and ends[-1] else text
+
+
+def remove_quotes(text: str) -> str:
+    """Return a text without the lines that quote another post or introduce a quotation."""
+    return "\n".join(line for line in text.split("\n") if not _QUOTED.search(line))
+
+
+def _unsplit() -> Iterator[tuple[str, ...]]:
+    return ((name,) for name, split in _FOLDERS.items() if split is None)
+
+
+def _preferred() -> Iterator[tuple[str, ...]]:
+    yield tuple(name for name, split in _FOLDERS.items() if split is not None)
+    yield from _unsplit()
+
+
+def _posts(path: Path) -> Iterator[tuple[str, Post]]:
+    """Yield each post with the name of its folder."""
+    for member in archives.read_members(path, _MEMBER.fullmatch, _LIMITS):
+        match = _MEMBER.fullmatch(member.name)
+        assert match is not None
+        folder, group, number = match.groups()
+        if group not in GROUPS:
+            raise DataError(f"{member.where}: {group} is none of the 20 groups; remove it")
+        text = member.read().decode("latin-1").replace("\r\n", "\n")
+        yield folder, Post(f"{group}/{number}", text, GROUPS.index(group), _FOLDERS[folder])

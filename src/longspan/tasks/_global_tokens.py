@@ -1,0 +1,40 @@
+"""Global tokens of texts: an option of the task says which tokens attend to all others."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+
+from longspan.bounds import LONGEST
+from longspan.shapes import Bool
+from longspan.tasks.batching import Batch
+
+PassageLength = Annotated[int, Field(ge=1, lt=LONGEST)]
+GlobalTokens = Literal["none", "first"] | PassageLength
+
+
+def global_positions(chosen: GlobalTokens, length: int) -> Bool[torch.Tensor, " T"]:
+    """Return which positions of a text are global.
+
+    Args:
+        chosen: "none"; "first"; or the length of a passage, whose first token is global.
+        length: number of positions.
+    """
+    positions = torch.arange(length)
+    if chosen == "none":
+        return torch.zeros(length, dtype=torch.bool)
+    return positions == 0 if chosen == "first" else positions % chosen == 0
+
+
+def mark_global_tokens(batch: Batch, chosen: GlobalTokens) -> Batch:
+    """Return a batch with the global tokens of its texts marked; padding is never global."""
+    if chosen == "none":
+        return batch
+    masks = {"global_mask": batch.key_mask, "global_mask_b": batch.key_mask_b}
+    marked = {
+        name: mask & global_positions(chosen, mask.shape[1])
+        for name, mask in masks.items()
+        if mask is not None
+    }
+    return dataclasses.replace(batch, **marked)

@@ -1,0 +1,132 @@
+"""Global tokens of documents: marked in batches, without effect on the built data or on names."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from longspan.arena import get
+from longspan.arena.experiment import override
+from longspan.arena.model import make_model
+from longspan.arena.protocols.own import register_imports
+from longspan.arena.run_state import FILE, RunState, claim
+from longspan.config import replace_fields
+from longspan.config.run import add_newer_options
+from longspan.data.own_import import ImportRequest, import_texts
+from longspan.data.store import Examples, Ragged
+from longspan.files import write_json
+from longspan.tasks import build
+from longspan.training.dummy_batch import make_dummy_batch
+from longspan.training.evaluate import model_inputs
+from own_files import forgotten_imports, reviews, write_csv
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Cache with an import of single texts and one of pairs."""
+    folder = tmp_path_factory.mktemp("own")
+    rows = [(text, text[::-1], label) for text, label, _ in reviews(40)]
+    path = write_csv(folder / "reviews.csv", rows, ("body", "other", "stars"))
+    for name, pair in (("single", None), ("pairs", "other")):
+        request = ImportRequest(text="body", target="stars", pair=pair)
+        import_texts(folder / "cache", name, path, request)
+    with forgotten_imports(folder):
+        register_imports(folder / "cache")
+        yield folder / "cache"
+
+
+def opened(cache, name, **options):
+    task = build(name, {"length": 90, **options})
+    task.open(cache)
+    return task
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"), [("none", []), ("first", [0]), (40, [0, 40, 80]), (1, range(90))]
+)
+def test_option_says_which_tokens_are_global(cache, chosen, expected):
+    task = opened(cache, "single", global_tokens=chosen)
+    assert task.num_global_tokens == len(expected)
+    for batch in task.batches("test", batch_size=3):
+        assert (batch.global_mask is None) == (chosen == "none")
+        for row, mask in enumerate(batch.key_mask if expected else ()):
+            real = [place for place in expected if place < int(mask.sum())]
+            assert batch.global_mask[row].nonzero().flatten().tolist() == real
+
+
+def test_pairs_mark_both_texts(cache):
+    task = opened(cache, "pairs", global_tokens="first")
+    batch = next(task.batches("train", batch_size=4))
+    for mask in (batch.global_mask, batch.global_mask_b):
+        assert mask.sum(1).tolist() == [1] * 4
+        assert mask[:, 0].all()
+    dummy = make_dummy_batch(task, 4)
+    assert dummy.global_mask.sum() == dummy.global_mask_b.sum() == 4
+
+
+@pytest.mark.parametrize("name", ["single", "pairs"])
+@pytest.mark.parametrize(("mechanism", "differs"), [("longformer", True), ("linear", False)])
+def test_global_tokens_reach_the_mechanisms_that_have_them(cache, name, mechanism, differs):
+    """A window of two tokens sees the last token of a text only through a global one."""
+    changes = {"task.length": 90, "task.vocabulary": "bytes", "model.pooling": "first"}
+    if mechanism == "longformer":
+        changes |= {"mechanism.window": 2, "mechanism.first_global": False}
+    experiment = override(get("own").experiment(name, mechanism, 0), changes)
+    logits = {}
+    for chosen in ("none", "first"):
+        task = opened(cache, name, global_tokens=chosen)
+        model = make_model(experiment, task).eval()
+        batch = next(task.batches("test", batch_size=3))
+        with torch.no_grad():
+            logits[chosen] = model(**model_inputs(model, task, batch, CPU)).logits
+    assert (not torch.allclose(logits["none"], logits["first"])) == differs
+
+
+def test_option_changes_no_data(cache):
+    tasks = [opened(cache, "single", global_tokens=chosen) for chosen in ("none", "first", 8)]
+    assert len({task.dataset.folder for task in tasks}) == 1
+    assert "global_tokens" not in tasks[0].dataset.manifest.options
+
+
+def test_runs_of_an_earlier_version_keep_their_names(cache, tmp_path):
+    """The option is newer than records; a run without it is the one without global tokens."""
+    experiment = get("own").experiment("single", "linear", 0)
+    options = dict(experiment.config.task.options)
+    assert options.pop("global_tokens") == "none"
+    task = dataclasses.replace(experiment.config.task, options=options)
+    earlier = dataclasses.replace(experiment.config, task=task)
+    assert earlier.hash == experiment.config.hash
+    changed = replace_fields(experiment.config, {"task.global_tokens": "first"})
+    assert changed.hash != earlier.hash
+    data = opened(cache, "single")
+    state = RunState(config=earlier, overrides=experiment.overrides, data_checksum=data.checksum)
+    write_json(tmp_path / FILE, dataclasses.asdict(state))
+    assert claim(experiment, data, tmp_path).config == experiment.config
+
+
+def test_published_texts_have_the_option_too():
+    """Reviews and pairs of papers: batches of their base class are marked."""
+    for name in ("text", "retrieval", "hyperpartisan", "newsgroups"):
+        task = build(name, {"length": 90, "global_tokens": 30})
+        assert task.num_global_tokens == 3
+        assert "global_tokens" not in task.data_options()
+    examples = Examples(
+        tokens=Ragged.pack([np.ones(n, np.uint8) for n in (4, 70)], np.uint8),
+        labels=np.zeros(2, np.uint8),
+    )
+    batch = build("text", {"global_tokens": 30}).collate(examples, np.arange(2))
+    assert [row.nonzero().flatten().tolist() for row in batch.global_mask] == [[0], [0, 30, 60]]
+
+
+def test_records_of_an_earlier_version_are_read_as_without_global_tokens(tmp_path):
+    experiment = get("lra-small").experiment("text", "linear", 0)
+    options = dict(experiment.config.task.options)
+    del options["global_tokens"]
+    task = dataclasses.replace(experiment.config.task, options=options)
+    earlier = dataclasses.replace(experiment.config, task=task)
+    assert add_newer_options(earlier) == experiment.config
+    other = get("smoke").experiment("listops", "linear", 0).config
+    assert add_newer_options(other) == other
