@@ -106,11 +106,6 @@ class MaskedInputs(Task):
         return self.vocab_size if self.input_features is None else LEVELS
 
     @property
-    def chance(self) -> float:
-        """Perplexity of a uniform guess."""
-        return float(self.num_classes)
-
-    @property
     def sizes(self) -> dict[Split, int | None]:
         """Examples by split; both texts of a pair are examples."""
         sizes, factor = self.other.sizes, 2 if self._has_pairs else 1
@@ -224,7 +219,7 @@ def mask_inputs(base: type[Task], mask_probability: float) -> type[MaskedInputs]
         vocab_size=info.vocab_size + 1,
         num_classes=info.vocab_size + 1,
         metrics=("perplexity", "accuracy"),
-        chance=float(info.vocab_size + 1),
+        chance=None,
         layout=MaskedLayout(),
         published=(),
         notes=_NOTES.format(name=info.name),

@@ -135,6 +135,13 @@ def _scaled(task: str) -> Recipe:
 
 CHOICES = (
     Choice(
+        tasks=tuple(f"{PREFIX}{task}" for task in TRAIN),
+        field="model.pooling",
+        value="mean",
+        source="longspan",
+        why="it is not used in pretraining; both runs have one architecture",
+    ),
+    Choice(
         tasks=("path_x",),
         field="model.pooling",
         value="mean",
@@ -155,11 +162,11 @@ DIFFERS = (
     "The loss of masked pixels is cross entropy over gray levels on Image too (L1 in the source), "
     "and no second input channel says which pixels are masked. Of each example the share of "
     "masked tokens is exact but for rounding, in place of a draw for each token. Path-X averages "
-    "the pixels (their maximum in the source) and the mechanism decides how far it attends ("
-    "windows of 4,096 in the source). The classifier has a hidden layer as wide as the model. All weights "
-    "start from one normal distribution, with Xavier's deviation for a square map. The source "
-    "stops after a day on one GPU; here all epochs are run. ListOps and Pathfinder are generated "
-    "unless task.source says otherwise. Options of mechanisms are those of the LRA code."
+    "the pixels (their maximum in the source), and the mechanism decides how far it attends "
+    "(windows of 4,096 in the source). The classifier has a hidden layer as wide as the model. "
+    "All weights start from one normal distribution, with Xavier's deviation for a square map. The "
+    "source stops after a day on one GPU; here all epochs are run. ListOps and Pathfinder are "
+    "generated unless task.source says otherwise. Options of mechanisms are those of the LRA code."
 )
 SOURCE = f"{PAPER}; {s4_style.SPT} (two stages, sizes, training)"
 
