@@ -124,7 +124,7 @@ MALFORMED = {
     "range": (replace_value(0, "config", "training", "steps"), "steps must be at least 1, got 0"),
     "budget": (
         replace_value("money", "config", "budget", "kind"),
-        "config.budget.kind should be 'steps', 'seconds', 'flops' or 'memory', got 'money'",
+        r"config.budget.kind should be 'steps', .* or 'microbatch', got 'money'",
     ),
     "version": (
         replace_value(2, "versions", "torch"),

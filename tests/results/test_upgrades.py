@@ -174,6 +174,7 @@ def test_record_of_schema_4_has_no_checksum_and_keeps_every_field(tmp_path):
         tree = old["config"][part]
         (tree["options"] if part == "mechanism" else tree).update(fields)
     absent = ("source_files", "changed_files", "added_files", "rules", "family", "inference")
+    old["example_scores"]["unit"] = "example"
     added = {"schema": 6, **dict.fromkeys(absent)}
     assert again == {"sha256": again["sha256"], **old, **added}
 
@@ -360,6 +361,7 @@ def test_schema_4_is_kept_without_measurements_of_schema_5():
     assert found["config"]["model"].pop("stem") == "none"
     assert found.pop("start") is None
     assert found["config"].pop("start") is None
+    assert found["example_scores"].pop("unit") == "example"
     assert found == old
     assert new.config.hash == new.config_hash
 
@@ -379,6 +381,8 @@ def test_schema_5_is_kept_with_unnamed_external_sources(name):
     old.pop("sha256")
     assert found["config"].pop("start") is None
     assert found.pop("start", None) is None  # of results alone
+    if not is_failure:
+        assert found["example_scores"].pop("unit") == "example"
     assert found == old
 
 

@@ -1,6 +1,7 @@
 """Tasks of imported texts: registration, encoding, losses and statistics of classes and numbers."""
 
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -212,9 +213,9 @@ def test_target_of_minus_100_is_scored(tmp_path):
         from longspan.training.evaluate import evaluate
 
         class Constant(torch.nn.Module):
-            def forward(self, input_ids, attention_mask):
-                from types import SimpleNamespace
+            config = SimpleNamespace(supports_global_tokens=False, num_hidden_layers=0)
 
+            def forward(self, input_ids, attention_mask):
                 return SimpleNamespace(logits=torch.zeros(len(input_ids), 1))
 
         found = evaluate(Constant(), task, "train", batch_size=8, device=torch.device("cpu"))
