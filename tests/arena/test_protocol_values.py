@@ -60,6 +60,19 @@ SIZES = {
     "documents text": (12, 12, 768, 768, 3072, "first"),
     # Beltagy et al. 2020, section 5: RoBERTa-base
     "wikihop-ablation wikihop": (12, 12, 768, 768, 3072, "first"),
+    # SPT transformer-lra-*.yaml and transformer-lra-*-mlm*.yaml
+    "self-pretraining masked_listops": (6, 8, 512, 512, 2048, "mean"),
+    "self-pretraining listops": (6, 8, 512, 512, 2048, "mean"),
+    "self-pretraining masked_text": (6, 8, 512, 512, 2048, "mean"),
+    "self-pretraining text": (6, 8, 512, 512, 2048, "mean"),
+    "self-pretraining masked_retrieval": (4, 4, 128, 128, 512, "mean"),
+    "self-pretraining retrieval": (4, 4, 128, 128, 512, "mean"),
+    "self-pretraining masked_image": (3, 4, 64, 64, 128, "mean"),
+    "self-pretraining image": (3, 4, 64, 64, 128, "mean"),
+    "self-pretraining masked_pathfinder": (4, 8, 128, 128, 128, "mean"),
+    "self-pretraining pathfinder": (4, 8, 128, 128, 128, "mean"),
+    "self-pretraining masked_path_x": (4, 4, 128, 128, 128, "mean"),
+    "self-pretraining path_x": (4, 4, 128, 128, 128, "mean"),
 }
 # batch size, steps, learning rate, warmup, weight decay, schedule, scored checkpoint
 LAST, BEST = "last", "best validation"
@@ -99,6 +112,20 @@ TRAINING = {
     "documents text": (32, 15 * (19_860 // 32), 3e-5, 930, 0.0, "linear", BEST),
     # Beltagy et al. 2020, appendix D: five epochs of nine tenths of 43,738 questions
     "wikihop-ablation wikihop": (32, 5 * 39_364 // 32, 3e-5, 200, 0.01, "linear", BEST),
+    # SPT transformer-lra-*-mlm*.yaml and transformer-lra-*.yaml: batch, epochs, warmup, weight
+    # decay, schedule; learning rates of the paper. A batch of 32 pairs has 64 texts.
+    "self-pretraining masked_listops": (32, 100 * 3_000, 1e-3, 2_000, 0.0, "constant", BEST),
+    "self-pretraining listops": (32, 100 * 3_000, 1e-4, 2_000, 0.0, "constant", BEST),
+    "self-pretraining masked_text": (32, 32 * 781, 5e-4, 5_000, 0.1, "constant", BEST),
+    "self-pretraining text": (32, 65 * 781, 5e-4, 2_000, 0.1, "cosine", BEST),
+    "self-pretraining masked_retrieval": (64, 32 * 4_596, 5e-3, 2_000, 0.0, "constant", BEST),
+    "self-pretraining retrieval": (32, 32 * 4_596, 5e-4, 5_000, 0.0, "constant", BEST),
+    "self-pretraining masked_image": (32, 50 * 1_406, 1e-3, 2_500, 0.0, "constant", BEST),
+    "self-pretraining image": (50, 200 * 900, 1e-3, 2_000, 0.0, "constant", BEST),
+    "self-pretraining masked_pathfinder": (32, 50 * 5_000, 1e-3, 2_500, 0.0, "constant", BEST),
+    "self-pretraining pathfinder": (32, 200 * 5_000, 5e-4, 5_000, 0.0, "constant", BEST),
+    "self-pretraining masked_path_x": (32, 200 * 5_000, 1e-3, 5_000, 0.0, "constant", BEST),
+    "self-pretraining path_x": (32, 200 * 5_000, 5e-4, 5_000, 0.0, "constant", BEST),
 }
 # betas, epsilon, precision, dropout, attention dropout, norm
 COMMON = {
@@ -110,6 +137,7 @@ COMMON = {
     "xiong": ((0.9, 0.999), 1e-6, "bf16", 0.0, 0.0, "pre"),
     # SPT transformer-lra-*.yaml: dropout 0, prenorm
     "s4-style": ((0.9, 0.999), 1e-8, "no", 0.0, 0.0, "pre"),
+    "self-pretraining": ((0.9, 0.999), 1e-8, "no", 0.0, 0.0, "pre"),
     # RoBERTa base; LF classification.py: AdamW with epsilon 1e-8
     "documents": ((0.9, 0.999), 1e-8, "no", 0.1, 0.1, "post"),
     # allenai/longformer scripts/wikihop.py: AdamW of transformers, --beta2
@@ -194,7 +222,10 @@ POSITIONS = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_position_embeddings(case):
-    usual = "learned" if case.split()[0] in ("lra-small", "xiong", "documents") else "sinusoidal"
+    protocol = case.split()[0]
+    usual = "learned" if protocol in ("lra-small", "xiong", "documents") else "sinusoidal"
+    # Amos et al. 2024: rotary
+    usual = "rotary" if protocol == "self-pretraining" else usual
     assert recipe(case).model.position == POSITIONS.get(case, usual)
 
 
@@ -356,6 +387,7 @@ CONTRADICTIONS = {
     "lra-small": [("task.length", "text")],
     "xiong": [("training.learning_rate", "text"), ("mechanism.blockwise.block", "listops")],
     "s4-style": [("training.learning_rate", "path_x"), ("training.steps", "retrieval")],
+    "self-pretraining": [("model.pooling", "path_x"), ("task.validation", "text")],
 }
 
 

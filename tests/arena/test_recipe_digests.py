@@ -28,6 +28,8 @@ DIGESTS = {
     "questions": "caaaabadebf1c360",
     "quick": "8311c0b11973814c",
     "s4-style": "ae91d26576ccf257",
+    "self-pretraining": "469613e36b4d5a15",
+    "self-pretraining-scaled": "9a7007cee3b19c95",
     "smoke": "150bf8fb60a1f6e3",
     "documents": "0158ff2bf8b002f9",
     "documents-small": "1b2c1d58509c91cc",

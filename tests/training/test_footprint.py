@@ -16,6 +16,7 @@ from longspan.tasks import TASKS, build
 from longspan.tasks.layout import (
     CandidateLayout,
     CoreferenceLayout,
+    MaskedLayout,
     MultiHopLayout,
     PairLayout,
     RetrievalLayout,
@@ -210,7 +211,7 @@ def test_every_task_has_a_dummy_batch(name):
     assert batch.inputs.is_floating_point() == (task.input_features is not None)
     is_pair = isinstance(task.layout, PairLayout | RetrievalLayout)
     assert (batch.inputs_b is not None) == is_pair
-    is_per_token = isinstance(task.layout, TokenLayout | SpanLayout | MultiHopLayout)
+    is_per_token = isinstance(task.layout, TokenLayout | MaskedLayout | SpanLayout | MultiHopLayout)
     shape = (3, task.length) if is_per_token else (3,)
     # Mentions of coreference have a start, an end and a cluster.
     mentions = (3, 1, 3) if isinstance(task.layout, CoreferenceLayout) else shape

@@ -39,6 +39,11 @@ class TaskData(ABC):
         self._groupings: dict[Split, list[Grouping]] = {}
         self._rule_scores: dict[Split, dict[str, float]] = {}
 
+    @property
+    def data_name(self) -> str:
+        """Name of the task whose data set is read."""
+        return self.info.name
+
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; equal ones share a data set."""
         return {f.name: getattr(self.options, f.name) for f in dataclasses.fields(self.Options)}
@@ -158,14 +163,14 @@ class TaskData(ABC):
 
     def _dataset_spec(self, identity: dict[str, Any]) -> DatasetSpec:
         return DatasetSpec(
-            task=self.info.name,
+            task=self.data_name,
             version=self.info.version,
             options=self.data_options(),
             origin=identity,
         )
 
     def _find_built(self, cache: Path) -> BuiltDataset | None:
-        return cached.find_built(cache, self.info.name, self.info.version, self.data_options())
+        return cached.find_built(cache, self.data_name, self.info.version, self.data_options())
 
     def _examples(self, split: str) -> Examples:
         return self.dataset.splits[check_name(split, SPLITS, "split")]

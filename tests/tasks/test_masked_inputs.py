@@ -1,0 +1,190 @@
+"""Masked inputs of the tasks of Long Range Arena: shares, mask tokens, pairs, one data set."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from aan_files import PAIRS, PAPERS, write_by_id
+from cifar_files import write_batches
+from longspan.errors import DataError, OptionError
+from longspan.tasks import IGNORE, SPLITS, TASKS, build
+from longspan.tasks.layout import MaskedLayout, TokenLayout
+from longspan.tasks.masked_inputs import MASK_PROBABILITIES, MASKED
+
+IMAGE = {"validation": 10}
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def opened(cache, name, data=None, **options):
+    task = build(name, options)
+    task.open(cache, data)
+    return task
+
+
+def images(folder, name="masked_image", **options):
+    data = folder / "data"
+    found = data if data.exists() else write_batches(data, 8)
+    return opened(folder / "cache", name, found, **IMAGE, **options)
+
+
+def pairs(folder, name="masked_retrieval", **options):
+    data = folder / "pairs"
+    found = data if data.exists() else write_by_id(data)
+    return opened(folder / "cache", name, found, **options)
+
+
+def test_shares_are_those_of_the_paper():
+    shares = {base.info.name: share for base, share in MASK_PROBABILITIES.items()}
+    text, vision = 0.15, 0.5
+    assert shares == {
+        **{"listops": 0.1, "text": text, "retrieval": text},
+        **{"image": vision, "pathfinder": vision, "path_x": vision},
+    }
+    for name, share in shares.items():
+        options = build(f"masked_{name}").options
+        assert (options.mask_probability, options.replaced, options.random) == (share, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("base", [base.info.name for base in MASK_PROBABILITIES])
+def test_symbols_are_those_of_the_task_and_a_mask(base):
+    task, other = build(f"masked_{base}"), build(base)
+    assert task.layout == MaskedLayout()
+    assert task.vocab_size == task.num_classes == other.vocab_size + 1
+    assert task.masking.mask_id == other.vocab_size
+    assert task.length == other.length
+    assert task.data_options() == other.data_options()
+    assert task.info.version == other.info.version
+    assert task.rules == ()
+    assert [x.name for x in task.metrics] == ["perplexity", "accuracy"]
+
+
+def test_masked_symbols_are_the_mask_and_their_targets_the_symbols(tiny_cache):
+    options = {**tiny.TASK, "mask_probability": 0.3}
+    task, other = opened(tiny_cache, "masked_listops", **options), tiny.listops(tiny_cache)
+    assert task.dataset.folder == other.dataset.folder
+    mask = task.masking.mask_id
+    for split in SPLITS:
+        rows = np.arange(task.size(split))
+        shares = []
+        for batch in task.batches(split, batch_size=9, rows=rows):
+            hidden = batch.targets != IGNORE
+            assert (batch.inputs[hidden] == mask).all()
+            assert not (hidden & ~batch.key_mask).any()
+            symbols = torch.where(hidden, batch.targets, batch.inputs)
+            for ids, real, row in zip(symbols, batch.key_mask, batch.rows, strict=True):
+                tokens = other.dataset.splits[split].tokens[int(row)]
+                assert ids[real].tolist() == tokens.tolist()
+            shares.append(hidden.sum(1) / batch.key_mask.sum(1))
+        assert torch.cat(shares).mean() == pytest.approx(0.3, abs=0.02)
+
+
+def test_masks_follow_from_the_batch_in_training_and_from_the_example_elsewhere(tiny_cache):
+    task = opened(tiny_cache, "masked_listops", **tiny.TASK)
+    whole = list(itertools.islice(task.batches("train", batch_size=8, seed=3), 5))
+    resumed = next(task.batches("train", batch_size=8, seed=3, start=4))
+    assert resumed.inputs.equal(whole[4].inputs)
+    other = next(task.batches("train", batch_size=8, seed=4, start=4))
+    assert not other.inputs.equal(whole[4].inputs)
+    (one,) = task.batches("test", batch_size=1, rows=np.array([5]))
+    for batch in task.batches("test", batch_size=7):
+        for row, targets in zip(batch.rows.tolist(), batch.targets, strict=True):
+            if row == 5:
+                assert targets[targets != IGNORE].tolist() == one.targets[one.targets >= 0].tolist()
+
+
+def test_pixels_are_masked_black_ones_too(nowhere):
+    task, other = images(nowhere), images(nowhere, "image")
+    assert task.dataset.folder == other.dataset.folder
+    assert not task.masking.special[:256].any()
+    (batch,) = task.batches("validation", batch_size=99)
+    (plain,) = other.batches("validation", batch_size=99)
+    hidden = batch.targets != IGNORE
+    assert set(hidden.sum(1).tolist()) == {512}
+    assert (batch.inputs[hidden] == 256).all()
+    assert batch.targets[hidden].equal(plain.inputs[hidden])
+    assert batch.inputs[~hidden].equal(plain.inputs[~hidden])
+
+
+def test_continuous_masked_pixels_are_zero_and_have_their_gray_level_as_class(nowhere):
+    task, other = (images(nowhere, name, pixels="continuous") for name in ("masked_image", "image"))
+    levels = images(nowhere, "image")
+    assert (task.layout, task.num_classes, task.input_features) == (TokenLayout(), 256, 1)
+    (batch,) = task.batches("validation", batch_size=99)
+    (plain,) = other.batches("validation", batch_size=99)
+    (whole,) = levels.batches("validation", batch_size=99)
+    hidden = batch.targets != IGNORE
+    assert (batch.inputs[hidden] == 0).all()
+    assert (plain.inputs != 0).all()
+    assert batch.inputs[~hidden].equal(plain.inputs[~hidden])
+    assert batch.targets[hidden].equal(whole.inputs[hidden])
+
+
+def test_both_texts_of_a_pair_are_examples(nowhere):
+    task = pairs(nowhere, length=30)
+    sizes = {split: 2 * len(rows) for split, rows in PAIRS.items()}
+    assert {split: task.size(split) for split in SPLITS} == sizes
+    assert task.sizes["train"] == 2 * build("retrieval").sizes["train"]
+    for split, rows in PAIRS.items():
+        order = [*(paper for _, paper, _ in rows), *(paper for *_, paper in rows)]
+        expected = [[byte + 1 for byte in PAPERS[paper].encode()[:30]] for paper in order]
+        found = {}
+        for batch in task.batches(split, batch_size=3, rows=np.arange(len(order))):
+            ids = torch.where(batch.targets == IGNORE, batch.inputs, batch.targets)
+            for row, line, real in zip(batch.rows.tolist(), ids, batch.key_mask, strict=True):
+                found[row] = line[real].tolist()
+        assert [found[row] for row in range(len(order))] == expected
+        assert task.units(split).tolist() == [*range(len(rows)), *range(len(rows))]
+        assert task.labels(split).tolist() == list(itertools.chain(*expected))
+    assert "naïve" in task.show("test", 3)
+    assert task.unit == "pair"
+
+
+def test_a_changed_pair_is_refused(nowhere):
+    task = pairs(nowhere)
+    stored = task.dataset.splits["test"]
+    values = stored.second.values.copy()
+    values[3] += 1
+    object.__setattr__(stored.second, "values", values)
+    with pytest.raises(DataError, match="row 0 has changed since it was written"):
+        list(task.batches("test", batch_size=1))
+
+
+def test_tokens_are_named_as_in_the_task(tiny_cache):
+    task, other = opened(tiny_cache, "masked_listops", **tiny.TASK), tiny.listops(tiny_cache)
+    ids = np.arange(1, other.vocab_size)
+    assert task.ids_to_tokens(ids) == other.ids_to_tokens(ids)
+    assert task.class_name(task.masking.mask_id) == MASKED
+    assert task.show("test", 0) == other.show("test", 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"mask_probability": 1.0}, "mask_probability"),
+        ({"replaced": 0.8, "random": 0.3}, r"replaced=0\.8 and random=0\.3 exceed 1"),
+        ({"source": "release", "seed": 3}, "seed=3 applies to generated"),
+    ],
+)
+def test_invalid_options_are_refused(options, reason):
+    with pytest.raises(OptionError, match=reason):
+        build("masked_listops", options)
+
+
+def test_names_are_registered():
+    bases = {base.info.name for base in MASK_PROBABILITIES}
+    assert {f"masked_{name}" for name in bases} <= set(TASKS)
+    for name in bases:
+        given, own = (dataclasses.fields(TASKS[x].Options) for x in (name, f"masked_{name}"))
+        added = {x.name for x in own} - {x.name for x in given}
+        assert added == {"mask_probability", "replaced", "random"}
