@@ -40,7 +40,7 @@ def numbers(config):
 
 
 def experiment(task):
-    protocol = next(x for x in PROTOCOLS.values() if task in x.tasks)
+    protocol = next((x for x in PROTOCOLS.values() if task in x.tasks), get("finetune"))
     return protocol.experiment(task, "local", 0)
 
 
