@@ -23,7 +23,7 @@ OVERFLOWING = (2**31, 2**63 - 1, 10**12)
 UNBOUNDED = {
     *("task.seed", "task.split_seed", "task.minimum", "training.max_grad_norm"),
     *("training.learning_rate", "training.weight_decay", "training.adam_epsilon"),
-    "model.initializer_range",
+    *("model.initializer_range", "task.temperature"),
 }
 BUDGETS = (
     *("seconds=1e300", "seconds=1e308d", "seconds=1e-300", "seconds=0", "seconds=-1"),

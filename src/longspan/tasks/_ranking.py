@@ -15,6 +15,7 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from longspan.bounds import MOST_EXAMPLES
 from longspan.config import Length, setting, settings
 from longspan.data.retrieval.collection import Collection
 from longspan.data.store import Examples
@@ -37,6 +38,7 @@ _GRADED = 1  # a stored target is a grade plus this, or 0 where a document is no
 _DRAW = 11  # stream of random numbers
 _SHOWN = 400  # characters of a text
 
+Mined = Annotated[int, Field(ge=0, le=MOST_EXAMPLES)]
 RankingMetric = Annotated[str, Field(pattern=r"^(mrr|ndcg|recall)@(1|5|10|20|100|1000)$")]
 
 
@@ -47,7 +49,7 @@ class RankingOptions(EncodingOptions):
     length: Length = setting("tokens of a document that are kept", 2_048)
     query_length: Length = setting("tokens of a query that are kept")
     minimum: PositiveInt = setting("occurrences in the documents that make a character known", 2)
-    mined: NonNegativeInt = setting(
+    mined: Mined = setting(
         "documents without an answer that BM25 ranks first for a training query; hard negatives "
         "are drawn from them; 0: none, nor scores of BM25",
         50,

@@ -10,11 +10,11 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from longspan.config import Length, setting, settings
@@ -56,12 +56,15 @@ _NOT_IN_DATA = ("length", "windows", "span_width", "spans_per_token", "anteceden
 _SHOWN = 60  # words
 
 
+SpansPerToken = Annotated[float, Field(gt=0, le=100)]
+
+
 @settings
 class CoreferenceOptions:
     """Encoding of documents, windows, and sizes of the head."""
 
     length: Length = setting("tokens of a window", 4096)
-    windows: PositiveInt = setting(
+    windows: Length = setting(
         "maximum windows of a document: longer documents are read in several, cut between "
         "sentences; what follows is left out, and its mentions count as missed",
         1,
@@ -70,10 +73,10 @@ class CoreferenceOptions:
     language: Literal["english", "chinese", "arabic"] = setting(
         "language of the documents", "english"
     )
-    span_width: PositiveInt = setting("maximum tokens of a mention", 30)
-    spans_per_token: PositiveFloat = setting("spans that are kept, as a share of the tokens", 0.4)
-    antecedents: PositiveInt = setting("antecedents of a span that get fine scores", 50)
-    depth: PositiveInt = setting("times that fine scores are computed", 2)
+    span_width: Length = setting("maximum tokens of a mention", 30)
+    spans_per_token: SpansPerToken = setting("spans that are kept for each token", 0.4)
+    antecedents: Length = setting("antecedents of a span that get fine scores", 50)
+    depth: Length = setting("times that fine scores are computed", 2)
 
 
 @register

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from longspan.config import Length, setting, settings
@@ -65,7 +65,7 @@ class WikiHopOptions:
     """Encoding of questions, windows, global tokens, and the held-out share."""
 
     length: Length = setting("tokens of a window", 4096)
-    windows: PositiveInt = setting(
+    windows: Length = setting(
         "maximum windows of an example: documents that exceed the length are read in several, each "
         "with question and candidates; further documents are cut",
         4,
