@@ -1,7 +1,6 @@
 """Reader of SQuAD's format: small files, and all of XQuAD in English."""
 
 import gzip
-import json
 
 import pytest
 
