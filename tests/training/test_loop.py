@@ -185,9 +185,9 @@ def test_nan_loss_ends_run_at_next_check(train, tmp_path):
     assert not list(tmp_path.rglob("last.json"))
 
 
-# After three evaluations during training: validation, an untimed batch of test, test, train.
+# After three evaluations during training: validation, test, train.
 @pytest.mark.parametrize(
-    ("successful_evaluations", "split"), [(3, "validation"), (4, "test"), (5, "test"), (6, "train")]
+    ("successful_evaluations", "split"), [(3, "validation"), (4, "test"), (5, "train")]
 )
 def test_nan_loss_in_final_evaluation_ends_run(train, monkeypatch, successful_evaluations, split):
     calls, evaluate = itertools.count(), loop.evaluate
