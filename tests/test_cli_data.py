@@ -350,7 +350,7 @@ SHOW = {
     "option": (["listops", "--set", "sed=5"], "no option of task 'listops' called 'sed'; did you"),
     "value": (["listops", "--set", "seed=x"], "seed should be a valid integer, got 'x'"),
     "no value": (["listops", "--set", "seed"], "--set takes NAME=VALUE"),
-    "task": (["listop"], "no task called 'listop'; did you mean listops?"),
+    "task": (["listop"], "no task called 'listop'; did you mean listops, masked_listops?"),
     "protocol": (["listops", "--protocol", "quik"], "no protocol called 'quik'"),
 }
 
