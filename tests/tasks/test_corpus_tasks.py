@@ -67,6 +67,19 @@ def test_windows_of_documents_cover_each_one_in_order(cache, split, length):
     assert task.units(split).max() == len(documents) - 1
 
 
+@pytest.mark.parametrize("most", [1, 2, 5, 10_000])
+def test_held_out_documents_keep_windows_at_even_distances(cache, most):
+    task, whole = open_task(cache, length=9, held_out_windows=most), open_task(cache, length=9)
+    kept = tokens_of(task, "test", task.batches("test", batch_size=7))
+    windows = tokens_of(whole, "test", whole.batches("test", batch_size=7))
+    assert task.size("train") == whole.size("train")
+    for number in range(len(documents_of(whole, "test"))):
+        own = [windows[row] for row in np.flatnonzero(whole.units("test") == number)]
+        count = min(most, len(own))
+        expected = [own[-(-len(own) * place // count)] for place in range(count)]
+        assert [kept[row] for row in np.flatnonzero(task.units("test") == number)] == expected
+
+
 def test_a_stream_fills_every_window_and_crosses_documents(cache):
     task = open_task(cache, pack="stream", length=50)
     rows = np.arange(task.size("train"))
@@ -176,16 +189,16 @@ def test_one_data_set_serves_every_length_and_packing(cache):
     assert len({task.dataset.folder for task in tasks}) == 1
 
 
-def test_a_changed_token_is_refused(tmp_path):
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_changed_token_is_refused(tmp_path, split):
     cls = make_task(tmp_path, write_folder(tmp_path / "files"))
-    task = cls(cls.Options(length=16))
+    task = cls(cls.Options(length=16, held_out_windows=3))
     task.open(tmp_path)
-    splits = task.dataset.splits
-    values = splits["train"].tokens.values.copy()
-    values[40] += 1
-    stored = splits["train"]
+    stored = task.dataset.splits[split]
+    values = stored.tokens.values.copy()
+    values[4] += 1
     object.__setattr__(stored.tokens, "values", values)
-    found = task.batches("train", batch_size=1, rows=np.array([0, 2]))
+    found = task.batches(split, batch_size=1, rows=np.array([0, 2]))
     with pytest.raises(DataError, match="row 0 has changed since it was written"):
         list(found)
 

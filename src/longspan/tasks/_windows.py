@@ -16,9 +16,11 @@ class Windows(Examples):
 
     Attributes:
         stored: rows of the documents, with the checksums of their tokens.
+        starts: number of the first token of each window among all stored ones, (N,).
     """
 
     stored: Examples
+    starts: np.ndarray
 
     def check(self, rows: np.ndarray) -> None:
         """Compare the stored rows that some windows overlap with their recorded CRC.
@@ -27,8 +29,9 @@ class Windows(Examples):
             DataError: a row has changed since it was written.
         """
         offsets = self.stored.tokens.offsets
-        first = np.searchsorted(offsets, self.tokens.offsets[rows], side="right") - 1
-        last = np.searchsorted(offsets, self.tokens.offsets[rows + 1], side="left")
+        starts = self.starts[rows]
+        first = np.searchsorted(offsets, starts, side="right") - 1
+        last = np.searchsorted(offsets, starts + self.tokens.lengths[rows], side="left")
         spans = zip(first.tolist(), last.tolist(), strict=True)
         self.stored.check(np.unique(np.concatenate([np.arange(*span) for span in spans])))
 
@@ -57,6 +60,21 @@ def cut_stream(stored: Examples, size: int, bounds: np.ndarray) -> Windows:
     offsets, _ = _cut(np.append(starts[firsts], starts[-1]), size)
     documents = np.searchsorted(starts, offsets[:-1], side="right") - 1
     return _windows(stored, offsets, documents)
+
+
+def thin(windows: Windows, most: int) -> Windows:
+    """Keep at most `most` windows of each document, at even distances from its first one on."""
+    counts = np.bincount(windows.labels)[windows.labels]
+    number = np.arange(len(windows)) - np.searchsorted(windows.labels, windows.labels)
+    share = np.minimum(most, counts)
+    rows = np.flatnonzero(number * share // counts > (number - 1) * share // counts)
+    kept = [windows.tokens[row] for row in rows]
+    return dataclasses.replace(
+        windows,
+        tokens=Ragged.pack(kept, windows.tokens.values.dtype.type),
+        labels=windows.labels[rows],
+        starts=windows.starts[rows],
+    )
 
 
 def weighted_rows(
@@ -122,7 +140,7 @@ def _document_starts(stored: Examples) -> np.ndarray:
 
 def _windows(stored: Examples, offsets: np.ndarray, documents: np.ndarray) -> Windows:
     tokens = Ragged(stored.tokens.values, offsets)
-    return Windows(tokens=tokens, labels=documents, stored=stored)
+    return Windows(tokens=tokens, labels=documents, stored=stored, starts=offsets[:-1])
 
 
 def _cut(starts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, Strict
 from torch import Tensor
 
-from longspan.config import Length, setting, settings
+from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.corpora import imports
 from longspan.data.corpora.imports import CorpusDescription
@@ -26,7 +26,7 @@ from longspan.errors import DataError, OptionError
 from longspan.shapes import Int
 from longspan.tasks._grouping import Grouping, group_by_quantiles
 from longspan.tasks._masking import Masking, Probability, Share, check_shares, mask_rows
-from longspan.tasks._windows import Windows, cut_documents, cut_stream, weighted_rows
+from longspan.tasks._windows import Windows, cut_documents, cut_stream, thin, weighted_rows
 from longspan.tasks.base import ProgressCallback, Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.info import TaskInfo
@@ -54,6 +54,9 @@ class CorpusOptions:
     pack: Literal["documents", "stream"] = setting(
         "training examples: windows of one document each, or of all documents joined by separators",
         "documents",
+    )
+    held_out_windows: NumExamples | None = setting(
+        "most examples of a held-out document, at even distances in it; none: all of it", None
     )
     mask_probability: Probability = setting("share of the tokens that are masked", 0.15)
     replaced: Share = setting("share of the masked tokens that the mask token replaces", 0.8)
@@ -236,7 +239,9 @@ class CorpusTask(Task):
             if split == "train" and self.options.pack == "stream":
                 self._windows[split] = cut_stream(stored, size, self._source_bounds)
             else:
-                self._windows[split] = cut_documents(stored, size)
+                windows, most = cut_documents(stored, size), self.options.held_out_windows
+                is_thinned = split != "train" and most is not None
+                self._windows[split] = thin(windows, most) if is_thinned else windows
         return self._windows[split]
 
     @property
