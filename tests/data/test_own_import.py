@@ -154,7 +154,7 @@ def test_same_import_again_changes_nothing_and_another_one_is_refused(tmp_path):
     other = write_csv(tmp_path / "y.csv", ROWS[:30])
     with pytest.raises(OptionError, match=r"'mine' is the name of other texts.*--replace"):
         import_texts(tmp_path, "mine", other, REQUEST)
-    assert own_texts.load_description(tmp_path / "own" / "mine") == first
+    assert own_texts.OWN_TEXTS.load(tmp_path / "own" / "mine") == first
     assert sum(load(tmp_path, other, replace=True)[0].sizes.values()) == 30
 
 

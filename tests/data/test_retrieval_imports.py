@@ -7,7 +7,7 @@ import pytest
 
 from beir_files import DOCUMENTS, JUDGMENTS, QUERIES, write_beir, write_judgments, write_lines
 from longspan.data.retrieval.imports import BeirRequest, import_beir
-from longspan.data.retrieval.stored import find_beir, load_beir, load_collection
+from longspan.data.retrieval.stored import BEIR, load_collection
 from longspan.errors import DataError, OptionError
 
 
@@ -18,7 +18,7 @@ def run_import(tmp_path, folder, name="owls", replace=False, **shares):
 
 def stored(tmp_path, name="owls"):
     folder = tmp_path / "cache" / "retrieval" / name
-    return load_collection(folder, load_beir(folder), tmp_path / f"scratch-{name}")
+    return load_collection(folder, BEIR.load(folder), tmp_path / f"scratch-{name}")
 
 
 def texts(queries):
@@ -158,7 +158,7 @@ def test_folder_without_a_relevant_document_is_refused(tmp_path):
         DataError, match=r"no query has a document of score 1 or more; the first unk"
     ):
         run_import(tmp_path, write_beir(tmp_path / "set", judgments=rows))
-    assert find_beir(tmp_path / "cache") == []
+    assert BEIR.find(tmp_path / "cache") == []
 
 
 def test_failed_import_leaves_the_earlier_one(tmp_path):
@@ -167,8 +167,8 @@ def test_failed_import_leaves_the_earlier_one(tmp_path):
     write_lines(folder / "corpus.jsonl", ["{"])
     with pytest.raises(DataError, match=r"corpus.jsonl, line 1 is not JSON"):
         run_import(tmp_path, folder, replace=True)
-    (found,) = find_beir(tmp_path / "cache")
-    assert load_beir(found) == described
+    (found,) = BEIR.find(tmp_path / "cache")
+    assert BEIR.load(found) == described
     assert [path.name for path in found.parent.iterdir()] == ["owls"]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longspan.cli.common import console_callback, print_note
+from longspan.cli.common import console_callback, print_counts, print_note
 from longspan.cli.own_texts import OwnOptions, check_free
 from longspan.errors import OptionError
 
@@ -77,9 +77,7 @@ def _print_notes(described: "BeirDescription") -> None:
         "unjudged_queries": "queries without a judgment were left out",
         "in_another_split": "queries were left out whose text is in a held-out split too",
     }
-    for name, message in messages.items():
-        if count := described.counts[name]:
-            print_note("note:", f"{count:,} {message}")
+    print_counts(described.counts, messages)
     for place in described.unknown:
         print_note("note:", f"unknown id at {place}")
     for split, source in described.splits.items():

@@ -354,6 +354,13 @@ def print_error(error: Exception) -> None:
         sys.stderr.write(f"[rank {RANK}] error: {' '.join(str(error).splitlines())}\n")
 
 
+def print_counts(counts: Mapping[str, int], messages: Mapping[str, str]) -> None:
+    """Print a note for each count that is not zero: the number, then its message."""
+    for name, message in messages.items():
+        if counts[name]:
+            print_note("note:", f"{counts[name]:,} {message}")
+
+
 def print_note(label: str, message: object, style: str = "") -> None:
     """Print one line on the error stream, without interpreting markup."""
     line = " ".join(str(message).splitlines())

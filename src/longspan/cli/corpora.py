@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from longspan.cli.common import console_callback, print_note, print_text
-from longspan.cli.own_texts import OwnOptions, check_free, share_or_path
+from longspan.cli.common import console_callback, print_counts, print_note, print_text
+from longspan.cli.own_texts import OwnOptions, check_free, refuse_given, share_or_path
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
@@ -107,12 +107,7 @@ class CorpusOptions:
         Raises:
             OptionError: one is given.
         """
-        for name, value in dataclasses.asdict(self).items():
-            if value not in (None, False):
-                raise OptionError(
-                    f"--{name.replace('_', '-')} applies to `data import corpus`, not to {task}; "
-                    "omit it"
-                )
+        refuse_given(self, KIND, task)
 
     def form(self, text: str | None, encoding: str | None) -> "CorpusFormat":
         """Return the format of the files.
@@ -245,16 +240,13 @@ def _parse_weights(text: str | None) -> tuple[float, ...]:
 
 def _print_notes(described: "CorpusDescription") -> None:
     """Print what was left out."""
-    counts = described.counts
     messages = {
         "empty": "empty documents were left out",
         "repeated": "documents repeat another one and were left out",
         "in_another_split": "documents of a held-out path were left out of training",
     }
-    for name, message in messages.items():
-        if counts[name]:
-            print_note("note:", f"{counts[name]:,} {message}")
-    _print_unreadable(counts["unreadable"], described.reasons)
+    print_counts(described.counts, messages)
+    _print_unreadable(described.counts["unreadable"], described.reasons)
     if len(described.encodings) > 1:
         found = ", ".join(f"{count:,} {name}" for name, count in described.encodings.items())
         print_note("note:", f"text files by encoding: {found}")

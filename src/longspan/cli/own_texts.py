@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.common import print_note
+from longspan.cli.common import print_counts, print_note
 from longspan.errors import OptionError
 
 if TYPE_CHECKING:
@@ -124,12 +124,27 @@ class OwnOptions:
         Raises:
             OptionError: one is given.
         """
-        for name, value in dataclasses.asdict(self).items():
-            if name not in allowed and value not in (None, False):
-                raise OptionError(
-                    f"--{name.replace('_', '-')} applies to `data import texts`, not to {task}; "
-                    "omit it"
-                )
+        refuse_given(self, "texts", task, allowed)
+
+
+def refuse_given(options: object, kind: str, task: str, allowed: Collection[str] = ()) -> None:
+    """Refuse options of one kind of import for a task, or for another kind.
+
+    Args:
+        options: data class of the options; None or False if not given.
+        kind: kind of import that they apply to.
+        task: task or kind of import.
+        allowed: options that apply all the same.
+
+    Raises:
+        OptionError: one is given.
+    """
+    for name, value in vars(options).items():
+        if name not in allowed and value not in (None, False):
+            raise OptionError(
+                f"--{name.replace('_', '-')} applies to `data import {kind}`, not to {task}; "
+                "omit it"
+            )
 
 
 def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription":
@@ -236,14 +251,11 @@ def _share_or_file(text: str | None) -> float | Path | None:
 
 def _print_notes(described: "OwnDescription") -> None:
     """Print the rows that were left out, the repeated ones, and the next command."""
-    counts = described.counts
     messages = {
         "empty": "rows without a text or target were left out",
         "in_another_split": "rows were left out whose text is in a held-out split too",
         "repeated": "rows repeat a text of their split (equal texts are in one split)",
         "unseen": "validation and test rows have a class that training lacks; they are scored",
     }
-    for name, message in messages.items():
-        if counts[name]:
-            print_note("note:", f"{counts[name]:,} {message}")
+    print_counts(described.counts, messages)
     print_note("next:", f"longspan train local {described.name}")

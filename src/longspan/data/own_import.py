@@ -20,7 +20,7 @@ from longspan.data.own_splits import (
     assign_splits,
 )
 from longspan.data.own_targets import Targets, parse_classes, parse_numbers
-from longspan.data.own_texts import FOLDER, OwnDescription, store_import
+from longspan.data.own_texts import OWN_TEXTS, OwnDescription, store_import
 from longspan.data.text_files import FileFormat, TextFile, read_text_file
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
@@ -100,7 +100,7 @@ def import_texts(
         rows_sha256="",
     )
     table = _make_table(rows.texts, targets.values, assigned.splits)
-    return store_import(cache / FOLDER / name, table, described, replace=replace)
+    return store_import(OWN_TEXTS.path(cache, name), table, described, replace=replace)
 
 
 def check_task_name(name: str) -> None:

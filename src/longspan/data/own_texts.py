@@ -13,21 +13,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longspan.data.imports import (
+    ImportDescription,
+    ImportKind,
+    hide,
+    is_complete,
+    write_description,
+)
 from longspan.data.own_splits import NAMES
 from longspan.data.parquet import explain_parquet_errors
 from longspan.errors import DataError, OptionError
-from longspan.files import atomic_write, read_json, write_json
+from longspan.files import atomic_write
 
 SCHEMA = 1
-FOLDER, _DESCRIPTION, _TEXTS = "own", "import.json", "texts.parquet"
+_TEXTS = "texts.parquet"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnDescription:
+class OwnDescription(ImportDescription):
     """Description of an import, as stored.
 
     Attributes:
-        name: name of the task.
         files: sha256 of each file that was read, by name.
         columns: columns that were read, by role: text, pair, target.
         classes: names of the classes; none of a regression.
@@ -40,7 +46,6 @@ class OwnDescription:
         rows_sha256: sha256 of the rows, independent of the file format.
     """
 
-    name: str
     files: dict[str, str]
     columns: dict[str, str]
     classes: list[str]
@@ -64,33 +69,15 @@ class OwnDescription:
         return "pair" in self.columns
 
 
+OWN_TEXTS = ImportKind("own", "an import", OwnDescription, SCHEMA)
+
+
 @dataclasses.dataclass(frozen=True)
 class OwnSplit:
     """Rows of one split: texts, of a pair both, and targets."""
 
     texts: list[tuple[str, ...]]
     targets: np.ndarray
-
-
-def find_imports(cache: Path) -> list[Path]:
-    """Return the folders of the imports in a cache."""
-    return sorted(path.parent for path in (cache / FOLDER).glob(f"*/{_DESCRIPTION}"))
-
-
-def load_description(folder: Path) -> OwnDescription:
-    """Load the description of the import in a folder.
-
-    Raises:
-        DataError: it is damaged, or of another version.
-    """
-    content = read_json(folder / _DESCRIPTION)
-    names = {field.name for field in dataclasses.fields(OwnDescription)}
-    if not isinstance(content, dict) or content.keys() != names or content["schema"] != SCHEMA:
-        raise DataError(
-            f"{folder / _DESCRIPTION} is not an import of schema {SCHEMA}; import the file again "
-            "with --replace"
-        )
-    return OwnDescription(**content)
 
 
 def load_splits(folder: Path, description: OwnDescription) -> dict[str, OwnSplit]:
@@ -130,18 +117,17 @@ def store_import(
         RunError: the folder cannot be written.
     """
     described = dataclasses.replace(described, rows_sha256=_content_sha256(table))
-    if (folder / _DESCRIPTION).exists() and not replace:
-        earlier = load_description(folder)
+    if is_complete(folder) and not replace:
+        earlier = OWN_TEXTS.load(folder)
         if (earlier.rows_sha256, earlier.classes) != (described.rows_sha256, described.classes):
             raise OptionError(
                 f"{described.name!r} is the name of other texts; choose another --name, or pass "
                 "--replace"
             )
-    # The description makes the import visible: it is removed first and written last.
-    (folder / _DESCRIPTION).unlink(missing_ok=True)
+    hide(folder)
     with atomic_write(folder / _TEXTS) as temporary:
         pq.write_table(table, temporary)
-    write_json(folder / _DESCRIPTION, dataclasses.asdict(described))
+    write_description(folder, described)
     return described
 
 

@@ -1,6 +1,5 @@
 """Tasks made of imported collections in the layout of BEIR: one class for each import."""
 
-import logging
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,14 +8,11 @@ from longspan.data.cache import BuildOutput
 from longspan.data.retrieval import stored
 from longspan.data.retrieval.stored import BeirDescription
 from longspan.data.tokenizers import ByteTokenizer
-from longspan.errors import DataError
 from longspan.tasks._ranking import METRICS, RankingOptions, RankingTask
-from longspan.tasks.base import ProgressCallback
+from longspan.tasks.base import ProgressCallback, Task
+from longspan.tasks.imported import imported_names, make_class, register_imported
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import RetrievalLayout
-from longspan.tasks.registry import TASKS, register
-
-logger = logging.getLogger(__name__)
 
 _NOTES = (
     "A document has its title before its text. As in BEIR's evaluation, a document with the id of "
@@ -71,30 +67,17 @@ class BeirTask(RankingTask):
 def register_beir(cache: Path) -> list[str]:
     """Register the imported collections of a cache as tasks; return their names.
 
-    Those that another cache or an earlier call registered are forgotten. One that is damaged, or
-    has the name of another task, is left out with a warning.
+    See `register_imported` for those of another cache and damaged ones.
     """
-    for name in beir_names():
-        del TASKS[name]
-    for folder in stored.find_beir(cache):
-        try:
-            description = stored.load_beir(folder)
-        except DataError as error:
-            logger.warning("leaving out %s: %s", folder.name, error)
-            continue
-        if folder.name in TASKS or description.name != folder.name:
-            logger.warning("leaving out %s: its name is that of another task", folder)
-            continue
-        register(_make(folder, description))
-    return beir_names()
+    return register_imported(BeirTask, stored.BEIR, cache, _make)
 
 
 def beir_names() -> list[str]:
     """Return the names of the registered tasks that are imported collections."""
-    return sorted(name for name, cls in TASKS.items() if issubclass(cls, BeirTask))
+    return imported_names(BeirTask)
 
 
-def _make(folder: Path, description: BeirDescription) -> type[BeirTask]:
+def _make(folder: Path, description: BeirDescription) -> type[Task]:
     """Return the task class of an import."""
     options = BeirOptions()
     info = TaskInfo(
@@ -114,11 +97,4 @@ def _make(folder: Path, description: BeirDescription) -> type[BeirTask]:
         published=(),
         notes=_NOTES,
     )
-    members = {
-        "__doc__": info.summary,
-        "__module__": __name__,  # records name the file of the task
-        "info": info,
-        "folder": folder,
-        "description": description,
-    }
-    return type(f"Beir_{description.name}", (BeirTask,), members)
+    return make_class(BeirTask, info, folder, description)

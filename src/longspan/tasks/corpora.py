@@ -6,7 +6,6 @@ takes space on the disk.
 """
 
 import functools
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,21 +18,19 @@ from torch import Tensor
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.corpora import imports
-from longspan.data.corpora.imports import CorpusDescription
+from longspan.data.corpora.imports import CORPORA, CorpusDescription
 from longspan.data.store import Examples
 from longspan.data.word_pieces import WordPieceTokenizer
-from longspan.errors import DataError, OptionError
+from longspan.errors import OptionError
 from longspan.shapes import Int
 from longspan.tasks._grouping import Grouping, group_by_quantiles
 from longspan.tasks._masking import Masking, Probability, Share, check_shares, mask_rows
 from longspan.tasks._windows import Windows, cut_documents, cut_stream, thin, weighted_rows
 from longspan.tasks.base import ProgressCallback, Split, Task
 from longspan.tasks.batching import Batch
+from longspan.tasks.imported import imported_names, make_class, register_imported
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import MaskedLayout
-from longspan.tasks.registry import TASKS, register
-
-logger = logging.getLogger(__name__)
 
 _NOTES = (
     "Documents are split by their sha256 unless files were given for the splits; equal documents "
@@ -239,9 +236,9 @@ class CorpusTask(Task):
             if split == "train" and self.options.pack == "stream":
                 self._windows[split] = cut_stream(stored, size, self._source_bounds)
             else:
-                windows, most = cut_documents(stored, size), self.options.held_out_windows
-                is_thinned = split != "train" and most is not None
-                self._windows[split] = thin(windows, most) if is_thinned else windows
+                windows = cut_documents(stored, size)
+                most = None if split == "train" else self.options.held_out_windows
+                self._windows[split] = windows if most is None else thin(windows, most)
         return self._windows[split]
 
     @property
@@ -265,34 +262,21 @@ class CorpusTask(Task):
 
 
 def register_corpora(cache: Path) -> list[str]:
-    """Register the corpora in a cache as tasks; return their names.
+    """Register the corpora in a cache as tasks, and their tokenizers; return their names.
 
-    Corpora that another cache or an earlier call registered are forgotten. One that is damaged, or
-    has the name of another task, is left out with a warning.
+    See `register_imported` for those of another cache and damaged ones.
     """
-    for name in corpus_names():
-        del TASKS[name]
-    for folder in imports.find_corpora(cache):
-        try:
-            description = imports.load_corpus(folder)
-        except DataError as error:
-            logger.warning("leaving out %s: %s", folder.name, error)
-            continue
-        if folder.name in TASKS or description.name != folder.name:
-            logger.warning("leaving out %s: its name is that of another task", folder)
-            continue
-        register(_make(folder, description))
-    names = corpus_names()
-    imports.name_tokenizers(imports.corpus_folder(cache, name) for name in names)
+    names = register_imported(CorpusTask, CORPORA, cache, _make)
+    imports.name_tokenizers(CORPORA.path(cache, name) for name in names)
     return names
 
 
 def corpus_names() -> list[str]:
     """Return the names of the registered tasks that are corpora."""
-    return sorted(name for name, cls in TASKS.items() if issubclass(cls, CorpusTask))
+    return imported_names(CorpusTask)
 
 
-def _make(folder: Path, description: CorpusDescription) -> type[CorpusTask]:
+def _make(folder: Path, description: CorpusDescription) -> type[Task]:
     """Return the task class of a corpus."""
     paths = ", ".join(Path(source["path"]).name for source in description.sources)
     ids = description.tokenizer["ids"]
@@ -313,13 +297,9 @@ def _make(folder: Path, description: CorpusDescription) -> type[CorpusTask]:
         published=(),
         notes=_NOTES,
     )
-    members = {
-        "info": info,
-        "folder": folder,
-        "description": description,
-        "Options": _options(description),
-    }
-    return type(f"Corpus_{description.name}", (CorpusTask,), {"__doc__": info.summary, **members})
+    cls = make_class(CorpusTask, info, folder, description)
+    cls.Options = _options(description)
+    return cls
 
 
 def _options(description: CorpusDescription) -> type[CorpusOptions]:

@@ -1,6 +1,5 @@
 """Tasks made of imported files: one class of `OwnTexts` for each import, under its name."""
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +14,6 @@ from longspan.data.cache import BuildOutput
 from longspan.data.own_texts import OwnDescription, OwnSplit
 from longspan.data.store import Examples
 from longspan.data.tokenizers import ByteTokenizer, Tokenizer
-from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.shapes import Float, Int
 from longspan.tasks._encoded_text import (
@@ -24,12 +22,10 @@ from longspan.tasks._encoded_text import (
     count_unknown,
     encode_texts,
 )
-from longspan.tasks.base import ProgressCallback, Split
+from longspan.tasks.base import ProgressCallback, Split, Task
+from longspan.tasks.imported import imported_names, make_class, register_imported
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import PairLayout, SequenceLayout
-from longspan.tasks.registry import TASKS, register
-
-logger = logging.getLogger(__name__)
 
 _NOTES = (
     "Unless files were given for the splits, the different texts are ordered by their sha256, and "
@@ -159,32 +155,19 @@ class OwnTexts(EncodedTextTask):
 
 
 def register_own_texts(cache: Path) -> list[str]:
-    """Register the imports in a cache as tasks; return their names.
+    """Register the imported texts in a cache as tasks; return their names.
 
-    Imports that another cache or an earlier call registered are forgotten. One that is damaged, or
-    has the name of another task, is left out with a warning.
+    See `register_imported` for those of another cache and damaged ones.
     """
-    for name in own_names():
-        del TASKS[name]
-    for folder in own_texts.find_imports(cache):
-        try:
-            description = own_texts.load_description(folder)
-        except DataError as error:
-            logger.warning("leaving out %s: %s", folder.name, error)
-            continue
-        if folder.name in TASKS or description.name != folder.name:
-            logger.warning("leaving out %s: its name is that of another task", folder)
-            continue
-        register(_make(folder, description))
-    return own_names()
+    return register_imported(OwnTexts, own_texts.OWN_TEXTS, cache, _make)
 
 
 def own_names() -> list[str]:
     """Return the names of the registered tasks that are imports."""
-    return sorted(name for name, cls in TASKS.items() if issubclass(cls, OwnTexts))
+    return imported_names(OwnTexts)
 
 
-def _make(folder: Path, description: OwnDescription) -> type[OwnTexts]:
+def _make(folder: Path, description: OwnDescription) -> type[Task]:
     """Return the task class of an import."""
     count = len(description.classes)
     files, columns = ", ".join(description.files), description.columns
@@ -207,5 +190,4 @@ def _make(folder: Path, description: OwnDescription) -> type[OwnTexts]:
         published=(),
         notes=_NOTES,
     )
-    members = {"info": info, "folder": folder, "description": description}
-    return type(f"OwnTexts_{description.name}", (OwnTexts,), {"__doc__": info.summary, **members})
+    return make_class(OwnTexts, info, folder, description)

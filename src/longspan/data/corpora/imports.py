@@ -21,6 +21,13 @@ from longspan.data.corpora.documents import CorpusFormat, Document, ReadingRepor
 from longspan.data.corpora.sources import Source
 from longspan.data.corpora.survey import Progress, Survey, survey
 from longspan.data.corpora.tokenizing import separator_id, surveyed_documents, tokenize
+from longspan.data.imports import (
+    ImportDescription,
+    ImportKind,
+    hide,
+    is_complete,
+    write_description,
+)
 from longspan.data.own_import import check_task_name
 from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION
 from longspan.data.parquet import explain_parquet_errors
@@ -33,12 +40,10 @@ from longspan.data.word_pieces import (
     load_word_pieces,
 )
 from longspan.errors import DataError, OptionError
-from longspan.files import atomic_write, read_json, write_json
+from longspan.files import atomic_write
 
 SCHEMA = 1
-FOLDER, _DESCRIPTION, _DOCUMENTS, _TOKENIZER = (
-    *("corpora", "import.json", "documents.parquet", "tokenizer"),
-)
+_DOCUMENTS, _TOKENIZER = "documents.parquet", "tokenizer"
 HELD_OUT_SHARE = 0.05
 VOCAB_SIZE = 8_192
 
@@ -105,11 +110,10 @@ class CorpusRequest:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusDescription:
+class CorpusDescription(ImportDescription):
     """Description of an import, as stored.
 
     Attributes:
-        name: name of the task.
         sources: paths of the sources and their splits.
         weights: shares of the training sources in batches; none: by number of tokens.
         form: format of the files.
@@ -122,7 +126,6 @@ class CorpusDescription:
         documents_sha256: of the documents, their splits and sources; of any file format.
     """
 
-    name: str
     sources: list[dict[str, str]]
     weights: list[float]
     form: dict[str, Any]
@@ -148,6 +151,9 @@ class CorpusDescription:
             "sha256": self.documents_sha256,
             "tokenizer": self.tokenizer["sha256"],
         }
+
+
+CORPORA = ImportKind("corpora", "a corpus", CorpusDescription, SCHEMA)
 
 
 def import_corpus(
@@ -179,11 +185,10 @@ def import_corpus(
         tokenizer.token_id(required)
     separator_id(tokenizer)
     described = _describe(name, request, found, report, tokenizer)
-    folder = corpus_folder(cache, name)
+    folder = CORPORA.path(cache, name)
     if not replace:
         _check_same(folder, described)
-    # The description makes the import visible: it is removed first and written last.
-    (folder / _DESCRIPTION).unlink(missing_ok=True)
+    hide(folder)
     shutil.rmtree(folder / _TOKENIZER, ignore_errors=True)
     with atomic_write(folder / _DOCUMENTS) as temporary:
         pq.write_table(_to_table(found), temporary)
@@ -192,7 +197,7 @@ def import_corpus(
     sha256 = described.tokenizer["sha256"] or saved  # one that was just trained has no files
     stored = {**described.tokenizer, "sha256": sha256, "saved_sha256": saved}
     described = dataclasses.replace(described, tokenizer=stored)
-    write_json(folder / _DESCRIPTION, dataclasses.asdict(described))
+    write_description(folder, described)
     return described
 
 
@@ -200,32 +205,6 @@ def name_tokenizers(folders: Iterable[Path]) -> None:
     """Make the tokenizers of the corpora in some folders known by name, and forget all others."""
     CORPUS_FOLDERS.clear()
     CORPUS_FOLDERS.update({f"{OF_CORPUS}{x.name}": x / _TOKENIZER for x in folders})
-
-
-def corpus_folder(cache: Path, name: str) -> Path:
-    """Return the folder of a corpus in a cache."""
-    return cache / FOLDER / name
-
-
-def find_corpora(cache: Path) -> list[Path]:
-    """Return the folders of the corpora in a cache."""
-    return sorted(path.parent for path in (cache / FOLDER).glob(f"*/{_DESCRIPTION}"))
-
-
-def load_corpus(folder: Path) -> CorpusDescription:
-    """Load the description of the corpus in a folder.
-
-    Raises:
-        DataError: it is damaged, or of another version.
-    """
-    content = read_json(folder / _DESCRIPTION)
-    names = {field.name for field in dataclasses.fields(CorpusDescription)}
-    if not isinstance(content, dict) or content.keys() != names or content["schema"] != SCHEMA:
-        raise DataError(
-            f"{folder / _DESCRIPTION} is not a corpus of schema {SCHEMA}; import it again with "
-            "--replace"
-        )
-    return CorpusDescription(**content)
 
 
 def load_corpus_tokenizer(folder: Path, described: CorpusDescription) -> WordPieceTokenizer:
@@ -348,11 +327,11 @@ def _absolute(source: Source) -> Source:
 
 def _check_same(folder: Path, described: CorpusDescription) -> None:
     """Refuse a name that is taken by other documents or another tokenizer."""
-    if not (folder / _DESCRIPTION).exists():
+    if not is_complete(folder):
         return
     one, other = (
         (x.documents_sha256, x.weights, x.tokenizer["name"], x.tokenizer["ids"])
-        for x in (load_corpus(folder), described)
+        for x in (CORPORA.load(folder), described)
     )
     if one != other:
         raise OptionError(

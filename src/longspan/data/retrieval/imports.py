@@ -1,7 +1,7 @@
 """Import of a folder in the layout of BEIR: checks, splits, and a copy in the cache under a name.
 
-An import is a folder `<cache>/retrieval/<name>`: documents.parquet, queries.parquet and
-judgments.parquet, and import.json, which is written last, their description. The original files are
+An import is a folder `<cache>/retrieval/<name>`: documents.parquet, queries.parquet with the
+judgments, and import.json, which is written last, their description. The original files are
 not needed afterwards. Documents stream from file to file; ids, queries and judgments are in memory.
 """
 
@@ -11,26 +11,24 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from longspan.data.imports import is_complete, write_description
 from longspan.data.own_import import check_task_name
 from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION, assign_splits
 from longspan.data.retrieval import beir
 from longspan.data.retrieval.collection import relevant
 from longspan.data.retrieval.stored import (
-    DESCRIPTION,
-    FOLDER,
+    BEIR,
     BeirDescription,
     DocumentWriter,
     StoredQuery,
-    load_beir,
     write_queries,
 )
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
-from longspan.files import explain_write_errors, file_sha256, write_json
+from longspan.files import explain_write_errors, file_sha256
 
 HELD_OUT_SHARE = 0.1
 _COVERED = 95  # percentile of the lengths that recipes cover
@@ -75,7 +73,7 @@ def import_beir(
     check_task_name(name)
     files = beir.find_files(request.folder)
     splits = _resolve_splits(files, request)
-    target = cache / FOLDER / name
+    target = BEIR.path(cache, name)
     with explain_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         # One level deeper than an import, so that an interrupted one is never found.
@@ -166,7 +164,7 @@ def _write_parts(
         query_words=max(1, int(np.percentile(lengths, _COVERED))),
         rows_sha256=f"{documents.sha256}{query_sha256}",
     )
-    write_json(folder / DESCRIPTION, dataclasses.asdict(described))
+    write_description(folder, described)
     return described
 
 
@@ -249,15 +247,10 @@ def _assign(queries: _JudgedQueries, splits: _Splits) -> tuple[list[StoredQuery]
 
 def _check_same(target: Path, described: BeirDescription, replace: bool) -> None:
     """Refuse a name that is taken by other documents or queries."""
-    if replace or not (target / DESCRIPTION).exists():
+    if replace or not is_complete(target):
         return
-    if load_beir(target).rows_sha256 != described.rows_sha256:
+    if BEIR.load(target).rows_sha256 != described.rows_sha256:
         raise OptionError(
             f"{described.name!r} is the name of another collection; choose another name, or pass "
             "--replace"
         )
-
-
-def describe_counts(described: BeirDescription) -> dict[str, Any]:
-    """Return the counts of an import that are not zero."""
-    return {name: count for name, count in described.counts.items() if count}

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longspan.data.imports import ImportDescription, ImportKind
 from longspan.data.own_splits import NAMES
 from longspan.data.parquet import explain_parquet_errors
 from longspan.data.retrieval.beir import Text
@@ -19,10 +20,9 @@ from longspan.data.retrieval.collection import NONE, Collection, Queries, releva
 from longspan.data.store import Spool
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError
-from longspan.files import explain_write_errors, read_json
+from longspan.files import explain_write_errors
 
 SCHEMA = 1
-FOLDER, DESCRIPTION = "retrieval", "import.json"
 _DOCUMENTS, _QUERIES = "documents.parquet", "queries.parquet"
 _BATCH = 1 << 22  # characters of documents that are written at a time
 _DOCUMENT_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.large_string())])
@@ -38,11 +38,10 @@ _QUERY_SCHEMA = pa.schema(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BeirDescription:
+class BeirDescription(ImportDescription):
     """Description of an imported collection, as stored.
 
     Attributes:
-        name: name of the task.
         files: sha256 of each file that was read, by name.
         splits: file of judgments that each split is from, or a share of another one.
         documents: number of documents.
@@ -55,7 +54,6 @@ class BeirDescription:
         rows_sha256: sha256 of the documents, and of queries and judgments.
     """
 
-    name: str
     files: dict[str, str]
     splits: dict[str, str]
     documents: int
@@ -66,6 +64,9 @@ class BeirDescription:
     query_words: int
     rows_sha256: str
     schema: int = SCHEMA
+
+
+BEIR = ImportKind("retrieval", "a collection", BeirDescription, SCHEMA)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,27 +169,6 @@ def write_queries(folder: Path, queries: Sequence[StoredQuery]) -> str:
     with explain_write_errors(folder / _QUERIES):
         pq.write_table(table, folder / _QUERIES)
     return _queries_sha256(queries)
-
-
-def find_beir(cache: Path) -> list[Path]:
-    """Return the folders of the imported collections in a cache."""
-    return sorted(path.parent for path in (cache / FOLDER).glob(f"*/{DESCRIPTION}"))
-
-
-def load_beir(folder: Path) -> BeirDescription:
-    """Load the description of the collection in a folder.
-
-    Raises:
-        DataError: it is damaged, or of another version.
-    """
-    content = read_json(folder / DESCRIPTION)
-    names = {field.name for field in dataclasses.fields(BeirDescription)}
-    if not isinstance(content, dict) or content.keys() != names or content["schema"] != SCHEMA:
-        raise DataError(
-            f"{folder / DESCRIPTION} is not a collection of schema {SCHEMA}; import it again with "
-            "--replace"
-        )
-    return BeirDescription(**content)
 
 
 def load_collection(folder: Path, described: BeirDescription, scratch: Path) -> Collection:
