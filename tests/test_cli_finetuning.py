@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import toy_layouts
-from longspan.data.own_texts import FOLDER
+from longspan.data.own_texts import OWN_TEXTS
 from longspan.results import load_results
 from longspan.tasks import register
 from own_files import forgotten_imports, reviews, write_csv
@@ -111,7 +111,7 @@ def test_unusable_commands_are_refused(cli, tmp_path, trained, places):
     ):
         check_rejected(cli("finetune", *arguments, *places), *parts)
     # Nothing is imported for a checkpoint that cannot be read.
-    assert sorted(x.name for x in (tmp_path / "cache" / FOLDER).iterdir()) == ["first"]
+    assert sorted(x.name for x in (tmp_path / "cache" / OWN_TEXTS.folder).iterdir()) == ["first"]
 
 
 def test_corpora_are_pretrained(cli, registries, tmp_path, places):
