@@ -31,13 +31,14 @@ DOWNSTREAM: dict[str, dict[str, Any]] = {
     "triviaqa": dict(ENCODED),
 }
 MODEL = ModelConfig(
-    hidden_size=256,
+    hidden_size=128,
     num_hidden_layers=4,
     num_attention_heads=4,
-    intermediate_size=1_024,
-    classifier_hidden_size=256,
+    intermediate_size=512,
+    classifier_hidden_size=128,
     pooling="first",
     norm="pre",
+    position="rotary",
     hidden_dropout_prob=0.0,
     attention_dropout=0.0,
     initializer_range=0.02,
@@ -45,17 +46,26 @@ MODEL = ModelConfig(
 # Finetuning sees its few examples often.
 FINETUNED = dataclasses.replace(MODEL, hidden_dropout_prob=0.1)
 PRETRAINING = TrainingConfig(
-    steps=500,
-    batch_size=8,
+    steps=300,
+    batch_size=4,
     learning_rate=1e-3,
-    warmup_steps=50,
+    warmup_steps=30,
     schedule="linear",
-    evaluate_every=50,
+    evaluate_every=100,
     weight_decay=0.01,
     adam_betas=(0.9, 0.98),
     max_grad_norm=1.0,
     eval_batch_size=16,
 )
+SHORT_PRETRAINING = {
+    "task.length": SHORT,
+    "training.steps": 2_500,
+    "training.batch_size": 8,
+    "training.learning_rate": 2e-3,
+    "training.warmup_steps": 100,
+    "training.evaluate_every": 250,
+    "training.eval_batch_size": 64,
+}
 FINETUNING = TrainingConfig(
     steps=400,
     batch_size=16,
@@ -96,6 +106,12 @@ OPTIONS: MechanismOptions = {
 }
 
 
+SHORT_MODEL = ReferenceRow(
+    name="short",
+    tasks=(CORPUS,),
+    changes=SHORT_PRETRAINING,
+    source="longspan",
+)
 SHORT_ROW = ReferenceRow(
     name="full-short",
     # A citing paper has as many tokens as the papers it is compared with.
@@ -109,7 +125,7 @@ def recipe(task: str) -> Recipe:
     """Return the recipe of the corpus, or of a task that starts from it."""
     if task == CORPUS:
         return Recipe(
-            task_options={"length": LENGTH, "pack": "documents"}, model=MODEL, training=PRETRAINING
+            task_options={"length": LENGTH, "held_out_windows": 2}, model=MODEL, training=PRETRAINING
         )
     return Recipe(
         task_options=DOWNSTREAM[task],
@@ -140,8 +156,8 @@ def make_xiong_small() -> Protocol:
         ),
         recipe=recipe,
         mechanism_options=OPTIONS,
-        references=(SHORT_ROW,),
-        imports=corpus_imports("FOLDER"),
+        references=(SHORT_MODEL, SHORT_ROW),
+        imports=corpus_imports("FOLDER --vocab-size 2048"),
     )
 
 
