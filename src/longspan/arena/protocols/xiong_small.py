@@ -9,6 +9,7 @@ from longspan.arena.protocols.base import (
     Protocol,
     Recipe,
     ReferenceRow,
+    Variant,
 )
 from longspan.arena.protocols.stages import CORPUS, corpus_imports, known_tasks
 from longspan.config import ModelConfig, TrainingConfig
@@ -103,6 +104,41 @@ SHORT_ROW = ReferenceRow(
     changes={"task.length": SHORT},
     source="Beltagy et al. 2020, Longformer: RoBERTa on short inputs",
 )
+# Half of the updates at the short length, each of as many tokens, and the other half at the whole
+# length: the tokens of a model that starts from drawn weights.
+HALF = {
+    "training.steps": PRETRAINING.steps // 2,
+    "training.warmup_steps": PRETRAINING.warmup_steps // 2,
+    "training.evaluate_every": PRETRAINING.evaluate_every // 2,
+}
+SHORT_STAGE = ReferenceRow(
+    name="full-short-stage",
+    tasks=(CORPUS,),
+    changes={
+        **HALF,
+        "task.length": SHORT,
+        "training.batch_size": PRETRAINING.batch_size * LENGTH // SHORT,
+    },
+    source="Xiong et al. 2022: models from a short checkpoint (RoBERTa), whose training is counted",
+)
+FROM_SHORT = tuple(
+    Variant(
+        name=f"{mechanism}-from-short",
+        tasks=(CORPUS, *DOWNSTREAM),
+        changes={},
+        task_changes={
+            CORPUS: {
+                **HALF,
+                "start.task": CORPUS,
+                "start.row": SHORT_STAGE.name,
+                "start.extend_positions": "tile",
+            }
+        },
+        source="Xiong et al. 2022: initialization from a short checkpoint against drawn weights",
+        mechanism=mechanism,
+    )
+    for mechanism in ("full", "local", "blockwise", "disjoint")
+)
 
 
 def recipe(task: str) -> Recipe:
@@ -136,11 +172,15 @@ def make_xiong_small() -> Protocol:
             "and without dropout. Windows, blocks and ranks are a quarter of the paper's, at "
             "least. Global tokens are those of the tasks; a corpus has none. Words are those of "
             "the corpus's own tokenizer. full attends over all 1,024 tokens; the reference row "
-            "full-short reads 256 of them, in pretraining and after it."
+            "full-short reads 256 of them, in pretraining and after it. NAME-from-short starts "
+            "from full-short-stage, full attention on 256 tokens, whose positions are copied to "
+            "1,024. Each of the two has half of the updates, of equally many tokens, so that both "
+            "together read the tokens of NAME; a budget of seconds or FLOPs holds for each of them."
         ),
         recipe=recipe,
         mechanism_options=OPTIONS,
-        references=(SHORT_ROW,),
+        references=(SHORT_ROW, SHORT_STAGE),
+        variants=FROM_SHORT,
         imports=corpus_imports("FOLDER"),
     )
 
