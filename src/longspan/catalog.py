@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import torch
 
-from longspan.arena.protocols.base import GENERIC, PROTOCOLS, Protocol, get
+from longspan.arena.protocols.base import GENERIC, PROTOCOLS, NamedRow, Protocol, get
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.attention.traits import Family
 from longspan.errors import check_name
@@ -126,7 +126,7 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
         if rows:
             row[title] = {
                 f"{own.name} ({', '.join(own.tasks)})": (
-                    f"{own.mechanism} with {format_value(dict(own.changes))} ({own.source})"
+                    f"{own.mechanism} with {format_value(_changes(own))} ({own.source})"
                 )
                 for own in rows
             }
@@ -135,6 +135,12 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
     row["seeds"] = list(protocol.seeds)
     row["choices"] = {f"{c.field} ({', '.join(c.tasks)})": str(c) for c in protocol.choices}
     return row
+
+
+def _changes(row: NamedRow) -> dict[str, Any]:
+    """Return the changes of a row, those of one task with its name."""
+    limited = row.task_changes.items()
+    return {**row.changes, **{f"{task}.{x}": y for task, own in limited for x, y in own.items()}}
 
 
 def published_scores(task: str) -> list[dict[str, str]]:

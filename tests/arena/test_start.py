@@ -76,7 +76,8 @@ def started(experiment, paths):
     """Return the model of an experiment after its start, and the record of the start."""
     task = opened(experiment, paths)
     model = make_model(experiment, task)
-    return model, start_model(model, find_start(experiment, task, paths))
+    found = find_start(experiment, task, paths)
+    return model, start_model(model, found, experiment.config.start)
 
 
 def saved_weights(experiment, paths):
@@ -427,7 +428,7 @@ def test_protocol_file_names_starts(staged, tmp_path):
     for start, message in (
         ("3", "must be the name of a task, got 3"),
         ('"listops"', "no task of this file called 'listops'"),
-        ('"toy_labels"', "runs start from each other: toy_labels from toy_labels"),
+        ('"toy_labels"', "runs start from each other: full on toy_labels from full on toy_labels"),
     ):
         with pytest.raises(OptionError, match=rf"tasks\.toy_labels.*{message}"):
             read_protocol(path, FILE.format(start=start).encode())

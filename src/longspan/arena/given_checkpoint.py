@@ -74,13 +74,16 @@ class GivenCheckpoint:
         tokenizer = getattr(build(self.task.name, self.task.options), "tokenizer", None)
         return f"tokenizer:{tokenizer.name}" if isinstance(tokenizer, WordPieceTokenizer) else None
 
-    def changes(self, task: str, mechanism: str | None = None) -> dict[str, Any]:
+    def changes(
+        self, task: str, mechanism: str | None = None, extend_positions: str | None = None
+    ) -> dict[str, Any]:
         """Return the settings of a run that starts from the checkpoint, by dotted name.
 
         Args:
             task: task of the run.
             mechanism: mechanism of the run, which may be another one with the same weights; None:
                 that of the checkpoint.
+            extend_positions: how learned positions are extended; None: they are not.
         """
         config = self.config
         model = {x.name: getattr(config, x.name) for x in dataclasses.fields(ModelConfig)}
@@ -95,22 +98,29 @@ class GivenCheckpoint:
             "start.positions": config.max_position_embeddings,
             "start.vocabulary": config.vocab_size,
             "start.fields": self._other_fields(TASKS[task]),
+            **({"start.extend_positions": extend_positions} if extend_positions else {}),
         }
 
-    def encoding(self, task: Task) -> dict[str, Any]:
+    def encoding(self, task: Task, extend_positions: str | None = None) -> dict[str, Any]:
         """Return the options of a task that fit the checkpoint, by dotted name.
 
-        Own texts are read as far as the checkpoint can, others as far as their options say.
+        Own texts are read as far as the checkpoint can, others as far as their options say. With
+        more positions than those of the checkpoint, all are.
 
         Args:
             task: task with the options of its protocol.
+            extend_positions: how learned positions are extended; None: they are not.
         """
         names = {field.name for field in dataclasses.fields(task.options)}
         changes: dict[str, Any] = {}
         if "vocabulary" in names and self.vocabulary is not None:
             changes["task.vocabulary"] = self.vocabulary
         longest = self.config.max_position_embeddings
-        if "length" in names and (isinstance(task, OwnTexts) or task.length > longest):
+        if (
+            extend_positions is None
+            and "length" in names
+            and (isinstance(task, OwnTexts) or task.length > longest)
+        ):
             changes["task.length"] = longest
         return changes
 

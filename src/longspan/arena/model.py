@@ -106,19 +106,28 @@ def _check_start(start: StartConfig, task: Task) -> None:
     """Refuse a checkpoint for fewer tokens or ids than the task has.
 
     Raises:
-        OptionError: the message lists the reasons.
+        OptionError: the message lists the reasons; or positions need no extension.
     """
-    given = start.checkpoint is not None
     reasons = []
-    if task.length > start.positions:
-        remedy = (
-            f"lengthen it with longspan longify CHECKPOINT --max-length {task.length} --out FOLDER"
-            if given
-            else f"give {start.task} the length {task.length}"
+    lengths = (
+        f"{task.info.name} has up to {task.length} tokens, the checkpoint {start.positions} "
+        "positions"
+    )
+    if task.length > start.positions and start.extend_positions is None:
+        remedies = (
+            "copy positions with --extend-positions tile",
+            f"lengthen it with longspan longify CHECKPOINT --max-length {task.length} --out FOLDER",
         )
+        if start.checkpoint is None:
+            remedies = (
+                f"copy positions with {task.info.name}.start.extend_positions=tile",
+                f"give {start.task} the length {task.length}",
+            )
+        shorter = f"set {task.info.name}.task.length={start.positions}"
+        reasons.append(f"{lengths}; {', '.join(remedies)}, or {shorter}")
+    if task.length <= start.positions and start.extend_positions is not None:
         reasons.append(
-            f"{task.info.name} has up to {task.length} tokens, the checkpoint {start.positions} "
-            f"positions; {remedy}, or set {task.info.name}.task.length={start.positions}"
+            f"{lengths}, so there is nothing to extend; omit extend_positions, or raise task.length"
         )
     known = task.vocab_size - task.num_added_tokens
     if task.input_features is None and known > start.vocabulary:

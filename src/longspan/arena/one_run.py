@@ -13,7 +13,7 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.own import register_imports
 from longspan.arena.protocols.stages import FINETUNE, PRETRAIN
-from longspan.arena.protocols.starts import START_CHECKPOINT
+from longspan.arena.protocols.starts import EXTEND_POSITIONS, START_CHECKPOINT
 from longspan.arena.scopes import check_limits
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError
@@ -35,6 +35,8 @@ class RunChoices:
         seed: seed.
         changes: fields to override, by dotted name, as for `grid`.
         budget: quantity to hold equal; None: that of the protocol.
+        extend_positions: how learned positions of a checkpoint are extended if the task is longer:
+            tile, keep or interpolate, as for `longify`; None: the task is no longer.
     """
 
     mechanism: str | None = None
@@ -42,6 +44,7 @@ class RunChoices:
     seed: int = 0
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     budget: Budget | None = None
+    extend_positions: str | None = None
 
 
 def pretrain(
@@ -128,6 +131,11 @@ def pretraining_experiment(
     chosen.check_task(corpus)
     if start is not None:
         return _from_checkpoint(chosen, start, corpus, choices)
+    if choices.extend_positions is not None:
+        raise OptionError(
+            "positions of a checkpoint are extended, and none is named; add --start CHECKPOINT, or "
+            "omit --extend-positions"
+        )
     name = choices.mechanism or BASELINE
     made = chosen.row(corpus, name, choices.seed, choices.changes, choices.budget)
     _check(chosen, made, choices)
@@ -162,13 +170,15 @@ def _from_checkpoint(
     name = choices.mechanism or given.mechanism
     options = dict(protocol.recipe(task).task_options)
     changes = protocol.changes(task, name, choices.changes)
-    fitting = {**given.encoding(build(task, options)), **given.changes(task, choices.mechanism)}
+    fitting = {
+        **given.encoding(build(task, options), choices.extend_positions),
+        **given.changes(task, choices.mechanism, choices.extend_positions),
+    }
     fitting = {field: value for field, value in fitting.items() if field not in changes}
     base = protocol.row(task, name, choices.seed, fitting, choices.budget)
     # What the checkpoint decides is no change of the recipe.
-    kept = {
-        x: y for x, y in base.overrides.items() if x in (ROW, VARIANT, "budget", START_CHECKPOINT)
-    }
+    chosen = (ROW, VARIANT, "budget", START_CHECKPOINT, EXTEND_POSITIONS)
+    kept = {x: y for x, y in base.overrides.items() if x in chosen}
     made = override(dataclasses.replace(base, overrides=kept), changes)
     _check(protocol, made, choices, given.folder)
     return dataclasses.replace(made, checkpoint=given.folder)

@@ -112,7 +112,7 @@ def train(
         if paths.parallel != "fsdp":  # which shards gradients and moments
             check_weights(effective.config, task, TRAINING_COPIES, paths.device_type)
         model = make_model(effective, task)
-        started = start_model(model, found)
+        started = start_model(model, found, experiment.config.start)
         run_on_main(paths, lambda: record_start(run_dir, started))
         outcome = fit(
             model,

@@ -109,7 +109,7 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
         # The run that trials start from has no values of their grid.
-        limited = {_limited(name, task): value for name, value in combination.items()}
+        limited = {_limited(name, task, mechanism): value for name, value in combination.items()}
         every = {**space.changes, **limited}
         made = chosen.row(task, mechanism, 0, every, budget)
         made = _without_protocol_values(made, base, own)
@@ -121,9 +121,9 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     return Search(grid={**grid, SEED: seeds}, trials=tuple(trials), sources=tuple(sources.values()))
 
 
-def _limited(name: str, task: str) -> str:
-    """Return the name of a setting for one task alone."""
-    return f"{task}.{name}" if "." in name else name
+def _limited(name: str, task: str, row: str) -> str:
+    """Return the name of a setting for one row on one task alone."""
+    return f"{task}.{row}.{name}" if "." in name else name
 
 
 def searches(

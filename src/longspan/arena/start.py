@@ -11,7 +11,7 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.resume import find_source_failure, find_source_record
 from longspan.arena.run_state import read_state, write_state
 from longspan.arena.start_weights import load_start
-from longspan.config import TaskConfig
+from longspan.config import StartConfig, TaskConfig
 from longspan.data.word_pieces import has_word_pieces, load_word_pieces
 from longspan.errors import OptionError, RunError, SourceFailedError
 from longspan.models import LongspanPreTrainedModel
@@ -70,9 +70,16 @@ def find_start(experiment: Experiment, task: Task, paths: RunPaths) -> Source | 
 
 
 def start_model(
-    model: LongspanPreTrainedModel, found: Source | StartRecord | None
+    model: LongspanPreTrainedModel,
+    found: Source | StartRecord | None,
+    config: StartConfig | None,
 ) -> StartRecord | None:
     """Load the weights that `find_start` found into a model; return the record of the start.
+
+    Args:
+        model: model to change.
+        found: checkpoint; the record of an earlier start is returned as it is.
+        config: start of the run's configuration.
 
     Raises:
         OptionError: the weights do not fit; the message lists the reasons.
@@ -80,7 +87,13 @@ def start_model(
     """
     if not isinstance(found, Source):
         return found
-    return load_start(model, found.folder, name=found.name, sha256=found.sha256)
+    return load_start(
+        model,
+        found.folder,
+        name=found.name,
+        sha256=found.sha256,
+        extend_positions=None if config is None else config.extend_positions,
+    )
 
 
 def record_start(run_dir: Path, start: StartRecord | None) -> None:

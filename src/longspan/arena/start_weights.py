@@ -10,6 +10,8 @@ from torch import Tensor
 from longspan.arena.checkpoint_folder import read_config, read_weights
 from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanDualEncoder, LongspanPreTrainedModel
+from longspan.models.conversion.family import POSITIONS
+from longspan.models.conversion.positions import stretch_own_table
 from longspan.results import StartRecord
 
 # Fields that decide what the weights compute. The others are of heads, of training, or of the
@@ -27,7 +29,12 @@ MOST_NAMES = 5  # names of weights that one message lists
 
 
 def load_start(
-    model: LongspanPreTrainedModel, folder: Path, *, name: str, sha256: str
+    model: LongspanPreTrainedModel,
+    folder: Path,
+    *,
+    name: str,
+    sha256: str,
+    extend_positions: str | None = None,
 ) -> StartRecord:
     """Load the weights of a checkpoint into a model by name; new ones keep their values.
 
@@ -36,6 +43,8 @@ def load_start(
         folder: folder of the checkpoint.
         name: name of the folder in the record.
         sha256: of the weights.
+        extend_positions: method of `longify` by which learned positions are extended to those of
+            the model; None: there must be as many.
 
     Raises:
         OptionError: they do not fit; the message lists the reasons.
@@ -46,6 +55,9 @@ def load_start(
         raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
     weights, state = _named_as(model, read_weights(folder)), model.state_dict()
     taken = _with_drawn_rows(_taken(weights, state, there, model), state, there, model.config)
+    extended = None
+    if extend_positions is not None:
+        extended = _extend_positions(taken, state, there, model, extend_positions)
     _check_shapes(folder, there, model.config, taken, state)
     model.load_state_dict(taken, strict=False)
     new = [name for name in state if name not in taken]
@@ -61,6 +73,7 @@ def load_start(
         new=new,
         dropped=[name for name in weights if name not in taken],
         changed=_changed_fields(there, model.config),
+        positions=extended,
     )
 
 
@@ -126,6 +139,31 @@ def _with_drawn_rows(
         else x
         for name, x in weights.items()
     }
+
+
+def _extend_positions(
+    weights: dict[str, Tensor],
+    state: dict[str, Any],
+    there: LongspanConfig,
+    model: LongspanPreTrainedModel,
+    method: str,
+) -> str | None:
+    """Extend learned positions in place to those of the model; return what was done.
+
+    Other positions have no weights, and need no extension: None.
+    """
+    name = f"{model.base_model_prefix}.{POSITIONS}"
+    if name not in weights or name not in state:
+        return None
+    table = weights[name]
+    if method == "keep":
+        # New rows are those that the model has drawn from the seed of the run.
+        new = state[name][len(table) :].to(table.dtype)
+        weights[name] = torch.cat((table, new))
+        return f"copied, {len(new):,} new rows"
+    length = model.config.max_position_embeddings
+    weights[name], action = stretch_own_table(there, length, method, table)
+    return action
 
 
 def _check_shapes(

@@ -70,6 +70,15 @@ FinetuneMechanism = Annotated[
         show_default="that of the checkpoint",
     ),
 ]
+ExtendPositions = Annotated[
+    str | None,
+    typer.Option(
+        "--extend-positions",
+        help="How learned positions of the checkpoint are extended to a longer task.length: tile, "
+        "keep or interpolate, as `longspan longify` does.",
+        show_default="a longer task is refused",
+    ),
+]
 Task = Annotated[
     str | None,
     typer.Option(help="Task; `longspan list tasks`.", show_default="texts of --data"),
@@ -87,6 +96,7 @@ def pretrain(
     corpus: Corpus,
     mechanism: PretrainMechanism = None,
     start: Start = None,
+    extend_positions: ExtendPositions = None,
     protocol: PretrainProtocol = None,
     seed: Seed = 0,
     set_: Changes = None,
@@ -102,7 +112,7 @@ def pretrain(
     from longspan.arena.one_run import pretraining_experiment
 
     paths = make_paths(runs, cache, None, device, parallel)
-    choices = _choices(mechanism, protocol, seed, set_, budget)
+    choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
     run_one([pretraining_experiment(corpus, start, choices)], paths, as_json)
 
 
@@ -122,6 +132,7 @@ def finetune(
     drop_empty: own.DropEmpty = False,
     replace: own.Replace = False,
     mechanism: FinetuneMechanism = None,
+    extend_positions: ExtendPositions = None,
     protocol: FinetuneProtocol = None,
     seed: Seed = 0,
     set_: Changes = None,
@@ -156,20 +167,23 @@ def finetune(
     )
     paths = make_paths(runs, cache, data if task else None, device, parallel)
     given = open_checkpoint(checkpoint)  # before anything is imported
-    chosen = _import_texts(data, options, paths) if task is None else task
-    if task is not None:
-        options.refuse(task)
-    choices = _choices(mechanism, protocol, seed, set_, budget)
+    chosen = _choose_task(task, data, options, paths)
+    choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
     run_one([finetuning_experiment(given, chosen, choices)], paths, as_json)
 
 
-def _import_texts(data: Path | None, options: own.OwnOptions, paths: "RunPaths") -> str:
-    """Import texts of one's own; return the name of their task.
+def _choose_task(
+    task: str | None, data: Path | None, options: own.OwnOptions, paths: "RunPaths"
+) -> str:
+    """Return the name of the task; without one, texts of one's own are imported.
 
     Raises:
-        OptionError: there are none, or a column is not named.
+        OptionError: there are none, a column is not named, or options of texts are given to a task.
         DataError: the file is unusable.
     """
+    if task is not None:
+        options.refuse(task)
+        return task
     if data is None:
         raise OptionError("finetune takes --task TASK, or --data FILE with the columns of texts")
     return own.import_file(data, options, paths.cache).name
@@ -181,6 +195,7 @@ def _choices(
     seed: int,
     changes: list[str] | None,
     budget: str | None,
+    extend_positions: str | None,
 ) -> "RunChoices":
     from longspan.arena.one_run import RunChoices
 
@@ -190,4 +205,5 @@ def _choices(
         seed=seed,
         changes=parse_changes(changes),
         budget=parse_budget_text(budget),
+        extend_positions=extend_positions,
     )

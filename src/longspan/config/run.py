@@ -33,6 +33,7 @@ NEWER_FIELDS: dict[str, Any] = {
     "mechanism.reformer.grid": None,
     "mechanism.reformer.same_hashes": False,
     "model.stem": "none",
+    "start.extend_positions": None,
     "training.train_eval_examples": None,
 }
 # Likewise, options of the tasks of texts, whose names imports choose: they are known by options.
@@ -87,13 +88,13 @@ class RunConfig:
     def hash(self) -> str:
         """Ten hex digits that name the configuration, the same in every process."""
         tree = dataclasses.asdict(self)
-        if self.start is None:
-            del tree["start"]  # newer than published records, as `NEWER_FIELDS` are
         for part, fields in newer_fields(self.mechanism.name).items():
             own = tree[part]["options"] if part == "mechanism" else tree[part]
             for field, unchanged in fields.items():
-                if field in own and own[field] == unchanged:
+                if own is not None and field in own and own[field] == unchanged:
                     del own[field]
+        if self.start is None:
+            del tree["start"]  # newer than published records, as `NEWER_FIELDS` are
         options = tree["task"]["options"].items()
         newer = NEWER_TEXT_OPTIONS.items()
         tree["task"]["options"] = {k: x for k, x in options if (k, x) not in newer}

@@ -5,7 +5,9 @@ from typing import Any
 from pydantic import PositiveInt
 
 from longspan.config.base import setting, settings
-from longspan.errors import OptionError
+from longspan.errors import OptionError, check_name
+
+EXTENSIONS = ("tile", "keep", "interpolate")  # of learned positions, as `longify` has them
 
 
 @settings
@@ -22,16 +24,24 @@ class StartConfig:
     checkpoint: str | None = setting("sha256 of the weights of a given checkpoint", None)
     positions: PositiveInt = setting("maximum number of tokens of the checkpoint")
     vocabulary: PositiveInt = setting("token ids of the checkpoint")
+    extend_positions: str | None = setting(
+        "how learned positions are extended to longer inputs: tile, keep or interpolate; none: "
+        "inputs are no longer",
+        None,
+    )
     fields: dict[str, Any] | None = setting(
         "fields of a given checkpoint's configuration that the model has and no recipe sets", None
     )
 
     def __post_init__(self) -> None:
-        """Check that there is one checkpoint.
+        """Check that there is one checkpoint, and how positions are extended.
 
         Raises:
             OptionError: there is none, or there are two.
+            UnknownNameError: positions are not extended so; the message suggests near names.
         """
+        if self.extend_positions is not None:
+            check_name(self.extend_positions, EXTENSIONS, "method to extend learned positions")
         of_run = self.task is not None and self.run is not None
         partial = (self.task is None) != (self.run is None)
         if partial or of_run == (self.checkpoint is not None):

@@ -8,6 +8,7 @@ from typing import Any
 from longspan.results.record import ROW, VARIANT, Failure, Result
 
 BUDGET = "budget"  # override that has an option of its own
+EXTEND_POSITIONS = "start.extend_positions"  # likewise, for a checkpoint that the user named
 _OWN = (ROW, VARIANT, BUDGET, "start.checkpoint")  # overrides that are no changes of fields
 SEED = "seed"  # value of a search that is no field of the configuration
 
@@ -22,6 +23,8 @@ def run_command(record: Result | Failure) -> str:
     if _is_given(record):
         words = ["longspan", "finetune", _source(record), "--task", record.task]
         words += ["--mechanism", record.row_name]
+        if method := record.overrides.get(EXTEND_POSITIONS):
+            words += ["--extend-positions", str(method)]
     words += ["--protocol", record.protocol, "--seed", str(record.seed)]
     return shlex.join([*words, *_changes(record)])
 
@@ -64,7 +67,8 @@ def _arena(records: Sequence[Result | Failure]) -> str:
 
 def _changes(record: Result | Failure) -> list[str]:
     """Return the options that change the protocol."""
-    values = {name: x for name, x in record.overrides.items() if name not in _OWN}
+    left_out = (*_OWN, EXTEND_POSITIONS) if _is_given(record) else _OWN
+    values = {name: x for name, x in record.overrides.items() if name not in left_out}
     if isinstance(record, Result) and record.tuning is not None:
         values |= {name: x for name, x in record.tuning.chosen.items() if name != SEED}
     words = [part for name in values for part in ("--set", f"{name}={_text(values[name])}")]

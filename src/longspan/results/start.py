@@ -14,6 +14,8 @@ class StartRecord:
         dropped: names of weights of the checkpoint that the model lacks.
         changed: fields that the checkpoint's configuration has with another value, as
             `[of the checkpoint, of the model]`.
+        positions: extension of the learned positions, such as "tiled, 256 to 1,024 rows"; None:
+            they are those of the checkpoint.
     """
 
     source: str
@@ -21,3 +23,4 @@ class StartRecord:
     new: list[str]
     dropped: list[str]
     changed: dict[str, list]
+    positions: str | None = None

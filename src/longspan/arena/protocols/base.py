@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.protocols.rows import NamedRow, ReferenceRow, Variant, refuse_fixed
 from longspan.arena.protocols.starts import (
-    START_TASK,
+    OF_RUN,
+    RunStart,
+    find_run_start,
     split_start,
     start_from_checkpoint,
     start_from_run,
@@ -38,14 +40,14 @@ MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
 class Recipe(NamedTuple):
     """Recipe of one task: task options that differ from the defaults, model, training.
 
-    `start` names the task of the protocol whose run of the same row and seed is the start: its
-    weights are loaded by name. None: weights are drawn.
+    `start` names the task of the protocol whose run of the same row and seed is the start, or that
+    of another row: its weights are loaded by name. None: weights are drawn.
     """
 
     task_options: Mapping[str, Any]
     model: ModelConfig
     training: TrainingConfig
-    start: str | None = None
+    start: str | RunStart | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,8 +134,8 @@ class Protocol:
         """Return the experiment of one row of the table: of a mechanism, or a named row.
 
         A run that starts from another one names it by the hash that the same changes and budget
-        give it. `start.task` among the changes names another task to start from, or None;
-        `start.checkpoint` and the other fields of `StartConfig` a given checkpoint.
+        give it. `start.task` and `start.row` among the changes name another run to start from, or
+        None; `start.checkpoint` and the other fields of `StartConfig` a given checkpoint.
 
         Args:
             task: task of the protocol.
@@ -150,12 +152,13 @@ class Protocol:
         """
         start, own = split_start(self.changes(task, name, changes or {}))
         made = replace_budget(self._row(task, name, seed, own), budget or self.budget)
-        if start.keys() - {START_TASK}:
+        if start.keys() - set(OF_RUN):
             return start_from_checkpoint(made, start)
+        found = find_run_start(self, task, name, start)
         source = self.source_run(task, name, seed, changes, budget)
-        if source is not None:
-            made = start_from_run(made, source)
-        if self.start_task(task, name, start) == self.start_task(task, name, {}):
+        if found is not None and source is not None:
+            made = start_from_run(made, source, found.extend_positions)
+        if found == find_run_start(self, task, name, {}):
             return made
         return dataclasses.replace(made, overrides={**made.overrides, **start})
 
@@ -173,14 +176,11 @@ class Protocol:
         """
         changes = changes or {}
         start, _ = split_start(self.changes(task, name, changes))
-        source = self.start_task(task, name, start)
-        if source is None or start.keys() - {START_TASK}:
+        found = find_run_start(self, task, name, {x: start[x] for x in OF_RUN if x in start})
+        if found is None or start.keys() - set(OF_RUN):
             return None
-        reference = self._reference(name)
-        if reference is not None and source not in reference.tasks:
-            name = reference.mechanism
         kept = without_starts(changes, self.row_names)
-        return self.row(source, name, seed, kept, budget)
+        return self.row(found.task, found.row, seed, kept, budget)
 
     def sources(
         self,
@@ -197,40 +197,16 @@ class Protocol:
         kept = without_starts(changes or {}, self.row_names)
         return [*self.sources(source.task, source.row_name, seed, kept, budget), source]
 
-    def start_task(self, task: str, name: str, changes: Mapping[str, Any]) -> str | None:
-        """Return the task that a row starts from, or None.
-
-        Raises:
-            UnknownNameError: the protocol does not have it.
-            OptionError: it starts from the first one, directly or not; or a reference row sets it.
-        """
-        reference = self._reference(name)
-        if reference is not None and START_TASK in reference.changes:
-            refuse_fixed(reference, {x: changes[x] for x in (START_TASK,) if x in changes})
-            changes = reference.changes
-        start = {START_TASK: self.recipe(task).start, **changes}[START_TASK]
-        chain, following = [task], start
-        while following is not None:
-            if following in chain:
-                circle = " from ".join([*chain, following])
-                raise OptionError(f"runs start from each other: {circle}; name another start.task")
-            chain.append(self.check_task(following))
-            following = self.recipe(following).start
-        return start
-
     def _row(self, task: str, name: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
         """Return the experiment of a row without its start."""
-        reference = self._reference(name)
+        reference = self.named_row(name)
         if reference is None:
             return override(self._from_scratch(task, name, seed), changes)
-        if task not in reference.tasks:
-            raise OptionError(
-                f"{reference.kind} {name!r} is a row of {', '.join(reference.tasks)} only"
-            )
-        _, fixed = split_start(reference.changes)
+        self.check_row(task, name)
+        _, fixed = split_start(reference.changes_on(task))
         made = override(self._from_scratch(task, reference.mechanism, seed), fixed)
         made = override(dataclasses.replace(made, overrides={reference.key: name}), changes)
-        refuse_fixed(reference, made.overrides)
+        refuse_fixed(reference, task, made.overrides)
         return made
 
     def changes(self, task: str, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +216,7 @@ class Protocol:
             UnknownNameError: the protocol has no such task, or there is no such row or field.
             OptionError: two changes of a field contradict each other.
         """
-        reference = self._reference(name)
+        reference = self.named_row(name)
         self.check_task(task)
         mechanism = name if reference is None else reference.mechanism
         rows = self.row_names
@@ -267,7 +243,7 @@ class Protocol:
         Raises:
             UnknownNameError: there is no such row.
         """
-        row = self._reference(name)
+        row = self.named_row(name)
         return "mechanism" if row is None else row.kind
 
     def check_task(self, name: str) -> str:
@@ -300,11 +276,27 @@ class Protocol:
         Raises:
             UnknownNameError: there is no such row.
         """
-        reference = self._reference(name)
+        reference = self.named_row(name)
         return self.tasks if reference is None else reference.tasks
 
-    def _reference(self, name: str) -> NamedRow | None:
-        """Return a reference row or variant by name; None for a mechanism."""
+    def check_row(self, task: str, name: str) -> None:
+        """Check that a row exists for a task.
+
+        Raises:
+            UnknownNameError: there is no such row.
+            OptionError: it is a row of other tasks.
+        """
+        row = self.named_row(name)
+        if row is not None and task not in row.tasks:
+            raise OptionError(f"{row.kind} {name!r} is a row of {', '.join(row.tasks)} only")
+
+    def named_row(self, name: str) -> NamedRow | None:
+        """Return a reference row or variant by name; None for a mechanism.
+
+        Raises:
+            UnknownNameError: there is no such row; the message names protocols that have it, or
+                suggests near names.
+        """
         own = {row.name: row for row in self.named_rows}
         if name in own or name in MECHANISMS:
             return own.get(name)

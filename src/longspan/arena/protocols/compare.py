@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from longspan.arena.protocols.base import Choice, Protocol
+from longspan.arena.protocols.starts import start_settings
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
 from longspan.errors import check_name
@@ -99,8 +100,7 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
         options = protocol.config(task, mechanism).mechanism.options
         values |= {f"mechanism.{mechanism}.{name}": x for name, x in options.items()}
     grid = {f"grid.{name}": x for name, x in protocol.grids.get(task, {}).items()}
-    start = protocol.recipe(task).start
-    return values | ({} if start is None else {"start.task": start}) | grid
+    return values | start_settings(protocol.recipe(task).start) | grid
 
 
 def _compare_task(

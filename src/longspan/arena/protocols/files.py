@@ -23,18 +23,18 @@ mechanisms.local.window = 8
 start = "needle"                   # task of the file whose run it starts from; default: none
 ```
 
+Rows with names of their own are tables too, see `longspan.arena.protocols.file_rows`.
+
 The later of these applies: `from` or `base`, tables of every task, tables of the task. TOML has no
 null: write "none" for a number that may be none, such as `max_grad_norm`.
 """
 
-import contextlib
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from longspan.arena.protocols.base import (
     PROTOCOLS,
@@ -42,23 +42,30 @@ from longspan.arena.protocols.base import (
     NamedRow,
     Protocol,
     Recipe,
+    ReferenceRow,
+    Variant,
+)
+from longspan.arena.protocols.file_rows import read_rows
+from longspan.arena.protocols.starts import START_TASK, RunStart, find_run_start, start_settings
+from longspan.arena.protocols.toml_tables import (
+    check_fields,
+    check_table,
+    field_types,
+    naming,
+    with_nulls,
 )
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
-from longspan.errors import LongspanError, OptionError, check_name
+from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
 from longspan.tasks import TASKS, configure
 
 TEXTS = ("name", "base", "summary", "source", "differs", "budget")
-TABLES = ("model", "training", "mechanisms", "tasks")
+TABLES = ("model", "training", "mechanisms", "tasks", "rows")
 TASK_TABLES = ("task", "model", "training", "mechanisms")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 T = TypeVar("T", ModelConfig, TrainingConfig)
 R = TypeVar("R", bound=NamedRow)
-
-
-class _FieldError(OptionError):
-    """Invalid field; the message starts with its name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +90,7 @@ def read_protocol(path: Path, content: bytes) -> Protocol:
             names the field.
     """
     table = _parse(content)
-    _check_fields(table, (*TEXTS, *TABLES), "field of a protocol")
+    check_fields(table, (*TEXTS, *TABLES), "field of a protocol")
     name = table.get("name", path.stem)
     if not NAME.fullmatch(name):
         raise OptionError(
@@ -91,7 +98,7 @@ def read_protocol(path: Path, content: bytes) -> Protocol:
         )
     base = None
     if "base" in table:
-        with _naming("base"):
+        with naming("base"):
             base = PROTOCOLS[check_name(table["base"], PROTOCOLS, "protocol")]
     return _checked(_make(path, name, table, base, _task_entries(table, base)))
 
@@ -106,7 +113,7 @@ def _parse(content: bytes) -> dict[str, Any]:
         if not isinstance(table.get(field, ""), str):
             raise OptionError(f"{field} must be text, got {table[field]!r:.60}")
     for field in TABLES:
-        _check_table(table.get(field, {}), field)
+        check_table(table.get(field, {}), field)
     return table
 
 
@@ -120,25 +127,25 @@ def _task_entries(table: Mapping[str, Any], base: Protocol | None) -> dict[str, 
         raise OptionError('a protocol needs a task: add [tasks.NAME], or base = "PROTOCOL"')
     entries = {}
     for name in names:
-        with _naming(f"tasks.{name}"):
+        with naming(f"tasks.{name}"):
             check_name(name, TASKS, "task")
-            entries[name] = _task_entry(name, _check_table(own.get(name, {})), common, base)
+            entries[name] = _task_entry(name, check_table(own.get(name, {})), common, base)
     return entries
 
 
 def _task_entry(
     task: str, own: dict[str, Any], common: Mapping[str, Any], base: Protocol | None
 ) -> _TaskEntry:
-    _check_fields(own, ("from", "start", *TASK_TABLES), "field of a task")
+    check_fields(own, ("from", "start", *TASK_TABLES), "field of a task")
     for part in TASK_TABLES:
-        _check_table(own.get(part, {}), part)
+        check_table(own.get(part, {}), part)
     origin = base if base is not None and task in base.tasks else None
     if "from" in own:
         origin = _origin(task, own["from"])
     start = None if origin is None else origin.recipe(task)
-    changed = _with_nulls(own.get("task", {}), _types(TASKS[task].Options))
+    changed = with_nulls(own.get("task", {}), field_types(TASKS[task].Options))
     options = {**(start.task_options if start else {}), **changed}
-    with _naming("task"):
+    with naming("task"):
         configure(task, options)
     recipe = Recipe(
         task_options=options,
@@ -156,7 +163,7 @@ def _task_entry(
 
 
 def _origin(task: str, name: Any) -> Protocol:
-    with _naming("from"):
+    with naming("from"):
         origin = PROTOCOLS[check_name(name, PROTOCOLS, "protocol")]
         if task not in origin.tasks:
             raise OptionError(
@@ -165,10 +172,12 @@ def _origin(task: str, name: Any) -> Protocol:
     return origin
 
 
-def _start(own: Mapping[str, Any], inherited: str | None) -> str | None:
-    """Return the task that a task starts from; "none" in the file: drawn weights."""
-    start = own.get("start", inherited)
-    if start is not None and not isinstance(start, str):
+def _start(own: Mapping[str, Any], inherited: str | RunStart | None) -> str | RunStart | None:
+    """Return what a task starts from; "none" in the file: drawn weights."""
+    if "start" not in own:
+        return inherited
+    start = own["start"]
+    if not isinstance(start, str):
         raise OptionError(f"start must be the name of a task, got {start!r:.60}")
     return None if start == "none" else start
 
@@ -177,9 +186,9 @@ def _settings(
     cls: type[T], start: T | None, common: Mapping[str, Any], own: Mapping[str, Any], part: str
 ) -> T:
     """Return the settings of a task: those it starts from, then those of the file."""
-    fields = _with_nulls({**common[part], **own.get(part, {})}, _types(cls))
-    with _naming(part):
-        _check_fields(fields, _types(cls), "field")
+    fields = with_nulls({**common[part], **own.get(part, {})}, field_types(cls))
+    with naming(part):
+        check_fields(fields, field_types(cls), "field")
         if start is not None:
             return dataclasses.replace(start, **fields)
         try:
@@ -196,33 +205,21 @@ def _settings(
 def _check_common(common: Mapping[str, Any]) -> None:
     """Check the names in the tables of every task."""
     for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
-        with _naming(part):
-            _check_fields(common[part], _types(cls), "field")
+        with naming(part):
+            check_fields(common[part], field_types(cls), "field")
     _read_mechanisms(common["mechanisms"])
 
 
 def _read_mechanisms(table: Mapping[str, Any]) -> MechanismOptions:
     """Return the options by mechanism of a table."""
     found = {}
-    with _naming("mechanisms"):
+    with naming("mechanisms"):
         for name, options in table.items():
             check_name(name, MECHANISMS, "mechanism")
-            _check_table(options, name)
-            _check_fields(options, options_of(name), f"option of mechanism {name!r}")
-            found[name] = _with_nulls(options, get_type_hints(MECHANISMS[name].__init__))
+            check_table(options, name)
+            check_fields(options, options_of(name), f"option of mechanism {name!r}")
+            found[name] = with_nulls(options, get_type_hints(MECHANISMS[name].__init__))
     return found
-
-
-def _types(cls: type) -> dict[str, Any]:
-    return {field.name: field.type for field in dataclasses.fields(cls)}
-
-
-def _with_nulls(table: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with None in place of "none" where the type takes None and no text."""
-    optional = {
-        name for name, x in types.items() if NoneType in get_args(x) and str not in get_args(x)
-    }
-    return {name: None if x == "none" and name in optional else x for name, x in table.items()}
 
 
 def _merge(*layers: MechanismOptions) -> MechanismOptions:
@@ -264,24 +261,33 @@ def _make(
         task_mechanism_options={task: options for task, options in own.items() if options},
         budget=_budget(table, base),
         grids={x: y.grids[x] for x, y in origins.items() if x in y.grids},
-        **_rows(base, origins),
+        **_rows(base, origins, read_rows(table.get("rows", {}), entries, path.name)),
         file=path,
     )
 
 
 def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
-    with _naming("budget"):
+    with naming("budget"):
         if "budget" in table:
             return parse_budget(table["budget"])
     return Budget() if base is None else base.budget
 
 
-def _rows(base: Protocol | None, origins: Mapping[str, Protocol]) -> dict[str, Any]:
-    """Return the rows and seeds of the base, as fields of a protocol."""
+def _rows(
+    base: Protocol | None, origins: Mapping[str, Protocol], own: Iterable[NamedRow]
+) -> dict[str, Any]:
+    """Return the rows and seeds of the base and the file's own rows, as fields of a protocol."""
+    references = tuple(x for x in own if isinstance(x, ReferenceRow))
+    variants = tuple(x for x in own if isinstance(x, Variant))
     if base is None:
-        return {}
-    references = _kept(base.references, base, origins)
-    variants = _kept(base.variants, base, origins)
+        return {"references": references, "variants": variants}
+    for row in own:
+        if row.name in {x.name for x in base.named_rows}:
+            raise OptionError(
+                f"rows.{row.name}: protocol {base.name!r} has it; choose another name"
+            )
+    references = (*_kept(base.references, base, origins), *references)
+    variants = (*_kept(base.variants, base, origins), *variants)
     known = {*MECHANISMS, *(row.name for row in (*references, *variants))}
     return {
         "references": references,
@@ -304,35 +310,15 @@ def _kept(rows: Iterable[R], base: Protocol, origins: Mapping[str, Protocol]) ->
 def _checked(protocol: Protocol) -> Protocol:
     """Return a protocol whose every configuration with options is valid, and every start."""
     for task in protocol.tasks:
-        with _naming(f"tasks.{task}"), _naming("start"):
-            if start := protocol.recipe(task).start:
-                check_name(start, protocol.tasks, "task of this file")
-            protocol.start_task(task, BASELINE, {})
+        with naming(f"tasks.{task}"), naming("start"):
+            if start := start_settings(protocol.recipe(task).start):
+                check_name(start[START_TASK], protocol.tasks, "task of this file")
+            find_run_start(protocol, task, BASELINE, {})
         for mechanism in MECHANISMS:
-            with _naming(f"{mechanism} on {task}"):
+            with naming(f"{mechanism} on {task}"):
                 protocol.config(task, mechanism)
+    for row in protocol.named_rows:
+        for task in row.tasks:
+            with naming(f"rows.{row.name} on {task}"):
+                protocol.row(task, row.name, 0)
     return protocol
-
-
-def _check_fields(table: Mapping[str, Any], names: Iterable[str], what: str) -> None:
-    names = list(names)
-    for field in table:
-        check_name(field, names, what)
-
-
-def _check_table(value: Any, name: str | None = None) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        subject = "" if name is None else f"{name} "
-        raise OptionError(f"{subject}must be a table, got {value!r:.60}")
-    return value
-
-
-@contextlib.contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """Put a field in front of the message of an error."""
-    try:
-        yield
-    except LongspanError as error:
-        # Tables in tables have one dotted name.
-        joint = "." if isinstance(error, _FieldError) else ": "
-        raise _FieldError(f"{where}{joint}{error}") from error

@@ -15,7 +15,8 @@ class NamedRow:
     Attributes:
         name: name of the row on the command line.
         tasks: tasks of the protocol that it exists for.
-        changes: fields that it changes, by dotted name.
+        changes: fields that it changes, by dotted name, `start.task` and `start.row` included.
+        task_changes: further changes by task, which take precedence.
         source: paper and section that report such a row.
         mechanism: mechanism of the model.
     """
@@ -25,8 +26,13 @@ class NamedRow:
     changes: Mapping[str, Any]
     source: str
     mechanism: str = BASELINE
+    task_changes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     key: ClassVar[str]  # override that names the row in a record
     kind: ClassVar[str]  # for messages
+
+    def changes_on(self, task: str) -> dict[str, Any]:
+        """Return the fields that the row changes on a task, by dotted name."""
+        return {**self.changes, **self.task_changes.get(task, {})}
 
 
 class ReferenceRow(NamedRow):
@@ -41,15 +47,16 @@ class Variant(NamedRow):
     key, kind = VARIANT, "variant"
 
 
-def refuse_fixed(row: NamedRow, changes: Mapping[str, Any]) -> None:
-    """Refuse changes of fields that a named row sets.
+def refuse_fixed(row: NamedRow, task: str, changes: Mapping[str, Any]) -> None:
+    """Refuse changes of fields that a named row sets on a task.
 
     Raises:
         OptionError: there is one.
     """
-    for field in sorted(changes.keys() & row.changes.keys()):
-        if changes[field] != row.changes[field]:
+    fixed = row.changes_on(task)
+    for field in sorted(changes.keys() & fixed.keys()):
+        if changes[field] != fixed[field]:
             raise OptionError(
-                f"{row.kind} {row.name!r} sets {field}={row.changes[field]}, got "
+                f"{row.kind} {row.name!r} sets {field}={fixed[field]}, got "
                 f"{changes[field]}; run {row.mechanism!r} with another value"
             )

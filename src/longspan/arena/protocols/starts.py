@@ -1,19 +1,101 @@
-"""Starts of runs: the run of the same protocol, row and seed whose weights another one loads."""
+"""Starts of runs: the run of the same protocol and seed whose weights another one loads."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longspan.arena.experiment import Experiment
+from longspan.arena.protocols.rows import refuse_fixed
 from longspan.arena.scopes import parse_setting
 from longspan.config import StartConfig
-from longspan.errors import check_name
+from longspan.errors import OptionError, check_name
 from longspan.results import ROW, VARIANT
 from longspan.tasks import TASKS, build
 
+if TYPE_CHECKING:
+    from longspan.arena.protocols.base import Protocol
+
 PREFIX = "start."
-START_TASK, START_CHECKPOINT = "start.task", "start.checkpoint"
-FIELDS = ("task", "checkpoint", "positions", "vocabulary", "fields")  # that settings change
+START_TASK, START_ROW, START_CHECKPOINT = "start.task", "start.row", "start.checkpoint"
+EXTEND_POSITIONS = "start.extend_positions"
+OF_RUN = (START_TASK, START_ROW, EXTEND_POSITIONS)  # settings of a start from another run
+# Fields that settings change.
+FIELDS = ("task", "row", "checkpoint", "positions", "vocabulary", "fields", "extend_positions")
+
+
+class RunStart(NamedTuple):
+    """Run of the same protocol and seed that a run starts from.
+
+    Attributes:
+        task: its task.
+        row: its row.
+        extend_positions: how the started model gets further positions; None: it gets none.
+    """
+
+    task: str
+    row: str
+    extend_positions: str | None = None
+
+
+def start_settings(start: str | RunStart | None) -> dict[str, Any]:
+    """Return the start of a recipe as settings, by dotted name."""
+    match start:
+        case None:
+            return {}
+        case str():
+            return {START_TASK: start}
+    return {START_TASK: start.task, START_ROW: start.row, EXTEND_POSITIONS: start.extend_positions}
+
+
+def find_run_start(
+    protocol: "Protocol", task: str, name: str, changes: Mapping[str, Any]
+) -> RunStart | None:
+    """Return the run that a row of a protocol starts from, or None.
+
+    Args:
+        protocol: protocol of both runs.
+        task: task of the run.
+        name: row of the run.
+        changes: fields of the start to override, by dotted name.
+
+    Raises:
+        UnknownNameError: the protocol has no such task or row.
+        OptionError: runs start from each other, the row of the source does not exist for its task,
+            or a named row sets another start.
+    """
+    start = following = _run_start(protocol, task, name, changes)
+    chain = [(task, name)]
+    while following is not None:
+        pair = (following.task, following.row)
+        if pair in chain:
+            circle = " from ".join(f"{row} on {task}" for task, row in [*chain, pair])
+            raise OptionError(f"runs start from each other: {circle}; name another start.task")
+        chain.append(pair)
+        following = _run_start(protocol, *pair, {})
+    return start
+
+
+def _run_start(
+    protocol: "Protocol", task: str, name: str, changes: Mapping[str, Any]
+) -> RunStart | None:
+    """Return the run that a row starts from; see `find_run_start`."""
+    named = protocol.named_row(name)
+    fixed: dict[str, Any] = {}
+    if named is not None:
+        refuse_fixed(named, task, changes)
+        fixed, _ = split_start(named.changes_on(task))
+    given, recipe = {**fixed, **changes}, start_settings(protocol.recipe(task).start)
+    if given.get(START_TASK, recipe.get(START_TASK)) != recipe.get(START_TASK):
+        recipe = {}  # its row and positions are of another task
+    fields = {**recipe, **given}
+    if (source := fields.get(START_TASK)) is None:
+        return None
+    protocol.check_task(source)
+    row = fields.get(START_ROW)
+    if row is None:
+        row = name if named is None or source in named.tasks else named.mechanism
+    protocol.check_row(source, row)
+    return RunStart(source, row, fields.get(EXTEND_POSITIONS))
 
 
 def split_start(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -43,10 +125,21 @@ def without_starts(changes: Mapping[str, Any], rows: Collection[str]) -> dict[st
     return kept
 
 
-def start_from_run(made: Experiment, source: Experiment) -> Experiment:
+def start_from_run(
+    made: Experiment, source: Experiment, extend_positions: str | None
+) -> Experiment:
     """Return an experiment that starts from the run of another one.
 
-    What the command changes in the source is an override of the task of the source.
+    What the command changes in the source is an override of the task of the source, and of its row
+    if both runs are on one task.
+
+    Args:
+        made: experiment.
+        source: experiment whose weights it starts from.
+        extend_positions: how it gets positions that the source lacks; None: it gets none.
+
+    Raises:
+        OptionError: there is no such way to extend positions.
     """
     own, before = source.config.task, source.config.start
     task = build(own.name, own.options)
@@ -55,9 +148,11 @@ def start_from_run(made: Experiment, source: Experiment) -> Experiment:
         run=source.hash,
         positions=max(task.length, before.positions if before else 0),
         vocabulary=max(task.vocab_size, before.vocabulary if before else 0),
+        extend_positions=extend_positions,
     )
+    limit = own.name if own.name != made.task else f"{own.name}.{source.row_name}"
     overrides = {
-        name if name.partition(".")[0] in TASKS else f"{own.name}.{name}": value
+        name if name.partition(".")[0] in TASKS else f"{limit}.{name}": value
         for name, value in source.overrides.items()
         if name not in (ROW, VARIANT, "budget")
     }

@@ -2,7 +2,8 @@
 
 Xiong et al. (Wenhan), NAACL 2022, https://arxiv.org/abs/2112.07210, section 4.3: global tokens,
 overlap of the blocks, block size. The paper pretrains each model; here models are trained from
-scratch, with the recipe of `documents-small`.
+scratch, with the recipe of `documents-small`. Its initialization from a short model is a question
+of pretraining: rows NAME-from-scratch of `xiong-small`.
 """
 
 from collections.abc import Mapping

@@ -9,8 +9,10 @@ from longspan.arena.protocols.base import (
     Protocol,
     Recipe,
     ReferenceRow,
+    Variant,
 )
 from longspan.arena.protocols.stages import CORPUS, corpus_imports, known_tasks
+from longspan.arena.protocols.starts import RunStart
 from longspan.config import ModelConfig, TrainingConfig
 
 NAME = "xiong-small"
@@ -46,25 +48,27 @@ MODEL = ModelConfig(
 # Finetuning sees its few examples often.
 FINETUNED = dataclasses.replace(MODEL, hidden_dropout_prob=0.1)
 PRETRAINING = TrainingConfig(
-    steps=300,
-    batch_size=4,
+    steps=600,
+    batch_size=2,
     learning_rate=1e-3,
-    warmup_steps=30,
+    warmup_steps=60,
     schedule="linear",
-    evaluate_every=100,
+    evaluate_every=200,
     weight_decay=0.01,
     adam_betas=(0.9, 0.98),
     max_grad_norm=1.0,
     eval_batch_size=16,
 )
-SHORT_PRETRAINING = {
-    "task.length": SHORT,
+# Few tokens in many updates: with four times as many in an update, models still predict single
+# words after a million tokens.
+SHORT_STAGE = {
+    "start.task": None,
     "training.steps": 2_500,
-    "training.batch_size": 8,
+    "training.batch_size": PRETRAINING.batch_size * LENGTH // SHORT,
     "training.learning_rate": 2e-3,
     "training.warmup_steps": 100,
     "training.evaluate_every": 250,
-    "training.eval_batch_size": 64,
+    "training.eval_batch_size": PRETRAINING.eval_batch_size * LENGTH // SHORT,
 }
 FINETUNING = TrainingConfig(
     steps=400,
@@ -106,18 +110,31 @@ OPTIONS: MechanismOptions = {
 }
 
 
-SHORT_MODEL = ReferenceRow(
-    name="short",
-    tasks=(CORPUS,),
-    changes=SHORT_PRETRAINING,
-    source="longspan",
-)
 SHORT_ROW = ReferenceRow(
     name="full-short",
     # A citing paper has as many tokens as the papers it is compared with.
     tasks=(CORPUS, *(task for task, own in DOWNSTREAM.items() if "query_length" not in own)),
     changes={"task.length": SHORT},
+    task_changes={CORPUS: SHORT_STAGE},
     source="Beltagy et al. 2020, Longformer: RoBERTa on short inputs",
+)
+# Updates of both stages, of equally many tokens each, from drawn weights.
+FROM_SCRATCH = tuple(
+    Variant(
+        name=f"{mechanism}-from-scratch",
+        tasks=(CORPUS, *DOWNSTREAM),
+        changes={},
+        task_changes={
+            CORPUS: {
+                **{x: SHORT_STAGE[x] for x in ("start.task", "training.learning_rate")},
+                "training.steps": SHORT_STAGE["training.steps"] + PRETRAINING.steps,
+                "training.warmup_steps": SHORT_STAGE["training.warmup_steps"],
+            }
+        },
+        source="Xiong et al. 2022: initialization from a short checkpoint against drawn weights",
+        mechanism=mechanism,
+    )
+    for mechanism in ("full", "local", "blockwise", "disjoint")
 )
 
 
@@ -125,7 +142,10 @@ def recipe(task: str) -> Recipe:
     """Return the recipe of the corpus, or of a task that starts from it."""
     if task == CORPUS:
         return Recipe(
-            task_options={"length": LENGTH, "held_out_windows": 2}, model=MODEL, training=PRETRAINING
+            task_options={"length": LENGTH, "held_out_windows": 2},
+            model=MODEL,
+            training=PRETRAINING,
+            start=RunStart(CORPUS, SHORT_ROW.name, "tile"),
         )
     return Recipe(
         task_options=DOWNSTREAM[task],
@@ -147,16 +167,21 @@ def make_xiong_small() -> Protocol:
         tasks=(CORPUS, *known_tasks(DOWNSTREAM)),
         differs=(
             "Not a published recipe: the experiment of Xiong et al. 2022, scaled down. A model of "
-            "4 layers and width 256 in place of 24 and 1,024; 1,024 tokens in place of 4,096; 500 "
-            "updates of 8 examples in place of 100,000 of 256, with a learning rate for so few, "
-            "and without dropout. Windows, blocks and ranks are a quarter of the paper's, at "
-            "least. Global tokens are those of the tasks; a corpus has none. Words are those of "
-            "the corpus's own tokenizer. full attends over all 1,024 tokens; the reference row "
-            "full-short reads 256 of them, in pretraining and after it."
+            "4 layers and width 128 in place of 24 and 1,024, with rotary positions (learned ones "
+            "take more text than a CPU reads); 1,024 tokens in place of 4,096; no dropout. Every "
+            "row starts from full-short, full attention on 256 tokens (2,500 updates of 2,048 "
+            "tokens), and continues with its mechanism on 1,024 (600 updates). "
+            "NAME-from-scratch has as many updates of 1,024 tokens from drawn weights. Windows, "
+            "blocks and ranks are a quarter of the paper's, at least. Global tokens are those of "
+            "the tasks; a corpus has none. Words are those of the corpus's own tokenizer, of 2,048 "
+            "ids. Of each held-out document two windows are scored. full attends over all 1,024 "
+            "tokens; the reference row full-short reads 256 of them, in pretraining and after it. "
+            "A budget of seconds or FLOPs holds for each run, that of full-short included."
         ),
         recipe=recipe,
         mechanism_options=OPTIONS,
-        references=(SHORT_MODEL, SHORT_ROW),
+        references=(SHORT_ROW,),
+        variants=FROM_SCRATCH,
         imports=corpus_imports("FOLDER --vocab-size 2048"),
     )
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import longspan.models as models
 from longspan.errors import DataError, OptionError, check_name
@@ -15,7 +14,7 @@ from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.converter import Conversion
 from longspan.models.conversion.family import POSITIONS, Weight
-from longspan.models.conversion.positions import choose_method, stretch_table
+from longspan.models.conversion.positions import choose_method, stretch_own_table
 from longspan.models.conversion.source import SourceWeight, read_tensors
 from longspan.models.conversion.tokenizer import load_tokenizer
 from longspan.models.conversion.weights import copy_weights, new_weights, start_projections
@@ -46,7 +45,6 @@ def longify_own(
     config.max_position_embeddings = max_length
     if attention is not None:
         config.attention, config.attention_options = attention, options or {}
-    first = short.max_sequence_length - short.max_position_embeddings  # row of a summary token
     config.freeze = freeze
     is_frozen = freeze != "none" and method != "interpolate"
     config.frozen_positions = short.max_sequence_length if is_frozen else 0
@@ -56,7 +54,7 @@ def longify_own(
         torch.manual_seed(seed)
         model = _model_class(folder)(config).eval()
         prefix = "" if model is model.base_model else f"{model.base_model_prefix}."
-        stretch = functools.partial(_stretch, first, max_length, method, config.initializer_range)
+        stretch = functools.partial(stretch_own_table, short, max_length, method)
         table = [Weight(name, (name,)) for name in weights]
         _check_shapes(folder, weights, model, prefix + POSITIONS)
         done = copy_weights(table, weights, model, {prefix + POSITIONS: stretch}, ())
@@ -104,14 +102,6 @@ def _model_class(folder: Path) -> type[LongspanPreTrainedModel]:
     if not (isinstance(found, type) and issubclass(found, LongspanPreTrainedModel)):
         raise DataError(f"{folder / 'config.json'} names no class of longspan.models, got {name!r}")
     return found
-
-
-def _stretch(
-    first: int, length: int, method: str, initializer_range: float, table: Tensor
-) -> tuple[Tensor, str]:
-    """Return the position table of the model; the row of a summary token stays the first."""
-    made, action = stretch_table(table[first:], length, method, initializer_range)
-    return torch.cat((table[:first], made)), action
 
 
 def _check_shapes(

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.errors import check_name
+from longspan.models.config import LongspanConfig
 from longspan.models.conversion.family import Positions
 from longspan.shapes import Float
 
@@ -57,6 +58,22 @@ def stretch_table(
         return torch.cat((table, new.to(table.dtype))), f"copied, {length - learned:,} new rows"
     rows = F.interpolate(table.double().T[None], size=length, mode="linear", align_corners=True)
     return rows[0].T.to(table.dtype), f"interpolated, {learned:,} to {length:,} rows"
+
+
+def stretch_own_table(
+    source: LongspanConfig, length: int, method: str, table: Float[Tensor, "N W"]
+) -> tuple[Float[Tensor, "L W"], str]:
+    """Return the table of a model of ours for more tokens, as `stretch_table` does.
+
+    Args:
+        source: configuration of the model that has the table.
+        length: maximum number of tokens of the longer model.
+        method: one of the methods for learned positions.
+        table: learned rows; that of a summary token comes first, and stays.
+    """
+    first = source.max_sequence_length - source.max_position_embeddings
+    made, action = stretch_table(table[first:], length, method, source.initializer_range)
+    return torch.cat((table[:first], made)), action
 
 
 def rescale_base(base: float, factor: float, head_dim: int) -> float:

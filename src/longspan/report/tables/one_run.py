@@ -190,6 +190,7 @@ def _start(run: Result) -> list[tuple[str, Any]]:
         ("started from", source.rpartition("/")[2] if is_given else source),
         ("its sha256", run.start.sha256),
         ("new weights", ", ".join(run.start.new)),
+        ("positions", run.start.positions),
         ("weights not taken", ", ".join(run.start.dropped)),
         ("fields that differ", list_values(changed)),
     ]

@@ -1,0 +1,60 @@
+"""Tables of TOML files: checks of names and values, and errors that name the field."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from types import NoneType
+from typing import Any, get_args
+
+from longspan.errors import LongspanError, OptionError, check_name
+
+
+class _FieldError(OptionError):
+    """Invalid field; the message starts with its name."""
+
+
+def field_types(cls: type) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass by name."""
+    return {field.name: field.type for field in dataclasses.fields(cls)}
+
+
+def with_nulls(table: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with None in place of "none" where the type takes None and no text."""
+    optional = {
+        name for name, x in types.items() if NoneType in get_args(x) and str not in get_args(x)
+    }
+    return {name: None if x == "none" and name in optional else x for name, x in table.items()}
+
+
+def check_fields(table: Mapping[str, Any], names: Iterable[str], what: str) -> None:
+    """Check that a table has these fields alone.
+
+    Raises:
+        UnknownNameError: it has another one; the message suggests near names.
+    """
+    names = list(names)
+    for field in table:
+        check_name(field, names, what)
+
+
+def check_table(value: Any, name: str | None = None) -> dict[str, Any]:
+    """Return a value that must be a table.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if not isinstance(value, dict):
+        subject = "" if name is None else f"{name} "
+        raise OptionError(f"{subject}must be a table, got {value!r:.60}")
+    return value
+
+
+@contextlib.contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Put a field in front of the message of an error."""
+    try:
+        yield
+    except LongspanError as error:
+        # Tables in tables have one dotted name.
+        joint = "." if isinstance(error, _FieldError) else ": "
+        raise _FieldError(f"{where}{joint}{error}") from error
