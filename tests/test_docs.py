@@ -294,7 +294,9 @@ def cache_of_corpus(tmp_path_factory):
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
 def test_commands_of_figures_make_runs(command, cli, monkeypatch, cache_of_corpus):
     made = []
-    monkeypatch.setattr(running, "print_plan", lambda found, *_, **__: made.extend(found))
+    monkeypatch.setattr(
+        running, "print_plan", lambda groups, **__: [made.extend(x) for x, _ in groups]
+    )
     monkeypatch.setattr(running, "_run", lambda found, *_: (made.extend(found) or [], []))
     monkeypatch.setattr(running, "print_results", lambda *_: None)
     # Models are neither built nor counted.

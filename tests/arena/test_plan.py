@@ -250,7 +250,7 @@ def test_plan_numbers_are_never_truncated(monkeypatch, capsys):
     ]
     # `longspan.arena.plan` is the function, not the module.
     monkeypatch.setattr(sys.modules["longspan.arena.plan"], "plan", lambda *_, **__: rows)
-    print_plan([], tiny.paths("runs", "cache"), measure=False, as_json=False)
+    print_plan([([], tiny.paths("runs", "cache"))], measure=False, as_json=False)
     text = capsys.readouterr().out
     assert "…" not in text
     for one in rows:

@@ -193,6 +193,20 @@ def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path):
     ]
 
 
+def test_plan_of_a_search_has_the_runs_that_trials_start_from(cli, protocol_file, tmp_path):
+    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+    command = ("--tasks", "toy_labels", "--protocol", protocol_file, "--mechanisms", "local")
+    grid_of = ("--tune", "--grid", "training.learning_rate=0.01,0.02", "--dry-run", "--json")
+    code, out, err = cli("arena", *command, *grid_of, *places)
+    assert code == 0, err
+    assert [(x["task"], x["state"]) for x in json.loads(out)["runs"]] == [
+        (SOURCE, "new"),
+        ("toy_labels", "new"),
+        ("toy_labels", "new"),
+    ]
+    assert json.loads(out)["totals"]["runs"] == 3
+
+
 def test_source_without_a_record_is_refused_with_the_command(staged, paths):
     row = staged.row("toy_labels", "local", 0)
     with pytest.raises(RunError, match=r"no record.*longspan arena --protocol staged --tasks toy"):

@@ -111,7 +111,9 @@ def test_files_in_another_encoding_are_refused_or_counted(tmp_path, monkeypatch)
     monkeypatch.setattr(text, "_BLOCK", 5)
     (tmp_path / "a.txt").write_text("naïve", encoding="utf-8")
     (tmp_path / "b.txt").write_text("one\ntwo\ncafé\n", encoding="latin-1")
-    with pytest.raises(DataError, match=r"b\.txt, line 3: not utf-8: .*--skip-bad"):
+    with pytest.raises(
+        DataError, match=r"b\.txt, line 3: not utf-8: .*--encoding utf-8,latin-1.*--skip-bad"
+    ):
         read(tmp_path)
     found, report = read(tmp_path, skip_bad=True)
     assert list(found.values()) == ["naïve"]

@@ -144,6 +144,7 @@ def test_tasks_have_roles():
     assert roles(record("full", "text")) == (1, 0)
     assert roles(record("full", "path_x")) == (1, 0)
     assert roles(record("full", "needle")) == (0, 0)
+    assert roles(record("full", "masked_text")) == (0, 0)
     assert roles(record("full", "mine")) == (0, 1)
     # A task of Long Range Arena with a tokenizer is not one under its rules.
     pieces = record("full", "text")

@@ -22,16 +22,24 @@ NUMBERS = (*SIZES, "memory")
 
 
 def print_plan(
-    experiments: "Sequence[Experiment]", paths: "RunPaths", *, measure: bool, as_json: bool
+    groups: "Sequence[tuple[Sequence[Experiment], RunPaths]]", *, measure: bool, as_json: bool
 ) -> None:
-    """Print one row for each run, and the cost of what remains."""
+    """Print one row for each run, and the cost of what remains.
+
+    Args:
+        groups: runs and their paths: those of trials are not those of the runs they start from.
+        measure: time steps and count their memory.
+        as_json: print JSON.
+    """
     from longspan.arena.plan import plan, sum_up
 
     rows = []
+    count = sum(len(experiments) for experiments, _ in groups)
     with err.status("planning the runs") as status:
-        for row in plan(experiments, paths, measure=measure):
-            rows.append(row)
-            status.update(f"planning the runs: {len(rows)} of {len(experiments)}")
+        for experiments, paths in groups:
+            for row in plan(experiments, paths, measure=measure):
+                rows.append(row)
+                status.update(f"planning the runs: {len(rows)} of {count}")
     totals = sum_up(rows)
     if as_json:
         print_json(

@@ -122,11 +122,10 @@ def arena(
         space=_search_space(grids, seeds, set_, budget),
     )
     searches = _searches(chosen, paths) if tune else []
-    trials = [x for search in searches for x in search.experiments]
-    experiments = trials if tune else _experiments(chosen, paths)
+    experiments = [] if tune else _experiments(chosen, paths)
     if dry_run or measure:
-        planned = paths.for_trials() if tune else paths
-        print_plan(experiments, planned, measure=measure, as_json=as_json)
+        groups = _stages(searches, paths) if tune else [(experiments, paths)]
+        print_plan(groups, measure=measure, as_json=as_json)
     elif tune:
         _finish(*_tune(searches, paths, execution, rule), runs / chosen.protocol, as_json)
     else:
@@ -252,18 +251,26 @@ def _tune(
 ) -> "tuple[list[Result], list[Skipped]]":
     """Run the trials of searches, and score the selected ones on test."""
     from longspan.arena import select_and_score
-    from longspan.arena.search import sources_of
 
-    _, missing = _run(sources_of(searches), paths, execution)
     trials = [trial for search in searches for trial in search.trials]
     notes = {trial.experiment.name: str(trial) for trial in trials}
-    experiments = [trial.experiment for trial in trials]
-    _, failed = _run(experiments, paths.for_trials(), execution, notes)
+    stages = [_run(*stage, execution, notes)[1] for stage in _stages(searches, paths)]
+    failed = [item for stage in stages for item in stage]
     with console_callback(notes) as callback:
         outcome = select_and_score(searches, paths, callback, rule)
     for item in outcome.moved:
         print_note("moved:", f"{item.name}: {item.reason}")
-    return outcome.results, [*missing, *failed, *outcome.failed]
+    return outcome.results, [*failed, *outcome.failed]
+
+
+def _stages(
+    searches: "list[Search]", paths: "RunPaths"
+) -> "list[tuple[list[Experiment], RunPaths]]":
+    """Return the runs that trials start from, then the trials, with the paths of each."""
+    from longspan.arena.search import sources_of
+
+    trials = [x for search in searches for x in search.experiments]
+    return [(sources_of(searches), paths), (trials, paths.for_trials())]
 
 
 def _run(

@@ -98,7 +98,10 @@ def _find_encoding(path: Path, encodings: tuple[str, ...], report: ReadingReport
             reasons.append(str(error))
             continue
         return encoding
-    report.add_bad(f"{path}, {reasons[0]}", f"expected text in {' or '.join(encodings)}")
+    expected = f"expected text in {' or '.join(encodings)}"
+    if len(encodings) == 1:
+        expected += f" (another encoding is added as --encoding {encodings[0]},latin-1)"
+    report.add_bad(f"{path}, {reasons[0]}", expected)
     return None
 
 

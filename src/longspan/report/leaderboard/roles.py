@@ -1,7 +1,8 @@
 """Role of a task: of Long Range Arena, downstream, or neither.
 
 Downstream is every task that is neither of Long Range Arena nor a diagnostic one: masked language
-modeling, question answering, retrieval and classification of documents, and tasks of one's own.
+modeling of documents, question answering, retrieval and classification of documents, and tasks of
+one's own. Masked inputs of Long Range Arena are a stage of its tasks, with the same data.
 """
 
 from longspan.report.leaderboard.means import FIVE, SIXTH
@@ -10,6 +11,7 @@ from longspan.results import Result
 
 LRA = (*FIVE, SIXTH)
 DIAGNOSTIC = ("copying", "needle", "recall")
+MASKED = "masked_"  # beginning of the names of the tasks of masked inputs
 WORD_PIECES = "tokenizer:"  # beginning of the option `vocabulary` of a task with a tokenizer
 
 
@@ -22,7 +24,8 @@ def lra_columns(board: Leaderboard) -> list[int]:
 def downstream_columns(board: Leaderboard) -> list[int]:
     """Return the columns of a leaderboard that are downstream tasks."""
     names = [column.task for column in board.columns]
-    return [i for i in _scored(board) if not _is_lra(board, i) and names[i] not in DIAGNOSTIC]
+    others = (*DIAGNOSTIC, *(f"{MASKED}{task}" for task in LRA))
+    return [i for i in _scored(board) if not _is_lra(board, i) and names[i] not in others]
 
 
 def _scored(board: Leaderboard) -> list[int]:
