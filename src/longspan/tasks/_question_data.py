@@ -1,6 +1,7 @@
 """Examples of the tasks that answer questions about documents: encoding, report, global tokens."""
 
 import dataclasses
+import functools
 import json
 from abc import abstractmethod
 from collections import Counter
@@ -138,9 +139,9 @@ class QuestionData(Task, Generic[Q]):
         is_question = options.global_tokens == "question"
         return min(options.length, question if is_question else question + options.boundaries)
 
-    @property
+    @functools.cached_property
     def tokenizer(self) -> WordPieceTokenizer:
-        """Tokenizer of questions and documents.
+        """Tokenizer of questions and documents, loaded once.
 
         Raises:
             DataError: it cannot be loaded.
