@@ -117,3 +117,15 @@ def test_tokenizer_of_a_task_is_loaded_once(pieces, monkeypatch, name):
         assert task.ids_to_tokens(task.tokenizer.encode(b"a good film", 10))
         assert task.num_global_tokens >= 0
     assert len(hashed) == 1
+
+
+@pytest.mark.parametrize("name", ["text", "hyperpartisan", "aan_retrieval"])
+def test_models_pad_as_the_tokenizer_does(pieces, name):
+    """A checkpoint whose configuration names another padding id than its tokenizer is refused."""
+    tokenizer = AutoTokenizer.from_pretrained(pieces)
+    tokenizer.add_special_tokens({"pad_token": "film"})
+    assert tokenizer.pad_token_id
+    tokenizer.save_pretrained(pieces)
+    task = build(name, {"vocabulary": f"tokenizer:{pieces}"})
+    assert task.model_fields["pad_token_id"] == tokenizer.pad_token_id
+    assert "pad_token_id" not in build(name).model_fields

@@ -107,6 +107,12 @@ class EncodedTextTask(Task):
             return self._word_pieces.vocab_size
         return VOCAB_SIZES[vocabulary]
 
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Padding id of a Hugging Face tokenizer, if it has one."""
+        pad = self._word_pieces and self._word_pieces.fast.pad_token_id
+        return {} if pad is None else {"pad_token_id": pad}
+
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data.
 

@@ -309,6 +309,7 @@ def _make(folder: Path, description: CorpusDescription) -> type[CorpusTask]:
         notes=_NOTES,
     )
     members = {
+        "__module__": __name__,  # records name the file of the task
         "info": info,
         "folder": folder,
         "description": description,

@@ -207,5 +207,11 @@ def _make(folder: Path, description: OwnDescription) -> type[OwnTexts]:
         published=(),
         notes=_NOTES,
     )
-    members = {"info": info, "folder": folder, "description": description}
-    return type(f"OwnTexts_{description.name}", (OwnTexts,), {"__doc__": info.summary, **members})
+    members = {
+        "__doc__": info.summary,
+        "__module__": __name__,  # records name the file of the task
+        "info": info,
+        "folder": folder,
+        "description": description,
+    }
+    return type(f"OwnTexts_{description.name}", (OwnTexts,), members)

@@ -1,8 +1,9 @@
 """Import of a folder in the layout of BEIR: checks, splits, and a copy in the cache under a name.
 
-An import is a folder `<cache>/retrieval/<name>`: documents.parquet, queries.parquet and
-judgments.parquet, and import.json, which is written last, their description. The original files are
-not needed afterwards. Documents stream from file to file; ids, queries and judgments are in memory.
+An import is a folder `<cache>/retrieval/<name>`: documents.parquet, queries.parquet, which has the
+judgments of each query too, and import.json, which is written last, their description. The original
+files are not needed afterwards. Documents stream from file to file; ids, queries and judgments are
+in memory.
 """
 
 import dataclasses
@@ -11,7 +12,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -256,8 +256,3 @@ def _check_same(target: Path, described: BeirDescription, replace: bool) -> None
             f"{described.name!r} is the name of another collection; choose another name, or pass "
             "--replace"
         )
-
-
-def describe_counts(described: BeirDescription) -> dict[str, Any]:
-    """Return the counts of an import that are not zero."""
-    return {name: count for name, count in described.counts.items() if count}
