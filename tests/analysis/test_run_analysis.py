@@ -129,7 +129,7 @@ def test_both_sequences_of_a_pair_are_samples():
     single = Batch(inputs=ids, key_mask=mask, **shared)
     pair = dataclasses.replace(single, inputs_b=ids + 1, key_mask_b=mask)
     assert len(list(layers.sequences(single))) == 1
-    assert [int(x[0, 0]) for x, _ in layers.sequences(pair)] == [1, 2]
+    assert [int(x.inputs[0, 0]) for x in layers.sequences(pair)] == [1, 2]
 
 
 def test_record_describes_analyzed_samples(finished_runs):
@@ -246,8 +246,7 @@ def test_rollout_is_product_of_the_layers_weights(listops, pooling, start):
     ids = torch.from_numpy(tokens)[None]
     weights = layers.read_layers(
         model.base_model,
-        ids,
-        torch.ones_like(ids, dtype=torch.bool),
+        layers.Sequences(ids, torch.ones_like(ids, dtype=torch.bool)),
         lambda call: torch.cat([w for _, w in call.columns()], 3)[0].mean(0).double(),
     )
     size = len(weights[0])

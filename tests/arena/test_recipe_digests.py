@@ -25,16 +25,16 @@ DIGESTS = {
     "lra-repo": "cb31d1c5706470fc",
     "lra-paper": "d027ae633d84a5fb",
     "lra-scaled": "01b2cc5e4521450d",
-    "questions": "caaaabadebf1c360",
+    "questions": "94388b8abc0a7803",
     "quick": "8311c0b11973814c",
     "s4-style": "ae91d26576ccf257",
     "self-pretraining": "469613e36b4d5a15",
     "self-pretraining-scaled": "9a7007cee3b19c95",
     "smoke": "150bf8fb60a1f6e3",
     "documents": "0158ff2bf8b002f9",
-    "documents-small": "1b2c1d58509c91cc",
+    "documents-small": "b79ad0dc337754a7",
     "xiong": "4c607fd03aefa57a",
-    "xiong-ablations": "a6868338f5451d73",
+    "xiong-ablations": "2ee179d94a90480f",
 }
 
 

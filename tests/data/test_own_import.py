@@ -286,3 +286,16 @@ def test_name_must_be_the_name_of_a_folder(tmp_path):
         with pytest.raises(OptionError, match="--name must have"):
             import_texts(tmp_path / "cache", name, path, REQUEST)
     assert not (tmp_path / "cache").exists()
+
+
+def test_files_of_one_name_are_all_recorded(tmp_path):
+    """train/data.csv and test/data.csv: neither checksum replaces the other."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "test").mkdir()
+    train = write_csv(tmp_path / "train" / "data.csv", ROWS[:30])
+    test = write_csv(tmp_path / "test" / "data.csv", ROWS[30:])
+    request = ImportRequest(text="body", target="stars", test=test)
+    described, splits = load(tmp_path, train, request)
+    assert sorted(described.files) == sorted(map(str, (train, test)))
+    assert len(set(described.files.values())) == 2
+    assert described.sizes["test"] == len(splits["test"].texts) == 10

@@ -154,3 +154,26 @@ def test_run_is_recorded_with_all_metrics(tmp_path, cache, folder):
     metrics = record.scores["test"].metrics
     assert set(metrics) == {"conll_f1", "muc_f1", "b_cubed_f1", "ceaf_f1"}
     assert record.scores["test"].num_targets == 2
+
+
+@pytest.mark.parametrize("most", [128, 1])
+def test_first_tokens_of_sentences_are_global_on_request(cache, folder, most):
+    task = opened(cache, folder, global_tokens="boundaries", boundaries=most, windows=3)
+    assert task.num_global_tokens == min(64, 1 + most)
+    batch = next(task.batches("test", batch_size=2))
+    numbers = batch.token_features[..., 0]
+    for own, mask, sentences in zip(
+        batch.key_mask.flatten(0, 1),
+        batch.global_mask.flatten(0, 1),
+        numbers.flatten(0, 1),
+        strict=True,
+    ):
+        firsts = [
+            place
+            for place, number in enumerate(sentences.tolist())
+            if number >= 0 and number != sentences[place - 1]
+        ]
+        assert mask.nonzero().flatten().tolist() == ([0, *firsts[:most]] if own.any() else [])
+    first = next(opened(cache, folder, global_tokens="first").batches("test", batch_size=2))
+    assert first.global_mask.sum(-1).flatten().tolist() == [1, 1]
+    assert next(opened(cache, folder).batches("test", batch_size=2)).global_mask is None

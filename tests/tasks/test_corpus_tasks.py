@@ -257,6 +257,10 @@ def test_invalid_options_are_refused(cache, options, reason):
         build("mine", options)
 
 
+def test_class_of_a_corpus_names_its_file(cache):
+    assert type(open_task(cache)).__module__ == "longspan.tasks.corpora"
+
+
 def test_corpora_of_another_cache_are_forgotten(cache, tmp_path):
     register_corpora(cache)
     assert "mine" in TASKS

@@ -130,3 +130,15 @@ def test_records_of_an_earlier_version_are_read_as_without_global_tokens(tmp_pat
     assert add_newer_options(earlier) == experiment.config
     other = get("smoke").experiment("listops", "linear", 0).config
     assert add_newer_options(other) == other
+
+
+@pytest.mark.parametrize("name", ["questions", "documents-small"])
+def test_a_task_without_global_tokens_leaves_longformer_none(name):
+    """The task alone says which tokens are global: the mechanism adds none of its own."""
+    for task in get(name).tasks:
+        made = override(
+            get(name).experiment(task, "longformer", 0), {"task.global_tokens": "none"}
+        ).config
+        assert build(task, made.task.options).num_global_tokens == 0
+        assert not made.mechanism.options["first_global"]
+        assert build(task, get(name).config(task, "longformer").task.options).num_global_tokens > 0

@@ -9,6 +9,7 @@ import torch
 
 import tiny
 from longspan.arena import run
+from longspan.arena.answers import answer_questions
 from longspan.arena.model import forward_flops, make_model
 from longspan.config import TaskConfig
 from longspan.data.questions.wikihop import read_questions
@@ -70,7 +71,7 @@ def test_right_candidates_are_the_published_answers(cache, folder):
     texts = candidates_of(task, batch)
     expected = {x.id: x for x in read_questions(folder / "dev.json")}
     assert [tuple(names) for names in texts] == [x.candidates for x in expected.values()]
-    answers = task.answers("test", batch.rows, right_logits(batch))
+    answers = task.answers("test", batch.rows, right_logits(batch), batch.targets)
     assert answers == {name: x.candidates[x.answer] for name, x in expected.items()}
     found = task.example_statistics(
         task.metrics, "test", batch.rows, right_logits(batch), batch.targets
@@ -208,6 +209,12 @@ def test_run_is_recorded_with_slices_and_rules(tmp_path, cache, folder):
     run(experiment(changes), opened(cache, folder), paths)
     (record,) = load_results([paths.runs])
     assert record.scores["test"].num_examples == 4
+    answers = answer_questions(paths.record_file(experiment(changes)), "test", paths)
+    expected = {x.id: x for x in read_questions(folder / "dev.json")}
+    assert all(answer in expected[name].candidates for name, answer in answers.items())
+    right = [answer == expected[x].candidates[expected[x].answer] for x, answer in answers.items()]
+    assert len(right) == 4
+    assert np.mean(right) == record.scores["test"].metrics["accuracy"]
     assert record.rules["test"].keys() == {"most frequent candidate"}
     assert record.scores["test"].majority_baseline is None
     assert sum(x.num_targets for x in record.slices["read"]) == 4

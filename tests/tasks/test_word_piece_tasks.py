@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
+from longspan.data import word_pieces
 from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, build
 from longspan.tasks._encoded_text import encode_texts
@@ -102,3 +103,29 @@ def test_every_example_has_a_token(imdb, pieces):
     task = opened(imdb, pieces, length=2)
     for split in SPLITS:
         assert task.dataset.splits[split].tokens.lengths.tolist() == [2] * task.size(split)
+
+
+@pytest.mark.parametrize("name", ["text", "squad"])
+def test_tokenizer_of_a_task_is_loaded_once(pieces, monkeypatch, name):
+    """Loading hashes files, and asks the hub for a name: never for each batch or text."""
+    hashed = []
+    real = word_pieces.folder_sha256
+    monkeypatch.setattr(word_pieces, "folder_sha256", lambda x: hashed.append(x) or real(x))
+    task = build(name, {"vocabulary": f"tokenizer:{pieces}", "length": 200})
+    for _ in range(3):
+        assert task.vocab_size == task.tokenizer.vocab_size
+        assert task.ids_to_tokens(task.tokenizer.encode(b"a good film", 10))
+        assert task.num_global_tokens >= 0
+    assert len(hashed) == 1
+
+
+@pytest.mark.parametrize("name", ["text", "hyperpartisan", "aan_retrieval"])
+def test_models_pad_as_the_tokenizer_does(pieces, name):
+    """A checkpoint whose configuration names another padding id than its tokenizer is refused."""
+    tokenizer = AutoTokenizer.from_pretrained(pieces)
+    tokenizer.add_special_tokens({"pad_token": "film"})
+    assert tokenizer.pad_token_id
+    tokenizer.save_pretrained(pieces)
+    task = build(name, {"vocabulary": f"tokenizer:{pieces}"})
+    assert task.model_fields["pad_token_id"] == tokenizer.pad_token_id
+    assert "pad_token_id" not in build(name).model_fields

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from longspan.analysis.layers import (
     SPLIT,
+    Sequences,
     batches_of_rows,
     count_summary_tokens,
     read_layers,
@@ -23,7 +24,17 @@ from longspan.models import LongspanModel, LongspanPreTrainedModel
 from longspan.results import Rollout, pack_levels, pack_tokens, quantize
 from longspan.tasks import Task
 from longspan.tasks.base import Batch
-from longspan.tasks.layout import ImageLayout, RetrievalLayout, TokenLayout
+from longspan.tasks.layout import (
+    CandidateLayout,
+    CoreferenceLayout,
+    ImageLayout,
+    Layout,
+    MaskedLayout,
+    MultiHopLayout,
+    RetrievalLayout,
+    SpanLayout,
+    TokenLayout,
+)
 from longspan.tasks.scoring import IGNORE
 from longspan.training.evaluate import model_inputs
 
@@ -85,13 +96,15 @@ def _roll_out(
     (row,) = example.rows.tolist()
     label, prediction = _classes(model, task, example)
     stored, layout = task.dataset.splits[SPLIT], task.layout
-    scored = example.targets != IGNORE if isinstance(layout, TokenLayout) else None
+    scored = _scored_tokens(layout, example)
     found = []
-    for part, (inputs, mask) in enumerate(sequences(example), 1):
-        shares, start = _shares(model, inputs, mask, scored, token if part == 1 else None)
+    for part, given in enumerate(sequences(example), 1):
+        shares, start = _shares(model, given, scored, token if part == 1 else None)
         ragged = stored.tokens if part == 1 else stored.second
         assert ragged is not None
-        tokens = ragged[row]
+        in_windows = example.inputs.ndim == 3 and not example.inputs.is_floating_point()
+        # Windows have tokens that are not stored: special ones, or the question again.
+        tokens = given.inputs[given.mask].numpy() if in_windows else ragged[row]
         side = layout.side if isinstance(layout, ImageLayout) else None
         text = pack_tokens(task.ids_to_tokens(tokens)) if side is None else {"text": None}
         rollout = Rollout(
@@ -110,17 +123,26 @@ def _roll_out(
     return found
 
 
+def _scored_tokens(layout: Layout, example: Batch) -> Tensor | None:
+    """Return the mask (1, T) of the tokens whose states are scored; None if a pooled state is."""
+    if isinstance(layout, CandidateLayout) and example.candidate_positions is not None:
+        places = torch.arange(example.inputs.shape[-1])
+        return (example.candidate_positions[..., None] == places).any(1)
+    has_targets = isinstance(layout, TokenLayout | MaskedLayout | MultiHopLayout)
+    if has_targets or (isinstance(layout, SpanLayout) and layout.has_several):
+        return example.targets != IGNORE
+    if isinstance(layout, CoreferenceLayout) and example.token_features is not None:
+        return example.token_features[:, 0, :, 0] >= 0
+    return None
+
+
 def _shares(
-    model: LongspanPreTrainedModel,
-    inputs: Tensor,
-    mask: Tensor,
-    scored: Tensor | None,
-    token: int | None,
+    model: LongspanPreTrainedModel, given: Sequences, scored: Tensor | None, token: int | None
 ) -> tuple[np.ndarray, str]:
     """Return the share of each token of one sequence, and the name of the start."""
     encoder = model.base_model
     assert isinstance(encoder, LongspanModel)
-    calls = read_layers(encoder, inputs, mask, lambda call: call, check=True)
+    calls = read_layers(encoder, given, lambda call: call, check=True)
     start, distribution = rollout_start(encoder, calls[-1].real, scored, token)
     shares = attention_rollout(calls, distribution)[0, count_summary_tokens(encoder) :]
     return shares.cpu().numpy(), start

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,20 @@ SPLIT: Split = "validation"
 TOKENS_PER_BATCH = 4_096
 
 T = TypeVar("T")
+
+
+class Sequences(NamedTuple):
+    """Sequences of a batch.
+
+    Attributes:
+        inputs: ids (B, T) or numbers (B, T, F).
+        mask: True at real tokens, (B, T).
+        global_mask: True at the global tokens that the task marks, (B, T); None: it marks none.
+    """
+
+    inputs: Tensor
+    mask: Tensor
+    global_mask: Tensor | None = None
 
 
 def count_summary_tokens(encoder: LongspanModel) -> int:
@@ -40,17 +54,25 @@ def select(batch: Batch, chosen: Tensor) -> Batch:
     return dataclasses.replace(batch, **tensors)
 
 
-def sequences(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Iterate over inputs and mask of the batch: one of each, or two for pairs."""
-    yield batch.inputs, batch.key_mask
+def sequences(batch: Batch) -> Iterator[Sequences]:
+    """Iterate over the sequences of the batch: one of each example, or two for pairs.
+
+    Of a text in several windows it is the first window, which every example has.
+    """
+    yield _first_windows(Sequences(batch.inputs, batch.key_mask, batch.global_mask))
     if batch.inputs_b is not None and batch.key_mask_b is not None:
-        yield batch.inputs_b, batch.key_mask_b
+        yield Sequences(batch.inputs_b, batch.key_mask_b, batch.global_mask_b)
+
+
+def _first_windows(found: Sequences) -> Sequences:
+    if found.mask.ndim == 2:
+        return found
+    return Sequences(*(None if x is None else x[:, 0] for x in found))
 
 
 def read_layers(
     encoder: LongspanModel,
-    inputs: Tensor,
-    mask: Tensor,
+    given: Sequences,
     read: Callable[[Call], T],
     check: bool = False,
 ) -> list[T]:
@@ -58,8 +80,7 @@ def read_layers(
 
     Args:
         encoder: model.
-        inputs: ids (B, T) or numbers (B, T, F).
-        mask: True at real tokens, (B, T).
+        given: sequences; their global tokens have an effect on models that have such.
         read: function of a call, which runs before the next layer.
         check: check that the outputs are weighted sums of the values.
 
@@ -75,13 +96,17 @@ def read_layers(
         values.append(read(call))
 
     device = next(encoder.parameters()).device
-    kind = "input_values" if inputs.is_floating_point() else "input_ids"
+    kind = "input_values" if given.inputs.is_floating_point() else "input_ids"
+    arguments = {kind: given.inputs, "attention_mask": given.mask}
+    config = encoder.config
+    if given.global_mask is not None and config.supports_global_tokens and config.num_hidden_layers:
+        arguments["global_attention_mask"] = given.global_mask
     with torch.no_grad(), contextlib.ExitStack() as hooks:
         for module in encoder.modules():
             if isinstance(module, SelfAttention):
                 handle = module.mechanism.register_forward_hook(hook, with_kwargs=True)
                 hooks.callback(handle.remove)
-        encoder(**{kind: inputs.to(device)}, attention_mask=mask.to(device))
+        encoder(**{name: x.to(device) for name, x in arguments.items()})
     if not values:
         raise NoWeightsError("the model has no attention layers, and so no attention weights")
     return values

@@ -123,7 +123,8 @@ def _check_position(task: Task, row: int | None, token: int | None) -> None:
         return
     if not 0 <= row < task.size(SPLIT):
         raise OptionError(f"row of {SPLIT!r} must be in 0..{task.size(SPLIT) - 1}, got {row}")
-    length = len(task.dataset.splits[SPLIT].tokens[row])
+    (batch,) = batches_of_rows(task, np.array([row]))
+    length = int(next(sequences(batch)).mask.sum())
     if token is not None and not 0 <= token < length:
         raise OptionError(f"token of {SPLIT} example {row} must be in 0..{length - 1}, got {token}")
 
@@ -145,11 +146,10 @@ def measure_spans(
     measured: list[SpanSamples] = []
     done, num_summary = 0, count_summary_tokens(encoder)
     for batch in batches_of_rows(task, rows):
-        for inputs, mask in sequences(batch):
+        for given in sequences(batch):
             layers = read_layers(
                 encoder,
-                inputs,
-                mask,
+                given,
                 lambda call: compute_spans(call, num_summary),
                 check=not measured,
             )
@@ -157,7 +157,7 @@ def measure_spans(
                 np.stack([getattr(layer, field).cpu().numpy() for layer in layers], 1)
                 for field in Spans._fields
             ]
-            measured.append(SpanSamples(stacked[0], stacked[1], mask.sum(1).numpy()))
+            measured.append(SpanSamples(stacked[0], stacked[1], given.mask.sum(1).numpy()))
         done += len(batch.rows)
         if progress:
             progress(done, len(rows))

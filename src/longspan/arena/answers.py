@@ -9,7 +9,6 @@ import torch
 from longspan.arena.paths import RunPaths
 from longspan.arena.rescore import check_request, load_run, prepare_model
 from longspan.errors import OptionError
-from longspan.tasks._question_data import QuestionData
 from longspan.tasks.base import Split
 from longspan.training.evaluate import model_inputs
 
@@ -35,7 +34,7 @@ def answer_questions(
     """
     check_request(split, None, batch_size)
     result, task, model = load_run(record, paths)
-    if not isinstance(task, QuestionData):
+    if not task.asks_questions:
         raise OptionError(f"{record} was trained on {task.info.name}, which asks no questions")
     prepared, where = prepare_model(record, result, model, paths, batch_size)
     prepared.eval()

@@ -24,8 +24,9 @@ def answers(
 ) -> None:
     """Answer the questions of a split with the saved model of a run.
 
-    The output is a file for the official evaluation of the task: SQuAD, TriviaQA or HotpotQA. That
-    of HotpotQA has the ranked paragraphs, too, which a second stage reads (task.selection).
+    The output is a file for the official evaluation of the task: SQuAD, TriviaQA, HotpotQA or
+    WikiHop. That of HotpotQA has the ranked paragraphs, too, which a second stage reads
+    (task.selection).
     """
     from longspan.arena.answers import answer_questions
     from longspan.files import atomic_write

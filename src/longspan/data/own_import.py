@@ -94,13 +94,22 @@ def import_texts(
     _check_splits(assigned.splits, targets.values, where)
     described = OwnDescription(
         name=name,
-        files={file.path.name: file.content_sha256() for file in files.values()},
+        files=_checksums(list(files.values())),
         columns=_columns(request),
         **_describe_rows(rows, targets, assigned),
         rows_sha256="",
     )
     table = _make_table(rows.texts, targets.values, assigned.splits)
     return store_import(OWN_TEXTS.path(cache, name), table, described, replace=replace)
+
+
+def _checksums(files: Sequence[TextFile]) -> dict[str, str]:
+    """Return the sha256 of each file by name; those of one name are named with their folder."""
+    names = [file.path.name for file in files]
+    return {
+        x.path.name if names.count(x.path.name) == 1 else str(x.path): x.content_sha256()
+        for x in files
+    }
 
 
 def check_task_name(name: str) -> None:

@@ -81,7 +81,7 @@ class AttentionSpans:
     implicit and negative. A CLS token counts neither as t nor as s.
 
     Attributes:
-        samples: sequences analyzed; a pair has two.
+        samples: sequences analyzed; a pair has two, a text in several windows the first one.
         available: sequences of the split.
         mean_length: real tokens per sample.
         uniform: span of uniform attention on the samples.

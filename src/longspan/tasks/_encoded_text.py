@@ -19,7 +19,7 @@ from longspan.data.tokenizers import (
     Tokenizer,
     WordTokenizer,
 )
-from longspan.data.word_pieces import load_word_pieces, tokenizer_sha256
+from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces, tokenizer_sha256
 from longspan.errors import OptionError
 from longspan.tasks._global_tokens import GlobalTokens, global_positions, mark_global_tokens
 from longspan.tasks._grouping import group_by_quantiles
@@ -103,9 +103,15 @@ class EncodedTextTask(Task):
         vocabulary = self.options.vocabulary
         if isinstance(vocabulary, int):
             return vocabulary
-        if name := self.options.tokenizer_name:
-            return load_word_pieces(name).vocab_size
+        if self._word_pieces:
+            return self._word_pieces.vocab_size
         return VOCAB_SIZES[vocabulary]
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Padding id of a Hugging Face tokenizer, if it has one."""
+        pad = self._word_pieces and self._word_pieces.fast.pad_token_id
+        return {} if pad is None else {"pad_token_id": pad}
 
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data.
@@ -128,8 +134,8 @@ class EncodedTextTask(Task):
                 characters or words from.
         """
         options = self.options
-        if options.tokenizer_name:
-            return load_word_pieces(options.tokenizer_name)
+        if self._word_pieces:
+            return self._word_pieces
         if options.vocabulary == "bytes":
             return ByteTokenizer()
         if isinstance(options.vocabulary, int):
@@ -180,13 +186,20 @@ class EncodedTextTask(Task):
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the examples; requires an open task if it is learned from texts."""
         vocabulary = self.options.vocabulary
-        if self.options.tokenizer_name:
-            return load_word_pieces(self.options.tokenizer_name)
+        if self._word_pieces:
+            return self._word_pieces
         if vocabulary == "bytes":
             return ByteTokenizer()
         if vocabulary == "characters":
             return _character_tokenizer(self.facts["characters"], self.options.end)
         return _word_tokenizer(self.facts["words"], vocabulary)
+
+    # Loading hashes the files of the tokenizer, and looks one on the hub up there.
+    @functools.cached_property
+    def _word_pieces(self) -> WordPieceTokenizer | None:
+        """Hugging Face tokenizer, loaded once; None for other tokens."""
+        name = self.options.tokenizer_name
+        return None if name is None else load_word_pieces(name)
 
 
 # Cached, as tokens are decoded one at a time, and a vocabulary has up to 65,536 words.

@@ -7,11 +7,12 @@ import torch
 from pydantic import Field
 
 from longspan.bounds import LONGEST
-from longspan.shapes import Bool
+from longspan.shapes import Bool, Int
 from longspan.tasks.batching import Batch
 
 PassageLength = Annotated[int, Field(ge=1, lt=LONGEST)]
 GlobalTokens = Literal["none", "first"] | PassageLength
+SentenceTokens = Literal["none", "first", "boundaries"]  # of a text whose sentences are known
 
 
 def global_positions(chosen: GlobalTokens, length: int) -> Bool[torch.Tensor, " T"]:
@@ -38,3 +39,26 @@ def mark_global_tokens(batch: Batch, chosen: GlobalTokens) -> Batch:
         if mask is not None
     }
     return dataclasses.replace(batch, **marked)
+
+
+def mask_sentences(
+    chosen: SentenceTokens,
+    most: int,
+    real: Bool[torch.Tensor, "*B T"],
+    sentences: Int[torch.Tensor, "*B T"],
+) -> Bool[torch.Tensor, "*B T"] | None:
+    """Return the global tokens of texts whose sentences are known, None for none.
+
+    Args:
+        chosen: "none"; "first"; or "boundaries", the first token and that of each sentence.
+        most: maximum number of sentences of a text whose first token is global.
+        real: True at real tokens.
+        sentences: number of the sentence of each token, negative outside of sentences.
+    """
+    if chosen == "none":
+        return None
+    marked = real & (torch.arange(real.shape[-1]) == 0)
+    if chosen == "first":
+        return marked
+    begins = (sentences >= 0) & (sentences != sentences.roll(1, -1))
+    return marked | (begins & (begins.cumsum(-1) <= most))

@@ -1,6 +1,7 @@
 """Examples of the tasks that answer questions about documents: encoding, report, global tokens."""
 
 import dataclasses
+import functools
 import json
 from abc import abstractmethod
 from collections import Counter
@@ -10,7 +11,6 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
@@ -23,7 +23,6 @@ from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples, Spool
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError
-from longspan.shapes import Float, Int
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
 from longspan.tasks._spans import boundary_mask, question_mask
@@ -61,10 +60,11 @@ _NOT_IN_DATA = ("answer_length", "global_tokens", "boundaries")
 class QuestionData(Task, Generic[Q]):
     """Questions about documents, as tokens of both.
 
-    A subclass reads its files (`find_source`, `read`) and scores the answers.
+    A subclass reads its files (`find_source`, `read`), and writes and scores the answers.
     """
 
     options: QuestionOptions
+    asks_questions = True
     id_field: ClassVar[str]  # name of the field of ids in the source files
     outcomes: ClassVar[tuple[str, ...]] = ("marked", "behind_cut", "not_in_context")  # labels
     # Outcomes of which nothing can be learned: training leaves these questions out.
@@ -88,23 +88,6 @@ class QuestionData(Task, Generic[Q]):
 
         Raises:
             DataError: the source is missing or malformed.
-        """
-
-    @abstractmethod
-    def answers(
-        self,
-        split: Split,
-        rows: Int[Tensor, " B"],
-        logits: Float[Tensor, "B ..."],
-        targets: Int[Tensor, "B T"],
-    ) -> dict[str, Any]:
-        """Return the answers to some questions, as in a file for the official evaluation.
-
-        Args:
-            split: split of the examples.
-            rows: their rows.
-            logits: scores of the model.
-            targets: targets of their batch, which tell where the documents begin.
         """
 
     @property
@@ -138,9 +121,9 @@ class QuestionData(Task, Generic[Q]):
         is_question = options.global_tokens == "question"
         return min(options.length, question if is_question else question + options.boundaries)
 
-    @property
+    @functools.cached_property
     def tokenizer(self) -> WordPieceTokenizer:
-        """Tokenizer of questions and documents.
+        """Tokenizer of questions and documents, loaded once.
 
         Raises:
             DataError: it cannot be loaded.

@@ -111,8 +111,9 @@ class RankingTask(EncodedTextTask):
 
     @property
     def model_fields(self) -> dict[str, Any]:
-        """Towers and similarity of the dual encoder."""
+        """Padding id, and towers and similarity of the dual encoder."""
         return {
+            **super().model_fields,
             "shared_towers": self.options.towers == "shared",
             "similarity": self.options.similarity,
             "similarity_scale": 1 / self.options.temperature,

@@ -36,6 +36,7 @@ class Task(TaskData):
     """
 
     unit: ClassVar[str] = "example"  # name of what `units` returns the numbers of
+    asks_questions: ClassVar[bool] = False  # True: `answers` writes them as text
 
     @property
     @abstractmethod
@@ -249,6 +250,28 @@ class Task(TaskData):
             targets: classes, `IGNORE` where unscored; or numbers.
         """
         return {metric.name: LOGIT_STATISTICS[metric.name](logits, targets) for metric in metrics}
+
+    def answers(
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B ..."],
+        targets: Int[Tensor, "B ..."],
+    ) -> dict[str, Any]:
+        """Return the answers to some questions, as in a file for the official evaluation.
+
+        Override it, and `asks_questions`, where examples are questions with an official evaluation.
+
+        Args:
+            split: split of the examples.
+            rows: their rows.
+            logits: scores of the model.
+            targets: targets of their batch, which may tell where the documents begin.
+
+        Raises:
+            OptionError: the task asks no questions.
+        """
+        raise OptionError(f"{self.info.name} asks no questions")
 
     def ranked_documents(self, split: Split, rows: np.ndarray) -> RankedDocuments | None:
         """Return the documents among which an evaluation ranks those that answer its queries.

@@ -33,13 +33,9 @@ from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.metrics.coreference import COUNTS, Mention
 from longspan.shapes import Float, Int
+from longspan.tasks._global_tokens import SentenceTokens, mask_sentences
 from longspan.tasks._grouping import Grouping
-from longspan.tasks._pieces import (
-    PieceVocabulary,
-    identify_pieces,
-    load_pieces,
-    vocabulary_setting,
-)
+from longspan.tasks._pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
 from longspan.tasks.batching import PAD_TO_MULTIPLE_OF
 from longspan.tasks.info import TaskInfo
@@ -52,7 +48,11 @@ if TYPE_CHECKING:
 
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 _PARTS: dict[Split, Part] = {"train": "train", "validation": "development", "test": "test"}
-_NOT_IN_DATA = ("length", "windows", "span_width", "spans_per_token", "antecedents", "depth")
+# Options that change neither the examples nor their order.
+_NOT_IN_DATA = (
+    *("length", "windows", "span_width", "spans_per_token", "antecedents", "depth"),
+    *("global_tokens", "boundaries"),
+)
 _SHOWN = 60  # words
 
 
@@ -77,6 +77,16 @@ class CoreferenceOptions:
     spans_per_token: SpansPerToken = setting("spans that are kept for each token", 0.4)
     antecedents: Length = setting("antecedents of a span that get fine scores", 50)
     depth: Length = setting("times that fine scores are computed", 2)
+    global_tokens: SentenceTokens = setting(
+        "global tokens of a window, for mechanisms that have such: none; first: the first one; "
+        "boundaries: that one, and the first one of each sentence",
+        "none",
+    )
+    boundaries: Length = setting(
+        "maximum number of sentences of a window whose first token is global "
+        "(global_tokens=boundaries)",
+        128,
+    )
 
 
 @register
@@ -145,6 +155,12 @@ class Coreference(Task):
             },
         }
 
+    @property
+    def num_global_tokens(self) -> int:
+        """Maximum number of global tokens of a window."""
+        most = {"none": 0, "first": 1, "boundaries": 1 + self.options.boundaries}
+        return min(self.length, most[self.options.global_tokens])
+
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; a tokenizer is known by its files."""
         options = super().data_options()
@@ -185,7 +201,7 @@ class Coreference(Task):
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
     ) -> Batch:
-        """Return some documents as a batch of windows, with their mentions.
+        """Return some documents as a batch of windows, with their mentions and global tokens.
 
         Raises:
             DataError: a row has changed on disk since it was written.
@@ -209,12 +225,16 @@ class Coreference(Task):
             features[row, ..., 2] = np.array([0, *details["speakers"]])[features[row, ..., 1]]
             features[row, ..., 3] = GENRES.index(details["genre"])
         features[..., 1] -= 1
+        real, known = torch.from_numpy(is_real), torch.from_numpy(features)
         return Batch(
             inputs=torch.from_numpy(ids),
-            key_mask=torch.from_numpy(is_real),
+            key_mask=real,
             targets=torch.from_numpy(targets),
             rows=torch.from_numpy(rows),
-            token_features=torch.from_numpy(features),
+            token_features=known,
+            global_mask=mask_sentences(
+                options.global_tokens, options.boundaries, real, known[..., 0]
+            ),
         )
 
     def output_logits(self, output: Any) -> Float[Tensor, "B K _"]:

@@ -226,6 +226,7 @@ def mask_inputs(base: type[Task], mask_probability: float) -> type[MaskedInputs]
     )
     members = {
         "__doc__": masked.summary,
+        "__module__": __name__,  # records name the file of the task
         "base": base,
         "info": masked,
         "Options": _options(base.Options, mask_probability),

@@ -127,6 +127,7 @@ class WikiHop(Task):
 
     Options = WikiHopOptions
     options: WikiHopOptions
+    asks_questions = True
     info = TaskInfo(
         name="wikihop",
         version=1,
@@ -293,17 +294,13 @@ class WikiHop(Task):
         return [Grouping(name="read", labels=_LABELS, group=np.array(group))]
 
     def answers(
-        self, split: Split, rows: Int[Tensor, " B"], logits: Float[Tensor, "B C"]
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B C"],
+        targets: Int[Tensor, " B"],
     ) -> dict[str, str]:
-        """Return the best candidate of each question, by its official id.
-
-        This is the content of a file of predictions for the official evaluation.
-
-        Args:
-            split: split of the examples.
-            rows: their rows.
-            logits: scores of the candidates.
-        """
+        """Return the best candidate of each question, by its official id."""
         examples, found = self._examples(split), {}
         for row, best in zip(rows.tolist(), logits.argmax(1).tolist(), strict=True):
             details = load_details(examples, row)

@@ -57,7 +57,7 @@ register(
             "5,000 of the test part for test."
         ),
         recipe=recipe,
-        mechanism_options=own.OPTIONS,
+        mechanism_options=own.WITHOUT_GLOBALS,
         seeds=SEEDS,
     )
 )

@@ -61,6 +61,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "position_infused": {"segment": 64, "memory": 64, "backprop_through_memory": True},
 }
+# Of protocols whose tasks say which tokens are global, none (task.global_tokens=none) included.
+WITHOUT_GLOBALS: dict[str, dict[str, Any]] = {
+    **OPTIONS,
+    "longformer": {**OPTIONS["longformer"], "first_global": False},
+}
 
 
 def recipe(task: str) -> Recipe:

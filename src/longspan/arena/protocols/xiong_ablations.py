@@ -73,7 +73,7 @@ register(
             "All else is as in documents-small."
         ),
         recipe=documents_small.recipe,
-        mechanism_options={**own.OPTIONS, **LOCAL},
+        mechanism_options={**own.WITHOUT_GLOBALS, **LOCAL},
         references=REFERENCES,
         variants=VARIANTS,
         rows=("full", *LOCAL, *(row.name for row in (*VARIANTS, *REFERENCES))),

@@ -12,7 +12,6 @@ from longspan.arena.protocols.stages import CORPUS, corpus_imports, known_tasks
 from longspan.config import ModelConfig, TrainingConfig
 
 NAME = "xiong-pretrain"
-FORK = "xwhan/xformers, defaults of the attention modules, November 2021"
 ROBERTA = "Liu et al. 2019, RoBERTa, table 9, RoBERTa-large"
 LONGFORMER = "allenai/longformer, scripts/cheatsheet.txt, TriviaQA"
 BERT = "Devlin et al. 2019, appendix A.3"

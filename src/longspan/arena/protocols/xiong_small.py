@@ -86,7 +86,7 @@ TRAIN = {"aan_retrieval": dataclasses.replace(FINETUNING, steps=200, batch_size=
 # A quarter of the paper's sizes at a quarter of its length; ratios to the length are the paper's.
 OPTIONS: MechanismOptions = {
     "local": {"window": 32},
-    "longformer": {"window": 32, "first_global": True, "global_projections": True},
+    "longformer": {"window": 32, "global_projections": True},
     "blockwise": {"block": 32},
     "disjoint": {"block": 64},
     "bigbird": {"block": 32, "num_random_blocks": 3},

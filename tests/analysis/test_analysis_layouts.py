@@ -1,0 +1,103 @@
+"""Analyses of models that read windows, score tokens, or get global tokens from their task."""
+
+import numpy as np
+import pytest
+import torch
+
+from conll_files import write_conll
+from longspan.analysis import example_rollouts, layers
+from longspan.analysis import run_analysis as module
+from longspan.arena.model import model_class
+from longspan.errors import OptionError
+from longspan.models import LongspanConfig
+from longspan.tasks import build
+from wikihop_files import write_wikihop
+
+CASES = {
+    "wikihop": (write_wikihop, {"length": 128, "candidates": 6, "windows": 2}),
+    "coreference": (write_conll, {"length": 48, "windows": 3}),
+}
+WINDOW = {"attention": "longformer", "attention_options": {"window": 2}}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    found = {}
+    for name, (write, _) in CASES.items():
+        found[name] = tmp_path_factory.mktemp(name)
+        write(found[name])
+    return found
+
+
+def opened(folders, name, **options):
+    task = build(name, {**CASES[name][1], **options})
+    task.open(folders[name] / "cache", folders[name])
+    return task
+
+
+def build_model(task, **fields):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length}
+    config = LongspanConfig(hidden_size=16, **{**sizes, **task.model_fields, **fields})
+    config.num_labels = task.num_classes
+    return model_class(task)(config).eval()
+
+
+def first_window(task, row):
+    (batch,) = layers.batches_of_rows(task, np.array([row]))
+    return batch, batch.inputs[0, 0][batch.key_mask[0, 0]]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_texts_in_windows_are_analyzed_by_their_first_window(folders, name):
+    task = opened(folders, name)
+    model = build_model(task, **WINDOW)
+    rows = np.arange(task.size("validation"))
+    measured = module.measure_spans(model.base_model, task, rows)
+    assert measured.spans.shape == (len(rows), 2, 2)
+    lengths = [len(first_window(task, row)[1]) for row in rows]
+    assert sorted(measured.lengths.tolist()) == sorted(lengths)
+    for found in example_rollouts.roll_out_examples(model, task, rows.tolist()):
+        batch, tokens = first_window(task, found.row)
+        assert batch.inputs.shape[1] > 1
+        assert (found.part, found.start) == (1, "the scored tokens")
+        assert found.tokens == task.ids_to_tokens(tokens.numpy())
+        assert len(found.shares.unpack()) == len(tokens)
+        assert found.shares.unpack().sum() == pytest.approx(1, abs=1e-3)
+
+
+def test_scored_tokens_of_candidates_are_their_markers(folders):
+    task = opened(folders, "wikihop")
+    batch, tokens = first_window(task, 0)
+    (scored,) = example_rollouts._scored_tokens(task.layout, batch)
+    symbols = task.ids_to_tokens(batch.inputs[0, 0].numpy())
+    assert [symbols[n] for n in scored.nonzero().flatten()] == ["[ent]"] * int(
+        (batch.candidate_positions >= 0).sum()
+    )
+    assert len(tokens) <= 128
+
+
+def test_tokens_of_a_window_are_counted(folders):
+    task = opened(folders, "wikihop")
+    _, tokens = first_window(task, 0)
+    module._check_position(task, 0, len(tokens) - 1)
+    with pytest.raises(OptionError, match=rf"must be in 0\.\.{len(tokens) - 1}"):
+        module._check_position(task, 0, len(tokens))
+
+
+def test_spans_are_those_of_the_task_s_global_tokens(folders):
+    """With global tokens a window of two tokens attends far beyond them."""
+    spans = {}
+    for chosen in ("none", "candidates"):
+        task = opened(folders, "wikihop", global_tokens=chosen)
+        model = build_model(task, **WINDOW)
+        spans[chosen] = module.measure_spans(model.base_model, task, np.arange(2)).spans
+    assert spans["none"].max() <= 2
+    assert spans["candidates"].min() > 10
+
+
+def test_mechanisms_without_global_tokens_are_analyzed(folders):
+    task = opened(folders, "wikihop")
+    model = build_model(task, attention="linear")
+    measured = module.measure_spans(model.base_model, task, np.arange(2))
+    assert np.isfinite(measured.spans).all()
