@@ -19,7 +19,8 @@ _NOTES = (
     "a query is not ranked for it. Unless the folder judges a split, the different texts of the "
     "training queries are ordered by their sha256, and the first ones are held out. A query whose "
     "text is in a held-out split too is left out of training. Documents that are not judged count "
-    "as wrong answers."
+    "as wrong answers. Judgments of documents that the corpus lacks are left out; trec_eval keeps "
+    "them, as answers that are never found."
 )
 
 
