@@ -12,7 +12,7 @@ _DESCRIPTION = "import.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImportDescription:
-    """What every description has.
+    """Description of an import, as stored; each kind adds its own fields.
 
     Attributes:
         name: name of the task.
