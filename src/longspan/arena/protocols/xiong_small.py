@@ -71,18 +71,20 @@ SHORT_STAGE = {
     "training.eval_batch_size": PRETRAINING.eval_batch_size * LENGTH // SHORT,
 }
 FINETUNING = TrainingConfig(
-    steps=400,
-    batch_size=16,
-    learning_rate=1e-4,
-    warmup_steps=40,
+    steps=200,
+    batch_size=8,
+    learning_rate=3e-4,
+    warmup_steps=20,
     schedule="linear",
-    evaluate_every=40,
+    evaluate_every=50,
     weight_decay=0.01,
     max_grad_norm=1.0,
     eval_batch_size=16,
 )
 # An update reads a query, its document and a hard negative for each example.
-TRAIN = {"aan_retrieval": dataclasses.replace(FINETUNING, steps=200, batch_size=8, warmup_steps=20)}
+TRAIN = {
+    "aan_retrieval": dataclasses.replace(FINETUNING, steps=100, warmup_steps=10, evaluate_every=100)
+}
 # A quarter of the paper's sizes at a quarter of its length; ratios to the length are the paper's.
 OPTIONS: MechanismOptions = {
     "local": {"window": 32},
