@@ -158,7 +158,7 @@ class SummaryTask(EncodedTextTask):
             start_token=self.end_token,
             end_token=self.end_token,
             padding_token=self.end_token if padding is None else padding,
-            suppressed_tokens=() if pieces or options.vocabulary == "bytes" else (UNKNOWN,),
+            suppressed_tokens=self._textless_tokens(),
         )
 
     @property
@@ -336,6 +336,13 @@ class SummaryTask(EncodedTextTask):
         after = pieces.frame[1]
         end = after[-1] if len(after) else pieces.fast.eos_token_id
         return None if end is None else int(end)
+
+    def _textless_tokens(self) -> tuple[int, ...]:
+        """Return the ids of unknown and absent words or characters, once these are learned."""
+        if self._dataset is None or self._pieces or self.options.vocabulary == "bytes":
+            return ()
+        symbols = self.tokenizer.symbols
+        return tuple(token for token, text in enumerate(symbols) if text == symbols[UNKNOWN])
 
     def _training_texts(self, data: Path | None) -> Iterator[tuple[bytes, int]]:
         """Yield the texts that a vocabulary is learned from."""
