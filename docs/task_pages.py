@@ -14,7 +14,7 @@ from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Split, Task, TaskInfo, build
 from longspan.tasks.data_cards import describe_source, describe_task, is_generated
-from longspan.tasks.layout import PairLayout, RetrievalLayout
+from longspan.tasks.layout import PairLayout, RetrievalLayout, TextToTextLayout
 
 FOLDER = Path(__file__).parent / "tasks"
 UNKNOWN = "known after the build"  # number of examples
@@ -49,7 +49,9 @@ def render_index() -> str:
             info.title,
             " + ".join(f"{length:,}" for length in lengths(task)),
             " / ".join(show_size(info, split) for split in SPLITS) if info.sizes else UNKNOWN,
-            "–" if isinstance(task.layout, RetrievalLayout) else f"{info.num_classes:,}",
+            "–"
+            if isinstance(task.layout, RetrievalLayout | TextToTextLayout)
+            else f"{info.num_classes:,}",
             "generated" if generated_by_default(name) else "imported",
             info.license,
         )

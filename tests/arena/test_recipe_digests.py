@@ -31,8 +31,8 @@ DIGESTS = {
     "self-pretraining": "469613e36b4d5a15",
     "self-pretraining-scaled": "9a7007cee3b19c95",
     "smoke": "150bf8fb60a1f6e3",
-    "documents": "0158ff2bf8b002f9",
-    "documents-small": "1b2c1d58509c91cc",
+    "documents": "e7a9d92571ce37aa",
+    "documents-small": "db3b203d1164bbd7",
     "xiong": "4c607fd03aefa57a",
     "xiong-ablations": "a6868338f5451d73",
 }

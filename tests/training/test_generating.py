@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 import paper_files
 import tiny
-from longspan.arena import make_model, override, run
+from longspan.arena import make_model, run
 from longspan.arena.rescore import evaluate_run
 from longspan.config import TaskConfig
 from longspan.metrics.summaries import ROUGE, rouge
@@ -27,19 +28,20 @@ OPTIONS = {
     "global_tokens": "first",
     "no_repeat_ngram_size": 2,
 }
+WIDE = {"model.initializer_range": 1.0}  # so that texts differ between documents
 SMALL = {"mechanism.window": 4, "training.steps": 4, "training.batch_size": 8}
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("papers")
-    build_task(folder, paper_files.write_papers(folder / "papers"))
+    paper_files.write_papers(folder / "papers")
     return folder
 
 
-def build_task(cache, data=None, **options):
+def build_task(cache, **options):
     task = build("pubmed_summarization", {**OPTIONS, **options})
-    task.open(cache, data)
+    task.open(cache, cache / "papers")
     return task
 
 
@@ -74,8 +76,10 @@ def greedy(model, task, row):
         with torch.no_grad():
             scores = model(**given).logits[0, -1]
         scores[list(chosen.suppressed_tokens)] = -torch.inf
+        if len(ids) <= chosen.min_tokens:
+            scores[chosen.end_token] = -torch.inf
         # The start is the end token, as in BART: a repeated pair of tokens is no pair of a text.
-        pairs = set(zip(ids, ids[1:], strict=False))
+        pairs = set(itertools.pairwise(ids))
         for token in range(len(scores)):
             if (ids[-1], token) in pairs:
                 scores[token] = -torch.inf
@@ -84,17 +88,19 @@ def greedy(model, task, row):
 
 
 def test_greedy_texts_are_those_of_whole_forward_passes(cache):
-    task = build_task(cache, beams=1)
-    model = make_model(experiment(task), task).eval()
-    assert generated(model, task, [0, 1]) == [greedy(model, task, row) for row in (0, 1)]
+    task = build_task(cache, beams=1, min_tokens=4)
+    model = make_model(experiment(task, WIDE), task).eval()
+    found = generated(model, task, [0, 1])
+    assert found == [greedy(model, task, row) for row in (0, 1)]
+    assert all(found)
 
 
 def test_texts_do_not_depend_on_the_batch(cache):
-    task = build_task(cache)
-    model = make_model(experiment(task), task).eval()
+    task = build_task(cache, min_tokens=4)
+    model = make_model(experiment(task, WIDE), task).eval()
     alone = [generated(model, task, [row])[0] for row in range(4)]
     assert generated(model, task, [2, 0, 3, 1]) == [alone[row] for row in (2, 0, 3, 1)]
-    assert len(set(alone)) > 1 or alone[0]
+    assert len(set(alone)) > 1
 
 
 def test_scores_are_of_every_example(cache):
@@ -108,7 +114,7 @@ def test_scores_are_of_every_example(cache):
         mean = sum(one[name] for one in expected) / 4
         assert found.score.metrics[name] == pytest.approx(mean)
     assert found.statistics[:, 0] == pytest.approx([one["rouge1"] for one in expected])
-    assert list(found.score.metrics)[0] == "rouge1"
+    assert next(iter(found.score.metrics)) == "rouge1"
     assert found.score.metrics["perplexity"] == pytest.approx(np.exp(found.score.loss))
 
 
@@ -153,7 +159,8 @@ def test_run_selects_by_perplexity_and_scores_by_rouge(cache, tmp_path):
     assert result.config.task.options["beams"] == 3
     assert result.inference.examples_per_second > 0
     (path,) = (tmp_path / "runs").rglob("longformer-*.json")
-    again, _ = evaluate_run(path, "test", tiny.paths(tmp_path / "runs", cache))
+    paths = dataclasses.replace(tiny.paths(tmp_path / "runs", cache), data=cache / "papers")
+    again, _ = evaluate_run(path, "test", paths)
     assert again.score == result.scores["test"]
 
 
@@ -162,13 +169,3 @@ def test_checkpoint_generates_as_it_was_scored(cache):
     chosen = make_model(experiment(task), task).generation_config
     assert (chosen.num_beams, chosen.max_new_tokens, chosen.no_repeat_ngram_size) == (3, 10, 2)
     assert chosen.eos_token_id == chosen.decoder_start_token_id == task.end_token
-
-
-@pytest.mark.parametrize("mechanism", ["sparse_transformer", "transformer_xl"])
-def test_encoder_needs_a_mechanism_for_both_directions(cache, mechanism):
-    task = build_task(cache)
-    made = override(experiment(task, mechanism=mechanism, changes={}), {})
-    try:
-        make_model(made, task)
-    except Exception as error:
-        assert "causal" in str(error)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from longspan.data.questions.report import Report
-from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.store import Examples, Spool
 from longspan.data.summaries.document import SummarizedDocument, leading_sentences
 from longspan.metrics.summaries import ROUGE, rouge
 from longspan.tasks.base import Split
@@ -60,10 +60,12 @@ class SummaryWriter:
 
     def examples(self) -> Examples:
         """Return all examples; their sequences are views of the files."""
-        parts: dict[str, Ragged] = {
-            name: getattr(self, name).ragged() for name in ("tokens", "second", "details")
-        }
-        return Examples(**parts, labels=np.zeros(self.count, np.uint8))
+        return Examples(
+            tokens=self.tokens.ragged(),
+            second=self.second.ragged(),
+            details=self.details.ragged(),
+            labels=np.zeros(self.count, np.uint8),
+        )
 
 
 def is_kept(split: Split, one: SummarizedDocument, report: Report) -> bool:

@@ -9,12 +9,13 @@ the abstract are wrapped in <S> and </S>. Files may end in .txt or .jsonl, and b
 import contextlib
 import dataclasses
 import gzip
+import io
 import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from longspan.data.questions.report import Report
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
@@ -112,7 +113,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         raise explain_read_error(path, error) from error
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
