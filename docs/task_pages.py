@@ -44,14 +44,13 @@ def render_index() -> str:
     ]
     for name, cls in sorted(TASKS.items()):
         task, info = cls(), cls.info
+        has_classes = not isinstance(task.layout, RetrievalLayout | TextToTextLayout)
         cells = (
             f"[`{name}`]({name}.md)",
             info.title,
             " + ".join(f"{length:,}" for length in lengths(task)),
             " / ".join(show_size(info, split) for split in SPLITS) if info.sizes else UNKNOWN,
-            "–"
-            if isinstance(task.layout, RetrievalLayout | TextToTextLayout)
-            else f"{info.num_classes:,}",
+            f"{info.num_classes:,}" if has_classes else "–",
             "generated" if generated_by_default(name) else "imported",
             info.license,
         )

@@ -160,20 +160,23 @@ def finetune(
     )
     paths = make_paths(runs, cache, data if task else None, device, parallel)
     given = open_checkpoint(checkpoint)  # before anything is imported
-    chosen = _import_texts(data, options, paths) if task is None else task
-    if task is not None:
-        options.refuse(task)
+    chosen = _choose_task(task, data, options, paths)
     choices = _choices(mechanism, protocol, seed, set_, budget)
     run_one([finetuning_experiment(given, chosen, choices)], paths, as_json)
 
 
-def _import_texts(data: Path | None, options: own.OwnOptions, paths: "RunPaths") -> str:
-    """Import texts of one's own; return the name of their task.
+def _choose_task(
+    task: str | None, data: Path | None, options: own.OwnOptions, paths: "RunPaths"
+) -> str:
+    """Return the task; import texts of one's own if none is named.
 
     Raises:
-        OptionError: there are none, or a column is not named.
+        OptionError: there are no texts, a column is not named, or is named for a task.
         DataError: the file is unusable.
     """
+    if task is not None:
+        options.refuse(task)
+        return task
     if data is None:
         raise OptionError("finetune takes --task TASK, or --data FILE with the columns of texts")
     importer = own if options.summary is None else summaries
