@@ -254,7 +254,7 @@ class _Run:
 
     def _evaluate(self) -> None:
         self._check_finite()
-        score = self._validate(generate=False)
+        score = self._validate()
         point = self._point(score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(scalars_of(point), step=point.step)
@@ -347,7 +347,7 @@ class _Run:
         if peak is not None:
             self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
-    def _validate(self, *, generate: bool) -> Score:
+    def _validate(self, generate: bool = False) -> Score:
         with self._explain_divergence():
             return evaluate(
                 self.model,
@@ -371,7 +371,7 @@ class _Run:
         """Load the selected model and score it; test and train are scored here alone."""
         self._update_peak_memory()
         folder = self.checkpoints.load_best(self.bare)
-        validation, final = self._validate(generate=True), None
+        validation, final = self._validate(True), None
         if test:
             with self._explain_divergence():
                 final = evaluate_final(
