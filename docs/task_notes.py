@@ -22,6 +22,16 @@ class Notes:
 
 RELEASE = f"the archive `lra_release.gz` ({LRA}; 8 GB), packed or unpacked, at any depth"
 
+PAPERS = (
+    "a folder with `train.txt`, `val.txt` and `test.txt` (one JSON object a line; or `.jsonl`, "
+    "each optionally with `.gz`), or one above its subfolder `{}`"
+)
+PAPER_ISSUES = (
+    "Published scores differ in the stemming of ROUGE, in the number of beams and in the length of "
+    "generated abstracts: report a score with its decoding, which is in the options of the task.",
+    "Some papers have no text or no abstract. They are counted and listed in `skipped.tsv`.",
+)
+
 NOTES = {
     "listops": Notes(
         files=f"{RELEASE}; or a folder with `basic_train.tsv`, `basic_val.tsv` and "
@@ -103,6 +113,17 @@ NOTES = {
             f"({link_issues(LRA, 38)}) and is rejected here.",
             f"Settings for 256 x 256 were never published ({link_issues(LRA, 56)}, "
             f"{link_issues(MEGA, 15)}).",
+        ),
+    ),
+    "arxiv_summarization": Notes(
+        files=f"{PAPERS.format('arxiv-dataset')}",
+        known_issues=PAPER_ISSUES,
+    ),
+    "pubmed_summarization": Notes(
+        files=f"{PAPERS.format('pubmed-dataset')} or `pubmed_sum`",
+        known_issues=(
+            *PAPER_ISSUES,
+            "SumPubMed has other papers of PubMed in this format: its scores are not comparable.",
         ),
     ),
     "squad": Notes(

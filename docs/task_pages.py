@@ -14,7 +14,7 @@ from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Split, Task, TaskInfo, build
 from longspan.tasks.data_cards import describe_source, describe_task, is_generated
-from longspan.tasks.layout import PairLayout, RetrievalLayout
+from longspan.tasks.layout import PairLayout, RetrievalLayout, TextToTextLayout
 
 FOLDER = Path(__file__).parent / "tasks"
 UNKNOWN = "known after the build"  # number of examples
@@ -44,12 +44,13 @@ def render_index() -> str:
     ]
     for name, cls in sorted(TASKS.items()):
         task, info = cls(), cls.info
+        has_classes = not isinstance(task.layout, RetrievalLayout | TextToTextLayout)
         cells = (
             f"[`{name}`]({name}.md)",
             info.title,
             " + ".join(f"{length:,}" for length in lengths(task)),
             " / ".join(show_size(info, split) for split in SPLITS) if info.sizes else UNKNOWN,
-            "–" if isinstance(task.layout, RetrievalLayout) else f"{info.num_classes:,}",
+            f"{info.num_classes:,}" if has_classes else "–",
             "generated" if generated_by_default(name) else "imported",
             info.license,
         )

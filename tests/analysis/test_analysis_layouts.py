@@ -66,6 +66,11 @@ def test_texts_in_windows_are_analyzed_by_their_first_window(folders, name):
         assert found.shares.unpack().sum() == pytest.approx(1, abs=1e-3)
 
 
+def test_encoder_decoders_are_refused():
+    with pytest.raises(OptionError, match="pubmed_summarization trains an encoder-decoder"):
+        module._check_layout(build("pubmed_summarization"))
+
+
 def test_scored_tokens_of_candidates_are_their_markers(folders):
     task = opened(folders, "wikihop")
     batch, tokens = first_window(task, 0)

@@ -31,8 +31,9 @@ DIGESTS = {
     "self-pretraining": "469613e36b4d5a15",
     "self-pretraining-scaled": "9a7007cee3b19c95",
     "smoke": "150bf8fb60a1f6e3",
-    "documents": "0158ff2bf8b002f9",
-    "documents-small": "b79ad0dc337754a7",
+    "documents": "e7a9d92571ce37aa",
+    "documents-small": "e33636153944306b",
+    "wikihop-ablation": "8212814aedd033e0",
     "xiong": "4c607fd03aefa57a",
     "xiong-ablations": "2ee179d94a90480f",
 }

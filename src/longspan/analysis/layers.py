@@ -67,7 +67,8 @@ def sequences(batch: Batch) -> Iterator[Sequences]:
 def _first_windows(found: Sequences) -> Sequences:
     if found.mask.ndim == 2:
         return found
-    return Sequences(*(None if x is None else x[:, 0] for x in found))
+    marked = found.global_mask
+    return Sequences(found.inputs[:, 0], found.mask[:, 0], None if marked is None else marked[:, 0])
 
 
 def read_layers(

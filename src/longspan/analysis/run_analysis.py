@@ -27,7 +27,7 @@ from longspan.models import LongspanModel
 from longspan.results import Analysis, AttentionSpans, Result, Span
 from longspan.tasks import Task
 from longspan.tasks.batching import sample_rows
-from longspan.tasks.layout import ImageLayout, PairLayout
+from longspan.tasks.layout import ImageLayout, PairLayout, TextToTextLayout
 
 ProgressCallback = Callable[[int, int], None]  # called with (done, total) examples
 
@@ -67,12 +67,13 @@ def analyze_run(
     Raises:
         DataError: the record or its model is missing, or the data set differs from the run's.
         OptionError: `samples` is less than 1, `examples` is negative, or the row or token does not
-            exist.
+            exist; or the model is an encoder-decoder.
         RunError: a head attends to nothing in every sample, or the model has neither attention
             weights nor embeddings.
     """
     _check_counts(samples, examples)
     result, task, model = load_run(record, paths)
+    _check_layout(task)
     first = 0 if row is None and token is not None else row
     _check_position(task, first, token)
     device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
@@ -99,6 +100,14 @@ def analyze_run(
     if refusal and found.positions is None and found.tokens is None:
         raise RunError(f"{record.name} cannot be analyzed: {refusal}")
     return found
+
+
+def _check_layout(task: Task) -> None:
+    if isinstance(task.layout, TextToTextLayout):
+        raise OptionError(
+            f"analyses read the encoder of a task with one output per text or token; {task.info.name} "
+            "trains an encoder-decoder"
+        )
 
 
 def _identity(result: Result) -> dict[str, Any]:

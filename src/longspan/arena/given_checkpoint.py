@@ -11,13 +11,13 @@ from longspan.config import ModelConfig, TaskConfig
 from longspan.data.word_pieces import WordPieceTokenizer, has_word_pieces
 from longspan.errors import DataError, OptionError
 from longspan.models import LongspanConfig
-from longspan.tasks import TASKS, OwnTexts, Task, build
+from longspan.tasks import TASKS, Task, build
 from longspan.tasks.layout import MaskedLayout
 from longspan.training.checkpoint import Checkpoints
 
 # Fields of a model that settings of a run or its task decide.
 _DECIDED = {
-    *("vocab_size", "input_features", "max_position_embeddings", "is_encoder_decoder"),
+    *("vocab_size", "input_features", "max_position_embeddings"),
     *("attention", "attention_options", "attention_backend"),
     *(field.name for field in dataclasses.fields(ModelConfig)),
 }
@@ -119,7 +119,7 @@ class GivenCheckpoint:
         if (
             extend_positions is None
             and "length" in names
-            and (isinstance(task, OwnTexts) or task.length > longest)
+            and (task.is_own or task.length > longest)
         ):
             changes["task.length"] = longest
         return changes

@@ -1,8 +1,10 @@
 """Models of experiments: configuration, construction, parameter and FLOP counts."""
 
 import dataclasses
+from typing import Any
 
 import torch
+from transformers import GenerationConfig
 
 from longspan.arena.experiment import Experiment
 from longspan.attention import options_of
@@ -85,8 +87,8 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         "attention": config.mechanism.name,
         "attention_options": dict(config.mechanism.options),
         "attention_backend": config.mechanism.backend,
-        "is_encoder_decoder": isinstance(task.layout, TextToTextLayout),
         **dataclasses.asdict(config.model),
+        **_decoder_fields(task, start),
         **task.model_fields,
     }
     model = LongspanConfig(**{**(start.fields or {} if start else {}), **fields})
@@ -100,6 +102,33 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         model.id2label = {label: task.class_name(label) for label in range(task.num_classes)}
         model.label2id = {name: label for label, name in model.id2label.items()}
     return model
+
+
+def _decoder_fields(task: Task, start: StartConfig | None) -> dict[str, Any]:
+    """Return the fields of a model's decoder: that of the checkpoint, or one for the task."""
+    if not isinstance(task.layout, TextToTextLayout):
+        return {"is_encoder_decoder": False}
+    own = {"decoder_overrides": {"max_position_embeddings": task.layout.target_length}}
+    return {"is_encoder_decoder": True, **({} if _has_decoder(start) else own)}
+
+
+def _has_decoder(start: StartConfig | None) -> bool:
+    return start is not None and bool((start.fields or {}).get("is_encoder_decoder"))
+
+
+def _decoder_misfit(start: StartConfig, task: Task) -> str | None:
+    """Return the reason why a checkpoint's decoder is too short for the targets, or None."""
+    if not isinstance(task.layout, TextToTextLayout) or not _has_decoder(start):
+        return None
+    overrides = (start.fields or {}).get("decoder_overrides", {})
+    positions = overrides.get("max_position_embeddings", start.positions)
+    if task.layout.target_length <= positions:
+        return None
+    return (
+        f"targets of {task.info.name} have up to {task.layout.target_length} tokens, the "
+        f"checkpoint's decoder {positions} positions; set {task.info.name}.task.target_length="
+        f"{positions}, or less"
+    )
 
 
 def _check_start(start: StartConfig, task: Task) -> None:
@@ -129,6 +158,8 @@ def _check_start(start: StartConfig, task: Task) -> None:
         reasons.append(
             f"{lengths}, so there is nothing to extend; omit extend_positions, or raise task.length"
         )
+    if reason := _decoder_misfit(start, task):
+        reasons.append(reason)
     known = task.vocab_size - task.num_added_tokens
     if task.input_features is None and known > start.vocabulary:
         reasons.append(
@@ -151,7 +182,11 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
     # Weights are drawn on the CPU, so generators of other devices keep their state.
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(experiment.seed)
-        return cls(config)
+        model = cls(config)
+    if task.generation is not None:
+        # Checkpoints then generate as they were scored.
+        model.generation_config = GenerationConfig(**task.generation.arguments())
+    return model
 
 
 def check_weights(config: RunConfig, task: Task, copies: int = 1, device: str = "cpu") -> None:

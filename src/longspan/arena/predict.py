@@ -14,10 +14,12 @@ from longspan.arena.rescore import load_run, prepare_model
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.tasks._encoded_text import EncodedTextTask
+from longspan.tasks._summaries import SummaryTask
 from longspan.tasks.batching import evaluation_rows
 from longspan.tasks.layout import PairLayout, RetrievalLayout
 from longspan.tasks.own_texts import OwnTexts
 from longspan.training.evaluate import model_inputs
+from longspan.training.generating import generate_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +27,9 @@ class Predictions:
     """Predictions, in the order of the texts.
 
     Attributes:
-        values: name of the most probable class of each text, or its number.
-        probabilities: probability of that class, (N,); None for numbers.
+        values: name of the most probable class of each text, or its number; or the text that was
+            generated for it, such as its summary.
+        probabilities: probability of that class, (N,); None for numbers and texts.
     """
 
     values: list[str] | list[float]
@@ -36,11 +39,13 @@ class Predictions:
 def predict(
     record: Path, texts: Sequence[tuple[str, ...]], paths: RunPaths, batch_size: int | None = None
 ) -> Predictions:
-    """Predict the class, or the number, of new texts with the selected model of a run.
+    """Predict the class, the number or the summary of new texts with the model of a run.
+
+    Texts are generated as they were for the scores of the run.
 
     Args:
         record: record of a run on a task of texts.
-        texts: texts to classify, not empty; of pairs both.
+        texts: texts to classify or summarize, not empty; of pairs both.
         paths: folders of the run's data, and the device.
         batch_size: texts per batch; None: that of the run's evaluations.
 
@@ -60,12 +65,32 @@ def predict(
             f"pass {expected} column{'s' if expected == 2 else ''} of texts"
         )
     prepared, where = prepare_model(record, result, model, paths, batch_size)
+    if isinstance(task, SummaryTask):
+        return Predictions(_generate(prepared, task, texts, where), None)
     logits = _logits(prepared, task, texts, where)
     if isinstance(task, OwnTexts) and task.is_regression:
         return Predictions(task.predicted_numbers(logits).tolist(), None)
     probabilities, classes = logits.softmax(-1).max(-1)
     names = [task.class_name(label) for label in classes.tolist()]
     return Predictions(names, probabilities.numpy())
+
+
+@torch.no_grad()
+def _generate(
+    model: torch.nn.Module,
+    task: SummaryTask,
+    texts: Sequence[tuple[str, ...]],
+    where: dict[str, Any],
+) -> list[str]:
+    """Return the summary of each text."""
+    model.eval()
+    found = [""] * len(texts)
+    for rows, inputs in _batches(model, task, texts, where):
+        output = model(**inputs)
+        generated = generate_tokens(model, inputs, output, task.generation, where["group"]).cpu()
+        for row, ids in zip(rows.tolist(), generated.numpy(), strict=True):
+            found[row] = task.decode_generated(ids)
+    return found
 
 
 @torch.no_grad()

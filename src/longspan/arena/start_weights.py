@@ -25,6 +25,8 @@ ARCHITECTURE = (
     *("stem", "norm", "norm_bias", "residual", "embedding_norm", "first_attention_norm"),
     *("layer_norm_eps", "is_decoder", "cross_attention", "is_encoder_decoder"),
 )
+# Fields of an encoder-decoder that an encoder, from which it may start, does not have.
+_OF_DECODERS = ("is_encoder_decoder",)
 MOST_NAMES = 5  # names of weights that one message lists
 
 
@@ -53,7 +55,10 @@ def load_start(
     there = read_config(folder)
     if reasons := architecture_misfits(there, model.config):
         raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
-    weights, state = _named_as(model, read_weights(folder)), model.state_dict()
+    found, state = read_weights(folder), model.state_dict()
+    if is_encoder_of(there, model.config):
+        found = _as_encoder(model, found)
+    weights = _named_as(model, found)
     taken = _with_drawn_rows(_taken(weights, state, there, model), state, there, model.config)
     extended = None
     if extend_positions is not None:
@@ -66,7 +71,8 @@ def load_start(
         if towers:
             model.copy_query_tower()
             new = [name for name in new if name not in towers]
-    _check_complete(folder, model, new)
+    drawn = "decoder." if is_encoder_of(there, model.config) else None
+    _check_complete(folder, model, new, drawn)
     return StartRecord(
         source=name,
         sha256=sha256,
@@ -79,11 +85,17 @@ def load_start(
 
 def architecture_misfits(there: LongspanConfig, here: LongspanConfig) -> list[str]:
     """Return the fields of two configurations that make weights of one useless in the other."""
+    left_out = _OF_DECODERS if is_encoder_of(there, here) else ()
     return [
         f"{name} is {getattr(there, name)!r} there, {getattr(here, name)!r} here"
         for name in ARCHITECTURE
-        if getattr(there, name) != getattr(here, name)
+        if name not in left_out and getattr(there, name) != getattr(here, name)
     ]
+
+
+def is_encoder_of(there: LongspanConfig, here: LongspanConfig) -> bool:
+    """Return whether a checkpoint is an encoder, and the model an encoder-decoder."""
+    return here.is_encoder_decoder and not (there.is_encoder_decoder or there.is_decoder)
 
 
 def _changed_fields(there: LongspanConfig, here: LongspanConfig) -> dict[str, list]:
@@ -91,6 +103,20 @@ def _changed_fields(there: LongspanConfig, here: LongspanConfig) -> dict[str, li
     names = [name for name in LongspanConfig.__annotations__ if name not in ARCHITECTURE]
     pairs = {name: [getattr(there, name), getattr(here, name)] for name in names}
     return {name: json.loads(json.dumps(x)) for name, x in pairs.items() if x[0] != x[1]}
+
+
+def _as_encoder(model: LongspanPreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of an encoder under their names in an encoder-decoder.
+
+    Those of its head are no part of it: they keep a name that the model does not have.
+    """
+    prefix = f"{model.base_model_prefix}."
+    has_head = any(name.startswith(prefix) for name in weights)
+    inner = {x if has_head else f"{prefix}{x}": y for x, y in weights.items()}
+    return {
+        f"{prefix}encoder.{x.removeprefix(prefix)}" if x.startswith(prefix) else f"head.{x}": y
+        for x, y in inner.items()
+    }
 
 
 def _named_as(model: LongspanPreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -189,13 +215,24 @@ def _check_shapes(
     raise OptionError(f"weights of {folder} have other shapes: {_list(wrong)}; {remedy}")
 
 
-def _check_complete(folder: Path, model: LongspanPreTrainedModel, new: list[str]) -> None:
+def _check_complete(
+    folder: Path, model: LongspanPreTrainedModel, new: list[str], drawn: str | None
+) -> None:
     """Refuse a checkpoint that lacks weights of the Transformer itself.
+
+    Args:
+        folder: folder of the checkpoint.
+        model: model that the weights were loaded into.
+        new: names of its weights that the checkpoint lacks.
+        drawn: beginning of the names in the Transformer that may be new; None: none.
 
     Raises:
         OptionError: it does; the message lists the first ones.
     """
-    inner = [name for name in new if name.startswith(f"{model.base_model_prefix}.")]
+    prefix = f"{model.base_model_prefix}."
+    inner = [name for name in new if name.startswith(prefix)]
+    if drawn is not None:
+        inner = [name for name in inner if not name.startswith(prefix + drawn)]
     if inner:
         raise OptionError(
             f"{folder} lacks weights of the Transformer: {_list(inner)}; keep the checkpoint's "

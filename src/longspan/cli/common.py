@@ -189,9 +189,9 @@ def default_protocol(tasks: Sequence[str] | None, otherwise: str) -> str:
         OptionError: some of the tasks are imported, and some are not.
     """
     from longspan.arena.protocols.own import NAME
-    from longspan.tasks import beir_names, own_names
+    from longspan.tasks import beir_names, own_names, own_summary_names
 
-    imported = {*own_names(), *beir_names()}
+    imported = {*own_names(), *own_summary_names(), *beir_names()}
     own = [task for task in tasks or () if task in imported]
     if own and len(own) < len(set(tasks or ())):
         raise OptionError(

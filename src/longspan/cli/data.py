@@ -91,19 +91,21 @@ def build(
 @app.command(name="import")
 def import_(
     task: Annotated[
-        str, typer.Argument(help="Task; or texts, corpus or beir, to make a task of own files.")
+        str, typer.Argument(help="Task; or texts, summaries, corpus or beir: own files.")
     ],
     path: Annotated[
         list[str],
         typer.Argument(
             help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of texts: a "
             "CSV, TSV, JSON Lines or parquet file, or a folder with a subfolder for each class. Of "
-            "corpus: its name, then files, folders or hf:NAME. Of beir: its name, then a folder."
+            "summaries: such a file. Of corpus: its name, then files, folders or hf:NAME. Of beir: "
+            "its name, then a folder."
         ),
     ],
     text: own.TextColumn = None,
     label: own.LabelColumn = None,
     target: own.TargetColumn = None,
+    summary: own.SummaryColumn = None,
     pair: own.PairColumn = None,
     name: own.Name = None,
     validation: own.Validation = None,
@@ -130,14 +132,17 @@ def import_(
     `import texts FILE --text COLUMN --label COLUMN` makes a task named after the file, which
     `train` and `arena` then take. So does `import texts FOLDER`, where the subfolders are the
     classes, or the splits with the classes in them. Unless they are given, the splits follow from
-    a hash of the text. `import corpus NAME PATH...` makes a task of masked language modeling from
-    text, JSONL and parquet files, folders of them, and Hugging Face data sets (hf:NAME). `import
-    beir NAME FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
+    a hash of the text. `import summaries FILE --text COLUMN --summary COLUMN` makes a task whose
+    model writes the summary of a text. `import corpus NAME PATH...` makes a task of masked language
+    modeling from text, JSONL and parquet files, folders of them, and Hugging Face data sets
+    (hf:NAME). `import beir NAME FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and
+    qrels/*.tsv.
     """
     options = own.OwnOptions(
         text=text,
         label=label,
         target=target,
+        summary=summary,
         pair=pair,
         name=name,
         validation=validation,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.cli import own_texts as own
+from longspan.cli import summaries
 from longspan.cli.common import (
     BudgetText,
     Cache,
@@ -123,6 +124,7 @@ def finetune(
     text: own.TextColumn = None,
     label: own.LabelColumn = None,
     target: own.TargetColumn = None,
+    summary: own.SummaryColumn = None,
     pair: own.PairColumn = None,
     name: own.Name = None,
     validation: own.Validation = None,
@@ -147,7 +149,8 @@ def finetune(
     """Finetune a checkpoint on a task, or on texts of one's own; the same command resumes the run.
 
     `finetune CHECKPOINT --data FILE --text COLUMN --label COLUMN` imports the file as a task named
-    after it, and trains on it. Texts are encoded with the checkpoint's tokenizer.
+    after it, and trains on it; with --summary COLUMN in place of --label, to write summaries.
+    Texts are encoded with the checkpoint's tokenizer.
     """
     from longspan.arena.given_checkpoint import open_checkpoint
     from longspan.arena.one_run import finetuning_experiment
@@ -156,6 +159,7 @@ def finetune(
         text=text,
         label=label,
         target=target,
+        summary=summary,
         pair=pair,
         name=name,
         validation=validation,
@@ -186,7 +190,8 @@ def _choose_task(
         return task
     if data is None:
         raise OptionError("finetune takes --task TASK, or --data FILE with the columns of texts")
-    return own.import_file(data, options, paths.cache).name
+    importer = own if options.summary is None else summaries
+    return importer.import_file(data, options, paths.cache).name
 
 
 def _choices(

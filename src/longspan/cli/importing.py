@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from longspan.cli import collections, corpora
+from longspan.cli import collections, corpora, summaries
 from longspan.cli import own_texts as own
 from longspan.errors import OptionError
 
@@ -34,6 +34,8 @@ def import_own(
         return collections.import_folder(words, options, cache).name
     if len(words) > 1:
         raise OptionError(f"import {kind} takes one path, got {len(words)}: {' '.join(words)}")
+    if kind == summaries.KIND:
+        return summaries.import_file(Path(words[0]), options, cache).name
     if kind in own.KINDS:
         return own.import_file(Path(words[0]), options, cache).name
     options.refuse(kind)

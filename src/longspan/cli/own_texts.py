@@ -53,6 +53,14 @@ TargetColumn = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+SummaryColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--summary",
+        help="Column of the summaries of the texts (import summaries).",
+        rich_help_panel=PANEL,
+    ),
+]
 PairColumn = Annotated[
     str | None,
     typer.Option("--pair", help="Column of second texts, of pairs.", rich_help_panel=PANEL),
@@ -100,11 +108,15 @@ Replace = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnOptions:
-    """Options that apply to `import texts` alone; None or False if not given."""
+    """Options that apply to `import texts` alone; None or False if not given.
+
+    Some apply to `import summaries` too, and `summary` to it alone.
+    """
 
     text: str | None
     label: str | None
     target: str | None
+    summary: str | None
     pair: str | None
     name: str | None
     validation: str | None
@@ -159,6 +171,10 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
     from longspan.data.text_files import UTF8, FileFormat
     from longspan.tasks import own_names
 
+    if options.summary is not None:
+        raise OptionError(
+            "--summary applies to `data import summaries`, not to texts; omit it, or the classes"
+        )
     text, target = _columns(path, options)
     name = options.name or path.stem
     check_free(name, own_names())
@@ -171,8 +187,8 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
             target=target,
             is_regression=options.target is not None,
             pair=options.pair,
-            validation=_share_or_file(options.validation),
-            test=_share_or_file(options.test),
+            validation=share_or_file(options.validation),
+            test=share_or_file(options.test),
             drop_empty=options.drop_empty,
             file_format=FileFormat(encoding=options.encoding or UTF8, delimiter=options.delimiter),
         ),
@@ -225,7 +241,7 @@ def check_free(name: str, replaceable: Collection[str]) -> None:
         "a mechanism": MECHANISMS,
         "a protocol": {*PROTOCOLS, *GENERIC, NAME},
         "a task": TASKS.keys() - set(replaceable),
-        "this command": {*KINDS, "corpus", "beir"},
+        "this command": {*KINDS, "corpus", "beir", "summaries"},
     }
     for kind, names in kinds.items():
         if name in names:
@@ -242,7 +258,8 @@ def share_or_path(text: str | None, default: float) -> float | str:
         return text
 
 
-def _share_or_file(text: str | None) -> float | Path | None:
+def share_or_file(text: str | None) -> float | Path | None:
+    """Parse a share such as 0.1, or else the path of a file or folder; None if not given."""
     if text is None:
         return None
     found = share_or_path(text, 0.0)

@@ -26,10 +26,10 @@ def predict(
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the classes, or the numbers, of new texts with the saved model of a run.
+    """Predict the classes, numbers or summaries of new texts with the saved model of a run.
 
     The output has the columns of the file, and `predicted`: the name of the class, with its
-    `probability`, or the number.
+    `probability`, the number, or the summary.
     """
     from longspan.arena.predict import predict as predict_texts
     from longspan.data.text_files import FileFormat, read_text_file

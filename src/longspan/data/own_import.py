@@ -81,9 +81,9 @@ def import_texts(
         RunError: the cache cannot be written.
     """
     check_task_name(name)
-    path, held_out = _find_splits(path, request)
-    files = _read_files(path, held_out, request.file_format)
-    rows = _collect_rows(files, request)
+    path, held_out = find_splits(path, request)
+    files = read_files(path, held_out, request.file_format)
+    rows = collect_rows(files, request)
     where = f"{path}: column {request.target!r}"
     if request.is_regression:
         targets = parse_numbers(rows.targets, where, rows.places)
@@ -124,7 +124,7 @@ def check_task_name(name: str) -> None:
         )
 
 
-def _find_splits(path: Path, request: ImportRequest) -> tuple[Path, HeldOut]:
+def find_splits(path: Path, request: ImportRequest) -> tuple[Path, HeldOut]:
     """Return the file or folder to split, and where the texts of the other splits come from."""
     folders = find_split_folders(path) if path.is_dir() else {}
     # What is given takes precedence over a folder of the split.
@@ -135,8 +135,13 @@ def _find_splits(path: Path, request: ImportRequest) -> tuple[Path, HeldOut]:
     return folders.get(TRAIN, path), held_out
 
 
-def _read_files(path: Path, held_out: HeldOut, file_format: FileFormat) -> dict[int, TextFile]:
-    """Return the files of an import by the split of their rows; `TRAIN` is the one to split."""
+def read_files(path: Path, held_out: HeldOut, file_format: FileFormat) -> dict[int, TextFile]:
+    """Return the files of an import by the split of their rows; `TRAIN` is the one to split.
+
+    Raises:
+        OptionError: a share is invalid.
+        DataError: a file is missing or malformed.
+    """
     shares = {NAMES[n]: x for n, x in held_out.items() if not isinstance(x, Path)}
     for name, share in shares.items():
         if not 0 < share < 1:
@@ -150,7 +155,7 @@ def _read_files(path: Path, held_out: HeldOut, file_format: FileFormat) -> dict[
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
+class Rows:
     """Rows of all files: texts, targets, location, split of their file, and those left out."""
 
     texts: list[tuple[str, ...]]
@@ -160,8 +165,12 @@ class _Rows:
     left_out: int
 
 
-def _collect_rows(files: dict[int, TextFile], request: ImportRequest) -> _Rows:
-    """Return the rows of all files; those without a text or target are refused or left out."""
+def collect_rows(files: dict[int, TextFile], request: ImportRequest) -> Rows:
+    """Return the rows of all files; those without a text or target are refused or left out.
+
+    Raises:
+        DataError: a column is missing, or rows are empty that are not left out.
+    """
     found: list[tuple[str, ...]] = []
     given: list[int] = []
     places: list[str] = []
@@ -183,7 +192,7 @@ def _collect_rows(files: dict[int, TextFile], request: ImportRequest) -> _Rows:
     if not found:
         raise DataError(f"{files[TRAIN].path} has no row with a text and a target")
     texts, targets = [row[:-1] for row in found], [row[-1] for row in found]
-    return _Rows(texts, targets, places, np.array(given, np.int8), left_out)
+    return Rows(texts, targets, places, np.array(given, np.int8), left_out)
 
 
 def _check_splits(splits: np.ndarray, targets: np.ndarray, where: str) -> None:
@@ -203,7 +212,7 @@ def _columns(request: ImportRequest) -> dict[str, str]:
     return {"text": request.text, **pair, "target": request.target}
 
 
-def _describe_rows(rows: _Rows, targets: Targets, assigned: Assignment) -> dict[str, Any]:
+def _describe_rows(rows: Rows, targets: Targets, assigned: Assignment) -> dict[str, Any]:
     """Return the fields of a description that follow from the rows."""
     splits, training = assigned.splits, assigned.splits == TRAIN
     numbers = np.array([-1.0, 1.0]) if targets.classes else targets.values[training]
@@ -216,7 +225,7 @@ def _describe_rows(rows: _Rows, targets: Targets, assigned: Assignment) -> dict[
             "repeated": assigned.repeated,
             "unseen": 0 if not targets.classes else _count_unseen(splits, targets.values),
         },
-        **_covering_lengths([rows.texts[row] for row in np.flatnonzero(training)]),
+        **covering_lengths([rows.texts[row] for row in np.flatnonzero(training)]),
         "mean": float(numbers.mean()),
         "deviation": float(numbers.std()),
     }
@@ -228,7 +237,7 @@ def _count_unseen(splits: np.ndarray, labels: np.ndarray) -> int:
     return int((~np.isin(labels[is_held_out], labels[splits == TRAIN])).sum())
 
 
-def _covering_lengths(texts: Sequence[tuple[str, ...]]) -> dict[str, int]:
+def covering_lengths(texts: Sequence[tuple[str, ...]]) -> dict[str, int]:
     """Return the 95th percentile of the words and of the bytes of some texts."""
     encoded = [text.encode() for row in texts for text in row]
     counts = {

@@ -89,7 +89,7 @@ def load_splits(folder: Path, description: OwnDescription) -> dict[str, OwnSplit
     path = folder / _TEXTS
     with explain_parquet_errors(path):
         table = pq.read_table(path)
-    if _content_sha256(table) != description.rows_sha256:
+    if table_sha256(table) != description.rows_sha256:
         raise DataError(f"{path} has changed; import the file again with --replace")
     columns = [table[x].to_pylist() for x in ("text", "pair") if x in table.column_names]
     texts = list(zip(*columns, strict=True))
@@ -116,7 +116,7 @@ def store_import(
         OptionError: the name is taken by other rows.
         RunError: the folder cannot be written.
     """
-    described = dataclasses.replace(described, rows_sha256=_content_sha256(table))
+    described = dataclasses.replace(described, rows_sha256=table_sha256(table))
     if is_complete(folder) and not replace:
         earlier = OWN_TEXTS.load(folder)
         if (earlier.rows_sha256, earlier.classes) != (described.rows_sha256, described.classes):
@@ -131,7 +131,8 @@ def store_import(
     return described
 
 
-def _content_sha256(table: pa.Table) -> str:
+def table_sha256(table: pa.Table) -> str:
+    """Return the sha256 of the rows of a table, independent of the file format."""
     digest = hashlib.sha256()
     for name in table.column_names:
         digest.update(f"{name} {table.num_rows}\n".encode())

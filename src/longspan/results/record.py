@@ -53,6 +53,8 @@ class Score:
 class Inference:
     """Cost of an evaluation: forward passes without gradients, in evaluation batches.
 
+    Where texts are generated, the time covers their generation too.
+
     A batch is run before the clock starts. The time covers the forward passes alone, neither
     waiting for batches nor computing metrics.
 
@@ -257,7 +259,7 @@ class Result(RunRecord):
     # By split, of the selected checkpoint, without dropout. "train" is scored on a sample; it is
     # absent where that was not done (schema 4 and below).
     scores: dict[str, Score]
-    # Accuracy of each rule, by split and name; None: not recorded (schema 5 and below).
+    # Main metric of each rule, by split and name; None: not recorded (schema 5 and below).
     rules: dict[str, dict[str, float]] | None
     example_scores: ExampleScores | None  # main metric on test; None: not recorded (schema 2)
     slices: dict[str, list[Slice]]  # of the test examples, by property
@@ -284,6 +286,15 @@ class Result(RunRecord):
     def main(self) -> Metric:
         """Main metric."""
         return get_metric(self.metric)
+
+    @property
+    def selection_metric(self) -> str:
+        """Name of the metric of the learning curve: the main one, if it was computed in training.
+
+        Where texts are generated at the end alone, another metric selects the checkpoint.
+        """
+        names = [name for point in self.curve for name in point.validation_metrics]
+        return self.metric if self.metric in names or not names else names[0]
 
     @property
     def effective_config(self) -> RunConfig:

@@ -11,6 +11,11 @@ from longspan.tasks.base import SPLITS, Batch, Split, Task
 from longspan.tasks.beir import BeirTask, beir_names, register_beir
 from longspan.tasks.corpora import CorpusTask, corpus_names, register_corpora
 from longspan.tasks.info import Published, TaskInfo
+from longspan.tasks.own_summaries import (
+    OwnSummaries,
+    own_summary_names,
+    register_own_summaries,
+)
 from longspan.tasks.own_texts import OwnTexts, own_names, register_own_texts
 from longspan.tasks.registry import TASKS, build, configure, register
 from longspan.tasks.scoring import IGNORE
@@ -25,6 +30,7 @@ __all__ = [
     "Batch",
     "BeirTask",
     "CorpusTask",
+    "OwnSummaries",
     "OwnTexts",
     "Published",
     "Split",
@@ -35,8 +41,10 @@ __all__ = [
     "configure",
     "corpus_names",
     "own_names",
+    "own_summary_names",
     "register",
     "register_beir",
     "register_corpora",
+    "register_own_summaries",
     "register_own_texts",
 ]

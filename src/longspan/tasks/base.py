@@ -19,6 +19,7 @@ from longspan.tasks import model_io
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
+from longspan.tasks.generation import Generation
 from longspan.tasks.layout import Layout
 from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.tasks.rules import Rule
@@ -37,6 +38,7 @@ class Task(TaskData):
 
     unit: ClassVar[str] = "example"  # name of what `units` returns the numbers of
     asks_questions: ClassVar[bool] = False  # True: `answers` writes them as text
+    is_own: ClassVar[bool] = False  # made of a user's texts, which have no published length
 
     @property
     @abstractmethod
@@ -64,9 +66,25 @@ class Task(TaskData):
         return tuple(get_metric(name) for name in self.info.metrics)
 
     @property
+    def selection_metrics(self) -> tuple[Metric, ...]:
+        """Metrics of the evaluations during training, of which the first selects the checkpoint.
+
+        Override where a model generates texts: these metrics follow from logits.
+        """
+        return self.metrics
+
+    @property
     def training_metrics(self) -> tuple[Metric, ...]:
         """Metrics computed from every training batch; override where the main one is slow."""
-        return self.metrics[:1]
+        return self.selection_metrics[:1]
+
+    @property
+    def generation(self) -> Generation | None:
+        """Generation of the texts that are scored at the end; None: logits are scored.
+
+        `metrics` without the `selection_metrics` are then those of `generation_statistics`.
+        """
+        return None
 
     @property
     def vocab_size(self) -> int:
@@ -272,6 +290,25 @@ class Task(TaskData):
             OptionError: the task asks no questions.
         """
         raise OptionError(f"{self.info.name} asks no questions")
+
+    def generation_statistics(
+        self,
+        metrics: Sequence[Metric],
+        split: Split,
+        rows: Int[Tensor, " B"],
+        generated: Int[Tensor, "B U"],
+    ) -> dict[str, Tensor]:
+        """Return the per-example statistics (B, K) of metrics of generated texts, by name.
+
+        Define it together with `generation`.
+
+        Args:
+            metrics: metrics to compute.
+            split: split of the examples.
+            rows: rows of the examples, to look up reference texts.
+            generated: tokens of each text, padded behind its end token.
+        """
+        raise NotImplementedError(f"{self.info.name} scores no generated texts")
 
     def ranked_documents(self, split: Split, rows: np.ndarray) -> RankedDocuments | None:
         """Return the documents among which an evaluation ranks those that answer its queries.

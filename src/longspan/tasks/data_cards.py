@@ -16,7 +16,7 @@ from longspan.data.cache import Manifest
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.tasks.base import HELD_OUT, SPLITS, Split, Task
-from longspan.tasks.layout import PairLayout, RetrievalLayout, TokenLayout
+from longspan.tasks.layout import PairLayout, RetrievalLayout, TextToTextLayout, TokenLayout
 from longspan.tasks.registry import TASKS
 from longspan.tasks.rules import accuracy_with_error
 
@@ -26,6 +26,8 @@ GENERATED = (
 )
 _MAX_CLASSES = 20  # of a table of labels
 _PIECE = 1 << 22  # tokens whose targets are counted at a time
+# Name of the second sequences in a layout.
+_SECOND: dict[type, str] = {RetrievalLayout: "documents (their number)", TextToTextLayout: "target"}
 _LONGEST_FACT = 1_000  # characters of a text in the manifest that a card shows
 
 
@@ -145,7 +147,7 @@ def write_card(task: Task, cache: Path) -> str:
         describe_options(task),
         *(_measured_splits(task) if manifest else _expected_splits(task)),
         *(_rule_scores(task) if manifest and task.rules else ()),
-        *(_lexical_scores(task) if manifest and isinstance(task.layout, RetrievalLayout) else ()),
+        *(_other_rule_scores(task) if manifest and not task.rules else ()),
         *(_shared_papers(manifest.facts) if manifest else ()),
         *(_leaks(manifest.facts) if manifest else ()),
         *(_vocabulary(task, manifest) if manifest else ()),
@@ -182,6 +184,8 @@ def _describe_target(task: Task) -> tuple[str, str]:
         return "target", "a number"
     if isinstance(task.layout, RetrievalLayout):
         return "target", "documents that answer the query"
+    if isinstance(task.layout, TextToTextLayout):
+        return "target", f"a text of at most {task.layout.target_length:,} tokens"
     per_token = ", for each scored token" if isinstance(task.layout, TokenLayout) else ""
     return "classes", f"{task.num_classes:,}{per_token}"
 
@@ -235,16 +239,17 @@ def _expected_splits(task: Task) -> list[str]:
 def _measured_splits(task: Task) -> list[str]:
     """Return the sizes, lengths and labels of an open task."""
     found = {split: compute_statistics(task, split) for split in SPLITS}
-    is_ranked = isinstance(task.layout, RetrievalLayout)
-    rows, second = [], "documents (their number)" if is_ranked else "second"
+    rows, second = [], _SECOND.get(type(task.layout), "second")
     for split, counts in found.items():
         for name, sequence in counts["sequences"].items():
-            title = split if name == "tokens" else f"{split}, {second}"
+            what = second if name == "second" else name
+            title = split if name == "tokens" else f"{split}, {what}"
             figures = (counts["examples"], *sequence.values(), counts["bytes"])
             rows.append((title, *(f"{figure:,.10g}" for figure in figures)))
     head = ("split", "examples", "tokens", "shortest", "median", "longest", "bytes of the split")
     targets = _numbers(task) if task.is_regression else _labels(task, found)
-    return ["## Splits", _table(head, rows), "## Labels", targets]
+    has_labels = not isinstance(task.layout, TextToTextLayout)
+    return ["## Splits", _table(head, rows), *(("## Labels", targets) if has_labels else ())]
 
 
 def _numbers(task: Task) -> str:
@@ -328,15 +333,16 @@ def _rule_scores(task: Task) -> list[str]:
     ]
 
 
-def _lexical_scores(task: Task) -> list[str]:
-    """Return the scores of rankings without a model on the held-out splits."""
+def _other_rule_scores(task: Task) -> list[str]:
+    """Return the scores of rankings or texts without a model on the held-out splits."""
     metric = task.metrics[0]
     rows = [
         (name, metric.title, *(metric.format(task.rule_scores(x)[name]) for x in HELD_OUT))
         for name in task.rule_names
     ]
-    table = _table(("ranking", "metric", *HELD_OUT), rows)
-    return ["## Rankings without a model", table] if rows else []
+    kind = "Rankings" if isinstance(task.layout, RetrievalLayout) else "Texts"
+    table = _table((kind.lower().rstrip("s"), "metric", *HELD_OUT), rows)
+    return [f"## {kind} without a model", table] if rows else []
 
 
 def _shared_papers(facts: dict[str, Any]) -> list[str]:

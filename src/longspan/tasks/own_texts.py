@@ -49,6 +49,7 @@ class OwnTexts(EncodedTextTask):
 
     Options = OwnTextOptions
     options: OwnTextOptions
+    is_own = True
     folder: ClassVar[Path]
     description: ClassVar[OwnDescription]
 

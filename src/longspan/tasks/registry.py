@@ -35,10 +35,14 @@ def register(cls: type[Task]) -> type[Task]:
 def _check_metrics(cls: type[Task]) -> None:
     names = [get_metric(name).name for name in cls.info.metrics]
     undefined = [name for name in names if name not in LOGIT_STATISTICS]
-    if undefined and cls.example_statistics is Task.example_statistics:
+    defines = (
+        cls.example_statistics is not Task.example_statistics
+        or cls.generation_statistics is not Task.generation_statistics
+    )
+    if undefined and not defines:
         raise OptionError(
             f"task {cls.info.name!r} has no per-example statistics of {', '.join(undefined)}; "
-            "override example_statistics"
+            "override example_statistics, or generation_statistics of generated texts"
         )
 
 

@@ -373,6 +373,8 @@ def _damaged(folder: Path, run: Path, error: Exception) -> RunError:
 def _save_model(model: PreTrainedModel, weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Write the files of `save_pretrained` for one shard, without its progress bar."""
     model.config.save_pretrained(folder)
+    if model.can_generate():
+        model.generation_config.save_pretrained(folder)
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
 
 

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import cast
 
 import numpy as np
@@ -11,12 +13,14 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from longspan.errors import NonFiniteLossError
+from longspan.metrics import Metric
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.batching import sample_rows
 from longspan.tasks.model_io import GLOBAL_MASK, document_arguments
 from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup, RowShard
+from longspan.training.generating import generate_tokens
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.ranking import Rankings, rank_documents
 
@@ -51,7 +55,8 @@ class Evaluation:
 
     Attributes:
         score: metrics and loss of all of them.
-        statistics: per-example statistics of the main metric, (N, K), in the order of the rows.
+        statistics: per-example statistics of the main metric, (N, K), in the order of the rows;
+            of the metric that selects the checkpoint where no texts were generated.
         num_targets: scored targets of each example, (N,).
         num_documents: documents that were ranked.
     """
@@ -72,6 +77,8 @@ def evaluate(
     device: torch.device,
     group: ProcessGroup = SINGLE_PROCESS,
     rows: np.ndarray | None = None,
+    generate: bool = True,
+    timed: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Evaluation:
     """Score a model on the examples of a split, without dropout.
 
@@ -86,6 +93,9 @@ def evaluate(
         device: device of the model.
         group: processes that share the batches.
         rows: distinct rows to score; None: all.
+        generate: whether a task with generated texts is scored by them. False: by its
+            `selection_metrics`, which follow from the logits of the reference texts.
+        timed: context of each generation, such as a clock.
 
     Raises:
         NonFiniteLossError: the loss is NaN or infinite.
@@ -93,10 +103,10 @@ def evaluate(
     training = model.training
     model.eval()
     rows = np.arange(task.size(split)) if rows is None else rows
-    sums = _SplitSums(task, split, rows, device)
+    sums = _SplitSums(task, split, rows, device, generate)
     documents = task.ranked_documents(split, rows)
     if documents is None:
-        _score_batches(model, sums, batch_size=batch_size, group=group)
+        _score_batches(model, sums, batch_size=batch_size, group=group, timed=timed)
     else:
         sums.num_documents = documents.count
         _score_rankings(model, sums, documents, batch_size=batch_size, group=group)
@@ -118,7 +128,8 @@ def warm_up(
 ) -> None:
     """Run a random batch of a split through the model; where documents are ranked, one of them too.
 
-    Arguments are those of `evaluate`.
+    Texts are generated for the batch, too, if the task scores them. Arguments are those of
+    `evaluate`.
     """
     rows = sample_rows(task.size(split), batch_size)
     batch = next(task.batches(split, batch_size=batch_size, rows=rows))
@@ -131,22 +142,36 @@ def warm_up(
     for batch, inputs in passes:
         (own,) = group.shard_rows(len(batch.rows))
         further = {} if documents is None else {"return_loss": False}
-        model(**{name: x[own.rows] for name, x in inputs.items()}, **further)
+        given = {name: x[own.rows] for name, x in inputs.items()}
+        output = model(**given, **further)
+        if task.generation is not None:
+            generate_tokens(model, given, output, task.generation, group)
     model.train(training)
 
 
 def _score_batches(
-    model: nn.Module, sums: "_SplitSums", *, batch_size: int, group: ProcessGroup
+    model: nn.Module,
+    sums: "_SplitSums",
+    *,
+    batch_size: int,
+    group: ProcessGroup,
+    timed: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Add the scores of every example, from the model's logits."""
+    """Add the scores of every example, from the model's logits and the texts that it generates."""
     task, device = sums.task, sums.device
+    generation = task.generation if sums.generates else None
     batches = task.batches(sums.split, batch_size=batch_size, rows=sums.rows)
     with contextlib.closing(prefetch_batches(batches, device)) as prefetched:
         for batch in prefetched:
             (own,) = group.shard_rows(len(batch.rows))
             inputs = model_inputs(model, task, batch, device)
-            output = model(**{name: x[own.rows] for name, x in inputs.items()})
+            given = {name: x[own.rows] for name, x in inputs.items()}
+            output = model(**given)
             sums.add(batch, own, task.output_logits(output))
+            if generation is not None:
+                with timed():
+                    generated = generate_tokens(model, given, output, generation, group)
+                sums.add_generated(batch, own, generated)
 
 
 def _score_rankings(
@@ -179,9 +204,18 @@ def _score_rankings(
 class _SplitSums:
     """Sums over rows of a split: statistics and targets by example, and the total loss."""
 
-    def __init__(self, task: Task, split: Split, rows: np.ndarray, device: torch.device):
+    def __init__(
+        self,
+        task: Task,
+        split: Split,
+        rows: np.ndarray,
+        device: torch.device,
+        generates: bool,
+    ):
         self.task, self.split, self.rows, self.device = task, split, rows, device
-        size, columns = task.size(split), {x.name: len(x.columns) for x in task.metrics}
+        self.generates = generates
+        self.metrics = task.metrics if generates else task.selection_metrics
+        size, columns = task.size(split), {x.name: len(x.columns) for x in self.metrics}
         self.statistics = {
             name: torch.zeros(size, count, dtype=torch.float64, device=device)
             for name, count in columns.items()
@@ -195,25 +229,37 @@ class _SplitSums:
         task, weight = self.task, shard.weight
         targets = batch.targets[shard.rows].to(self.device, non_blocking=True)
         rows = batch.rows[shard.rows].to(self.device, non_blocking=True)
-        found = task.example_statistics(task.metrics, self.split, rows, logits, targets)
-        for name, values in found.items():
-            self.statistics[name][rows] += weight * values.to(self.device)
+        metrics = task.metrics if task.generation is None else task.selection_metrics
+        found = task.example_statistics(metrics, self.split, rows, logits, targets)
+        self._add_statistics(rows, weight, found)
         self.num_targets[rows] += weight * task.count_targets(targets)
         self.loss += weight * task.losses(logits, targets).double().sum()
+
+    def add_generated(self, batch: Batch, shard: RowShard, generated: torch.Tensor) -> None:
+        """Add the texts that were generated for some rows of a batch."""
+        rows, known = batch.rows[shard.rows], self.task.selection_metrics
+        metrics: Sequence[Metric] = [x for x in self.metrics if x not in known]
+        found = self.task.generation_statistics(metrics, self.split, rows, generated.cpu())
+        self._add_statistics(rows.to(self.device), shard.weight, found)
+
+    def _add_statistics(
+        self, rows: torch.Tensor, weight: int, found: dict[str, torch.Tensor]
+    ) -> None:
+        for name, values in found.items():
+            self.statistics[name][rows] += weight * values.to(self.device)
 
     def add_rankings(self, rows: torch.Tensor, rankings: Rankings) -> None:
         """Add the rankings of some queries; each of them has one target."""
         found = self.task.example_statistics(
             self.task.metrics, self.split, rows, rankings.scores, rankings.numbers
         )
-        for name, values in found.items():
-            self.statistics[name][rows] += values.to(self.device)
+        self._add_statistics(rows, 1, found)
         self.num_targets[rows] += 1
         self.loss += rankings.losses.sum()
 
     def evaluation(self) -> Evaluation:
         """Return the scores of all rows."""
-        metrics, num_targets = self.task.metrics, int(self.num_targets.sum())
+        metrics, num_targets = self.metrics, int(self.num_targets.sum())
         sample = None if len(self.rows) == self.task.size(self.split) else self.rows
         # Without targets there is no loss.
         loss = self.loss.item() / max(1, num_targets)

@@ -16,10 +16,10 @@ from longspan.training.evaluate import Evaluation, evaluate, warm_up
 
 
 class _ForwardClock:
-    """Seconds inside the forward passes of a model; the device is synchronized at both ends."""
+    """Seconds inside forward passes and generations; the device is synchronized at both ends."""
 
     def __init__(self, device: torch.device):
-        self.device, self.seconds, self._started = device, 0.0, 0.0
+        self.device, self.seconds, self._started, self._depth = device, 0.0, 0.0, 0
 
     @contextlib.contextmanager
     def attached(self, model: nn.Module) -> Iterator[None]:
@@ -33,13 +33,26 @@ class _ForwardClock:
             before.remove()
             after.remove()
 
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the time inside the context; the forward passes in it are not counted again."""
+        self._start()
+        try:
+            yield
+        finally:
+            self._stop()
+
     def _start(self) -> None:
-        self._synchronize()
-        self._started = time.perf_counter()
+        self._depth += 1
+        if self._depth == 1:
+            self._synchronize()
+            self._started = time.perf_counter()
 
     def _stop(self) -> None:
-        self._synchronize()
-        self.seconds += time.perf_counter() - self._started
+        self._depth -= 1
+        if self._depth == 0:
+            self._synchronize()
+            self.seconds += time.perf_counter() - self._started
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -70,7 +83,14 @@ def evaluate_timed(
     warm_up(model, task, split, batch_size=batch_size, device=device, group=group)
     with clock.attached(model):
         evaluation = evaluate(
-            model, task, split, batch_size=batch_size, device=device, group=group, rows=rows
+            model,
+            task,
+            split,
+            batch_size=batch_size,
+            device=device,
+            group=group,
+            rows=rows,
+            timed=clock.running,
         )
     seconds = group.all_reduce_max(clock.seconds)
     peak = group.all_reduce_max(memory.peak())

@@ -273,7 +273,7 @@ class _Run:
             progress.warm_data_wait_seconds = progress.data_wait_seconds
         state = TrainingState(
             config=self.config,
-            metric=self.task.metrics[0],
+            metric=self.task.selection_metrics[0],
             curve=[Point(**point) for point in progress.curve],
             validation=score,
             seconds=progress.seconds,
@@ -286,14 +286,14 @@ class _Run:
                 self.callback.on_alarm(alarm)
 
     def _main(self, score: Score) -> float:
-        return score.metrics[self.task.metrics[0].name]
+        return score.metrics[self.task.selection_metrics[0].name]
 
     def _is_best(self, score: Score) -> bool:
         """Return whether a score is better than the best, or as good at a lower loss."""
         best, best_loss = self.progress.best, self.progress.best_loss
         if best is None or best_loss is None:
             return True
-        signed = self.task.metrics[0].signed
+        signed = self.task.selection_metrics[0].signed
         return (signed(self._main(score)), -score.loss) > (signed(best), -best_loss)
 
     def _point(self, score: Score) -> Point:
@@ -347,7 +347,7 @@ class _Run:
         if peak is not None:
             self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
-    def _validate(self) -> Score:
+    def _validate(self, generate: bool = False) -> Score:
         with self._explain_divergence():
             return evaluate(
                 self.model,
@@ -356,6 +356,7 @@ class _Run:
                 batch_size=self.config.eval_batch_size,
                 device=self.device,
                 group=self.group,
+                generate=generate,
             ).score
 
     @contextlib.contextmanager
@@ -370,7 +371,7 @@ class _Run:
         """Load the selected model and score it; test and train are scored here alone."""
         self._update_peak_memory()
         folder = self.checkpoints.load_best(self.bare)
-        validation, final = self._validate(), None
+        validation, final = self._validate(True), None
         if test:
             with self._explain_divergence():
                 final = evaluate_final(

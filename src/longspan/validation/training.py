@@ -11,6 +11,7 @@ from longspan.arena.budget_resolution import MICROBATCHES, scale_steps, training
 from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
+from longspan.metrics import get_metric
 from longspan.results import Point, Result, TrialRecord, Tuning
 from longspan.training.schedule import compute_learning_rate
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_close, is_whole
@@ -76,7 +77,8 @@ def check_selection(file: RecordFile[Result]) -> Iterator[Finding]:
     if record.selected_on == "test" and rule != "last":
         remedy = "compare it only with scores that were selected on test"
         yield file.finding("selected_on", "test", "validation", remedy, "warning")
-    points = [point for point in record.curve if record.metric in point.validation_metrics]
+    metric = record.selection_metric
+    points = [point for point in record.curve if metric in point.validation_metrics]
     if not points or "validation" not in record.scores:
         return
     selected = points[-1] if rule == "last" else max(points, key=lambda p: _merit(record, p))
@@ -85,16 +87,18 @@ def check_selection(file: RecordFile[Result]) -> Iterator[Finding]:
         yield file.finding("selected_step", "none", selected.step, remedy, "warning")
     else:
         yield from file.compare("selected_step", record.selected_step, selected.step)
-    value, in_curve = record.score("validation"), selected.validation_metrics[record.metric]
+    value = record.scores["validation"].metrics.get(metric, math.nan)
+    in_curve = selected.validation_metrics[metric]
     if not is_close(value, in_curve):
         is_near = math.isclose(value, in_curve, rel_tol=MAX_REEVALUATION)
-        field, expected = f"scores.validation.metrics.{record.metric}", f"{in_curve}, in the curve"
+        field, expected = f"scores.validation.metrics.{metric}", f"{in_curve}, in the curve"
         yield file.finding(field, value, expected, severity="warning" if is_near else "error")
 
 
 def _merit(record: Result, point: Point) -> tuple[float, float]:
-    """Return what selection maximizes: the main metric, then the negative loss."""
-    value = record.main.signed(point.validation_metrics[record.metric])
+    """Return what selection maximizes: the metric of the curve, then the negative loss."""
+    metric = get_metric(record.selection_metric)
+    value = metric.signed(point.validation_metrics[metric.name])
     return value, -(point.validation_loss or 0.0)
 
 

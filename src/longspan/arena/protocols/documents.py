@@ -1,11 +1,11 @@
-"""Document classification with the settings of Longformer's finetuning.
+"""Document classification and summarization with the settings of Longformer's finetuning.
 
 Beltagy et al. 2020 (https://arxiv.org/abs/2004.05150), section 6.3 and the paragraph on text
 classification of the appendix; allenai/longformer, scripts/classification.py at 12b829f. The
 settings are those of a pretrained model: start from a checkpoint.
 """
 
-from longspan.arena.protocols import lra_small
+from longspan.arena.protocols import _led, lra_small
 from longspan.arena.protocols.base import Choice, MechanismOptions, Protocol, Recipe, register
 from longspan.config import ModelConfig, TrainingConfig
 
@@ -15,7 +15,7 @@ BASE = "Liu et al. 2019, RoBERTa, base, from which the checkpoint is converted"
 BIGBIRD = "google-research/bigbird, bigbird/classifier at 0ec9d82"
 WORD_PIECES = 50_265  # of RoBERTa
 
-TASKS = ("hyperpartisan", "text")
+TASKS = ("hyperpartisan", "text")  # of classification
 EPOCHS = 15
 BATCH = 32
 TRAINING_DOCUMENTS = {"hyperpartisan": 515, "text": 19_860}
@@ -56,6 +56,8 @@ SETTINGS: MechanismOptions = {
 
 def recipe(task: str) -> Recipe:
     """Return the recipe of one task."""
+    if task == _led.TASK:
+        return _led.recipe(WORD_PIECES)
     epoch = TRAINING_DOCUMENTS[task] // BATCH
     training = TrainingConfig(
         steps=EPOCHS * epoch,
@@ -75,7 +77,7 @@ def recipe(task: str) -> Recipe:
 
 CHOICES = (
     Choice(
-        tasks=TASKS,
+        tasks=(*TASKS, _led.TASK),
         field="task.vocabulary",
         value=WORD_PIECES,
         source="longspan",
@@ -139,14 +141,15 @@ CHOICES = (
         source=f"{SCRIPT}: the best accuracy on dev",
         why="the paper does not say",
     ),
+    *_led.CHOICES,
 )
 
 register(
     Protocol(
         name="documents",
-        summary="Documents of up to 4,096 tokens with the settings of Longformer's finetuning.",
+        summary="Documents with the settings of Longformer's finetuning, and of LED's on arXiv.",
         source="Beltagy et al. 2020, Longformer, https://arxiv.org/abs/2004.05150",
-        tasks=TASKS,
+        tasks=(*TASKS, _led.TASK),
         differs=(
             "The source starts from a pretrained checkpoint; here weights are drawn unless one is "
             "given, and the tokens are words unless task.vocabulary names its tokenizer. The head "
@@ -154,10 +157,13 @@ register(
             "and 5,000 training reviews of IMDB select the checkpoint. The source reports the mean "
             "F1 of five seeds on Hyperpartisan. Mechanisms that the source lacks have the sizes "
             "of Xiong et al.'s and BigBird's pretraining, or a window of as many keys. Gradients "
-            "are accumulated and activations recomputed, which changes no score but by rounding."
+            "are accumulated and activations recomputed, which changes no score but by rounding. "
+            "Summaries of arXiv are those of LED-large, with papers of up to 16,384 tokens and "
+            "scores with Porter stemming; mechanisms other than Longformer's keep their sizes."
         ),
         recipe=recipe,
         mechanism_options=SETTINGS,
+        task_mechanism_options={_led.TASK: _led.settings(lra_small.LONGFORMER)},
         choices=CHOICES,
         grids={task: {"training.learning_rate": (3e-5, 5e-5)} for task in TASKS},
         seeds=(0, 1, 2, 3, 4),

@@ -10,12 +10,15 @@ from longspan.arena.protocols.base import PROTOCOLS, Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.data.own_texts import OwnDescription
 from longspan.data.retrieval.stored import BeirDescription
+from longspan.data.summaries.stored import SummariesDescription
 from longspan.tasks import (
     TASKS,
     BeirTask,
+    OwnSummaries,
     OwnTexts,
     register_beir,
     register_corpora,
+    register_own_summaries,
     register_own_texts,
 )
 
@@ -74,6 +77,8 @@ def recipe(task: str) -> Recipe:
     if issubclass(cls, BeirTask):
         queries = cls.description.queries["train"]
         return _recipe(_retrieval_options(cls.description), queries)
+    if issubclass(cls, OwnSummaries):
+        return _recipe(_summary_options(cls.description), cls.description.sizes["train"])
     assert issubclass(cls, OwnTexts)
     return _recipe(_encoding(cls.description), cls.description.sizes["train"])
 
@@ -103,6 +108,13 @@ def _retrieval_options(described: BeirDescription) -> dict[str, Any]:
     return {"length": max(lengths), "query_length": lengths[1], "vocabulary": WORD_IDS}
 
 
+def _summary_options(described: SummariesDescription) -> dict[str, Any]:
+    """Return the options of summaries: words of texts and summaries."""
+    counts = (described.words, described.summary_words + 1)  # with the end of a summary
+    lengths = [min(-(-x // LENGTH_UNIT) * LENGTH_UNIT, LONGEST["words"]) for x in counts]
+    return {"length": lengths[0], "target_length": lengths[1], "vocabulary": WORD_IDS}
+
+
 def _encoding(described: OwnDescription) -> dict[str, Any]:
     """Return the options of the task: words, or bytes of a script without spaces."""
     has_words = described.bytes <= BYTES_PER_WORD * described.words
@@ -115,7 +127,8 @@ def register_imports(cache: Path) -> None:
     """Register the imports in a cache as tasks; those with targets are the protocol `own`."""
     PROTOCOLS.pop(NAME, None)
     register_corpora(cache)
-    if names := sorted([*register_own_texts(cache), *register_beir(cache)]):
+    registered = (register_own_texts(cache), register_own_summaries(cache), register_beir(cache))
+    if names := sorted(name for found in registered for name in found):
         PROTOCOLS[NAME] = Protocol(
             name=NAME,
             summary="Texts and collections imported from files: words, a small model, ten epochs.",

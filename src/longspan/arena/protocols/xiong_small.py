@@ -17,6 +17,7 @@ from longspan.config import ModelConfig, TrainingConfig
 
 NAME = "xiong-small"
 LENGTH, SHORT = 1_024, 256
+SHORT_STEPS = 2_500
 ENCODED = {"length": LENGTH, "vocabulary": f"tokenizer:corpus:{CORPUS}"}
 # Tasks after pretraining, with their options: the first token is global, or those of the question.
 DOWNSTREAM: dict[str, dict[str, Any]] = {
@@ -63,7 +64,7 @@ PRETRAINING = TrainingConfig(
 # words after a million tokens.
 SHORT_STAGE = {
     "start.task": None,
-    "training.steps": 2_500,
+    "training.steps": SHORT_STEPS,
     "training.batch_size": PRETRAINING.batch_size * LENGTH // SHORT,
     "training.learning_rate": 2e-3,
     "training.warmup_steps": 100,
@@ -129,7 +130,7 @@ FROM_SCRATCH = tuple(
         task_changes={
             CORPUS: {
                 **{x: SHORT_STAGE[x] for x in ("start.task", "training.learning_rate")},
-                "training.steps": SHORT_STAGE["training.steps"] + PRETRAINING.steps,
+                "training.steps": SHORT_STEPS + PRETRAINING.steps,
                 "training.warmup_steps": SHORT_STAGE["training.warmup_steps"],
             }
         },

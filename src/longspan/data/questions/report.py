@@ -17,11 +17,12 @@ _HEAD = ("split", "reason", "line", "id", "place")
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One case: its reason, the id of the question, and its file and place."""
+    """One case: its reason, the id of the question, its file and place, and its line if known."""
 
     reason: str
     id: str
     where: str
+    line: int | None = None
 
 
 @dataclasses.dataclass
@@ -31,20 +32,21 @@ class Report:
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
     cases: list[Case] = dataclasses.field(default_factory=list)
 
-    def add(self, reason: str, question: str, where: str) -> None:
+    def add(self, reason: str, question: str, where: str, line: int | None = None) -> None:
         """Count a case and keep its place.
 
         Args:
             reason: name of the count.
             question: id of the question.
             where: file and place in it.
+            line: line of the file; None: not known yet.
         """
         self.counts[reason] += 1
-        self.list_case(reason, question, where)
+        self.list_case(reason, question, where, line)
 
-    def list_case(self, reason: str, question: str, where: str) -> None:
+    def list_case(self, reason: str, question: str, where: str, line: int | None = None) -> None:
         """Keep the place of a case that is counted already; arguments as for `add`."""
-        self.cases.append(Case(reason, question, where))
+        self.cases.append(Case(reason, question, where, line))
 
     def merge(self, other: "Report") -> None:
         """Add the counts and cases of another report."""
@@ -57,18 +59,20 @@ class Report:
         return Counter(case.reason for case in self.cases)
 
 
-def format_cases(reports: Mapping[Any, Report], line_of: Callable[[str], int | None]) -> str:
+def format_cases(
+    reports: Mapping[Any, Report], line_of: Callable[[str], int | None] = lambda _: None
+) -> str:
     """Return the cases of all splits as a table of tab-separated values.
 
     Args:
         reports: reports by split.
-        line_of: returns the line of a question, by its id.
+        line_of: returns the line of a question, by its id, where a case has none.
     """
     text = io.StringIO()
     writer = csv.writer(text, delimiter="\t", lineterminator="\n")
     writer.writerow(_HEAD)
     for split, report in reports.items():
         for case in report.cases:
-            line = line_of(case.id)
+            line = line_of(case.id) if case.line is None else case.line
             writer.writerow((split, case.reason, line, case.id, case.where))
     return text.getvalue()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from longspan.metrics import Metric, get_metric
 from longspan.report.charts.rules import HEIGHT, free_corner
 from longspan.report.charts.styles import (
     FOCUS,
@@ -47,7 +48,8 @@ def learning_curves(
     styles = styles.select(line["mechanism"] for line in lines)
     task = board.columns[column]
     is_score = quantity == "validation score"
-    name = axis_title("Validation", task.metric) if is_score else "Training loss"
+    metric = _metric(board, column)
+    name = axis_title("Validation", metric) if is_score else "Training loss"
     base = {
         "x": {**quantitative("step"), "title": "Training step", "axis": step_axis()},
         "detail": nominal("line"),
@@ -57,9 +59,16 @@ def learning_curves(
     layers = _line_layers(lines, {**base, "y": y}, quantity, styles)
     if any("low" in line for line in lines):
         layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > CROWD))
-    rules = _floor_rule(board, column, lines) if is_score else []
+    has_floor = is_score and metric == task.metric
+    rules = _floor_rule(board, column, lines) if has_floor else []
     text = f"{name} against training step on {task.label}, {board.protocol}"
     return layered_chart(lines, [*rules, *layers], text, height=HEIGHT)
+
+
+def _metric(board: Leaderboard, column: int) -> Metric:
+    """Return the metric of the curves: the task's, unless another one selected checkpoints."""
+    names = {run.selection_metric for row in board.rows for run in row.runs(column)}
+    return get_metric(names.pop()) if len(names) == 1 else board.columns[column].metric
 
 
 def _line_layers(
@@ -127,7 +136,7 @@ def _curve(run: Result, quantity: Quantity) -> dict[int, float]:
     if quantity == "training loss":
         pairs = [(point.step, point.train_loss) for point in run.curve]
     else:
-        metric = run.main
+        metric = get_metric(run.selection_metric)
         scores = [(point.step, point.validation_metrics.get(metric.name)) for point in run.curve]
         pairs = [(step, None if x is None else metric.shown(x)) for step, x in scores]
     return {step: value for step, value in pairs if value is not None and math.isfinite(value)}

@@ -10,7 +10,7 @@ SEVERAL = "best without a model"  # name of a mean over different floors
 
 
 def best_rule(runs: Iterable[Result], split: str) -> Floor | None:
-    """Return the rule of the best accuracy that the runs of a task record on a split."""
+    """Return the rule of the best score that the runs of a task record on a split."""
     found = {name: x for run in runs for name, x in (run.rules or {}).get(split, {}).items()}
     name = max(found, key=lambda one: found[one], default=None)
     return None if name is None else Floor(name=f"rule: {name}", value=found[name])

@@ -27,7 +27,7 @@ FLOORS = (
     Column(
         name="Best rule",
         kind="text",
-        about="Prediction without a model, of the best accuracy on test.",
+        about="Prediction without a model, of the best score on test.",
         value=_rule_name,
     ),
     Column("Best rule score", "score", value=_rule_score),

@@ -55,7 +55,7 @@ RULE = (
 )
 LEGEND = (
     "Scores: mean over seeds on test. Below: the 95 % interval, the margin over the majority class "
-    "or, where it is better, over the best rule without a model (accuracy only), and the number of "
+    "or, where it is better, over the best rule without a model, and the number of "
     "seeds. At chance: the interval reaches down to the majority class; a mean with such a score "
     "is neither bold nor underlined.\n"
     f"{RULE}\n"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from longspan.config import flatten
+from longspan.metrics import get_metric
 from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
 from longspan.report.leaderboard.values import Cell, Leaderboard
 from longspan.report.numbers import MISSING, duration, metric_name, significant
@@ -59,8 +60,6 @@ def score(board: Leaderboard) -> Table:
 
 
 def _metric(run: Result, name: str, cell: Cell) -> Column:
-    from longspan.metrics import get_metric
-
     metric = get_metric(name)
 
     def entry(split: str) -> Entry:
@@ -101,6 +100,7 @@ def curve(board: Leaderboard) -> list[Table]:
     run = only_run(board)
     if not run.curve:
         return []
+    metric = get_metric(run.selection_metric)
     shown = (
         Column("Step", "higher", value=lambda point: point.step, show=lambda x: f"{x:,}"),
         Column("Time", "lower", value=lambda point: point.seconds, show=duration),
@@ -108,17 +108,18 @@ def curve(board: Leaderboard) -> list[Table]:
         Column("Training loss", "lower", value=lambda x: x.train_loss, show=significant),
         Column("Validation loss", "lower", value=lambda x: x.validation_loss, show=significant),
         Column(
-            name=f"Validation {metric_name(run.main)}",
+            name=f"Validation {metric_name(metric)}",
             kind="score",
             value=lambda point: _validation(point, run),
         ),
     )
-    return [make_table("run-curve", "Learning curve", shown, run.curve, metric=run.main)]
+    return [make_table("run-curve", "Learning curve", shown, run.curve, metric=metric)]
 
 
 def _validation(point: Point, run: Result) -> Entry:
     is_tested = point.step == run.selected_step
-    entry = score_entry(point.validation_metrics.get(run.metric), run.main)
+    name = run.selection_metric
+    entry = score_entry(point.validation_metrics.get(name), get_metric(name))
     if not is_tested:
         return entry
     return Entry(value=entry.value, text=entry.text, emphasis="tested checkpoint")

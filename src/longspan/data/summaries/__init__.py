@@ -1,0 +1,1 @@
+"""Documents with summaries: published papers, and files of one's own."""

@@ -1,0 +1,54 @@
+"""A document with its summary, as sentences."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+_END = re.compile(r"(?<=[.!?])\s+")
+
+
+@dataclasses.dataclass(frozen=True)
+class SummarizedDocument:
+    """A document and its summary.
+
+    Attributes:
+        id: identifier in the source; empty: none.
+        where: file and place in it.
+        document: sentences of the document.
+        summary: sentences of the summary.
+    """
+
+    id: str
+    where: str
+    document: tuple[str, ...]
+    summary: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The document as one text."""
+        return " ".join(self.document)
+
+    @property
+    def summary_text(self) -> str:
+        """The summary as one text."""
+        return " ".join(self.summary)
+
+
+def split_sentences(text: str) -> tuple[str, ...]:
+    """Return the sentences of a text: its parts after a period, question or exclamation mark.
+
+    Line breaks separate sentences too. White space is collapsed.
+    """
+    parts = (part for line in text.splitlines() for part in _END.split(line))
+    return tuple(found for part in parts if (found := " ".join(part.split())))
+
+
+def leading_sentences(sentences: Sequence[str], num_words: float) -> tuple[str, ...]:
+    """Return the first sentences until they have so many words; at least one."""
+    taken, count = [], 0
+    for sentence in sentences:
+        taken.append(sentence)
+        count += len(sentence.split())
+        if count >= num_words:
+            break
+    return tuple(taken)

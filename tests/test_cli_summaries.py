@@ -1,0 +1,176 @@
+"""Summarization on the command line: papers, summaries of one's own, checkpoints to start from."""
+
+import csv
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+import paper_files
+from longspan.models import (
+    LongspanConfig,
+    LongspanForConditionalGeneration,
+    LongspanForMaskedLM,
+)
+from longspan.results import load_results
+from own_files import forgotten_imports, save_tokenizer, write_csv
+from test_cli_errors import check_rejected
+
+HEADER = ("body", "gist")
+COLUMNS = ("--text", "body", "--summary", "gist")
+SIZES = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+TRAINING = {"steps": 4, "evaluate_every": 2, "warmup_steps": 0, "batch_size": 8}
+SHORT = {"length": 32, "target_length": 12, "beams": 2}
+
+
+def flags(part, values):
+    return [x for name, value in values.items() for x in ("--set", f"{part}.{name}={value}")]
+
+
+def rows(count):
+    """Return texts, and their first sentences as summaries."""
+    papers = (paper_files.paper(number)["article_text"] for number in range(count))
+    return [(" ".join(sentences), sentences[0]) for sentences in papers]
+
+
+@pytest.fixture(autouse=True)
+def clean_registry(tmp_path):
+    with forgotten_imports(tmp_path / "none"):
+        yield
+
+
+@pytest.fixture
+def places(tmp_path):
+    return ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+
+
+@pytest.fixture
+def notes(tmp_path):
+    return write_csv(tmp_path / "notes.csv", rows(24), HEADER)
+
+
+def save_checkpoint(folder, model_class, **fields):
+    """Save a small model of random weights with a tokenizer for the texts."""
+    save_tokenizer(folder, [text for row in rows(24) for text in row])
+    size = len(AutoTokenizer.from_pretrained(folder))
+    torch.manual_seed(1)
+    config = LongspanConfig(
+        vocab_size=size, max_position_embeddings=32, attention="local",
+        attention_options={"window": 4}, intermediate_size=16, **SIZES, **fields,
+    )  # fmt: skip
+    model_class(config).save_pretrained(folder)
+    return folder
+
+
+def finetune(cli, checkpoint, path, places, *more):
+    return cli(
+        "finetune", checkpoint, "--data", path, *COLUMNS, *flags("training", TRAINING), *more,
+        *places,
+    )  # fmt: skip
+
+
+def test_papers_are_trained_evaluated_and_summarized(cli, tmp_path, places):
+    papers = paper_files.write_papers(tmp_path / "papers")
+    data = ("--data", papers)
+    sizes = [*flags("model", SIZES), *flags("training", TRAINING)]
+    options = flags("task", {**SHORT, "vocabulary": 40, "global_tokens": "first"})
+    window = ("--set", "mechanism.window=4")
+    protocol = ("--protocol", "documents-small")
+    code, out, err = cli(
+        "train", "longformer", "pubmed_summarization", *protocol, *sizes, *options, *window,
+        *data, *places,
+    )  # fmt: skip
+    assert code == 0, err
+    assert "rule: lead" in out
+    (record,) = (tmp_path / "runs").rglob("longformer-*.json")
+    common = (*data, "--cache", tmp_path / "cache", "--device", "cpu")
+    code, out, err = cli("eval", record, *common)
+    assert code == 0, err
+    (result,) = load_results([tmp_path / "runs"])
+    assert f"rouge-1 {100 * result.score():.1f} %" in out
+    assert "4 examples" in out
+    new = write_csv(tmp_path / "new.csv", rows(3), HEADER)
+    output = tmp_path / "out.csv"
+    code, out, err = cli("predict", record, new, "--text", "body", "--output", output, *common)
+    assert code == 0, err
+    with output.open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["body"] for row in written] == [text for text, _ in rows(3)]
+    known = set(paper_files.WORDS)
+    assert all(set(row["predicted"].split()) <= known for row in written)
+    assert all(len(row["predicted"].split()) <= 12 for row in written)
+    # Decoding is an option of the task: no data is built again, and the evaluation names it.
+    code, out, err = cli("eval", record, "--set", "task.beams=1", *common)
+    assert code == 0, err
+    assert "beams=1" in out
+
+
+def test_encoder_starts_a_summarizer(cli, tmp_path, places, notes):
+    checkpoint = save_checkpoint(tmp_path / "encoder", LongspanForMaskedLM)
+    code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", {"target_length": 12}))
+    assert code == 0, err
+    (result,) = load_results([tmp_path / "runs"])
+    assert result.config.task.options["vocabulary"] == f"tokenizer:{checkpoint}"
+    assert result.config.task.options["length"] == 32
+    drawn = {name.split(".")[1] for name in result.start.new if name.startswith("model.")}
+    assert drawn == {"decoder"}
+    assert "model.decoder.embeddings.words.weight" not in result.start.new  # tied to the encoder's
+    assert not any("encoder.layers" in name for name in result.start.new + result.start.dropped)
+    assert any("transform" in name for name in result.start.dropped)
+
+
+def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
+    fields = {"is_encoder_decoder": True, "decoder_overrides": {"max_position_embeddings": 16}}
+    checkpoint = save_checkpoint(
+        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
+    )
+    code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", {"target_length": 12}))
+    assert code == 0, err
+    (result,) = load_results([tmp_path / "runs"])
+    assert result.start.new == []
+    assert result.start.dropped == []
+    options = flags("task", {"target_length": 17})
+    code, _, err = finetune(cli, checkpoint, notes, places, *options)
+    assert code == 2
+    assert "up to 17 tokens, the checkpoint's decoder 16 positions" in err
+    assert "set notes.task.target_length=16" in err
+
+
+def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, places, notes):
+    checkpoint = save_checkpoint(tmp_path / "encoder", LongspanForMaskedLM)
+    options = flags("task", {"target_length": 12, "vocabulary": 40})
+    code, _, err = finetune(cli, checkpoint, notes, places, *options)
+    assert code == 2
+    assert "token ids of notes are not those of" in err
+
+
+def test_summaries_are_imported(cli, tmp_path, notes):
+    cache = ("--cache", tmp_path / "cache")
+    command = ("data", "import", "summaries", notes, *COLUMNS, *cache)
+    code, out, err = cli(*command)
+    assert code == 0, err
+    assert "longspan train local notes" in err + out
+    assert cli(*command)[0] == 0  # the same rows
+    code, out, err = cli("data", "show", "notes", "--split", "test", *cache)
+    assert code == 0, err
+    assert " = word" in out
+    notes.write_text(notes.read_text() + "a new text .,a summary .\n")
+    check_rejected(cli(*command), "'notes' is the name of other texts", "--replace")
+    assert cli(*command, "--replace")[0] == 0
+
+
+def test_unusable_summaries_are_refused(cli, tmp_path, notes):
+    cache = ("--cache", tmp_path / "cache")
+    empty = write_csv(tmp_path / "empty.csv", [*rows(20), ("a text", "")], HEADER)
+    for path, arguments, parts in (
+        (notes, ("--text", "body"), ["takes --text COLUMN and --summary COLUMN"]),
+        (notes, ("--text", "body", "--summary", "none"), ["no column 'none'", "body, gist"]),
+        (notes, (*COLUMNS, "--label", "gist"), ["import summaries has no --label"]),
+        (empty, COLUMNS, ["empty text or target in line 22", "--drop-empty"]),
+        (tmp_path, COLUMNS, ["is a folder"]),
+    ):
+        check_rejected(cli("data", "import", "summaries", path, *arguments, *cache), *parts)
+    check_rejected(cli("data", "import", "texts", notes, *COLUMNS, *cache), "--summary applies to")
+    code, _, err = cli("data", "import", "summaries", empty, *COLUMNS, "--drop-empty", *cache)
+    assert code == 0, err
+    assert "1 rows without a text or summary" in err
