@@ -105,8 +105,8 @@ def analyze_run(
 def _check_layout(task: Task) -> None:
     if isinstance(task.layout, TextToTextLayout):
         raise OptionError(
-            f"analyses read the encoder of a task with one output per text or token; {task.info.name} "
-            "trains an encoder-decoder"
+            "analyses read the encoder of a task with one output per text or token; "
+            f"{task.info.name} trains an encoder-decoder"
         )
 
 
