@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import many
 import tiny
@@ -37,6 +37,7 @@ from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
 from longspan.arena.rescore import rescore
 from longspan.arena.start import find_start, start_model
+from longspan.arena.start_weights import load_start
 from longspan.config import Budget, replace_fields
 from longspan.errors import OptionError, RunError
 from longspan.publishing import export_run
@@ -284,13 +285,48 @@ def test_given_widths_that_differ_are_refused(staged, paths):
             started(override(row, changes), paths)
 
 
-def test_new_weights_inside_the_transformer_are_refused(staged, paths):
-    finish(staged.row(SOURCE, "local", 0), paths)
-    row = staged.row("toy_labels", "linformer", 0)
+def from_local(staged, mechanism, changes):
+    """Return the run of a mechanism that starts from that of `local`."""
+    row = staged.row("toy_labels", mechanism, 0, changes)
     start = staged.row("toy_labels", "local", 0).config.start
-    changed = dataclasses.replace(row, config=dataclasses.replace(row.config, start=start))
-    with pytest.raises(OptionError, match=r"lacks weights .* keep the checkpoint's"):
-        started(changed, paths)
+    return dataclasses.replace(row, config=dataclasses.replace(row.config, start=start))
+
+
+def test_weights_of_another_mechanism_are_new(staged, paths):
+    finish(staged.row(SOURCE, "local", 0), paths)
+    experiment = from_local(staged, "linformer", {})
+    fresh = make_model(experiment, opened(experiment, paths)).state_dict()
+    model, record = started(experiment, paths)
+    own = [x for x in fresh if ".mechanism." in x]
+    assert own
+    assert [x for x in record.new if x.startswith("model.")] == own
+    assert record.started == {}
+    for name in own:
+        assert model.state_dict()[name].equal(fresh[name])
+
+
+def test_projections_of_global_tokens_start_as_copies(staged, paths):
+    source = staged.row(SOURCE, "local", 0)
+    finish(source, paths)
+    changes = {"longformer.global_projections": True}
+    model, record = started(from_local(staged, "longformer", changes), paths)
+    _, saved = saved_weights(source, paths)
+    name = "model.layers.0.attention.{}key.weight"
+    own = name.format("mechanism.projections.")
+    assert record.started[own] == f"started from {name.format('')}"
+    assert model.state_dict()[own].equal(saved[name.format("")])
+    assert not [x for x in record.new if x.startswith("model.")]
+
+
+def test_new_weights_inside_the_transformer_are_refused(staged, paths):
+    experiment = staged.row(SOURCE, "local", 0)
+    finish(experiment, paths)
+    folder, saved = saved_weights(experiment, paths)
+    removed = "model.layers.0.attention.key.weight"
+    save_file({x: y for x, y in saved.items() if x != removed}, folder / "model.safetensors")
+    model = make_model(experiment, opened(experiment, paths))
+    with pytest.raises(OptionError, match=rf"lacks weights .*{removed}; keep the checkpoint's"):
+        load_start(model, folder, name="", sha256="")
 
 
 def test_more_tokens_or_ids_than_the_checkpoint_has_are_refused(staged, paths):

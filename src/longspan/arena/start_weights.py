@@ -12,6 +12,7 @@ from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanDualEncoder, LongspanPreTrainedModel
 from longspan.models.conversion.family import POSITIONS
 from longspan.models.conversion.positions import stretch_own_table
+from longspan.models.conversion.weights import matches, start_projections
 from longspan.results import StartRecord
 
 # Fields that decide what the weights compute. The others are of heads, of training, or of the
@@ -40,6 +41,9 @@ def load_start(
 ) -> StartRecord:
     """Load the weights of a checkpoint into a model by name; new ones keep their values.
 
+    Those of another mechanism than the checkpoint's are new; its projections for global tokens
+    start as copies of those of their layers, as `longify` starts them.
+
     Args:
         model: model to change.
         folder: folder of the checkpoint.
@@ -65,18 +69,19 @@ def load_start(
         extended = _extend_positions(taken, state, there, model, extend_positions)
     _check_shapes(folder, there, model.config, taken, state)
     model.load_state_dict(taken, strict=False)
+    started = {} if there.attention == model.config.attention else start_projections(model, taken)
     new = [name for name in state if name not in taken]
     if isinstance(model, LongspanDualEncoder) and model.document_model is not None:
         towers = [name for name in new if name.startswith("document_model.")]
         if towers:
             model.copy_query_tower()
             new = [name for name in new if name not in towers]
-    drawn = "decoder." if is_encoder_of(there, model.config) else None
-    _check_complete(folder, model, new, drawn)
+    _check_complete(folder, model, new, _drawn_parts(there, model.config))
     return StartRecord(
         source=name,
         sha256=sha256,
-        new=new,
+        new=[name for name in new if name not in started],
+        started=started,
         dropped=[name for name in weights if name not in taken],
         changed=_changed_fields(there, model.config),
         positions=extended,
@@ -215,8 +220,18 @@ def _check_shapes(
     raise OptionError(f"weights of {folder} have other shapes: {_list(wrong)}; {remedy}")
 
 
+def _drawn_parts(there: LongspanConfig, here: LongspanConfig) -> list[str]:
+    """Return patterns of names in the Transformer that a checkpoint may lack."""
+    parts = []
+    if is_encoder_of(there, here):
+        parts.append("decoder.*")
+    if there.attention != here.attention:
+        parts.append("*layers.*.attention.mechanism.*")
+    return parts
+
+
 def _check_complete(
-    folder: Path, model: LongspanPreTrainedModel, new: list[str], drawn: str | None
+    folder: Path, model: LongspanPreTrainedModel, new: list[str], drawn: list[str]
 ) -> None:
     """Refuse a checkpoint that lacks weights of the Transformer itself.
 
@@ -224,15 +239,14 @@ def _check_complete(
         folder: folder of the checkpoint.
         model: model that the weights were loaded into.
         new: names of its weights that the checkpoint lacks.
-        drawn: beginning of the names in the Transformer that may be new; None: none.
+        drawn: patterns of names in the Transformer that may be new.
 
     Raises:
         OptionError: it does; the message lists the first ones.
     """
     prefix = f"{model.base_model_prefix}."
     inner = [name for name in new if name.startswith(prefix)]
-    if drawn is not None:
-        inner = [name for name in inner if not name.startswith(prefix + drawn)]
+    inner = [x for x in inner if not matches((x.removeprefix(prefix),), drawn)]
     if inner:
         raise OptionError(
             f"{folder} lacks weights of the Transformer: {_list(inner)}; keep the checkpoint's "

@@ -1,5 +1,7 @@
 """Start of a run in its record: the weights that were loaded, and those that were not."""
 
+import dataclasses
+
 from longspan.config import settings
 
 
@@ -11,6 +13,7 @@ class StartRecord:
         source: folder of the checkpoint, below the folder of results for a run's.
         sha256: of its weights.
         new: names of weights of the model that the checkpoint lacks, drawn as without it.
+        started: weights that it lacks and that began as copies of others: of which ones, by name.
         dropped: names of weights of the checkpoint that the model lacks.
         changed: fields that the checkpoint's configuration has with another value, as
             `[of the checkpoint, of the model]`.
@@ -24,3 +27,4 @@ class StartRecord:
     dropped: list[str]
     changed: dict[str, list]
     positions: str | None = None
+    started: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -192,6 +192,7 @@ def _start(run: Result) -> list[tuple[str, Any]]:
         ("its sha256", run.start.sha256),
         ("new weights", ", ".join(run.start.new)),
         ("positions", run.start.positions),
+        ("copied weights", ", ".join(f"{x} {how}" for x, how in run.start.started.items())),
         ("weights not taken", ", ".join(run.start.dropped)),
         ("fields that differ", list_values(changed)),
     ]
