@@ -97,6 +97,14 @@ def test_committed_records_have_no_errors():
     assert not validation.of(ERROR)
 
 
+def test_records_of_a_corpus_that_is_not_imported_have_notes_alone():
+    validation = validate_records([COMMITTED / "xiong-small" / "long_documents"])
+    assert len(validation.findings) == validation.num_results >= 7
+    for finding in validation.findings:
+        assert (finding.field, finding.severity) == ("config", "note")
+        assert "run longspan data import corpus long_documents FOLDER" in finding.found
+
+
 OWN_FILE = "longspan/attention/mechanisms/local.py"
 
 

@@ -45,6 +45,10 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
             remedy = f"load {', '.join(missing)} to check the recipe and the cost too"
             yield file.finding("config", error, expected, remedy, "note")
             return
+        if _lacks_imports(record):
+            remedy = "import it to check the recipe and the cost too"
+            yield file.finding("config", error, expected, remedy, "note")
+            return
         remedy = "correct it, or register the name with --import FILE"
         yield file.finding("config", error, expected, remedy)
         return
@@ -71,6 +75,13 @@ def _unloaded_files(record: Result | Failure) -> list[str]:
         if (source.is_external or source.name in (record.added_files or ()))
         and not known.get(part.partition(" ")[0], True)
     ]
+
+
+def _lacks_imports(record: Result | Failure) -> bool:
+    """Return whether the protocol needs an import that is not registered."""
+    if record.protocol not in PROTOCOLS and record.protocol not in GENERIC:
+        return False
+    return not get(record.protocol).imports.keys() <= TASKS.keys()
 
 
 def _requested(record: Result | Failure) -> Experiment:
