@@ -5,7 +5,9 @@
 `results/NOTES.md` is written by hand and appended to results/README.md.
 """
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 from statistics import correlation
 
@@ -18,8 +20,11 @@ from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
 from longspan.report.leaderboard.verdict import verdict
 from longspan.report.output.text import markdown
+from longspan.report.published_figures import read_published_figures
 from longspan.report.tables.leaderboard import leaderboards
+from longspan.report.tables.predictions import predictions
 from longspan.report.tables.published import Pair, pair_published, read_published
+from longspan.report.tables.table import Table
 from longspan.results import BASELINE, load_results
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +32,8 @@ LAYER_RECORD = ROOT / "benchmarks" / "results" / "layer-cpu.json"
 RESULTS, README, PICTURE = ROOT / "results", ROOT / "README.md", ROOT / "docs" / "quick.svg"
 OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
 DTYPE, LENGTHS = "float32", (4096, 16384)  # of the layers in README.md
+
+ENDS = re.compile(r"(low|high) over|Redrawn|p of Kendall")  # the cells of coefficients show them
 
 HEAD = """# Results
 
@@ -43,6 +50,8 @@ def main() -> None:
         pages.append(markdown(leaderboards(board)))
         if board.protocol == "lra-scaled":
             pages.append(compare_with_published(board))
+        if board.protocol == "xiong-small":
+            pages.append(markdown(predict_downstream(board, boards)))
         if board.protocol == "quick":
             update_readme(board)
             styles = assign_styles(families_by_label([board]))
@@ -51,6 +60,22 @@ def main() -> None:
             save_chart(chart, PICTURE)
     pages.append((RESULTS / "NOTES.md").read_text())
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
+
+
+def predict_downstream(board: Leaderboard, boards: list[Leaderboard]) -> list[Table]:
+    """Return rank correlations of Long Range Arena with downstream tasks, ours and published."""
+    found = predictions(board, boards, read_published(), read_published_figures())
+    return [keep_columns(table, ENDS) for table in found]
+
+
+def keep_columns(table: Table, dropped: re.Pattern[str]) -> Table:
+    """Return a table without some columns, by their headings."""
+    kept = [n for n, column in enumerate(table.columns) if not dropped.search(column.name)]
+    return dataclasses.replace(
+        table,
+        columns=tuple(table.columns[n] for n in kept),
+        rows=tuple(tuple(row[n] for n in kept) for row in table.rows),
+    )
 
 
 def compare_with_published(board: Leaderboard) -> str:
