@@ -87,7 +87,7 @@ def test_papers_are_trained_evaluated_and_summarized(cli, tmp_path, places):
     code, out, err = cli("eval", record, *common)
     assert code == 0, err
     (result,) = load_results([tmp_path / "runs"])
-    assert f"rouge-1 {100 * result.score():.1f} %" in out
+    assert f"ROUGE-1 {100 * result.score():.1f} %" in out
     assert "4 examples" in out
     new = write_csv(tmp_path / "new.csv", rows(3), HEADER)
     output = tmp_path / "out.csv"
@@ -129,6 +129,13 @@ def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
     (result,) = load_results([tmp_path / "runs"])
     assert result.start.new == []
     assert result.start.dropped == []
+    (record,) = (tmp_path / "runs").rglob("local-*.json")
+    hub = tmp_path / "hub"
+    code, _, err = cli("export", record, "--output", hub, "--cache", tmp_path / "cache")
+    assert code == 0, err
+    card = (hub / "README.md").read_text()
+    assert "tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)" in card
+    assert "over rule: lead" in card
     options = flags("task", {"target_length": 17})
     code, _, err = finetune(cli, checkpoint, notes, places, *options)
     assert code == 2

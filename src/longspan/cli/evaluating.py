@@ -120,9 +120,10 @@ def _describe_setup(found: "CrossEvaluation") -> str:
 
 def _describe(score: "Score", inference: "Inference", available: int | None = None) -> str:
     from longspan.metrics import get_metric
+    from longspan.report.numbers import metric_name
 
     metrics = ", ".join(
-        f"{get_metric(name).title.lower()} {get_metric(name).format(value)}"
+        f"{metric_name(get_metric(name), unit=False)} {get_metric(name).format(value)}"
         for name, value in score.metrics.items()
     )
     main = get_metric(next(iter(score.metrics)))

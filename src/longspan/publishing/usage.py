@@ -22,6 +22,9 @@ inputs = {
     "attention_mask_b": b["attention_mask"],
 }
 """
+_GENERATE = """with torch.no_grad():
+    print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))
+"""
 _CALL = """with torch.no_grad():
     print(model(**inputs).logits)
 """
@@ -35,6 +38,8 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
     imports = [auto, "AutoTokenizer"] if has_tokenizer else [auto]
     load = _LOAD.format(imports=", ".join(imports), auto=auto)
     is_pair = isinstance(task.layout, PairLayout)
+    if has_tokenizer and task.generation is not None:
+        return load + _TOKENIZER + _TEXTS + _GENERATE
     if has_tokenizer:
         return load + _TOKENIZER + (_PAIRS if is_pair else _TEXTS) + _CALL
     return load + _zeros(task, is_pair) + _CALL

@@ -33,11 +33,13 @@ class Generation:
 
     def arguments(self) -> dict[str, Any]:
         """Return the fields of transformers' `GenerationConfig`."""
-        of_beams = {"length_penalty": self.length_penalty, "early_stopping": True}
+        has_beams = self.beams > 1
         return {
             "do_sample": False,
             "num_beams": self.beams,
-            **(of_beams if self.beams > 1 else {}),
+            # Without beams these have no effect, and transformers warns about other values.
+            "length_penalty": self.length_penalty if has_beams else 1.0,
+            "early_stopping": has_beams,
             "no_repeat_ngram_size": self.no_repeat_ngram_size,
             "min_new_tokens": self.min_tokens,
             "max_new_tokens": self.max_tokens,

@@ -41,10 +41,12 @@ def only_run(board: Leaderboard) -> Result:
 def score(board: Leaderboard) -> Table:
     """Return the scores of a run by split, the main metric with interval and margin."""
     run, cell = only_run(board), only_cell(board)
+    (column,) = board.columns
+    floor = "" if column.floor is None else column.floor.name
     names = list(dict.fromkeys(name for part in run.scores.values() for name in part.metrics))
     shown = [
         Column("Split", "text", value=lambda split: split),
-        *(_metric(run, name, cell) for name in names),
+        *(_metric(run, name, cell, floor) for name in names),
         Column(
             name="Majority class",
             kind="score",
@@ -59,7 +61,7 @@ def score(board: Leaderboard) -> Table:
     return make_table("run-score", title, shown, order, metric=run.main, about=SCORE)
 
 
-def _metric(run: Result, name: str, cell: Cell) -> Column:
+def _metric(run: Result, name: str, cell: Cell, floor: str) -> Column:
     metric = get_metric(name)
 
     def entry(split: str) -> Entry:
@@ -68,11 +70,12 @@ def _metric(run: Result, name: str, cell: Cell) -> Column:
             return score_entry(value, metric)
         details = [interval_text(cell.interval, metric)]
         if cell.margin is not None:
-            details.append(f"{difference_entry(cell.margin, metric).text} over majority")
+            details.append(f"{difference_entry(cell.margin, metric).text} over {floor}")
         return score_entry(value, metric, " · ".join(details))
 
     kind: Any = "higher" if metric.higher_is_better else "lower"
-    return Column(metric_name(metric).capitalize(), kind, value=entry)
+    heading = metric_name(metric)
+    return Column(heading[0].upper() + heading[1:], kind, value=entry)
 
 
 def groups(board: Leaderboard) -> list[Table]:
