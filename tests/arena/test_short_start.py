@@ -254,3 +254,28 @@ def test_finetuning_extends_positions_too(checkpoint):
     choices = RunChoices(changes=TRAIN, extend_positions="tile")
     made = finetuning_experiment(checkpoint, "toy_labels", choices)
     assert (made.config.task.options["length"], made.config.start.positions) == (LONG, SHORT)
+
+
+def test_every_row_of_a_file_may_start_from_one_row(registries, tmp_path):
+    PROTOCOLS["staged"] = make()
+    start = '{ task = "toy_masked", row = "short-stage", extend_positions = "tile" }'
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        f"""
+[tasks.toy_masked]
+from = "staged"
+start = {start}
+[rows.short-stage]
+start = {{ task = "none" }}
+task = {{ length = {SHORT} }}
+"""
+    )
+    protocol = load_protocol(str(path))
+    short = protocol.row(SOURCE, "short-stage", 0)
+    for name in ("local", "full"):
+        found = protocol.row(SOURCE, name, 0).config.start
+        assert (found.run, found.extend_positions) == (short.hash, "tile")
+    path = tmp_path / "other.toml"
+    path.write_text('[tasks.toy_masked]\nfrom = "staged"\nstart = { row = "full" }\n')
+    with pytest.raises(PluginError, match="start must have task and row"):
+        load_protocol(str(path))

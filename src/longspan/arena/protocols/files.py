@@ -21,6 +21,7 @@ task = { length = 64 }
 training = { batch_size = 32 }
 mechanisms.local.window = 8
 start = "needle"                   # task of the file whose run it starts from; default: none
+# start = { task = "needle", row = "full", extend_positions = "tile" }   # of another row
 ```
 
 Rows with names of their own are tables too, see `longspan.arena.protocols.file_rows`.
@@ -177,8 +178,13 @@ def _start(own: Mapping[str, Any], inherited: str | RunStart | None) -> str | Ru
     if "start" not in own:
         return inherited
     start = own["start"]
+    if isinstance(start, dict):
+        check_fields(start, RunStart._fields, "field of start")
+        if not {"task", "row"} <= start.keys():
+            raise OptionError(f"start must have task and row, got {start!r:.60}")
+        return RunStart(**start)
     if not isinstance(start, str):
-        raise OptionError(f"start must be the name of a task, got {start!r:.60}")
+        raise OptionError(f"start must be a task, or task and row, got {start!r:.60}")
     return None if start == "none" else start
 
 
