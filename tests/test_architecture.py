@@ -40,7 +40,7 @@ FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 420, 40, 3
 # transformers' models, which a head has and passes on.
 LONGER_FUNCTIONS = {
     "cli/data.py": 75,
-    "cli/finetuning.py": 50,
+    "cli/finetuning.py": 55,
     "cli/running.py": 45,
     "models/language.py": 50,
     "models/model.py": 50,

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from own_files import forgotten_imports
+
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [DOCS / "index.md", DOCS / "api" / "report.md", *sorted((DOCS / "recipes").glob("*.md"))]
 # `test_practitioner.py` runs the page that needs a file and trains.
@@ -17,11 +19,12 @@ WITH_CODE = [
 
 
 @pytest.mark.parametrize("path", WITH_CODE, ids=lambda path: path.stem)
-def test_code_of_page_runs(path, monkeypatch):
+def test_code_of_page_runs(path, monkeypatch, tmp_path):
     monkeypatch.chdir(DOCS.parent)
     names: dict = {}
-    for block in re.findall(r"^```python\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL):
-        exec(compile(block, path.name, "exec"), names)
+    with forgotten_imports(tmp_path):
+        for block in re.findall(r"^```python\n(.*?)^```", path.read_text(), re.M | re.DOTALL):
+            exec(compile(block, path.name, "exec"), names)
 
 
 def test_recipes_have_code():

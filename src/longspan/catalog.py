@@ -145,14 +145,17 @@ def _changes(row: NamedRow) -> dict[str, Any]:
 
 def published_scores(task: str) -> list[dict[str, str]]:
     """Return the published scores of a task as rows of text."""
+    published = TASKS[task].info.published
+    has_several = len({score.metric for score in published}) > 1
     return [
         {
             "mechanism": score.mechanism,
-            "score": get_metric(score.metric).format(score.value),
+            "score": f"{get_metric(score.metric).title} " * has_several
+            + get_metric(score.metric).format(score.value),
             "protocol": score.protocol,
             "source": score.source,
         }
-        for score in TASKS[task].info.published
+        for score in published
     ]
 
 

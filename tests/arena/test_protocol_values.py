@@ -59,6 +59,8 @@ SIZES = {
     # RoBERTa base, Liu et al. 2019, table 9; LF classification.py takes the first token
     "documents hyperpartisan": (12, 12, 768, 768, 3072, "first"),
     "documents text": (12, 12, 768, 768, 3072, "first"),
+    # Beltagy et al. 2020, section 7: LED-large has the shape of BART-large
+    "documents arxiv_summarization": (12, 16, 1024, 1024, 4096, "mean"),
     # Beltagy et al. 2020, section 5: RoBERTa-base
     "wikihop-ablation wikihop": (12, 12, 768, 768, 3072, "first"),
     # SPT transformer-lra-*.yaml and transformer-lra-*-mlm*.yaml
@@ -111,6 +113,8 @@ TRAINING = {
     # Longformer, appendix: batch 32, 15 epochs, 3e-5, a tenth for warmup; its script for the rest
     "documents hyperpartisan": (32, 15 * (515 // 32), 3e-5, 24, 0.0, "linear", BEST),
     "documents text": (32, 15 * (19_860 // 32), 3e-5, 930, 0.0, "linear", BEST),
+    # LF summarization.py: five epochs of 203,037 papers
+    "documents arxiv_summarization": (16, 5 * (203_037 // 16), 3e-5, 1_000, 0.0, "linear", BEST),
     # Beltagy et al. 2020, appendix D: five epochs of nine tenths of 43,738 questions
     "wikihop-ablation wikihop": (32, 5 * 39_364 // 32, 3e-5, 200, 0.01, "linear", BEST),
     # SPT transformer-lra-*-mlm*.yaml and transformer-lra-*.yaml: batch, epochs, warmup, weight

@@ -171,6 +171,8 @@ def test_record_of_schema_4_has_no_checksum_and_keeps_every_field(tmp_path):
     path = write_record(new, tmp_path / "again.json")
     again = json.loads(path.read_text())
     for part, fields in newer_fields("bigbird").items():
+        if part == "start":  # no run started from another one
+            continue
         tree = old["config"][part]
         (tree["options"] if part == "mechanism" else tree).update(fields)
     absent = ("source_files", "changed_files", "added_files", "rules", "family", "inference")

@@ -21,6 +21,7 @@ from longspan.tasks.layout import (
     PairLayout,
     RetrievalLayout,
     SpanLayout,
+    TextToTextLayout,
     TokenLayout,
 )
 from longspan.training import Callback
@@ -209,10 +210,12 @@ def test_every_task_has_a_dummy_batch(name):
     windows = (3, *windows_of(task.layout), task.length)
     assert batch.inputs.shape[: len(windows)] == batch.key_mask.shape == windows
     assert batch.inputs.is_floating_point() == (task.input_features is not None)
-    is_pair = isinstance(task.layout, PairLayout | RetrievalLayout)
+    is_pair = isinstance(task.layout, PairLayout | RetrievalLayout | TextToTextLayout)
     assert (batch.inputs_b is not None) == is_pair
     is_per_token = isinstance(task.layout, TokenLayout | MaskedLayout | SpanLayout | MultiHopLayout)
     shape = (3, task.length) if is_per_token else (3,)
+    if isinstance(task.layout, TextToTextLayout):
+        shape = (3, task.layout.target_length)
     # Mentions of coreference have a start, an end and a cluster.
     mentions = (3, 1, 3) if isinstance(task.layout, CoreferenceLayout) else shape
     assert batch.targets.shape == mentions

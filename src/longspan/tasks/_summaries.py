@@ -40,6 +40,7 @@ SELECTION = ("perplexity",)
 _END_SYMBOL = "<end>"  # of vocabularies without an end token
 
 Beams = Annotated[int, Field(ge=1, le=64)]
+LengthPenalty = Annotated[float, Field(ge=-10, le=10)]
 TokenCount = Annotated[int, Field(ge=0, lt=LONGEST)]
 
 # Options that change neither the examples nor their order.
@@ -59,7 +60,7 @@ class SummaryOptions(EncodingOptions):
         "occurrences in the training texts that make a character known", 2
     )
     beams: Beams = setting("beams of the generated summaries; 1: greedy", 4)
-    length_penalty: float = setting(
+    length_penalty: LengthPenalty = setting(
         "exponent of the length by which the log-probability of a beam is divided", 1.0
     )
     no_repeat_ngram_size: TokenCount = setting(

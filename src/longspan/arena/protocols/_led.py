@@ -12,6 +12,7 @@ from longspan.config import ModelConfig, TrainingConfig
 
 PAPER = "Beltagy et al. 2020, Longformer, section 7"
 SCRIPT = "allenai/longformer, scripts/summarization.py at f5a798d"
+CLASSIFIERS = "Longformer's classifiers, in the same paper"
 
 TASK = "arxiv_summarization"
 PAPERS, EPOCHS, BATCH = 203_037, 5, 16
@@ -94,6 +95,30 @@ CHOICES = (
         source="longspan",
         instead=((0, SCRIPT),),
         why="the paper does not say; as in the summaries of BART",
+    ),
+    Choice(
+        tasks=(TASK,),
+        field="mechanism.longformer.window",
+        value=512,
+        source=f"{PAPER}: 1,024 tokens, half of them on each side",
+        instead=((256, f"{CLASSIFIERS}: 512 tokens"),),
+        why="the classifiers of the same paper have 512",
+    ),
+    *(
+        Choice(
+            tasks=(TASK,),
+            field=field,
+            value=value,
+            source="longspan",
+            instead=instead,
+            why="the sources are silent; it has no effect",
+        )
+        for field, value, instead in (
+            ("task.length_penalty", 1.0, ()),
+            ("task.min_tokens", 0, ()),
+            ("model.pooling", MODEL.pooling, (("first", CLASSIFIERS),)),
+            ("model.classifier_hidden_size", MODEL.classifier_hidden_size, ((768, CLASSIFIERS),)),
+        )
     ),
     Choice(
         tasks=(TASK,),
