@@ -59,6 +59,7 @@ def test_a_roberta_made_long_classifies_reviews(run):
     assert max(len(row["input_ids"]) for row in found["trainer"].train_dataset) == 256
 
 
+@pytest.mark.slow
 def test_answers_are_found_in_articles(run, tmp_path):
     small = ("--articles", 3, "--epochs", 6)
     found = run("answer_questions", "--data", data("qa/xquad.en.json.gz"), *small)
@@ -90,6 +91,7 @@ def assert_scores_are_those_of_squad(exact_match, f1):
     assert f1("", "Broncos") == 0
 
 
+@pytest.mark.slow
 def test_papers_are_summarized(run, tmp_path):
     folder = "pubmed_sum"
     files = (data(f"{folder}/train.jsonl.gz"), data(f"{folder}/test.jsonl.gz"))

@@ -129,6 +129,7 @@ def run_with_limited_memory(runs, cache):
     arena([large, tiny.experiment()], paths, LogRuns())
 
 
+@pytest.mark.slow
 def test_real_memory_exhaustion_is_recorded(tiny_cache, tmp_path):
     process = tiny.server().Process(target=run_with_limited_memory, args=(tmp_path, tiny_cache))
     process.start()

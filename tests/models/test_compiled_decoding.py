@@ -33,6 +33,7 @@ def assert_few(found):
         assert counts[-1] == counts[WARM_UP], (name, counts)
 
 
+@pytest.mark.slow
 def test_steps_of_local_attention_share_few_graphs():
     assert_few(count_graphs("step", "eager", "local"))
 

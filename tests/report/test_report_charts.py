@@ -249,6 +249,7 @@ def test_heatmap_darkens_with_value():
     assert read_pixels(picture.png(scale=4))[11][7] == found[2][1]
 
 
+@pytest.mark.slow
 def test_every_figure_is_written_as_svg_and_png(tmp_path):
     runs = [record(name, slices=depth_slices({"2": 0.4})) for name in NAMES]
     files = write_figures([build_leaderboard(runs)], tmp_path / "figures", "both")

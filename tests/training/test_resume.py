@@ -148,6 +148,7 @@ def measure_seconds(server, runs, cache):
     return time.monotonic() - started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
 def test_run_resumes_after_kills_at_random_times(server, tiny_cache, tmp_path, uninterrupted, seed):
     runs, draw = tmp_path / "runs", random.Random(seed)
