@@ -476,7 +476,7 @@ def test_protocol_file_names_starts(staged, tmp_path):
         config = made.row("toy_labels", "local", 0).config
         assert (config.start and config.start.task) == task
     for start, message in (
-        ("3", "must be the name of a task, got 3"),
+        ("3", "must be a task, or task and row, got 3"),
         ('"listops"', "no task of this file called 'listops'"),
         ('"toy_labels"', "runs start from each other: full on toy_labels from full on toy_labels"),
     ):
