@@ -86,7 +86,7 @@ CHOICES = (
         value=4,
         source="longspan",
         instead=((1, f"{SCRIPT}, in validation"),),
-        why="the paper generates with beams, and does not say how many",
+        why="the number of the paper is not at hand",
     ),
     Choice(
         tasks=(TASK,),
