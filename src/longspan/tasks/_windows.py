@@ -43,7 +43,7 @@ def cut_documents(stored: Examples, size: int) -> Windows:
         stored: rows of documents; labels are the ascending numbers of the documents.
         size: tokens of a window.
     """
-    offsets, documents = _cut(_document_starts(stored), size)
+    offsets, documents = _cut(document_bounds(stored), size)
     return _windows(stored, offsets, documents)
 
 
@@ -55,7 +55,7 @@ def cut_stream(stored: Examples, size: int, bounds: np.ndarray) -> Windows:
         size: tokens of a window; the last one of a source may have fewer.
         bounds: number of the first document of each source.
     """
-    starts = _document_starts(stored)
+    starts = document_bounds(stored)
     firsts = np.unique(bounds[bounds < len(starts) - 1])
     offsets, _ = _cut(np.append(starts[firsts], starts[-1]), size)
     documents = np.searchsorted(starts, offsets[:-1], side="right") - 1
@@ -132,7 +132,7 @@ def _permutation(stream: tuple[int, ...], values: np.ndarray) -> np.ndarray:
     return np.random.Generator(np.random.PCG64(sequence)).permutation(values)
 
 
-def _document_starts(stored: Examples) -> np.ndarray:
+def document_bounds(stored: Examples) -> np.ndarray:
     """Return the first token of each document, and the end of the last one."""
     is_first = np.append(True, np.diff(stored.labels) != 0)
     return np.append(stored.tokens.offsets[:-1][is_first], stored.tokens.offsets[-1])

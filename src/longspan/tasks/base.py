@@ -18,7 +18,15 @@ from longspan.shapes import Float, Int
 from longspan.tasks import model_io
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
-from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
+from longspan.tasks.batching import (
+    Batch,
+    check_batches,
+    collate,
+    evaluation_rows,
+    sample_rows,
+    scored_targets,
+    training_rows,
+)
 from longspan.tasks.generation import Generation
 from longspan.tasks.layout import Layout
 from longspan.tasks.ranked_documents import RankedDocuments
@@ -185,21 +193,27 @@ class Task(TaskData):
             OptionError: batch_size, seed or start is out of range.
         """
         examples = self._examples(split)
-        if batch_size < 1 or seed < 0 or start < 0:
-            raise OptionError(
-                f"expected batch_size >= 1, seed >= 0 and start >= 0; got batch_size={batch_size}, "
-                f"seed={seed}, start={start}"
-            )
-        if split != "train" or rows is not None:
+        is_training = split == "train" and rows is None
+        check_batches(len(examples) if is_training else None, batch_size, seed, start)
+        if not is_training:
             chosen = evaluation_rows(examples, batch_size, start, rows)
             return (self.collate(examples, own) for own in chosen)
-        if batch_size > len(examples):
-            raise OptionError(
-                f"batch_size={batch_size} is larger than the train split ({len(examples)} "
-                f"examples); use {len(examples)} or less"
-            )
         drawn = enumerate(training_rows(len(examples), batch_size, seed, start), start)
         return (self.collate(examples, own, (seed, number)) for number, own in drawn)
+
+    def sample_rows(self, split: Split, count: int) -> np.ndarray:
+        """Return `count` rows of a split, or all, in ascending order: the same in every run.
+
+        Override where examples are read in their order.
+        """
+        return sample_rows(self.size(split), count)
+
+    def keeps_state(self, mechanisms: Sequence[str]) -> bool:
+        """Return whether a model of these mechanisms passes its state on from batch to batch.
+
+        Override where the rows of a batch continue those of the last one (`Batch.continues`).
+        """
+        return False
 
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None

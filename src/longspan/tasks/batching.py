@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from longspan.data.store import Examples, Ragged
+from longspan.errors import OptionError
 from longspan.shapes import Bool, Float, Int
 from longspan.tasks.scoring import IGNORE
 
@@ -43,6 +44,8 @@ class Batch:
         negative_numbers: likewise, of each negative.
         answer_numbers: numbers of the documents of the batch that are no negatives of each query:
             they answer it, or are the query itself; -1 for padding.
+        continues: True at rows that continue the document of the same row in the batch before;
+            None: examples are independent.
     """
 
     inputs: Int[Tensor, "B *C T"] | Float[Tensor, "B T F"]
@@ -61,12 +64,37 @@ class Batch:
     document_numbers: Int[Tensor, " B"] | None = None
     negative_numbers: Int[Tensor, "B N"] | None = None
     answer_numbers: Int[Tensor, "B A"] | None = None
+    continues: Bool[Tensor, " B"] | None = None
 
     @property
     def num_tokens(self) -> int:
         """Number of real tokens of all sequences."""
         masks = (self.key_mask, self.key_mask_b, self.negatives_mask)
         return sum(int(mask.sum()) for mask in masks if mask is not None)
+
+
+def check_batches(count: int | None, batch_size: int, seed: int, start: int) -> None:
+    """Check the arguments of `Task.batches`.
+
+    Args:
+        count: training examples, of which a batch cannot have more; None: an evaluation.
+        batch_size: examples per batch.
+        seed: seed of the permutations.
+        start: number of the first batch.
+
+    Raises:
+        OptionError: one is out of range.
+    """
+    if batch_size < 1 or seed < 0 or start < 0:
+        raise OptionError(
+            f"expected batch_size >= 1, seed >= 0 and start >= 0; got batch_size={batch_size}, "
+            f"seed={seed}, start={start}"
+        )
+    if count is not None and batch_size > count:
+        raise OptionError(
+            f"batch_size={batch_size} is larger than the train split ({count} "
+            f"examples); use {count} or less"
+        )
 
 
 def training_rows(count: int, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:

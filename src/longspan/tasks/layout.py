@@ -35,6 +35,15 @@ class MaskedLayout:
 
 
 @dataclasses.dataclass(frozen=True)
+class StreamLayout:
+    """One segment of a document, and the token after each position.
+
+    Segments of a document follow each other in a row of the batches, so that a model can keep its
+    state from one to the next.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
 class SpanLayout:
     """One sequence, such as a question and its context, and the ends of the answer in it.
 
@@ -126,6 +135,7 @@ Layout = (
     | PairLayout
     | TokenLayout
     | MaskedLayout
+    | StreamLayout
     | SpanLayout
     | MultiHopLayout
     | ChoiceLayout

@@ -7,7 +7,6 @@ from torch import nn
 
 from longspan.results import Inference, Score
 from longspan.tasks.base import Task
-from longspan.tasks.batching import sample_rows
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.evaluate import Evaluation, evaluate
 from longspan.training.inference import evaluate_timed
@@ -59,7 +58,7 @@ def evaluate_final(
         model, task, "test", batch_size=batch_size, device=device, group=group
     )
     count = task.size("validation") if train_examples is None else train_examples
-    rows = sample_rows(task.size("train"), count)
+    rows = task.sample_rows("train", count)
     train = None
     if len(rows):
         train = evaluate(

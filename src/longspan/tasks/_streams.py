@@ -1,0 +1,313 @@
+"""Streams: left-to-right language models of documents, read segment by segment.
+
+Every row of a batch walks through one document after another. A model with a memory keeps its state
+from a segment to the next (Dai et al. 2019, section 3.2), and forgets it where a document ends.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from longspan.attention import MECHANISMS
+from longspan.config import Length, setting, settings
+from longspan.data.cache import BuiltDataset
+from longspan.data.store import Examples
+from longspan.data.stream_vocabularies import StreamVocabulary
+from longspan.errors import OptionError
+from longspan.metrics import Metric
+from longspan.shapes import Float, Int
+from longspan.tasks._grouping import Grouping, group_by_quantiles
+from longspan.tasks._segments import (
+    Segments,
+    cut_segments,
+    cut_windows,
+    evaluation_walks,
+    training_walks,
+)
+from longspan.tasks.base import Batch, Split, Task
+from longspan.tasks.batching import SAMPLE_SEED, check_batches
+from longspan.tasks.scoring import IGNORE, likelihood_statistics
+
+FEW_DOCUMENTS, BLOCKS = 20, 100  # see `StreamTask.units`
+_KEEP = (
+    "models whose state passes from a segment to the next: memory: those of recurrent mechanisms; "
+    "all: every model, however large its state grows; none"
+)
+_EVALUATION = (
+    "segments: held-out segments follow each other, as in training; sliding: windows overlap, and "
+    "each scores its last tokens only"
+)
+
+
+@settings
+class StreamOptions:
+    """Segments of training, and the evaluation of held-out documents."""
+
+    length: Length = setting("tokens of a training segment", 512)
+    keep_state: Literal["memory", "all", "none"] = setting(_KEEP, "memory")
+    evaluation: Literal["segments", "sliding"] = setting(_EVALUATION, "segments")
+    evaluation_length: Length | None = setting(
+        "tokens of a held-out segment or window; none: as many as in training", None
+    )
+    stride: PositiveInt | None = setting(
+        "distance of two sliding windows, and the tokens that each scores; none: half a window",
+        None,
+    )
+    held_out_tokens: PositiveInt | None = setting(
+        "most tokens of a held-out document, from its first one on; none: all of it", None
+    )
+
+    def __post_init__(self) -> None:
+        """Check the stride.
+
+        Raises:
+            OptionError: it is longer than the window, or there are no windows.
+        """
+        if self.stride is None:
+            return
+        if self.evaluation != "sliding":
+            raise OptionError(
+                f"stride={self.stride} is the distance of sliding windows; set "
+                "evaluation=sliding, or omit it"
+            )
+        if self.stride > self.window:
+            raise OptionError(
+                f"stride must be at most the {self.window} tokens of a window, got {self.stride}: "
+                "tokens between two windows would not be scored"
+            )
+
+    @property
+    def window(self) -> int:
+        """Tokens of a held-out segment or window; `evaluation_length` resolved."""
+        return self.evaluation_length or self.length
+
+    @property
+    def resolved_stride(self) -> int:
+        """Distance of two held-out segments or windows; `stride` resolved."""
+        if self.evaluation == "segments":
+            return self.window
+        return self.stride or max(1, self.window // 2)
+
+
+class StreamTask(Task):
+    """Next tokens of documents.
+
+    A subclass stores documents in rows of tokens whose labels are the ascending numbers of the
+    documents, as `longspan.data.document_rows` writes them, and defines their vocabulary.
+    """
+
+    Options: type = StreamOptions
+    options: StreamOptions
+    unit = "document or block"  # see `units`
+
+    def __init__(self, options: object | None = None):
+        """Store the given options, or the defaults."""
+        super().__init__(options)
+        self._segments: dict[str, Segments] = {}
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> StreamVocabulary:
+        """Vocabulary of the tokens; that of an open task, if texts define it."""
+
+    def data_options(self) -> dict[str, Any]:
+        """Return no option: every length and evaluation reads the same tokens."""
+        return {}
+
+    @property
+    def length(self) -> int:
+        """Maximum number of tokens of a segment, those of held-out ones included."""
+        return max(self.options.length, self.options.window)
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Unknown: the number of segments follows from the lengths of the documents."""
+        return {"train": None, "validation": None, "test": None}
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """A decoder."""
+        return {"is_decoder": True}
+
+    def keeps_state(self, mechanisms: Sequence[str]) -> bool:
+        """Return whether a model of these mechanisms passes its state on between segments."""
+        if self.options.keep_state != "memory":
+            return self.options.keep_state == "all"
+        return any(MECHANISMS[x].traits.family == "recurrence" for x in mechanisms)
+
+    def _use_dataset(self, dataset: BuiltDataset | None) -> None:
+        super()._use_dataset(dataset)
+        self._segments = {}
+
+    def size(self, split: Split) -> int:
+        """Return the number of segments, or windows, of a split."""
+        return len(self.segments(split))
+
+    def segments(self, split: Split) -> Segments:
+        """Return the segments of a split, or its sliding windows."""
+        if split not in self._segments:
+            stored, options = self._examples(split), self.options
+            if split == "train":
+                made = cut_segments(stored, options.length)
+            else:
+                made = cut_windows(
+                    stored, options.window, options.resolved_stride, options.held_out_tokens
+                )
+            self._segments[split] = made
+        return self._segments[split]
+
+    def batches(
+        self,
+        split: Split,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        start: int = 0,
+        rows: np.ndarray | None = None,
+    ) -> Iterator[Batch]:
+        """Yield batches, beginning with number `start`, whose rows walk through documents.
+
+        `train` is endless, and its documents are in another order in each epoch. Other splits, and
+        given rows, are yielded once, in their order.
+
+        Raises:
+            OptionError: batch_size, seed or start is out of range.
+        """
+        segments = self.segments(split)
+        is_training = split == "train" and rows is None
+        check_batches(len(segments) if is_training else None, batch_size, seed, start)
+        if is_training:
+            walks = training_walks(segments, batch_size, seed, start)
+        else:
+            chosen = np.arange(len(segments)) if rows is None else np.sort(rows)
+            walks = evaluation_walks(segments, chosen, batch_size, start)
+        return (self._make_batch(segments, *step) for step in walks)
+
+    def sample_rows(self, split: Split, count: int) -> np.ndarray:
+        """Return segments that follow each other, from a random one on, so that state passes on."""
+        size = self.size(split)
+        count = min(count, size)
+        first = np.random.default_rng(SAMPLE_SEED).integers(size - count + 1)
+        return np.arange(first, first + count)
+
+    def collate(
+        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
+    ) -> Batch:
+        """Return new documents (their first segments) as a batch."""
+        segments = cut_segments(examples, self.options.length)
+        return self._make_batch(segments, rows, np.zeros(len(rows), bool))
+
+    def _make_batch(self, segments: Segments, rows: np.ndarray, continues: np.ndarray) -> Batch:
+        """Return segments as a batch, padded to the longest of them."""
+        segments.check(rows)
+        lengths, scored = segments.lengths[rows], segments.scored[rows]
+        width = int(lengths.max())
+        tokens = np.zeros((len(rows), width + 1), np.int64)
+        for line, row in zip(tokens, rows, strict=True):
+            own = segments.tokens(row)
+            line[: len(own)] = own
+        places = np.arange(width)
+        real = places < lengths[:, None]
+        is_scored = real & (places >= (lengths - scored)[:, None])
+        return Batch(
+            inputs=torch.from_numpy(np.where(real, tokens[:, :-1], 0)),
+            key_mask=torch.from_numpy(real),
+            targets=torch.from_numpy(np.where(is_scored, tokens[:, 1:], IGNORE)),
+            rows=torch.from_numpy(rows),
+            continues=torch.from_numpy(continues),
+        )
+
+    def model_arguments(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the inputs, and their mask unless it hides nothing."""
+        arguments = super().model_arguments(batch)
+        if batch.key_mask.all():
+            del arguments["attention_mask"]
+        return arguments
+
+    def example_statistics(
+        self,
+        metrics: Sequence[Metric],
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "*B C"],
+        targets: Int[Tensor, "*B"] | Float[Tensor, "*B"],
+    ) -> dict[str, Tensor]:
+        """Return the nats of each segment, and the tokens, bytes, characters or words they are of.
+
+        Arguments are those of `Task.example_statistics`.
+        """
+        nats, tokens = likelihood_statistics(logits, targets).unbind(1)
+        counts = {"tokens": tokens}
+        for name in {metric.columns[1] for metric in metrics} - {"tokens"}:
+            counts[name] = self._count(name, split, rows, targets)
+        return {m.name: torch.stack((nats, counts[m.columns[1]]), dim=1) for m in metrics}
+
+    def _count(self, name: str, split: Split, rows: Tensor, targets: Tensor) -> Tensor:
+        """Return the number of bytes, characters or words among the targets of each segment."""
+        segments, found = self.segments(split), []
+        for row, own in zip(rows.tolist(), targets.cpu().numpy(), strict=True):
+            tokens = segments.tokens(row)[: len(own) + 1]
+            is_scored = own[: len(tokens) - 1] != IGNORE
+            found.append(self.vocabulary.count(name, tokens, is_scored))
+        return torch.tensor(found, dtype=torch.float64, device=targets.device)
+
+    def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
+        """Return the scored targets of some rows of a split, in their order; None: of all."""
+        segments = self.segments(split)
+        chosen = np.arange(len(segments)) if rows is None else rows
+        parts = [segments.tokens(row)[-segments.scored[row] :] for row in chosen]
+        return torch.from_numpy(np.concatenate(parts).astype(np.int64))
+
+    def units(self, split: Split) -> np.ndarray:
+        """Return the number of the document of each segment, or of its block of the split.
+
+        A split of fewer than 20 documents is divided into 100 blocks of segments that follow each
+        other, so that intervals do not rest on a few documents.
+        """
+        segments = self.segments(split)
+        if len(np.unique(segments.documents)) >= FEW_DOCUMENTS:
+            return segments.documents
+        count = len(segments)
+        return np.arange(count) * min(BLOCKS, count) // count
+
+    def groupings(self, split: Split) -> list[Grouping]:
+        """Return groups of segments by their distance from the beginning of the document."""
+        if split not in self._groupings:
+            segments = self.segments(split)
+            is_first = np.append(True, np.diff(segments.documents) != 0)
+            begins = segments.starts[is_first][np.cumsum(is_first) - 1]
+            found = group_by_quantiles("tokens before", segments.starts - begins, 4)
+            self._groupings[split] = found
+        return self._groupings[split]
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return the ids of a text.
+
+        Raises:
+            OptionError: the vocabulary lacks a character of it.
+        """
+        return self.vocabulary.encode(text)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Return the text of ids."""
+        return self.vocabulary.decode(ids)
+
+    def class_name(self, label: int) -> str:
+        """Return the token of an id."""
+        return self.vocabulary.symbols[label]
+
+    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
+        """Return each token of a segment."""
+        return [self.vocabulary.symbols[token] for token in ids.tolist()]
+
+    def show(self, split: Split, row: int) -> str:
+        """Return the text of a segment."""
+        segments = self.segments(split)
+        if not 0 <= row < len(segments):
+            raise OptionError(f"row {row} of {split!r}: expected 0 to {len(segments) - 1}")
+        return f"document {segments.documents[row]}: {self.decode(segments.tokens(row))}"
