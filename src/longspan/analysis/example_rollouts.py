@@ -33,6 +33,7 @@ from longspan.tasks.layout import (
     MultiHopLayout,
     RetrievalLayout,
     SpanLayout,
+    StreamLayout,
     TokenLayout,
 )
 from longspan.tasks.scoring import IGNORE
@@ -128,7 +129,7 @@ def _scored_tokens(layout: Layout, example: Batch) -> Tensor | None:
     if isinstance(layout, CandidateLayout) and example.candidate_positions is not None:
         places = torch.arange(example.inputs.shape[-1])
         return (example.candidate_positions[..., None] == places).any(1)
-    has_targets = isinstance(layout, TokenLayout | MaskedLayout | MultiHopLayout)
+    has_targets = isinstance(layout, TokenLayout | MaskedLayout | StreamLayout | MultiHopLayout)
     if has_targets or (isinstance(layout, SpanLayout) and layout.has_several):
         return example.targets != IGNORE
     if isinstance(layout, CoreferenceLayout) and example.token_features is not None:

@@ -14,6 +14,7 @@ from longspan.models import (
     LongspanConfig,
     LongspanDualEncoder,
     LongspanForCandidates,
+    LongspanForCausalLM,
     LongspanForConditionalGeneration,
     LongspanForCoreference,
     LongspanForMaskedLM,
@@ -48,6 +49,7 @@ from longspan.tasks.layout import (
     RetrievalLayout,
     SequenceLayout,
     SpanLayout,
+    StreamLayout,
     TextToTextLayout,
     TokenLayout,
 )
@@ -59,6 +61,7 @@ MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
     PairLayout: LongspanForPairClassification,
     TokenLayout: LongspanForTokenClassification,
     MaskedLayout: LongspanForMaskedLM,
+    StreamLayout: LongspanForCausalLM,
     SpanLayout: LongspanForQuestionAnswering,
     MultiHopLayout: LongspanForMultiHopQuestionAnswering,
     ChoiceLayout: LongspanForMultipleChoice,
@@ -235,7 +238,7 @@ def forward_flops(config: RunConfig, task: Task) -> int:
     """Return the forward FLOPs of one example of the task's length; see `models.count_flops`."""
     model, layout, length = model_config(config, task), task.layout, task.length
     match layout:
-        case MaskedLayout():
+        case MaskedLayout() | StreamLayout():
             return count_language_flops(model, length)
         case SpanLayout():
             return count_span_flops(model, length)

@@ -3,15 +3,15 @@
 Id 0 is padding in all of them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from longspan.data.tokenizers import ByteTokenizer
 
 
-class StreamVocabulary(Protocol):
+class StreamVocabulary(ABC):
     """Vocabulary of a language model.
 
     Attributes:
@@ -22,6 +22,7 @@ class StreamVocabulary(Protocol):
     size: int
     symbols: Sequence[str]
 
+    @abstractmethod
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a text.
 
@@ -29,9 +30,11 @@ class StreamVocabulary(Protocol):
             OptionError: the vocabulary lacks a character of it.
         """
 
+    @abstractmethod
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of ids."""
 
+    @abstractmethod
     def count(self, name: str, tokens: np.ndarray, is_scored: np.ndarray) -> int:
         """Return how many bytes, characters or words the scored ones of some tokens are.
 
@@ -42,7 +45,7 @@ class StreamVocabulary(Protocol):
         """
 
 
-class ByteVocabulary:
+class ByteVocabulary(StreamVocabulary):
     """Bytes of UTF-8: an id is the byte plus one."""
 
     size = ByteTokenizer.vocab_size

@@ -42,7 +42,7 @@ def count_flops(
 
 
 def count_language_flops(config: LongspanConfig, length: int, logits: int | None = None) -> int:
-    """Return the forward FLOPs of a model of masked tokens on one example; see `count_flops`.
+    """Return the forward FLOPs of a language model on one example; see `count_flops`.
 
     Args:
         config: configuration of the model.
@@ -53,7 +53,8 @@ def count_language_flops(config: LongspanConfig, length: int, logits: int | None
         InputError: `length` exceeds `max_position_embeddings`.
     """
     rows, width = length if logits is None else logits, config.logits_input_size
-    maps = config.prediction_head == "transform" or width != config.output_size
+    transforms = config.prediction_head == "transform" and not config.is_decoder
+    maps = transforms or width != config.output_size
     head = linear_flops(rows, config.output_size, width if maps else 0)
     return encoder_flops(config, length) + head + linear_flops(rows, width, config.vocab_size)
 

@@ -23,6 +23,7 @@ from longspan.tasks.layout import (
     RetrievalLayout,
     SequenceLayout,
     SpanLayout,
+    StreamLayout,
     TextToTextLayout,
     TokenLayout,
 )
@@ -31,6 +32,7 @@ from longspan.tasks.layout import (
 _KINDS: dict[type[Layout], str] = {
     TokenLayout: "token-classification",
     MaskedLayout: "fill-mask",
+    StreamLayout: "text-generation",
     SpanLayout: "question-answering",
     ChoiceLayout: "multiple-choice",
     RetrievalLayout: "sentence-similarity",

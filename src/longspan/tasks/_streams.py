@@ -6,6 +6,7 @@ from a segment to the next (Dai et al. 2019, section 3.2), and forgets it where 
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +32,7 @@ from longspan.tasks._segments import (
 )
 from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.batching import SAMPLE_SEED, check_batches
-from longspan.tasks.scoring import IGNORE, likelihood_statistics
+from longspan.tasks.scoring import IGNORE, LOGIT_STATISTICS, likelihood_statistics
 
 FEW_DOCUMENTS, BLOCKS = 20, 100  # see `StreamTask.units`
 _KEEP = (
@@ -186,7 +187,9 @@ class StreamTask(Task):
         else:
             chosen = np.arange(len(segments)) if rows is None else np.sort(rows)
             walks = evaluation_walks(segments, chosen, batch_size, start)
-        return (self._make_batch(segments, *step) for step in walks)
+        follows = split == "train" or self.options.evaluation == "segments"
+        batches = (self._make_batch(segments, *step) for step in walks)
+        return batches if follows else (replace(x, continues=None) for x in batches)
 
     def sample_rows(self, split: Split, count: int) -> np.ndarray:
         """Return segments that follow each other, from a random one on, so that state passes on."""
@@ -241,11 +244,14 @@ class StreamTask(Task):
 
         Arguments are those of `Task.example_statistics`.
         """
-        nats, tokens = likelihood_statistics(logits, targets).unbind(1)
-        counts = {"tokens": tokens}
-        for name in {metric.columns[1] for metric in metrics} - {"tokens"}:
-            counts[name] = self._count(name, split, rows, targets)
-        return {m.name: torch.stack((nats, counts[m.columns[1]]), dim=1) for m in metrics}
+        known = [metric for metric in metrics if metric.name in LOGIT_STATISTICS]
+        found = {metric.name: LOGIT_STATISTICS[metric.name](logits, targets) for metric in known}
+        nats = likelihood_statistics(logits, targets)[:, 0]
+        for metric in metrics:
+            if metric not in known:
+                count = self._count(metric.columns[1], split, rows, targets)
+                found[metric.name] = torch.stack((nats, count), dim=1)
+        return found
 
     def _count(self, name: str, split: Split, rows: Tensor, targets: Tensor) -> Tensor:
         """Return the number of bytes, characters or words among the targets of each segment."""

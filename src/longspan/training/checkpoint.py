@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,12 +151,16 @@ class Checkpoints:
         optimizer: torch.optim.Optimizer,
         progress: Progress,
         best: str | None,
+        further: dict[str, torch.Tensor] | None = None,
     ) -> None:
-        """Save everything that exact resumption needs, then remove older checkpoints but one."""
+        """Save everything that exact resumption needs, then remove older checkpoints but one.
+
+        `further` are tensors that the caller needs, equal in all processes.
+        """
         saved = SavedNames(last=f"step-{progress.step:06d}", best=best)
         weights = gather_weights(model, self.group)
         tensors = gather_tensors(flatten_optimizer_state(optimizer), self.group)
-        tensors |= gather_random_state(self.group)
+        tensors |= gather_random_state(self.group) | (further or {})
 
         def write(folder: Path) -> None:
             _save_model(model, weights, folder)
@@ -173,11 +178,15 @@ class Checkpoints:
         self._resumable = saved
 
     def load(
-        self, model: PreTrainedModel, optimizer: torch.optim.Optimizer
+        self,
+        model: PreTrainedModel,
+        optimizer: torch.optim.Optimizer,
+        restore_further: Callable[[dict[str, torch.Tensor]], None] | None = None,
     ) -> tuple[Progress, str | None]:
         """Restore model, optimizer and random state in place.
 
         Where the last checkpoint or the best model is damaged, those before them are loaded.
+        `restore_further` removes the further tensors of `save` from those that it is given.
 
         Raises:
             RunError: both checkpoints are damaged; the message says how to start over.
@@ -188,6 +197,8 @@ class Checkpoints:
         try:
             tensors = load_file(folder / OPTIMIZER)
             restore_random_state(tensors, self.group)
+            if restore_further is not None:
+                restore_further(tensors)
             load_optimizer_state(optimizer, tensors)
             state = read_json(folder / STATE)
             names = {field.name for field in dataclasses.fields(Progress)}

@@ -14,6 +14,7 @@ from longspan.tasks.layout import (
     PairLayout,
     RetrievalLayout,
     SpanLayout,
+    StreamLayout,
     TextToTextLayout,
     TokenLayout,
 )
@@ -88,7 +89,7 @@ def _further_tokens(task: Task, num_rows: int) -> dict[str, Tensor]:
 
 def _target_shape(layout: Layout, length: int) -> tuple[int, ...]:
     """Return the shape of the targets of one example."""
-    if isinstance(layout, TokenLayout | MaskedLayout | MultiHopLayout):
+    if isinstance(layout, TokenLayout | MaskedLayout | StreamLayout | MultiHopLayout):
         return (length,)
     if isinstance(layout, CoreferenceLayout):
         return (1, 3)

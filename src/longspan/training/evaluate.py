@@ -23,6 +23,7 @@ from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup, Ro
 from longspan.training.generating import generate_tokens
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.ranking import Rankings, rank_documents
+from longspan.training.stream_state import StreamState
 
 
 def model_inputs(
@@ -161,12 +162,15 @@ def _score_batches(
     task, device = sums.task, sums.device
     generation = task.generation if sums.generates else None
     batches = task.batches(sums.split, batch_size=batch_size, rows=sums.rows)
+    stream, first_rows = StreamState(model, task), None
     with contextlib.closing(prefetch_batches(batches, device)) as prefetched:
         for batch in prefetched:
-            (own,) = group.shard_rows(len(batch.rows))
+            first_rows = first_rows or len(batch.rows)
+            own = stream.shard(group, len(batch.rows), first_rows)
             inputs = model_inputs(model, task, batch, device)
             given = {name: x[own.rows] for name, x in inputs.items()}
-            output = model(**given)
+            output = model(**given, **stream.arguments(batch, own))
+            stream.store(own, output)
             sums.add(batch, own, task.output_logits(output))
             if generation is not None:
                 with timed():

@@ -7,10 +7,12 @@ as one would: each gradient is that of the whole batch, each number that of all 
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +41,7 @@ from longspan.training.outcome import TrainingOutcome
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.scalars import scalars_of
 from longspan.training.schedule import compute_learning_rate
+from longspan.training.stream_state import StreamState
 
 ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has returned
 REDRAW_SEEDS = 2**43  # mechanisms multiply seeds by 1,000,003, and torch takes 64 bits
@@ -115,9 +118,11 @@ class _Run:
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
         self.checkpoints = Checkpoints(folder, group)
         self.progress, self.best = Progress(), None
+        self.stream = StreamState(model, task)
         self.checkpoints.tidy()
         if self.checkpoints.exists():
-            self.progress, self.best = self.checkpoints.load(model, optimizer)
+            restore = functools.partial(self.stream.restore, group=group)
+            self.progress, self.best = self.checkpoints.load(model, optimizer, restore)
         scaler = self.accelerator.scaler
         if scaler is not None and self.progress.scaler is not None:
             scaler.load_state_dict(self.progress.scaler)
@@ -191,12 +196,16 @@ class _Run:
         for shard in shards:
             is_last = shard is shards[-1]
             own = {name: x[shard.rows] for name, x in inputs.items()}
+            own |= self.stream.arguments(batch, shard)
             with contextlib.nullcontext() if is_last else self.accelerator.no_sync(self.model):
-                logits = self.task.output_logits(self.model(**own))
+                output = self.model(**own)
+                logits = self.task.output_logits(output)
                 losses = self.task.losses(logits, targets[shard.rows])
                 part = shard.weight * losses.sum() / count
                 # Gradients are averaged over the processes; shards need their sum.
-                self.accelerator.backward(self.group.num_shards * part)
+                auxiliary = _auxiliary_part(output, shard, len(targets))
+                self.accelerator.backward(self.group.num_shards * (part + auxiliary))
+            self.stream.store(shard, output)
             loss += part.detach()
             self._add_statistics(statistics, batch, shard, logits.detach(), targets[shard.rows])
         for name, sums in statistics.items():
@@ -339,7 +348,9 @@ class _Run:
         if self.accelerator.scaler is not None:
             self.progress.scaler = self.accelerator.scaler.state_dict()
         self._update_peak_memory()
-        self.checkpoints.save(self.bare, self.optimizer.optimizer, self.progress, self.best)
+        further = self.stream.gather(self.group)
+        optimizer = self.optimizer.optimizer
+        self.checkpoints.save(self.bare, optimizer, self.progress, self.best, further)
 
     def _update_peak_memory(self) -> None:
         """Record the largest peak over all processes and all resumptions."""
@@ -398,3 +409,11 @@ class _Run:
             parallelism=self.group.parallelism,
             model=folder,
         )
+
+
+def _auxiliary_part(output: Any, shard: RowShard, rows: int) -> Tensor | float:
+    """Return the share of a microbatch in the loss of the mechanisms' own parameters."""
+    loss = getattr(output, "auxiliary_loss", None)
+    if loss is None:
+        return 0.0
+    return shard.weight * loss * (shard.rows.stop - shard.rows.start) / rows
