@@ -1,0 +1,261 @@
+"""Training and evaluation on streams: against plain loops that carry the state by hand."""
+
+import dataclasses
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import toy_streams
+from longspan.config import TrainingConfig
+from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.tasks import IGNORE
+from longspan.training import Callback, fit
+from longspan.training.distributed.group import SINGLE_PROCESS, RowShard
+from longspan.training.evaluate import evaluate
+from longspan.training.stream_state import StreamState
+
+CPU = torch.device("cpu")
+OPTIONS = {
+    "transformer_xl": {"segment": 16, "memory": 16},
+    "compressive": {"segment": 16, "memory": 16, "compressed_memory": 8, "ratio": 4},
+    "position_infused": {"segment": 16, "memory": 16},
+    "local": {"window": 8},
+    "linear": {},
+    "full": {},
+}
+
+
+def make_model(mechanism="transformer_xl", dropout=0.0, **options):
+    torch.manual_seed(5)
+    config = LongspanConfig(
+        vocab_size=toy_streams.ToyStream.info.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        hidden_dropout_prob=dropout,
+        attention_dropout=dropout,
+        max_position_embeddings=16,
+        position="none" if mechanism in list(OPTIONS)[:3] else "rotary",
+        attention=mechanism,
+        attention_options={**OPTIONS[mechanism], **options},
+        is_decoder=True,
+        initializer_range=0.2,
+    )
+    return LongspanForCausalLM(config)
+
+
+@pytest.fixture
+def task(tmp_path):
+    made = toy_streams.ToyStream()
+    made.open(tmp_path / "cache")
+    return made
+
+
+def keep_all(tmp_path, **options):
+    made = toy_streams.ToyStream(toy_streams.ToyStream.Options(keep_state="all", **options))
+    made.open(tmp_path / "cache")
+    return made
+
+
+def nats_of_documents(model, split):
+    """Return the sum of all nats of a split, each document in one call."""
+    total, count = 0.0, 0
+    model.eval()
+    for text in toy_streams.documents(split):
+        ids = torch.from_numpy(text.astype("int64"))[None]
+        with torch.no_grad():
+            logits = model(ids[:, :-1]).logits
+        total += float(F.cross_entropy(logits[0], ids[0, 1:], reduction="sum"))
+        count += len(text) - 1
+    return total, count
+
+
+@pytest.mark.parametrize("mechanism", OPTIONS)
+def test_segments_with_state_score_as_whole_documents(mechanism, tmp_path):
+    model, task = make_model(mechanism), keep_all(tmp_path)
+    found = evaluate(model, task, "test", batch_size=1, device=CPU)
+    total, count = nats_of_documents(model, "test")
+    assert found.score.num_targets == count
+    assert found.score.loss == pytest.approx(total / count, rel=1e-5)
+    assert found.score.metrics["bits_per_byte"] == pytest.approx(
+        total / count / math.log(2), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(("mechanism", "keeps"), [("transformer_xl", True), ("local", False)])
+def test_by_default_recurrent_mechanisms_alone_keep_a_state(task, mechanism, keeps):
+    model = make_model(mechanism)
+    with_state = evaluate(model, task, "test", batch_size=1, device=CPU).score.loss
+    fresh = total = 0.0
+    for batch in task.batches("test", batch_size=1):
+        logits = model.eval()(batch.inputs, attention_mask=batch.key_mask).logits
+        fresh += float(F.cross_entropy(logits[0].detach(), batch.targets[0], reduction="sum"))
+        total += int((batch.targets != IGNORE).sum())
+    assert (abs(with_state - fresh / total) > 1e-4) == keeps
+
+
+@pytest.mark.parametrize("batch_size", [2, 5, 9])
+def test_rows_that_end_earlier_leave_the_others_unchanged(task, batch_size):
+    """The walks of several rows, each followed by hand with a state of its own."""
+    model = make_model().eval()
+    found = evaluate(model, task, "test", batch_size=batch_size, device=CPU)
+    states, nats = [None] * batch_size, torch.zeros(task.size("test"))
+    for batch in task.batches("test", batch_size=batch_size):
+        for line, row in enumerate(batch.rows.tolist()):
+            real = int(batch.key_mask[line].sum())
+            past = states[line] if batch.continues[line] else None
+            output = model(
+                batch.inputs[line : line + 1, :real], past_key_values=past, use_cache=True
+            )
+            states[line] = output.past_key_values
+            nats[row] = F.cross_entropy(
+                output.logits[0], batch.targets[line, :real], reduction="sum"
+            ).detach()
+    torch.testing.assert_close(
+        torch.from_numpy(found.statistics[:, 0]).float(), nats, rtol=1e-5, atol=1e-5
+    )
+
+
+def recipe(**changes):
+    fields = {
+        "steps": 30,
+        "batch_size": 4,
+        "learning_rate": 1e-2,
+        "warmup_steps": 0,
+        "schedule": "constant",
+        "evaluate_every": 15,
+        "checkpoint_every": 5,
+        "eval_batch_size": 3,
+        "selection": "last",
+    }
+    return TrainingConfig(**{**fields, **changes})
+
+
+def reference_losses(model, task, config, auxiliary=False):
+    """Train as `fit` does, by hand; return the losses."""
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    for group in optimizer.param_groups:
+        group["eps"] = config.adam_epsilon
+    state, losses = None, []
+    batches = task.batches("train", batch_size=config.batch_size)
+    for batch in itertools.islice(batches, config.steps):
+        if state is not None:
+            state = model.model.clear_rows(state, ~batch.continues)
+        output = model(batch.inputs, batch.key_mask, past_key_values=state, use_cache=True)
+        state = output.past_key_values.detach()
+        loss = F.cross_entropy(output.logits.flatten(0, 1), batch.targets.flatten())
+        total = loss
+        if auxiliary and output.auxiliary_loss is not None:
+            total = loss + output.auxiliary_loss
+        total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+class Losses(Callback):
+    """Callback that keeps the losses, and may interrupt a run."""
+
+    def __init__(self, stop=None):
+        self.losses, self.stop = [], stop
+
+    def on_step(self, step, loss, tokens, seconds):
+        self.losses.append(float(loss))
+        if step == self.stop:
+            raise KeyboardInterrupt
+
+
+def train(model, task, folder, config=None, callback=None):
+    return fit(
+        model, task, config or recipe(), seed=0, folder=folder, device="cpu", callback=callback
+    )
+
+
+@pytest.mark.parametrize("mechanism", ["transformer_xl", "compressive"])
+def test_training_carries_the_state_and_learns_from_auxiliary_losses(mechanism, task, tmp_path):
+    callback = Losses()
+    trained = make_model(mechanism)
+    train(trained, task, tmp_path / "run", callback=callback)
+    by_hand = make_model(mechanism)
+    expected = reference_losses(by_hand, task, recipe(), auxiliary=True)
+    torch.testing.assert_close(
+        torch.tensor(callback.losses), torch.tensor(expected), rtol=2e-4, atol=2e-4
+    )
+    for one, two in zip(trained.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_compression_learns_from_its_auxiliary_loss_alone(learns, task, tmp_path):
+    fresh, trained = (make_model("compressive", compression="conv") for _ in range(2))
+    if learns:
+        train(trained, task, tmp_path / "run")
+    else:
+        reference_losses(trained, task, recipe())
+    pairs = zip(fresh.named_parameters(), trained.parameters(), strict=True)
+    equal = {name: torch.equal(one, two) for (name, one), two in pairs if "compression" in name}
+    assert set(equal.values()) == {not learns}
+
+
+def test_a_memory_reaches_what_segments_do_not(task, tmp_path):
+    """Phrases have 40 letters: segments of 16 with a memory of 48 see the last repetition."""
+    losses = {}
+    for memory in (0, 48):
+        model = make_model(memory=memory)
+        outcome = train(model, task, tmp_path / str(memory), recipe(steps=150, evaluate_every=150))
+        losses[memory] = outcome.scores["test"].metrics["bits_per_byte"]
+    assert losses[48] < losses[0] - 0.3, losses
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(accumulation, task, tmp_path):
+    config = recipe(gradient_accumulation_steps=accumulation)
+    whole = make_model("compressive", 0.1)
+    expected = train(whole, task, tmp_path / "whole", config)
+    for stop in (8, 21):
+        with pytest.raises(KeyboardInterrupt):
+            train(
+                make_model("compressive", 0.1), task, tmp_path / "parts", config, Losses(stop=stop)
+            )
+    resumed = make_model("compressive", 0.1)
+    found = train(resumed, task, tmp_path / "parts", config)
+    assert found.scores == expected.scores
+    for one, two in zip(whole.parameters(), resumed.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+
+
+def test_microbatches_carry_their_own_rows(task, tmp_path):
+    one, two = Losses(), Losses()
+    train(make_model(), task, tmp_path / "one", callback=one)
+    config = recipe(gradient_accumulation_steps=3)
+    train(make_model(), task, tmp_path / "three", config, two)
+    torch.testing.assert_close(
+        torch.tensor(one.losses), torch.tensor(two.losses), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_a_state_survives_its_form_in_a_checkpoint(task):
+    model = make_model("compressive").eval()
+    state = StreamState(model, task)
+    batches = list(itertools.islice(task.batches("train", batch_size=3), 3))
+    shard = RowShard(slice(0, 3), 1)
+    for batch in batches[:2]:
+        state.store(shard, model(batch.inputs, **state.arguments(batch, shard)))
+    saved = {**state.gather(SINGLE_PROCESS), "other": torch.zeros(1)}
+    restored = StreamState(model, task)
+    restored.restore(saved, SINGLE_PROCESS)
+    assert list(saved) == ["other"]
+    before, after = state.states[0], restored.states[0]
+    assert [dataclasses.replace(x.state, state={}) for x in before.layers] == [
+        dataclasses.replace(x.state, state={}) for x in after.layers
+    ]
+    logits = [
+        model(batches[2].inputs, **x.arguments(batches[2], shard)).logits for x in (state, restored)
+    ]
+    torch.testing.assert_close(*logits, rtol=0, atol=0)
