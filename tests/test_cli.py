@@ -149,10 +149,10 @@ def test_interrupt_prints_how_to_resume(cli, tiny_cache, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    from longspan.training.loop import _Run
+    from longspan.training.loop import StageRun
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Run, "_validate", interrupt)
+        patch.setattr(StageRun, "_validate", interrupt)
         code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
     assert code == 130
     assert out == ""

@@ -45,7 +45,7 @@ from longspan.results import load_failure, load_result, load_results, write_reco
 from longspan.results.commands import run_command
 from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
-from longspan.training.loop import _Run
+from longspan.training.loop import StageRun
 from longspan.validation import validate_records
 from staged_protocol import FILE as PROTOCOL_FILE
 from staged_protocol import SOURCE, TASKS, make, recipe
@@ -420,7 +420,7 @@ def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypa
 
     source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
     with monkeypatch.context() as patch:
-        patch.setattr(_Run, "_step", fail)
+        patch.setattr(StageRun, "_step", fail)
         assert arena([row, source], paths, GridCallback())[0] == []
     own, theirs = (load_failure(paths.failure_file(x)) for x in (row, source))
     assert (own.kind, theirs.kind) == ("source", "memory")

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from longspan.models import LongspanForSequenceClassification
-from longspan.training.checkpoint import Checkpoints, Progress
+from longspan.training.checkpoint import Checkpoints
+from longspan.training.progress import Progress
 
 IDS = torch.arange(1, 21).view(2, 10)
 

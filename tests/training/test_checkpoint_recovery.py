@@ -10,9 +10,10 @@ from longspan.arena import make_model
 from longspan.errors import RunError
 from longspan.files import write_json
 from longspan.temporaries import machine_id
-from longspan.training.checkpoint import Checkpoints, Progress
+from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_files import CHECKSUMS, verify_checksums, write_checksums
 from longspan.training.checkpoint_pointer import POINTER, read_pointer
+from longspan.training.progress import Progress
 
 SAVED = {"step-000002", "step-000003", "best-000001"}
 

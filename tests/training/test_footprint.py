@@ -26,8 +26,8 @@ from longspan.tasks.layout import (
 )
 from longspan.training import Callback
 from longspan.training import footprint as module
+from longspan.training.fitting import fit
 from longspan.training.footprint import LiveTensorBytes, make_dummy_batch, measure_step_memory
-from longspan.training.loop import fit
 
 
 def build_step(mechanism="local", changes=None):

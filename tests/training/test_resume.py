@@ -24,9 +24,10 @@ from longspan.errors import LongspanError, RunError
 from longspan.files import write_json
 from longspan.results import load_result
 from longspan.training import Callback, fit, loop
-from longspan.training.checkpoint import Checkpoints, Progress
+from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_files import verify_checksums, write_checksums
 from longspan.training.distributed import group as process_group
+from longspan.training.progress import Progress
 
 # Dropout, gradient accumulation and evaluations between checkpoints.
 CHANGES = {
@@ -556,14 +557,14 @@ def test_damaged_best_model_is_made_again_from_previous_checkpoint(
 
 def test_best_model_damaged_in_training_is_rejected(interrupted, monkeypatch):
     work, resume = interrupted
-    from longspan.training.loop import _Run
+    from longspan.training.loop import StageRun
 
     def damage_then_reject(*_):
         path = work / "best-000004" / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
         return False
 
-    monkeypatch.setattr(_Run, "_is_best", damage_then_reject)
+    monkeypatch.setattr(StageRun, "_is_best", damage_then_reject)
     with pytest.raises(RunError, match=r"best-000004/model\.safetensors is damaged"):
         resume()
 

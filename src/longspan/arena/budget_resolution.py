@@ -9,6 +9,7 @@ from pathlib import Path
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, make_model
 from longspan.arena.run_state import RunState, read_state, write_state
+from longspan.arena.stage_tasks import stage_task
 from longspan.attention import MECHANISMS
 from longspan.bounds import MOST_STEPS
 from longspan.config import TrainingConfig, replace_fields
@@ -77,10 +78,28 @@ def find_resolution(
     return None if kind == "steps" else RESOLVERS[kind](experiment, task, device)
 
 
+def _mean_over_stages(
+    experiment: Experiment, task: Task, measure: Callable[[Experiment, Task], float]
+) -> float:
+    """Return the mean of a quantity of a training step, over the steps of all stages."""
+    stages = experiment.config.stages()
+    total = sum(
+        config.training.steps
+        * measure(dataclasses.replace(experiment, config=config), stage_task(config, task))
+        for config in stages
+    )
+    return total / sum(config.training.steps for config in stages)
+
+
+def _step_flops(experiment: Experiment, task: Task) -> int:
+    config = experiment.config
+    return training_flops(forward_flops(config, task), config.training.batch_size)
+
+
 def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
     """Count every example at the task's length, as if no batch were shorter."""
     config, limit = experiment.config, _limit(experiment)
-    step = training_flops(forward_flops(config, task), config.training.batch_size)
+    step = _mean_over_stages(experiment, task, _step_flops)
     steps = int(limit // step)
     if steps < 1:
         raise RunError(
@@ -102,14 +121,15 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
             "launched; use flops=..., or set training.steps"
         )
     training, limit = experiment.config.training, _limit(experiment)
-    step = measure_step_seconds(
-        make_model(experiment, task),
-        task,
-        training,
-        seed=experiment.seed,
-        device=device,
-        patience=PATIENCE * limit,
-    )
+    patience = PATIENCE * limit / max(1, len(training.stages))
+
+    def measure(stage: Experiment, own: Task) -> float:
+        model, recipe = make_model(stage, own), stage.config.training
+        return measure_step_seconds(
+            model, own, recipe, seed=stage.seed, device=device, patience=patience
+        )
+
+    step = _mean_over_stages(experiment, task, measure)
     steps = int(limit / step)
     if steps < 1:
         raise RunError(
@@ -202,9 +222,12 @@ def _step_bytes(experiment: Experiment, task: Task, changes: dict) -> int | None
     from longspan.training.footprint import measure_step_memory
 
     try:
-        config = replace_fields(experiment.config, changes)
-        model = make_model(dataclasses.replace(experiment, config=config), task)
-        return measure_step_memory(model, task, config.training).total
+        needed = []
+        for config in replace_fields(experiment.config, changes).stages():
+            own = stage_task(config, task)
+            model = make_model(dataclasses.replace(experiment, config=config), own)
+            needed.append(measure_step_memory(model, own, config.training).total)
+        return max(needed)
     except (InputError, OptionError):
         return None
 

@@ -10,7 +10,6 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, full_num_parameters
 from longspan.arena.provenance import device_name, run_identity
 from longspan.attention import MECHANISMS, Attention
-from longspan.models import LongspanPreTrainedModel
 from longspan.results import (
     ExampleScores,
     ResolvedBudget,
@@ -30,7 +29,6 @@ DTYPES = {"no": "float32", "bf16": "bfloat16 mixed", "fp16": "float16 mixed"}
 def make_result(
     experiment: Experiment,
     task: Task,
-    model: LongspanPreTrainedModel,
     outcome: TrainingOutcome,
     resolved: ResolvedBudget | None = None,
     start: StartRecord | None = None,
@@ -40,12 +38,12 @@ def make_result(
     Args:
         experiment: experiment with the requested configuration.
         task: open task.
-        model: trained model.
         outcome: outcome of `fit`.
         resolved: changes of the configuration by its budget.
         start: checkpoint that the model started from.
     """
     config, final = apply_budget(experiment, resolved).config, outcome.final
+    model = outcome.network
     metric = task.metrics[0].name
     return Result(
         **run_identity(experiment, device_name(outcome.device)),

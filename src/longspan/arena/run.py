@@ -90,10 +90,11 @@ def train(
         RunError: see `run`.
     """
     from longspan.arena.budget_resolution import apply_budget, resolve_budget
-    from longspan.arena.model import TRAINING_COPIES, check_weights, make_model
+    from longspan.arena.model import TRAINING_COPIES, check_weights
     from longspan.arena.record import make_result
-    from longspan.arena.start import find_start, record_start, start_model
-    from longspan.training import fit
+    from longspan.arena.stage_plan import StagePlan
+    from longspan.arena.start import find_start
+    from longspan.training import fit_stages
 
     run_dir = paths.run_dir(experiment)
     with (
@@ -111,13 +112,9 @@ def train(
             callback.on_train_begin(effective.config.training.steps)
         if paths.parallel != "fsdp":  # which shards gradients and moments
             check_weights(effective.config, task, TRAINING_COPIES, paths.device_type)
-        model = make_model(effective, task)
-        started = start_model(model, found, experiment.config.start)
-        run_on_main(paths, lambda: record_start(run_dir, started))
-        outcome = fit(
-            model,
-            task,
-            effective.config.training,
+        plan = StagePlan(effective, task, paths, run_dir, found)
+        outcome = fit_stages(
+            plan.stages(),
             seed=experiment.seed,
             folder=run_dir,
             device=paths.device,
@@ -125,7 +122,7 @@ def train(
             callback=callback,
             test=not paths.is_trial,
         )
-        return make_result(experiment, task, model, outcome, resolved, started)
+        return make_result(experiment, task, outcome, resolved, plan.started)
 
 
 def _process_group(paths: RunPaths) -> "ProcessGroup":

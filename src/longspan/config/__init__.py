@@ -10,6 +10,7 @@ from longspan.config.run import (
     flatten,
     replace_fields,
 )
+from longspan.config.stages import StageConfig
 from longspan.config.start import StartConfig
 from longspan.config.training import TrainingConfig
 
@@ -20,6 +21,7 @@ __all__ = [
     "ModelConfig",
     "NumExamples",
     "RunConfig",
+    "StageConfig",
     "StartConfig",
     "TaskConfig",
     "TrainingConfig",

@@ -12,6 +12,7 @@ from typing import Any
 from longspan.config.base import setting, settings
 from longspan.config.budget import Budget
 from longspan.config.model import ModelConfig
+from longspan.config.stages import stage_ends
 from longspan.config.start import StartConfig
 from longspan.config.training import TrainingConfig
 from longspan.errors import OptionError, check_name
@@ -34,6 +35,7 @@ NEWER_FIELDS: dict[str, Any] = {
     "mechanism.reformer.same_hashes": False,
     "model.stem": "none",
     "start.extend_positions": None,
+    "training.stages": (),
     "training.train_eval_examples": None,
 }
 # Likewise, options of the tasks of texts, whose names imports choose: they are known by options.
@@ -83,6 +85,38 @@ class RunConfig:
     training: TrainingConfig = setting("training recipe")
     budget: Budget = setting("quantity held equal", Budget())
     start: StartConfig | None = setting("checkpoint of the first weights; none: drawn", None)
+
+    def __post_init__(self) -> None:
+        """Check the stages.
+
+        Raises:
+            OptionError: the last one changes the task or the mechanism, or a field rejects a value.
+            UnknownNameError: a stage changes a field that does not exist.
+        """
+        self.stages()
+
+    def stages(self) -> "list[RunConfig]":
+        """Return the configuration of each stage of the training; of a run without any, its own.
+
+        Raises:
+            OptionError: the last stage changes the task or the mechanism, or a field rejects its
+                value.
+            UnknownNameError: a stage changes a field that does not exist.
+        """
+        stages, ends = self.training.stages, stage_ends(self.training.stages, self.training.steps)
+        if not stages:
+            return [self]
+        plain = replace_fields(self, {"training.stages": ()})
+        made = [
+            replace_fields(plain, {**stage.changes, "training.steps": end - start})
+            for stage, start, end in zip(stages, [0, *ends[:-1]], ends, strict=True)
+        ]
+        if (made[-1].task, made[-1].mechanism) != (self.task, self.mechanism):
+            raise OptionError(
+                "the last stage has the task and the mechanism of the run; set their options for "
+                f"the run, and omit {', '.join(stages[-1].changes)}"
+            )
+        return made
 
     @property
     def hash(self) -> str:

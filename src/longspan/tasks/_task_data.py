@@ -142,6 +142,19 @@ class TaskData(ABC):
         self._use_dataset(self._find_built(cache))
         return self._dataset is not None
 
+    def share_data(self, other: "TaskData") -> None:
+        """Use the data set that another task has opened, if it has.
+
+        Raises:
+            OptionError: the options of the two tasks need different data.
+        """
+        if (self.data_name, self.data_options()) != (other.data_name, other.data_options()):
+            raise OptionError(
+                f"options of {self.data_name} differ that decide the examples themselves; change "
+                "those that choose among them, such as the length of a stream"
+            )
+        self._use_dataset(other._dataset)
+
     def built_checksum(self, cache: Path, data: Path | None = None) -> str | None:
         """Return the checksum of the data set that `open` would map, read from its manifest.
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from longspan.training.callbacks import Callback
 
 if TYPE_CHECKING:
-    from longspan.training.loop import TrainingOutcome, fit
+    from longspan.training.fitting import Stage, TrainingOutcome, fit, fit_stages
 
-__all__ = ["Callback", "TrainingOutcome", "fit"]
+__all__ = ["Callback", "Stage", "TrainingOutcome", "fit", "fit_stages"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load `fit` and `TrainingOutcome` from the loop."""
+    """Load the names of the loop."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from longspan.training import loop
+    from longspan.training import fitting
 
-    return getattr(loop, name)
+    return getattr(fitting, name)

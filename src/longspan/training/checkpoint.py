@@ -17,14 +17,13 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from longspan.errors import DataError, RunError
+from longspan.errors import DataError, OptionError, RunError
 from longspan.files import WRITE_REMEDY, flush_to_disk, read_json, write_json
 from longspan.temporaries import remove_temporaries
 from longspan.training.checkpoint_files import (
@@ -48,6 +47,7 @@ from longspan.training.distributed.sharding import (
     load_optimizer_state,
     load_weights,
 )
+from longspan.training.progress import Progress
 from longspan.training.random_state import gather_random_state, restore_random_state
 
 logger = logging.getLogger(__name__)
@@ -59,47 +59,7 @@ UNREADABLE = (
     *(OSError, SafetensorError, RuntimeError, ValueError),
     *(LookupError, AttributeError, TypeError),
 )
-
-
-@dataclasses.dataclass
-class Progress:
-    """State of a run that is not a tensor.
-
-    Attributes:
-        step: optimizer steps so far.
-        seconds: training time.
-        data_wait_seconds: part of `seconds` spent waiting for batches.
-        tokens: tokens trained on, without padding.
-        curve: points of the learning curve.
-        best: main validation metric of the best checkpoint.
-        best_loss: its validation loss.
-        best_step: its step.
-        window_loss: sum of the losses of the steps since the last point of the curve.
-        window_steps: number of these steps.
-        window_statistics: sums of per-example statistics over them, by metric.
-        alarms: alarms raised so far.
-        warm_seconds: `seconds` at the first evaluation.
-        warm_data_wait_seconds: `data_wait_seconds` at the first evaluation.
-        peak_memory: largest number of bytes so far.
-        scaler: state of the loss scaler under fp16.
-    """
-
-    step: int = 0
-    seconds: float = 0.0
-    data_wait_seconds: float = 0.0
-    tokens: int = 0
-    curve: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    best: float | None = None
-    best_loss: float | None = None
-    best_step: int | None = None
-    window_loss: float = 0.0
-    window_steps: int = 0
-    window_statistics: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-    alarms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    warm_seconds: float = 0.0
-    warm_data_wait_seconds: float = 0.0
-    peak_memory: int | None = None
-    scaler: dict[str, Any] | None = None
+Tensors = dict[str, torch.Tensor]
 
 
 class Checkpoints:
@@ -181,34 +141,54 @@ class Checkpoints:
         self,
         model: PreTrainedModel,
         optimizer: torch.optim.Optimizer,
-        restore_further: Callable[[dict[str, torch.Tensor]], None] | None = None,
+        restore_further: Callable[[Tensors], None] | None = None,
+        adapt_weights: Callable[[Tensors], Tensors] = lambda weights: weights,
     ) -> tuple[Progress, str | None]:
         """Restore model, optimizer and random state in place.
 
         Where the last checkpoint or the best model is damaged, those before them are loaded.
-        `restore_further` removes the further tensors of `save` from those that it is given.
+
+        Args:
+            model: model to change.
+            optimizer: its optimizer.
+            restore_further: removes the further tensors of `save` from those that it is given.
+            adapt_weights: returns the weights for the model from those of the checkpoint.
 
         Raises:
             RunError: both checkpoints are damaged; the message says how to start over.
         """
         saved = self.group.run_on_main(self._newest_intact)
         folder = self.folder / str(saved.last)
-        _load_weights(model, folder, self.folder)
+        _load_weights(model, folder, self.folder, adapt_weights)
         try:
             tensors = load_file(folder / OPTIMIZER)
             restore_random_state(tensors, self.group)
             if restore_further is not None:
                 restore_further(tensors)
             load_optimizer_state(optimizer, tensors)
+        except UNREADABLE as error:
+            raise _damaged(folder, self.folder, error) from error
+        self._resumable = saved
+        return self._read_progress(folder), saved.best
+
+    def peek(self) -> Progress:
+        """Return the progress of the checkpoint that `load` would restore, which must exist.
+
+        Raises:
+            RunError: it is damaged.
+        """
+        saved = self.group.run_on_main(self._newest_intact)
+        return self._read_progress(self.folder / str(saved.last))
+
+    def _read_progress(self, folder: Path) -> Progress:
+        try:
             state = read_json(folder / STATE)
             names = {field.name for field in dataclasses.fields(Progress)}
             if state.keys() != names:
                 raise ValueError(f"{STATE} has unexpected fields")
-            progress = Progress(**state)
+            return Progress(**state)
         except UNREADABLE as error:
             raise _damaged(folder, self.folder, error) from error
-        self._resumable = saved
-        return progress, saved.best
 
     def adopt(self, other: "Checkpoints") -> None:
         """Copy the best model of another folder and remove all own checkpoints.
@@ -389,8 +369,15 @@ def _save_model(model: PreTrainedModel, weights: dict[str, torch.Tensor], folder
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def _load_weights(model: PreTrainedModel, folder: Path, run: Path) -> None:
+def _load_weights(
+    model: PreTrainedModel,
+    folder: Path,
+    run: Path,
+    adapt: Callable[[Tensors], Tensors] = lambda weights: weights,
+) -> None:
     try:
-        load_weights(model, load_file(folder / WEIGHTS))
+        load_weights(model, adapt(load_file(folder / WEIGHTS)))
+    except OptionError:
+        raise
     except UNREADABLE as error:
         raise _damaged(folder, run, error) from error

@@ -11,156 +11,115 @@ import functools
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from longspan.attention import Attention
-from longspan.config import TrainingConfig
-from longspan.config.training import Parallelism
 from longspan.errors import DivergedError, NonFiniteLossError
 from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
-from longspan.tasks.base import Batch, Task
+from longspan.tasks.base import Batch
 from longspan.training.alarms import TrainingState, WarmUp, raise_alarms
-from longspan.training.callbacks import Callback
-from longspan.training.checkpoint import Checkpoints, Progress
+from longspan.training.checkpoint import Checkpoints
+from longspan.training.curve_window import CurveWindow
 from longspan.training.distributed.group import (
     ProcessGroup,
     RowShard,
-    current_group,
     make_accelerator,
 )
-from longspan.training.distributed.sharding import check_config, recompute_activations, wrap_model
+from longspan.training.distributed.sharding import recompute_activations, wrap_model
 from longspan.training.evaluate import evaluate, model_inputs
 from longspan.training.final_evaluation import evaluate_final
 from longspan.training.outcome import TrainingOutcome
 from longspan.training.prefetch import prefetch_batches
+from longspan.training.progress import Progress
 from longspan.training.scalars import scalars_of
 from longspan.training.schedule import compute_learning_rate
+from longspan.training.stages import Stage, begin_stage, stage_seed, stage_steps
 from longspan.training.stream_state import StreamState
 
 ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has returned
 REDRAW_SEEDS = 2**43  # mechanisms multiply seeds by 1,000,003, and torch takes 64 bits
 
 
-def fit(
-    model: PreTrainedModel,
-    task: Task,
-    config: TrainingConfig,
-    *,
-    seed: int,
-    folder: Path,
-    device: str | None = None,
-    parallel: Parallelism | None = None,
-    callback: Callback | None = None,
-    test: bool = True,
-) -> TrainingOutcome:
-    """Train a model on an open task, resuming from the checkpoint in `folder` if there is one.
+class StageRun:
+    """One stage of a run from its start or resumption to its end."""
 
-    Args:
-        model: model with fresh weights, which a checkpoint replaces.
-        task: open task: `train` trains, `validation` selects, `test` is scored once at the end.
-        config: training recipe.
-        seed: seed of batch order and dropout.
-        folder: folder for checkpoints and TensorBoard files of this run alone.
-        device: "cpu" to ignore a CUDA device, None to use it.
-        parallel: parallelism of the processes that a launcher has started (see
-            `distributed.PARALLELISM`); each of them calls `fit`. Scores, curve and peak memory are
-            equal in all; seconds and alarms about them are those of each process. "fsdp" replaces
-            the parameters of `model` by shards.
-        callback: receives steps, evaluations and alarms in the main process.
-        test: whether to score `test`; trials of a search are scored on `validation` alone.
-
-    Raises:
-        OptionError: the device does not support the precision, or the processes cannot share the
-            batch.
-        DivergedError: the loss is not finite.
-        RunError: a checkpoint cannot be read or written.
-        SystemExit: one of several processes fails alone, or loses the others.
-    """
-    group = current_group(device, parallel)
-    check_config(config, group)
-    # Named devices: without them torch warns where there are several.
-    devices = range(torch.cuda.device_count())
-    with torch.random.fork_rng(devices), group.exit_on_local_error():
-        torch.manual_seed(group.rank_seed(seed))
-        return _Run(model, task, config, seed, folder, device, callback, group).complete(test)
-
-
-class _Run:
-    """One run from its start or resumption to its outcome."""
-
-    def __init__(self, model, task, config, seed, folder, device, callback, group):
-        self.task, self.config, self.seed = task, config, seed
-        self.group: ProcessGroup = group
-        self.callback = callback if group.is_main else None
-        self.accelerator = make_accelerator(config.precision, folder, device)
+    def __init__(self, stages, number, checkpoints, seed, device, callback):
+        stage: Stage = stages[number]
+        self.task, self.config, self.seed = stage.task, stage.config, stage_seed(seed, number)
+        self.run_seed = seed
+        self.checkpoints: Checkpoints = checkpoints
+        self.group: ProcessGroup = checkpoints.group
+        self.callback = callback if self.group.is_main else None
+        self.first_step, self.last_step = stage_steps(stages, number)
+        self.accelerator = make_accelerator(self.config.precision, checkpoints.folder, device)
         self.device = self.accelerator.device
-        if config.gradient_checkpointing:
+        model = stage.make_model()
+        if self.config.gradient_checkpointing:
             recompute_activations(model)
-        self.bare, self.model = model, wrap_model(model, self.accelerator, group)
+        self.bare, self.model = model, wrap_model(model, self.accelerator, self.group)
         # Memory counts from here: restored state belongs to the run as much as computed state.
         self.memory = PeakMemory(self.device.type)
         self.memory.start()
         # Wrapping may have replaced the parameters.
         optimizer = torch.optim.AdamW(
             model.parameters(),
-            lr=config.learning_rate,
-            betas=config.adam_betas,
-            eps=config.adam_epsilon,
-            weight_decay=config.weight_decay,
+            lr=self.config.learning_rate,
+            betas=self.config.adam_betas,
+            eps=self.config.adam_epsilon,
+            weight_decay=self.config.weight_decay,
             foreach=True,
         )
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
-        self.checkpoints = Checkpoints(folder, group)
         self.progress, self.best = Progress(), None
-        self.stream = StreamState(model, task)
+        self.stream = StreamState(model, self.task)
         self.checkpoints.tidy()
         if self.checkpoints.exists():
-            restore = functools.partial(self.stream.restore, group=group)
-            self.progress, self.best = self.checkpoints.load(model, optimizer, restore)
+            self._restore(stage, number, optimizer)
         scaler = self.accelerator.scaler
         if scaler is not None and self.progress.scaler is not None:
             scaler.load_state_dict(self.progress.scaler)
-        self._restore_window()
+        self.window = CurveWindow(self.task, self.progress, self.device)
 
-    def _restore_window(self) -> None:
-        """Restore the sums since the last point of the learning curve."""
-        progress, device = self.progress, self.device
-        self.window_loss = torch.tensor(progress.window_loss, device=device)
-        self.window_statistics = {
-            metric.name: torch.tensor(
-                progress.window_statistics.get(metric.name, [0.0] * len(metric.columns)),
-                dtype=torch.float64,
-                device=device,
-            )
-            for metric in self.task.training_metrics
-        }
-        self.window_steps = progress.window_steps
+    def _restore(self, stage: Stage, number: int, optimizer: torch.optim.Optimizer) -> None:
+        """Restore the last checkpoint, or begin the stage from the end of the one before it."""
+        if self.checkpoints.peek().stage == number:
+            restore = functools.partial(self.stream.restore, group=self.group)
+            self.progress, self.best = self.checkpoints.load(self.bare, optimizer, restore)
+            return
+        self.progress = begin_stage(self.checkpoints, self.bare, optimizer, stage, number)
 
-    def complete(self, test: bool) -> TrainingOutcome:
-        """Train to the last step, then score the selected checkpoint."""
+    @contextlib.contextmanager
+    def logging(self) -> Iterator[None]:
+        """Keep the files of the trackers open inside the context."""
         self.accelerator.init_trackers("tensorboard")
         try:
-            self.model.train()
-            with contextlib.closing(prefetch_batches(self._batches(), self.device)) as batches:
-                while self.progress.step < self.config.steps:
-                    self._step(batches)
-                    self._evaluate_and_save()
-            return self._outcome(test)
+            yield
         finally:
             # Not `end_training`, which ends the process group: it may have more runs to do.
             for tracker in self.accelerator.trackers:
                 tracker.finish()
 
+    def train(self) -> None:
+        """Train to the last step of the stage."""
+        self.model.train()
+        with contextlib.closing(prefetch_batches(self._batches(), self.device)) as batches:
+            while self.progress.step < self.last_step:
+                self._step(batches)
+                self._evaluate_and_save()
+
     def _batches(self) -> Iterator[Batch]:
         return self.task.batches(
-            "train", batch_size=self.config.batch_size, seed=self.seed, start=self.progress.step
+            "train", batch_size=self.config.batch_size, seed=self.seed, start=self._stage_step
         )
+
+    @property
+    def _stage_step(self) -> int:
+        """Steps of the stage so far."""
+        return self.progress.step - self.first_step
 
     def _step(self, batches: Iterator[Batch]) -> None:
         started = time.perf_counter()
@@ -168,14 +127,12 @@ class _Run:
         progress, config = self.progress, self.config
         progress.data_wait_seconds += time.perf_counter() - started
         for group in self.optimizer.param_groups:
-            group["lr"] = compute_learning_rate(config, progress.step)
+            group["lr"] = compute_learning_rate(config, self._stage_step)
         loss = self._backpropagate(batch)
         if config.max_grad_norm is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.window_loss += loss
-        self.window_steps += 1
         progress.step += 1
         self._redraw()
         progress.tokens += batch.num_tokens
@@ -191,7 +148,7 @@ class _Run:
         targets = batch.targets.to(self.device, non_blocking=True)
         loss = torch.zeros((), device=self.device)
         count = int(self.task.count_targets(batch.targets).sum())
-        statistics = {name: torch.zeros_like(x) for name, x in self.window_statistics.items()}
+        statistics = self.window.empty_sums()
         shards = self.group.shard_rows(len(targets), self.config.gradient_accumulation_steps)
         for shard in shards:
             is_last = shard is shards[-1]
@@ -207,25 +164,11 @@ class _Run:
                 self.accelerator.backward(self.group.num_shards * (part + auxiliary))
             self.stream.store(shard, output)
             loss += part.detach()
-            self._add_statistics(statistics, batch, shard, logits.detach(), targets[shard.rows])
-        for name, sums in statistics.items():
-            self.window_statistics[name] += self.group.all_reduce_sum(sums)
-        return self.group.all_reduce_sum(loss)
-
-    def _add_statistics(
-        self,
-        sums: dict[str, Tensor],
-        batch: Batch,
-        shard: RowShard,
-        logits: Tensor,
-        targets: Tensor,
-    ) -> None:
-        """Add the statistics of the training metrics of some rows."""
-        found = self.task.example_statistics(
-            self.task.training_metrics, "train", batch.rows[shard.rows], logits, targets
-        )
-        for name, values in found.items():
-            sums[name] += shard.weight * values.sum(0).to(self.device)
+            own_targets = targets[shard.rows]
+            self.window.add_rows(statistics, batch, shard, logits.detach(), own_targets)
+        loss = self.group.all_reduce_sum(loss)
+        self.window.add_step(loss, statistics, self.group)
+        return loss
 
     def _redraw(self) -> None:
         """Redraw random features when they are due, from the run's seed and the step alone."""
@@ -233,12 +176,11 @@ class _Run:
         for module in self.bare.modules():
             every = module.redraw_every if isinstance(module, Attention) else None
             if every and step % every == 0:
-                module.redraw((self.seed * 1_000_003 + step) % REDRAW_SEEDS)
+                module.redraw((self.run_seed * 1_000_003 + step) % REDRAW_SEEDS)
 
     def _evaluate_and_save(self) -> None:
         step, config = self.progress.step, self.config
-        done = step == config.steps
-        evaluating = step % config.evaluate_every == 0 or done
+        evaluating = self._stage_step % config.evaluate_every == 0 or step == self.last_step
         saving = evaluating or step % config.checkpoint_every == 0
         if saving:
             self._synchronize()
@@ -264,7 +206,8 @@ class _Run:
     def _evaluate(self) -> None:
         self._check_finite()
         score = self._validate()
-        point = self._point(score)
+        rate = compute_learning_rate(self.config, self._stage_step - 1)
+        point = self.window.close(self.progress.step, self.progress.seconds, rate, score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(scalars_of(point), step=point.step)
         if self.group.broadcast(self._is_best(score) or self.config.selection == "last"):
@@ -281,9 +224,9 @@ class _Run:
             progress.warm_seconds = progress.seconds
             progress.warm_data_wait_seconds = progress.data_wait_seconds
         state = TrainingState(
-            config=self.config,
+            config=dataclasses.replace(self.config, steps=self.last_step),
             metric=self.task.selection_metrics[0],
-            curve=[Point(**point) for point in progress.curve],
+            curve=[Point(**x) for x in progress.curve if x["step"] > self.first_step],
             validation=score,
             seconds=progress.seconds,
             data_wait_seconds=progress.data_wait_seconds,
@@ -305,31 +248,8 @@ class _Run:
         signed = self.task.selection_metrics[0].signed
         return (signed(self._main(score)), -score.loss) > (signed(best), -best_loss)
 
-    def _point(self, score: Score) -> Point:
-        """Return the next point of the learning curve and reset the sums since the last one."""
-        step, steps = self.progress.step, self.window_steps
-        point = Point(
-            step=step,
-            seconds=self.progress.seconds,
-            learning_rate=compute_learning_rate(self.config, step - 1),
-            train_loss=float(self.window_loss) / steps if steps else None,
-            validation_loss=score.loss,
-            train_metrics=self._train_metrics() if steps else {},
-            validation_metrics=score.metrics,
-        )
-        self.window_loss.zero_()
-        for sums in self.window_statistics.values():
-            sums.zero_()
-        self.window_steps = 0
-        return point
-
-    def _train_metrics(self) -> dict[str, float]:
-        sums = {name: x.cpu().numpy() for name, x in self.window_statistics.items()}
-        metrics = self.task.training_metrics
-        return {metric.name: float(metric.finalize(sums[metric.name])) for metric in metrics}
-
     def _check_finite(self) -> None:
-        if not math.isfinite(loss := float(self.window_loss)):
+        if not math.isfinite(loss := float(self.window.loss)):
             raise self._diverged("training", loss)
 
     def _diverged(self, name: str, loss: float) -> DivergedError:
@@ -340,11 +260,7 @@ class _Run:
 
     def _save(self) -> None:
         self._check_finite()
-        self.progress.window_loss = float(self.window_loss)
-        self.progress.window_steps = self.window_steps
-        self.progress.window_statistics = {
-            name: sums.tolist() for name, sums in self.window_statistics.items()
-        }
+        self.window.save(self.progress)
         if self.accelerator.scaler is not None:
             self.progress.scaler = self.accelerator.scaler.state_dict()
         self._update_peak_memory()
@@ -378,7 +294,7 @@ class _Run:
         except NonFiniteLossError as error:
             raise self._diverged(error.split, error.loss) from error
 
-    def _outcome(self, test: bool) -> TrainingOutcome:
+    def outcome(self, test: bool) -> TrainingOutcome:
         """Load the selected model and score it; test and train are scored here alone."""
         self._update_peak_memory()
         folder = self.checkpoints.load_best(self.bare)
@@ -408,6 +324,7 @@ class _Run:
             world_size=self.group.world_size,
             parallelism=self.group.parallelism,
             model=folder,
+            network=self.bare,
         )
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+from transformers import PreTrainedModel
+
 from longspan.results import Alarm, Point, Score
 from longspan.training.final_evaluation import FinalEvaluation
 
@@ -27,6 +29,7 @@ class TrainingOutcome:
         world_size: number of processes.
         parallelism: "none", or one of `distributed.PARALLELISM`.
         model: folder of the selected model.
+        network: that model.
     """
 
     scores: dict[str, Score]
@@ -43,3 +46,4 @@ class TrainingOutcome:
     world_size: int
     parallelism: str
     model: Path
+    network: PreTrainedModel

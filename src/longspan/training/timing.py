@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from longspan.config import TrainingConfig
 from longspan.tasks.base import Task
 from longspan.training.callbacks import Callback
-from longspan.training.loop import fit
+from longspan.training.fitting import fit
 
 WARMUP_STEPS, TIMED_STEPS = 2, 8
 UNREACHED_STEP = 10**9

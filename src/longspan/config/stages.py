@@ -1,0 +1,74 @@
+"""Stages of staged training: what differs from the configuration of the run while each lasts.
+
+Longformer (Beltagy et al. 2020, appendix B) doubles windows and lengths from stage to stage,
+Shortformer (Press et al. 2021, section 3) trains on short inputs first.
+"""
+
+import dataclasses
+import itertools
+from typing import Any
+
+from pydantic import PositiveInt
+
+from longspan.config.base import setting, settings
+from longspan.errors import OptionError
+
+# Fields that are of the whole run. Dropout alone changes no shape and no weight of the model.
+_OF_RUN = ("steps", "stages", "selection", "precision", "gradient_checkpointing")
+_OF_MODEL = ("model.hidden_dropout_prob", "model.attention_dropout")
+
+
+@settings
+class StageConfig:
+    """One stage: its share of the steps, and the fields that differ from those of the run.
+
+    The last stage has the task and the mechanism of the run, since its model is the result.
+    """
+
+    steps: PositiveInt = setting("steps, in proportion to those of the other stages")
+    changes: dict[str, Any] = dataclasses.field(
+        default_factory=dict,
+        metadata={"help": "fields by dotted name: task.length, mechanism.window, training.steps"},
+    )
+    keep_optimizer: bool = setting(
+        "keep the optimizer's moments of the stage before; false: they start at zero", True
+    )
+
+    def __post_init__(self) -> None:
+        """Check the names of the changed fields.
+
+        Raises:
+            OptionError: a field is of the whole run; the message lists every reason.
+        """
+        reasons = []
+        for name in self.changes:
+            part, _, field = name.partition(".")
+            if part == "model" and name not in _OF_MODEL:
+                reasons.append(f"a stage changes no {name}; of the model only dropout can change")
+            elif part == "training" and field in _OF_RUN:
+                reasons.append(f"a stage changes no {name}; set it for the whole run")
+            elif part not in ("task", "mechanism", "model", "training") or not field:
+                reasons.append(
+                    f"a stage changes task.OPTION, mechanism.OPTION or training.FIELD, got {name!r}"
+                )
+        if reasons:
+            raise OptionError("; ".join(reasons))
+
+
+def stage_ends(stages: tuple[StageConfig, ...], steps: int) -> list[int]:
+    """Return the step at which each stage of a run ends; the last one is that of the run.
+
+    Raises:
+        OptionError: there are more stages than steps.
+    """
+    if len(stages) > steps:
+        raise OptionError(f"{len(stages)} stages need as many steps, got {steps}; raise the steps")
+    total = sum(stage.steps for stage in stages)
+    sums = itertools.accumulate(stage.steps for stage in stages)
+    ends = [round(steps * done / total) for done in sums]
+    # Every stage has a step, however small its share.
+    for number in range(len(ends)):
+        earlier = ends[number - 1] if number else 0
+        later = len(ends) - number - 1
+        ends[number] = min(max(ends[number], earlier + 1), steps - later)
+    return ends

@@ -1,0 +1,80 @@
+"""Stages of a configuration: their steps, their fields, and what is refused."""
+
+import dataclasses
+
+import pytest
+
+import tiny
+from longspan.config import StageConfig, replace_fields
+from longspan.config.stages import stage_ends
+from longspan.errors import OptionError, UnknownNameError
+
+
+def config(*stages, **changes):
+    made = tiny.experiment(changes=changes).config
+    return replace_fields(made, {"training.stages": stages})
+
+
+@pytest.mark.parametrize(
+    ("parts", "steps", "expected"),
+    [
+        ((430, 50, 50, 35, 5), 570, [430, 480, 530, 565, 570]),
+        ((1, 1), 10, [5, 10]),
+        ((1, 999), 10, [1, 10]),
+        ((999, 1, 1), 5, [3, 4, 5]),
+        ((1, 2), 2, [1, 2]),
+    ],
+)
+def test_steps_are_shared_in_proportion(parts, steps, expected):
+    assert stage_ends(tuple(StageConfig(steps=x) for x in parts), steps) == expected
+
+
+def test_stages_have_their_fields_and_the_run_those_of_the_last_one():
+    stages = (
+        StageConfig(steps=1, changes={"mechanism.window": 3, "training.learning_rate": 1e-4}),
+        StageConfig(steps=1, changes={"training.batch_size": 2}),
+    )
+    run = config(*stages)
+    first, last = run.stages()
+    assert first.mechanism.options["window"] == 3
+    assert first.training.learning_rate == 1e-4
+    assert last.training.batch_size == 2
+    assert (last.task, last.mechanism) == (run.task, run.mechanism)
+    assert first.training.steps + last.training.steps == run.training.steps
+    assert run.hash != config().hash
+
+
+def test_a_run_without_stages_has_one_and_the_hash_it_had():
+    run = config()
+    assert run.stages() == [run]
+    record = dataclasses.asdict(run)
+    assert record["training"]["stages"] == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model.hidden_size": 8}, "only dropout can change"),
+        ({"training.steps": 8}, "set it for the whole run"),
+        ({"window": 8}, "task.OPTION"),
+        ({"start.task": "listops"}, "task.OPTION"),
+    ],
+)
+def test_fields_of_the_whole_run_are_refused(changes, reason):
+    with pytest.raises(OptionError, match=reason):
+        StageConfig(steps=1, changes=changes)
+
+
+def test_the_last_stage_has_the_options_of_the_run():
+    with pytest.raises(OptionError, match=r"the last stage has .* omit mechanism.window"):
+        config(StageConfig(steps=1), StageConfig(steps=1, changes={"mechanism.window": 3}))
+
+
+def test_unknown_fields_are_refused():
+    with pytest.raises(UnknownNameError, match="windows"):
+        config(StageConfig(steps=1, changes={"mechanism.windows": 3}), StageConfig(steps=1))
+
+
+def test_more_stages_than_steps_are_refused():
+    with pytest.raises(OptionError, match="need as many steps"):
+        config(*[StageConfig(steps=1)] * 30, **{"training.steps": 12})

@@ -1,0 +1,183 @@
+"""Staged training: against plain loops, one for each stage, and interrupted anywhere."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import toy_streams
+from longspan.config import TrainingConfig
+from longspan.errors import OptionError, RunError
+from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.training import Callback, Stage, fit_stages
+
+LENGTHS, STEPS = (8, 16), (10, 14)
+
+
+def make_model(length, position="rotary", width=16):
+    torch.manual_seed(3)
+    return LongspanForCausalLM(
+        LongspanConfig(
+            vocab_size=toy_streams.ToyStream.info.vocab_size,
+            hidden_size=width,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            hidden_dropout_prob=0.0,
+            attention_dropout=0.0,
+            max_position_embeddings=length,
+            position=position,
+            attention="local",
+            attention_options={"window": length // 2},
+            is_decoder=True,
+            initializer_range=0.2,
+        )
+    )
+
+
+def recipe(number, **changes):
+    fields = {
+        "steps": STEPS[number],
+        "batch_size": (4, 3)[number],
+        "learning_rate": (1e-2, 3e-3)[number],
+        "warmup_steps": 2,
+        "schedule": "linear",
+        "evaluate_every": 5,
+        "checkpoint_every": 4,
+        "selection": "last",
+    }
+    return TrainingConfig(**{**fields, **changes})
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    made = []
+    for length in LENGTHS:
+        task = toy_streams.ToyStream(toy_streams.ToyStream.Options(length=length))
+        task.open(tmp_path / "cache")
+        made.append(task)
+    return made
+
+
+def make_stages(tasks, position="rotary", keep_optimizer=True, **changes):
+    return [
+        Stage(
+            task=task,
+            config=recipe(number, **changes),
+            make_model=lambda length=LENGTHS[number]: make_model(length, position),
+            keep_optimizer=keep_optimizer,
+        )
+        for number, task in enumerate(tasks)
+    ]
+
+
+class Losses(Callback):
+    """Callback that keeps the losses, and may interrupt a run."""
+
+    def __init__(self, stop=None):
+        self.losses, self.stop = {}, stop
+
+    def on_step(self, step, loss, tokens, seconds):
+        self.losses[step] = float(loss)
+        if step == self.stop:
+            raise KeyboardInterrupt
+
+
+def train(stages, folder, callback=None):
+    return fit_stages(stages, seed=0, folder=folder, device="cpu", callback=callback)
+
+
+def losses_by_hand(tasks, keep_optimizer, position="rotary"):
+    """Train both stages without the loop."""
+    from longspan.training.schedule import compute_learning_rate
+    from longspan.training.stages import stage_seed
+
+    found, model, moments = [], None, None
+    for number, task in enumerate(tasks):
+        config, trained = recipe(number), model
+        model = make_model(LENGTHS[number], position)
+        if trained is not None:
+            weights = trained.state_dict()
+            if position == "learned":
+                name = "model.embeddings.positions.weight"
+                weights[name] = torch.cat([weights[name], weights[name]])
+            model.load_state_dict(weights)
+        optimizer = torch.optim.AdamW(model.parameters(), eps=config.adam_epsilon, weight_decay=0.0)
+        if moments is not None and keep_optimizer:
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": moments["state"]})
+        batches = task.batches("train", batch_size=config.batch_size, seed=stage_seed(0, number))
+        for step, batch in enumerate(itertools.islice(batches, config.steps)):
+            for group in optimizer.param_groups:
+                group["lr"] = compute_learning_rate(config, step)
+            logits = model(batch.inputs, batch.key_mask).logits
+            loss = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+        moments = optimizer.state_dict()
+    return found
+
+
+@pytest.mark.parametrize("keep_optimizer", [True, False])
+def test_stages_train_as_plain_loops_that_follow_each_other(keep_optimizer, tasks, tmp_path):
+    callback = Losses()
+    stages = make_stages(tasks, keep_optimizer=keep_optimizer)
+    outcome = train(stages, tmp_path / "run", callback)
+    expected = losses_by_hand(tasks, keep_optimizer)
+    found = [callback.losses[step] for step in range(1, sum(STEPS) + 1)]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert outcome.steps == sum(STEPS)
+    assert [point.step for point in outcome.curve] == [5, 10, 15, 20, 24]
+    assert outcome.network.config.max_position_embeddings == LENGTHS[1]
+
+
+def test_moments_matter(tasks):
+    assert losses_by_hand(tasks, True)[-1] != pytest.approx(losses_by_hand(tasks, False)[-1])
+
+
+@pytest.mark.parametrize("stops", [(3,), (10,), (11,), (5, 10, 13, 22), (24,)])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(stops, tasks, tmp_path):
+    whole = train(make_stages(tasks), tmp_path / "whole")
+    for stop in stops:
+        with pytest.raises(KeyboardInterrupt):
+            train(make_stages(tasks), tmp_path / "parts", Losses(stop))
+    parts = train(make_stages(tasks), tmp_path / "parts")
+    assert parts.scores == whole.scores
+    assert [x.train_loss for x in parts.curve] == [x.train_loss for x in whole.curve]
+    for one, two in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+
+
+def test_learned_positions_are_repeated_for_longer_stages(tasks, tmp_path):
+    """Rows of the longer table have no moments yet, so those of the table start at zero."""
+    stages = make_stages(tasks, position="learned")
+    train(stages[:1], tmp_path / "run")
+    callback = Losses()
+    train(stages, tmp_path / "both", callback)
+    expected = losses_by_hand(tasks, keep_optimizer=False, position="learned")
+    first = STEPS[0]
+    assert callback.losses[first + 1] == pytest.approx(expected[first], rel=1e-4)
+
+
+def test_the_last_stage_selects_the_checkpoint(tasks, tmp_path):
+    outcome = train(make_stages(tasks, selection="best validation"), tmp_path / "run")
+    late = [x for x in outcome.curve if x.step > STEPS[0]]
+    best = min(late, key=lambda x: x.validation_metrics["bits_per_byte"])
+    assert outcome.best_step == best.step
+
+
+def test_weights_of_another_shape_are_refused(tasks, tmp_path):
+    stages = make_stages(tasks)
+    wider = Stage(task=tasks[1], config=recipe(1), make_model=lambda: make_model(16, width=32))
+    with pytest.raises(OptionError, match="stage 2 has other weights"):
+        train([stages[0], wider], tmp_path / "run")
+
+
+def test_a_checkpoint_of_a_later_stage_is_refused(tasks, tmp_path):
+    stages = make_stages(tasks)
+    with pytest.raises(KeyboardInterrupt):
+        train(stages, tmp_path / "run", Losses(20))
+    with pytest.raises(RunError, match="is of stage 2, the run has 1"):
+        train(stages[:1], tmp_path / "run")
