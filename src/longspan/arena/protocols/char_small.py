@@ -29,6 +29,7 @@ MODEL = ModelConfig(
     num_hidden_layers=LAYERS,
     num_attention_heads=HEADS,
     intermediate_size=512,
+    classifier_hidden_size=128,  # of no model here
     norm="pre",
     position="rotary",
     hidden_dropout_prob=0.0,
@@ -101,7 +102,7 @@ def _variant(name: str, mechanism: str, changes: dict[str, Any], source: str) ->
 
 
 def _layers(*dilated: int) -> list[list[int]]:
-    """Return the dilations of the heads of each layer: in the last ones two heads have gaps."""
+    """Return the dilations of the heads of each layer: two heads of some layers have gaps."""
     plain = [1] * HEADS
     return [
         plain if layer not in dilated else [1] * (HEADS - 2) + [2, 2] for layer in range(LAYERS)
