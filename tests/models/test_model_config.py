@@ -97,3 +97,20 @@ def test_sequence_length_includes_summary_and_is_bounded(small, pooling, maximum
     assert config.sequence_length(40) == config.max_sequence_length == maximum
     with pytest.raises(InputError, match=r"max_position_embeddings=40 tokens, got 41; truncate"):
         config.sequence_length(41)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("longformer", {"window": [4, 4, 4]}, "window of longformer .* 2 layers, got 3"),
+        ("dilated", {"dilation": [[1, 2]]}, "dilation of dilated .* 2 layers, got 1"),
+        ("linformer", {"rank": [4, 4, 4]}, "rank of linformer .* 2 layers, got 3"),
+    ],
+)
+def test_lists_of_another_number_of_layers_are_refused(name, options, reason):
+    with pytest.raises(OptionError, match=reason):
+        LongspanConfig(attention=name, attention_options=options)
+
+
+def test_a_dilation_for_each_head_is_no_list_of_layers():
+    LongspanConfig(num_hidden_layers=3, attention="dilated", attention_options={"dilation": [1, 2]})

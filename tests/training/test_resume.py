@@ -318,7 +318,7 @@ DAMAGES = {
     "state": ("state.json", half),
     "other type in state": (
         "state.json",
-        lambda content: content.replace(b'7,\n "sec', b'7.0,\n "sec'),
+        lambda content: content.replace(b'"step": 7,', b'"step": 7.0,'),
     ),
     "foreign state": ("state.json", lambda _: b'{"step": 7}'),
     "checksums": ("checksums.json", flip_bit),

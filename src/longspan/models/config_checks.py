@@ -98,7 +98,8 @@ def check_config(config: "LongspanConfig") -> None:
     if not reasons:
         _check_layers(config)
         reasons = (
-            _width_refusals(config)
+            _layered_refusals(config)
+            + _width_refusals(config)
             + _position_refusals(config)
             + _norm_refusals(config)
             + _freezing_refusals(config)
@@ -143,6 +144,26 @@ def _check_layers(config: "LongspanConfig") -> None:
     """Raise UnknownNameError for a mechanism, option or backend that does not exist."""
     for layer, name in enumerate(config.attention_names):
         check_mechanism(name, config.layer_options(layer), config.attention_backend)
+
+
+def _layered_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why options with a value for each layer do not fit the layers."""
+    layers, reasons = config.num_hidden_layers, []
+    for layer, name in enumerate(config.attention_names if layers else ()):
+        options = config.layer_options(layer)
+        for option, depth in MECHANISMS[name].layered_options.items():
+            given = options.get(option)
+            if _depth(given) == depth and len(given) != layers:
+                reasons.append(
+                    f"{option} of {name} must be one value, or a list with one for each of the "
+                    f"{layers} layers, got {len(given)}"
+                )
+    return list(dict.fromkeys(reasons))
+
+
+def _depth(value: Any) -> int:
+    """Return how deeply lists are nested, judged by their first items."""
+    return 1 + _depth(value[0]) if isinstance(value, list) and value else 0
 
 
 def _width_refusals(config: "LongspanConfig") -> list[str]:

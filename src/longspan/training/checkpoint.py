@@ -68,7 +68,7 @@ class Checkpoints:
     def __init__(self, folder: Path, group: ProcessGroup = SINGLE_PROCESS):
         """Use a folder, which the first save creates."""
         self.folder, self.group = folder, group
-        self._resumable: SavedNames | None = None  # that this object has saved or loaded
+        self._resumable: SavedNames | None = None  # that this object has saved or found
 
     def exists(self) -> bool:
         """Return whether there is a checkpoint to resume from.
@@ -157,7 +157,7 @@ class Checkpoints:
         Raises:
             RunError: both checkpoints are damaged; the message says how to start over.
         """
-        saved = self.group.run_on_main(self._newest_intact)
+        saved = self._find_resumable()
         folder = self.folder / str(saved.last)
         _load_weights(model, folder, self.folder, adapt_weights)
         try:
@@ -168,7 +168,6 @@ class Checkpoints:
             load_optimizer_state(optimizer, tensors)
         except UNREADABLE as error:
             raise _damaged(folder, self.folder, error) from error
-        self._resumable = saved
         return self._read_progress(folder), saved.best
 
     def peek(self) -> Progress:
@@ -177,8 +176,13 @@ class Checkpoints:
         Raises:
             RunError: it is damaged.
         """
-        saved = self.group.run_on_main(self._newest_intact)
-        return self._read_progress(self.folder / str(saved.last))
+        return self._read_progress(self.folder / str(self._find_resumable().last))
+
+    def _find_resumable(self) -> SavedNames:
+        """Return the checkpoint that was saved or loaded last, or else the newest intact one."""
+        if self._resumable is None:
+            self._resumable = self.group.run_on_main(self._newest_intact)
+        return self._resumable
 
     def _read_progress(self, folder: Path) -> Progress:
         try:

@@ -55,9 +55,9 @@ class StageRun:
         self.group: ProcessGroup = checkpoints.group
         self.callback = callback if self.group.is_main else None
         self.first_step, self.last_step = stage_steps(stages, number)
+        model = stage.make_model()  # before the accelerator, whose state it may reset
         self.accelerator = make_accelerator(self.config.precision, checkpoints.folder, device)
         self.device = self.accelerator.device
-        model = stage.make_model()
         if self.config.gradient_checkpointing:
             recompute_activations(model)
         self.bare, self.model = model, wrap_model(model, self.accelerator, self.group)

@@ -14,7 +14,7 @@ it.
 """
 
 from longspan.attention.base import Traits, register
-from longspan.attention.ops.dilation import make_dilated_window
+from longspan.attention.ops.dilation import LAYERED, make_dilated_window
 from longspan.attention.ops.pattern_base import PatternAttention
 
 
@@ -37,6 +37,7 @@ class DilatedAttention(PatternAttention):
         sizes=("heads", "layer"),
     )
     small_options = {"window": 3, "dilation": 3}
+    layered_options = LAYERED
 
     def __init__(
         self,

@@ -65,6 +65,7 @@ class LinformerAttention(Attention):
         anchored=True,
     )
     small_options = {"rank": 8}
+    layered_options = {"rank": 1}
     released: bool = False  # whether the model owns the projection
 
     projection: Tensor | None

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Traits, register
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import pattern_rows
-from longspan.attention.ops.dilation import make_dilated_window
+from longspan.attention.ops.dilation import LAYERED, make_dilated_window
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
     combine_global_masks,
@@ -64,6 +64,7 @@ class LongformerAttention(PatternAttention):
         sizes=("heads", "head_dim", "layer"),
     )
     small_options = {"window": [5, 3]}
+    layered_options = LAYERED
 
     def __init__(
         self,

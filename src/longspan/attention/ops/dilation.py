@@ -5,6 +5,7 @@ from longspan.errors import OptionError
 
 Windows = int | list[int]
 Dilations = int | list[int] | list[list[int]]
+LAYERED = {"window": 1, "dilation": 2}  # depth of a list with a value for each layer
 
 
 def make_dilated_window(
