@@ -170,6 +170,17 @@ class TaskData(ABC):
         """Return the number of examples of a split."""
         return len(self._examples(split))
 
+    def groupings(self, split: Split) -> list[Grouping]:
+        """Return groupings of the examples, computed once for each split of an open data set."""
+        examples = self._examples(split)
+        if split not in self._groupings:
+            self._groupings[split] = self.compute_groupings(examples)
+        return self._groupings[split]
+
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Return groupings of the examples of a split; none by default."""
+        return []
+
     def _use_dataset(self, dataset: BuiltDataset | None) -> None:
         """Replace the open data set, and forget what was computed from the last one."""
         self._dataset, self._groupings, self._rule_scores = dataset, {}, {}

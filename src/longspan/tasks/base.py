@@ -16,7 +16,6 @@ from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
 from longspan.tasks import model_io
-from longspan.tasks._grouping import Grouping
 from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 from longspan.tasks.batching import (
     Batch,
@@ -377,17 +376,6 @@ class Task(TaskData):
         independent.
         """
         return None
-
-    def groupings(self, split: Split) -> list[Grouping]:
-        """Return groupings of the examples, computed once for each split of an open data set."""
-        examples = self._examples(split)
-        if split not in self._groupings:
-            self._groupings[split] = self.compute_groupings(examples)
-        return self._groupings[split]
-
-    def compute_groupings(self, examples: Examples) -> list[Grouping]:
-        """Return groupings of the examples of a split; none by default."""
-        return []
 
     def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
         """Return each token of an example as text; by default its id."""
