@@ -14,6 +14,8 @@ import torch
 
 import shape_checks
 
+# Nothing made until the tests are collected becomes garbage; `pytest_collection_finish` goes on.
+gc.disable()
 shape_checks.install()
 
 # One thread here and in processes that tests start: rounding depends on the number of threads, and
@@ -32,6 +34,7 @@ def pytest_collection_finish():
     """Exempt what lives to the end, modules and tests, from garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

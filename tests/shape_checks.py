@@ -16,6 +16,8 @@ from beartype import BeartypeConf, beartype
 
 # Errors are those of jaxtyping.
 _check = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
+# Entered by every call, within others too: it keeps nothing of its own.
+_CONTEXT = jaxtyping.jaxtyped("context")
 
 
 def checked(function):
@@ -35,7 +37,7 @@ def checked(function):
     def call(*arguments, **options):
         if jaxtyping.config.jaxtyping_disable:
             return function(*arguments, **options)
-        with jaxtyping.jaxtyped("context"):
+        with _CONTEXT:
             return typed(*arguments, **options)
 
     return call

@@ -19,6 +19,8 @@ from contract import (
 from longspan.attention import MECHANISMS
 
 LENGTHS = (1, 2, 7, 8, 9, 16, 17, 33, 64, 100)
+# Every length is that of scattered padding too, which ends rows like ragged padding.
+FEWER_LENGTHS = (2, 9, 33, 100)
 # Query and key lengths of cross-attention; causal=True requires T <= S.
 CROSS = ((1, 9), (7, 8), (16, 33), (33, 64), (33, 33), (100, 130), (9, 7), (64, 1))
 
@@ -45,7 +47,7 @@ def assert_equals_reference(attention, inputs, label, **masks):
 @pytest.mark.parametrize("kind", ["none", "ragged", "holes"])
 def test_output_and_gradients_equal_the_reference(name, causal, backend, kind):
     attention = build_small(name, causal, backend)
-    for T in LENGTHS:
+    for T in FEWER_LENGTHS if kind == "ragged" else LENGTHS:
         for global_mask in global_masks(name, T):
             masks = {"mask": key_masks(T)[kind], "global_mask": global_mask}
             label = f"T={T}, global tokens {global_mask is not None}"

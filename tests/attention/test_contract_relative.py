@@ -46,13 +46,12 @@ def as_relative(table, queries):
 
 
 def as_bias(table, queries, rows=T, keys=T):
-    """Return the bias of all pairs, entry by entry; the last query is at the last key."""
-    columns = []
+    """Return the bias of all pairs, row by row; the last query is at the last key."""
+    found = []
     for i in range(rows):
-        for j in range(keys):
-            value = table[:, keys - rows + i - j + FARTHEST]
-            columns.append(value[None] if queries is None else (queries[:, :, i] * value).sum(-1))
-    return torch.stack(columns, -1).unflatten(-1, (rows, keys))
+        values = torch.stack([table[:, keys - rows + i - j + FARTHEST] for j in range(keys)], 1)
+        found.append(values[None] if queries is None else (queries[:, :, i, None] * values).sum(-1))
+    return torch.stack(found, 2)
 
 
 @every_mechanism

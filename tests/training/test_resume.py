@@ -168,7 +168,8 @@ def test_run_resumes_after_kills_at_random_times(server, tiny_cache, tmp_path, u
     check_tidy(runs, LONGER)
 
 
-def test_killed_command_resumes(tiny_cache, tmp_path, uninterrupted):
+def test_killed_command_resumes(cli, tiny_cache, tmp_path, uninterrupted):
+    """Kill the command in a process of its own; resume it in this one, which has the imports."""
     runs = tmp_path / "runs"
     work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=LONGER))
     arguments = tiny.command(runs, tiny_cache, changes=LONGER)
@@ -181,8 +182,9 @@ def test_killed_command_resumes(tiny_cache, tmp_path, uninterrupted):
     assert process.wait() == -signal.SIGKILL
     assert record_of(runs, LONGER) is None
     assert json.loads((work / "last.json").read_text())["last"]
-    again = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "step 60/60" in again.stderr
+    code, _, err = cli(*arguments)
+    assert code == 0
+    assert "step 60/60" in err
     assert reproducible_fields(load_result(record_of(runs, LONGER))) == uninterrupted["longer"]
     check_tidy(runs, LONGER)
 
@@ -266,19 +268,33 @@ def without_seconds(curve):
     return [dataclasses.replace(point, seconds=0.0) for point in curve]
 
 
-@pytest.fixture
-def interrupted(listops, tmp_path):
-    """Folder of a run interrupted at step 8, and a function that resumes it."""
-    experiment = tiny.experiment(changes={**CHANGES, "training.checkpoint_every": 1})
-    options = {"seed": 0, "folder": tmp_path / "work", "device": "cpu"}
+OFTEN = {**CHANGES, "training.checkpoint_every": 1}
+
+
+@pytest.fixture(scope="module")
+def stopped(tiny_cache, tmp_path_factory):
+    """Folder of a run interrupted at step 8, to be copied."""
+    task, experiment = tiny.listops(tiny_cache), tiny.experiment(changes=OFTEN)
+    folder = tmp_path_factory.mktemp("stopped") / "work"
     with pytest.raises(StopError):
         fit(
-            make_model(experiment, listops),
-            listops,
+            make_model(experiment, task),
+            task,
             experiment.config.training,
-            **options,
+            seed=0,
+            folder=folder,
+            device="cpu",
             callback=StopAtStep(8),
         )
+    return folder
+
+
+@pytest.fixture
+def interrupted(stopped, listops, tmp_path):
+    """Folder of a run interrupted at step 8, and a function that resumes it."""
+    experiment = tiny.experiment(changes=OFTEN)
+    options = {"seed": 0, "folder": tmp_path / "work", "device": "cpu"}
+    shutil.copytree(stopped, tmp_path / "work")
 
     def resume():
         return fit(make_model(experiment, listops), listops, experiment.config.training, **options)

@@ -13,6 +13,15 @@ def valid_records():
 
 
 @pytest.fixture
+def listops_folder(valid_records, tmp_path):
+    """Return a folder with the valid records of one task: a record is compared with its own."""
+    for record in valid_records:
+        if record.task == "listops":
+            record.save(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def folder(valid_records, tmp_path):
     """Return a folder with the valid records."""
     for record in valid_records:

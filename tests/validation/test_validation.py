@@ -263,11 +263,11 @@ PLANTED_ERRORS = {
 
 
 @pytest.mark.parametrize("case", PLANTED_ERRORS)
-def test_planted_error_is_found(folder, case):
+def test_planted_error_is_found(listops_folder, case):
     change, field, severity = PLANTED_ERRORS[case]
-    path = file_of(folder)
+    path = file_of(listops_folder)
     edit(path, change)
-    found = findings(folder)
+    found = findings(listops_folder)
     assert {finding.file for finding in found} == {str(path)}
     matching = [f for f in found if (f.field, f.severity) == (field, severity)]
     assert matching, "\n".join(map(str, found))
@@ -648,10 +648,10 @@ def test_invalid_file_is_reported_and_others_are_checked(folder, case):
      ("config", "training", "batch_size"), ("config", "training", "steps")],
     ids=".".join,
 )  # fmt: skip
-def test_impossible_numbers_are_found(folder, keys, number):
-    edit(file_of(folder), put(number, *keys))
-    errors = validate_records([folder]).of(ERROR)
-    assert {finding.file for finding in errors} == {str(file_of(folder))}
+def test_impossible_numbers_are_found(listops_folder, keys, number):
+    edit(file_of(listops_folder), put(number, *keys))
+    errors = validate_records([listops_folder]).of(ERROR)
+    assert {finding.file for finding in errors} == {str(file_of(listops_folder))}
 
 
 def test_compressed_bomb_does_not_exhaust_memory(folder):
