@@ -16,6 +16,7 @@ from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
 from longspan.tasks import model_io
+from longspan.tasks._grouping import Grouping
 from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 from longspan.tasks.batching import (
     Batch,
@@ -32,7 +33,7 @@ from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy, is_scored
 
-__all__ = ["HELD_OUT", "SPLITS", "Batch", "ProgressCallback", "Split", "Task"]
+__all__ = ["HELD_OUT", "SPLITS", "Batch", "Grouping", "ProgressCallback", "Split", "Task"]
 
 
 class Task(TaskData):
