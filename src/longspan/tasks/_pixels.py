@@ -13,8 +13,8 @@ from torch import Tensor
 
 from longspan.config import setting, settings
 from longspan.data.store import Examples, Ragged
-from longspan.tasks._grouping import Grouping, Split, Task
 from longspan.tasks._image_drawing import LEVELS, PICTURE_SIDE, draw_as_png, draw_as_text
+from longspan.tasks.base import Grouping, Split, Task
 from longspan.tasks.layout import ImageLayout
 
 
