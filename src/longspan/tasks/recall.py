@@ -16,7 +16,8 @@ from longspan.data.recall import BLANK, FIRST_KEY, RecallSettings, draw_chunk
 from longspan.data.sampling import TokensAndTargets
 from longspan.data.store import Examples
 from longspan.tasks._generated import GeneratedOptions, GeneratedTask
-from longspan.tasks.base import Grouping, Split, group_by_quantiles
+from longspan.tasks._grouping import group_by_quantiles
+from longspan.tasks.base import Grouping, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import TokenLayout
 from longspan.tasks.registry import register
