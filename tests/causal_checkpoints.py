@@ -28,13 +28,13 @@ class StreamOptions:
     letter: str = setting("letter of the lines", "a")
 
 
-class ToyStream(Task):
+class ToyBytes(Task):
     """Bytes of lines; an id is the byte plus one."""
 
     Options = StreamOptions
     options: StreamOptions
     info = TaskInfo(
-        name="toy_stream", version=1, title="Toy stream", summary="Next byte.", source="a test",
+        name="toy_bytes", version=1, title="Toy bytes", summary="Next byte.", source="a test",
         checksum=None, license="none", sizes={"train": 4, "validation": 2, "test": 2},
         vocab_size=257, num_classes=2, layout=SequenceLayout(), metrics=("accuracy",), chance=None,
         published=(),
@@ -87,9 +87,9 @@ def save_folder(folder, model=None, tokenizer=True):
     return folder
 
 
-def save_run(runs, cache, model=None, task="toy_stream"):
+def save_run(runs, cache, model=None, task="toy_bytes"):
     """Write the directory of a finished run on a stream; return the path of its record."""
-    opened = ToyStream(StreamOptions())
+    opened = ToyBytes(StreamOptions())
     opened.open(cache)
     folder = runs / "work" / "run"
     config = dataclasses.replace(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from causal_checkpoints import PROMPT, ToyStream, make_model, save_folder, save_run
+from causal_checkpoints import PROMPT, ToyBytes, make_model, save_folder, save_run
 from longspan.arena import RunPaths, generate
 from longspan.config import DecodingConfig
 from longspan.errors import DataError, OptionError, UnknownNameError
@@ -38,7 +38,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def stream(registries):
-    register(ToyStream)
+    register(ToyBytes)
 
 
 def as_text(ids):
@@ -168,7 +168,7 @@ def test_missing_weights_are_refused(folder, paths):
 
 def test_unknown_task_of_a_run_needs_its_plugin(tmp_path, paths):
     record = save_run(tmp_path, paths.cache)
-    with pytest.raises(UnknownNameError, match="'toy_stream', which is not registered here; pass"):
+    with pytest.raises(UnknownNameError, match="'toy_bytes', which is not registered here; pass"):
         generate(record, PROMPT, paths=paths)
     assert generate(record, IDS, config=SHORT, paths=paths).text is None
 
@@ -176,7 +176,7 @@ def test_unknown_task_of_a_run_needs_its_plugin(tmp_path, paths):
 def test_other_data_than_that_of_the_run_is_refused(tmp_path, paths, stream, monkeypatch):
     record = save_run(tmp_path, paths.cache)
     shutil.rmtree(paths.cache)
-    monkeypatch.setattr(ToyStream, "encode", lambda *_: np.array([7], np.uint16))
+    monkeypatch.setattr(ToyBytes, "encode", lambda *_: np.array([7], np.uint16))
     with pytest.raises(DataError, match=r"was trained on data \w{12}, but the data here is \w{12}"):
         generate(record, PROMPT, paths=paths)
 
