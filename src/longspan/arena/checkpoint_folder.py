@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -103,10 +103,11 @@ def load_pretrained(cls: type[Model], folder: Path, remedy: str) -> Model:
     """
     try:
         with _hidden_progress_bar():
-            model, found = cls.from_pretrained(folder, output_loading_info=True)
+            loaded: Any = cls.from_pretrained(folder, output_loading_info=True)
     except (*UNREADABLE, StrictDataclassError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{folder} cannot be read ({reason}); {remedy}") from error
+    model, found = loaded
     if missing := sorted(found["missing_keys"]):
         raise DataError(
             f"{folder} lacks {len(missing)} weights of {cls.__name__}, such as {missing[0]}; "

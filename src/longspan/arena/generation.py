@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
+from torch import nn
 
 from longspan.arena.checkpoint_folder import load_pretrained
 from longspan.arena.given_checkpoint import GivenCheckpoint, open_checkpoint
@@ -136,8 +137,8 @@ def open_language_model(
             "tokenizer into the folder, or give the prompt as token ids"
         )
     model = load_pretrained(LongspanForCausalLM, given.folder, "write the checkpoint again")
-    model.eval()
-    return LanguageModel(given, model.to(paths.device_type), codec)
+    cast(nn.Module, model).to(paths.device_type).eval()
+    return LanguageModel(given, model, codec)
 
 
 def continue_prompt(

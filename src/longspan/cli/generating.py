@@ -83,7 +83,7 @@ def generate(
     from longspan.arena.generation import generate as generate_text
     from longspan.config import DecodingConfig
 
-    chosen = {
+    chosen: dict[str, Any] = {
         **{"max_new_tokens": max_new_tokens, "prefill_chunk_size": prefill_chunk_size},
         **{"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed},
     }
