@@ -2,13 +2,13 @@
 
     python benchmarks/decoding.py --out benchmarks/results/decoding-cpu.json
 
-A causal language model with random weights reads a prefix in pieces, then decodes tokens one by one
-with its state (`use_cache=True`, one row, the most likely next token). All prefixes of one mechanism
-and the same prefixes of `full` are decoded in turns, a few tokens each, so that drift of the machine
-affects all equally, and ratios are those of one run. Times are medians over the decoded tokens; the
-growth is that of the time per token from the shortest to the longest prefix. The state counts the
-bytes of all tensors that it keeps in memory, at its largest. Windows see 512 keys back, and the
-query's own.
+A causal language model with random weights reads a prefix in pieces, then decodes tokens one by
+one with its state (`use_cache=True`, one row, the most likely next token). All prefixes of one
+mechanism and the same prefixes of `full` are decoded in turns, a few tokens each, so that drift of
+the machine affects all equally, and ratios are those of one run. Times are medians over the decoded
+tokens; the growth is that of the time per token from the shortest to the longest prefix. The state
+counts the bytes of all tensors that it keeps in memory, at its largest. Windows see 512 keys back,
+and the query's own.
 
 A prefix whose reading takes longer than the limit, or needs too much memory, is left out with the
 reason, and so are longer ones. Where tokens are slow, fewer of them are decoded.

@@ -66,6 +66,24 @@ def test_pieces_are_the_text_of_all_bytes():
             assert len(shown) >= len(codec.decode(np.array(drawn[: max(0, count - 3)]))) - 1
 
 
+def test_tokens_may_begin_and_end_inside_characters():
+    """As those of byte-level pairs, which may have several characters and parts of others."""
+    draws, text = random.Random(1), "日本語€😀" * 8
+
+    for _ in range(300):
+        rest, tokens = text.encode(), []
+        while rest:
+            size = draws.randint(1, 7)
+            tokens, rest = [*tokens, rest[:size]], rest[size:]
+
+        class Chunks:
+            def decode(self, ids, tokens=tuple(tokens)):
+                return b"".join(tokens[i] for i in ids).decode(errors="replace")
+
+        found = pieces(Chunks(), range(len(tokens)))
+        assert "".join(found) == text
+
+
 def test_incomplete_character_at_the_end_is_shown():
     assert pieces(Whole(ByteTokenizer()), [b + 1 for b in "a€".encode()[:-1]]) == [
         *("a", "", ""),

@@ -200,8 +200,8 @@ def test_last_new_token_needs_no_position():
     ("prompt", "message"),
     [
         ([], "the prompt has no tokens"),
-        ([3, 60], r"must be in 0..59, got 3..60; encode it with the checkpoint's tokenizer"),
-        ([-1, 3], r"must be in 0..59, got -1..3"),
+        ([3, 60], r"of the prompt must be in 0..59, got 3..60; encode it with the checkpoint's"),
+        ([-1, 3], r"of the prompt must be in 0..59, got -1..3"),
         ([0.5], "token ids must be integers, got float64"),
     ],
     ids=str,
