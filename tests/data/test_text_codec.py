@@ -4,9 +4,10 @@ import random
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from longspan.data import text_codec
 from longspan.data.text_codec import (
     IncrementalDecoder,
     PromptTokenizer,
@@ -146,6 +147,46 @@ class Strict(Whole):
         if unknown := set(text) - set(self.vocabulary.characters):
             raise OptionError(f"the vocabulary lacks {min(unknown)!r}")
         return super().encode(text)
+
+
+LONG = "The lighthouse  keeper\n\nread a letter, twice.\n  Then he  slept.\n" * 6
+
+
+def trained(folder):
+    """Return a byte-level tokenizer with merges, whose words begin with their space."""
+    pipeline = Tokenizer(models.BPE())
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pipeline.decoder = decoders.ByteLevel()
+    pipeline.train_from_iterator([LONG], trainers.BpeTrainer(vocab_size=200, show_progress=False))
+    return save(folder, PreTrainedTokenizerFast(tokenizer_object=pipeline))
+
+
+@pytest.mark.parametrize("part", range(12, 60, 6))
+def test_parts_of_a_long_prompt_have_the_tokens_of_the_whole(part, tmp_path, monkeypatch):
+    codec = trained(tmp_path)
+    calls, encode = [], type(codec.tokenizer).encode_spans
+    whole = encode_prompt(codec, LONG)
+    monkeypatch.setattr(text_codec, "PART", part)
+    monkeypatch.setattr(text_codec, "NEIGHBORHOOD", 30)
+    monkeypatch.setattr(
+        type(codec.tokenizer), "encode_spans", lambda *x: calls.append(x[1]) or encode(*x)
+    )
+    assert encode_prompt(codec, LONG).tolist() == whole.tolist()
+    assert "".join(calls) == LONG
+    assert len(calls) > 2
+
+
+def test_tokenizer_that_marks_the_beginning_of_a_text_reads_it_whole(spaced, monkeypatch):
+    whole = encode_prompt(spaced, "Hello Hello worlds " * 5).tolist()
+    monkeypatch.setattr(text_codec, "PART", 12)
+    assert encode_prompt(spaced, "Hello Hello worlds " * 5).tolist() == whole
+
+
+def test_unknown_character_of_a_later_part_is_named(tmp_path, monkeypatch):
+    codec = save(tmp_path, make_fast_tokenizer(characters("ab \n").vocabulary))
+    monkeypatch.setattr(text_codec, "PART", 10)
+    with pytest.raises(DataError, match=r"has 'c' at character 38 \(line 4\)"):
+        encode_prompt(codec, "aab b ba ba\n" * 3 + "ac b")
 
 
 @pytest.mark.parametrize("kind", ["task", "strict task", "folder"])

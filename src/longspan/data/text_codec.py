@@ -14,6 +14,9 @@ from longspan.errors import DataError, OptionError
 NO_TEXT = "\ufffd"  # text of an unknown id, and of a part of a character
 # A character of UTF-8 has at most four bytes, so that up to three tokens may wait for the last one.
 MOST_PARTS = 3
+PART = 1 << 17  # characters of a prompt that a tokenizer encodes in one call
+TRIES = 100  # places at which a cut between two calls is tried
+NEIGHBORHOOD = 1000  # characters on each side of a cut between two calls that are compared
 CONTEXT = 8  # last tokens of a prompt that decide how the text after them begins, such as a space
 
 
@@ -46,17 +49,42 @@ class PromptTokenizer:
         Raises:
             DataError: the tokenizer has no token for a part of it.
         """
-        ids, places = self.tokenizer.encode_spans(text)
-        unknown = np.flatnonzero(ids == self.tokenizer.fast.unk_token_id)
-        if len(unknown):
-            first, end = places[unknown[0]].tolist()
-            raise DataError(describe_unknown(text, first, end))
         before = self.tokenizer.frame[0]
-        return np.concatenate((before[before == self.tokenizer.fast.bos_token_id], ids))
+        found = [before[before == self.tokenizer.fast.bos_token_id]]
+        start = 0
+        while start < len(text):
+            stop = self._find_cut(text, start)
+            ids, places = self.tokenizer.encode_spans(text[start:stop])
+            unknown = np.flatnonzero(ids == self.tokenizer.fast.unk_token_id)
+            if len(unknown):
+                first, end = (start + places[unknown[0]]).tolist()
+                raise DataError(describe_unknown(text, first, end))
+            found.append(ids)
+            start = stop
+        return np.concatenate(found)
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of ids; special tokens are shown."""
         return self.tokenizer.decode(ids)
+
+    def _find_cut(self, text: str, start: int) -> int:
+        """Return the end of a part of a long text whose tokens are those of the whole text.
+
+        Without such a place, the part is the rest of the text. A tokenizer takes hundreds of bytes
+        for each token of a call.
+        """
+        latest = start + PART
+        if len(text) <= latest:
+            return len(text)
+        places = range(latest, max(start, latest - TRIES), -1)
+        return next((place for place in places if self._divides(text, place)), len(text))
+
+    def _divides(self, text: str, place: int) -> bool:
+        """Return whether the text around a place has the same tokens if it is cut there."""
+        before = text[max(0, place - NEIGHBORHOOD) : place]
+        after = text[place : place + NEIGHBORHOOD]
+        parts = self.tokenizer.encode_texts([before, after, before + after])
+        return np.concatenate(parts[:2]).tolist() == parts[2].tolist()
 
 
 def encode_prompt(codec: TextCodec, text: str) -> np.ndarray:
@@ -74,9 +102,10 @@ def encode_prompt(codec: TextCodec, text: str) -> np.ndarray:
         if repr(text[place]) not in str(error):
             raise  # a word
         raise DataError(describe_unknown(text, place, place + 1)) from error
-    shown = codec.decode(ids)
-    if not isinstance(codec, PromptTokenizer) and shown.count(NO_TEXT) > text.count(NO_TEXT):
-        raise DataError(_describe_replaced(text, shown))
+    if not isinstance(codec, PromptTokenizer):  # it has refused what it does not know
+        shown = codec.decode(ids)
+        if shown.count(NO_TEXT) > text.count(NO_TEXT):
+            raise DataError(_describe_replaced(text, shown))
     return ids
 
 
