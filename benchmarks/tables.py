@@ -122,32 +122,55 @@ def model_cells(row: dict) -> list[str]:
 
 
 def decoding(record: dict) -> list[str]:
-    prefixes = [own["prefix"] for own in record["rows"][0]["prefixes"]]
+    prefixes = sorted({own["prefix"] for row in record["rows"] for own in row["prefixes"]})
     header = " | ".join(f"after {prefix:,}: ms | state, MiB" for prefix in prefixes)
+    full = next((row for row in record["rows"] if row["mechanism"] == "full"), None)
+    reference = {} if full is None else _by_prefix(full)
     return [
         "## Decoding after long prefixes",
         "",
         f"`benchmarks/decoding.py`: causal language models of {record['layers']} layers of width "
-        f"{record['width']} decode {record['tokens']:,} tokens one by one with their state; "
+        f"{record['width']} decode up to {record['tokens']:,} tokens one by one with their state; "
         "windows see 512 keys back. Times per token are medians, in turns after all prefixes. "
         "*Growth* is that of the time from the shortest to the longest prefix; the state is the "
-        "largest memory that it keeps.",
+        f"largest memory that it keeps. *Faster* and *smaller* compare with `full` in the same run "
+        f"after {prefixes[-1]:,} tokens: its time per token, and its state.",
         "",
         environment(record),
         "",
         *table(
-            f"| mechanism | {header} | growth, % |",
-            "|---|" + "---:|" * (2 * len(prefixes) + 1),
-            map(decoding_cells, record["rows"]),
+            f"| mechanism | {header} | growth, % | times faster | times smaller |",
+            "|---|" + "---:|" * (2 * len(prefixes) + 3),
+            (decoding_cells(row, prefixes, reference) for row in record["rows"]),
+        ),
+        *(
+            f"`{row['mechanism']}` after {int(prefix):,} tokens: {reason}.\n"
+            for row in record["rows"]
+            for prefix, reason in row.get("left_out", {}).items()
         ),
     ]
 
 
-def decoding_cells(row: dict) -> list[str]:
-    cells = [f"`{row['mechanism']}`"]
-    for own in row["prefixes"]:
-        cells += [f"{1e3 * own['seconds_per_token']:.2f}", f"{own['state_bytes'] / 2**20:,.1f}"]
-    return [*cells, f"{100 * row['growth']:+.1f}"]
+def _by_prefix(row: dict) -> dict[int, dict]:
+    return {own["prefix"]: own for own in row["prefixes"]}
+
+
+def decoding_cells(row: dict, prefixes: list[int], reference: dict[int, dict]) -> list[str]:
+    cells, own, full = [f"`{row['mechanism']}`"], _by_prefix(row), reference.get(prefixes[-1])
+    for prefix in prefixes:
+        if prefix in own:
+            seconds, size = own[prefix]["seconds_per_token"], own[prefix]["state_bytes"]
+            cells += [f"{1e3 * seconds:.2f}", f"{size / 2**20:,.1f}"]
+        else:
+            cells += ["–", "–"]
+    cells.append("–" if row["growth"] is None else f"{100 * row['growth']:+.1f}")
+    last = own.get(prefixes[-1])
+    if last is None or full is None:
+        return [*cells, "–", "–"]
+    # That of `full` is measured in turns with each mechanism.
+    seconds = last.get("full_seconds_per_token", full["seconds_per_token"])
+    faster, smaller = seconds / last["seconds_per_token"], full["state_bytes"] / last["state_bytes"]
+    return [*cells, f"{faster:,.1f}", f"{smaller:,.1f}"]
 
 
 def training_loop(record: dict) -> list[str]:

@@ -3,6 +3,7 @@
 Training code is imported only when something is trained.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from longspan.arena.callbacks import GridCallback
@@ -26,7 +27,10 @@ from longspan.arena.search import Search, SearchSpace, search, searches
 from longspan.arena.selection import RULES, SearchResult, select_and_score, tune
 
 if TYPE_CHECKING:
+    from longspan.arena.generation import generate
     from longspan.arena.model import make_model
+
+_LAZY = {"generate": "longspan.arena.generation", "make_model": "longspan.arena.model"}
 
 __all__ = [
     "PROTOCOLS",
@@ -46,6 +50,7 @@ __all__ = [
     "WorkerPoolExecutor",
     "arena",
     "finetune",
+    "generate",
     "get",
     "grid",
     "load_plugin",
@@ -66,9 +71,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load `make_model`, which imports transformers."""
-    if name != "make_model":
+    """Load the functions whose modules import transformers."""
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from longspan.arena import model
-
-    return model.make_model
+    return getattr(importlib.import_module(_LAZY[name]), name)

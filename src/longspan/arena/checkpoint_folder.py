@@ -1,18 +1,25 @@
 """Folders of checkpoints, as `save_pretrained` writes them: configuration, weights, identity."""
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers.utils import logging as transformers_logging
 
 from longspan.arena.run_state import read_state
 from longspan.config import TaskConfig
 from longspan.errors import DataError, LongspanError
 from longspan.files import file_sha256, read_json
-from longspan.models import LongspanConfig
-from longspan.training.checkpoint import WEIGHTS
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.training.checkpoint import UNREADABLE, WEIGHTS
+
+Model = TypeVar("Model", bound=LongspanPreTrainedModel)
 
 INDEX = f"{WEIGHTS}.index.json"
 
@@ -81,6 +88,44 @@ def read_config(folder: Path) -> LongspanConfig:
         return LongspanConfig.from_pretrained(folder)
     except (LongspanError, OSError, TypeError, ValueError) as error:
         raise DataError(f"{folder / 'config.json'} cannot be read ({error})") from error
+
+
+def load_pretrained(cls: type[Model], folder: Path, remedy: str) -> Model:
+    """Load a model, without a progress bar.
+
+    Args:
+        cls: class of the model.
+        folder: folder of its checkpoint.
+        remedy: end of the message for a checkpoint that cannot be loaded.
+
+    Raises:
+        DataError: a file is missing or damaged, or weights of the model are missing.
+    """
+    try:
+        with _hidden_progress_bar():
+            loaded: Any = cls.from_pretrained(folder, output_loading_info=True)
+    except (*UNREADABLE, StrictDataclassError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{folder} cannot be read ({reason}); {remedy}") from error
+    model, found = loaded
+    if missing := sorted(found["missing_keys"]):
+        raise DataError(
+            f"{folder} lacks {len(missing)} weights of {cls.__name__}, such as {missing[0]}; "
+            f"{remedy}"
+        )
+    return model
+
+
+@contextlib.contextmanager
+def _hidden_progress_bar() -> Iterator[None]:
+    """Hide the progress bar with which transformers loads weights."""
+    is_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            transformers_logging.enable_progress_bar()
 
 
 def trained_task(folder: Path) -> TaskConfig | None:

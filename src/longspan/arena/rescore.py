@@ -1,15 +1,12 @@
 """Scoring the saved model of a finished run again."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from huggingface_hub.errors import StrictDataclassError
 from torch import nn
-from transformers.utils import logging as transformers_logging
 
+from longspan.arena.checkpoint_folder import load_pretrained
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import data_mismatch
@@ -20,7 +17,7 @@ from longspan.results import Inference, Result, Score, load_result
 from longspan.tasks import TASKS, Task, build
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.batching import sample_rows
-from longspan.training.checkpoint import UNREADABLE, Checkpoints
+from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed.group import current_group, make_accelerator
 from longspan.training.evaluate import Evaluation
 from longspan.training.final_evaluation import FinalEvaluation, evaluate_final
@@ -198,21 +195,4 @@ def _selected_model(record: Path, result: Result, task: Task) -> LongspanPreTrai
         raise DataError(f"{run_dir} holds no saved model of {record.name}; run it again")
     if reason := data_mismatch(result, task.checksum, record):
         raise DataError(reason)
-    try:
-        with _hidden_progress_bar():
-            return model_class(task).from_pretrained(saved)
-    except (*UNREADABLE, StrictDataclassError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{saved} cannot be read ({reason}); run it again") from error
-
-
-@contextlib.contextmanager
-def _hidden_progress_bar() -> Iterator[None]:
-    """Hide the progress bar with which transformers loads weights."""
-    is_enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            transformers_logging.enable_progress_bar()
+    return load_pretrained(model_class(task), saved, "run it again")

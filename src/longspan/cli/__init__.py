@@ -16,6 +16,7 @@ from longspan.cli import (
     evaluating,
     exporting,
     finetuning,
+    generating,
     predicting,
     reporting,
     running,
@@ -43,6 +44,7 @@ app.command()(finetuning.pretrain)
 app.command()(finetuning.finetune)
 app.command(name="eval")(evaluating.evaluate)
 app.command()(predicting.predict)
+app.command()(generating.generate)
 app.command()(answering.answers)
 app.command()(exporting.export)
 app.command()(converting.longify)

@@ -2,6 +2,7 @@
 
 from longspan.config.base import Length, NumExamples, help_of, setting, settings
 from longspan.config.budget import Budget, parse_budget
+from longspan.config.decoding import DecodingConfig
 from longspan.config.model import ModelConfig
 from longspan.config.run import (
     MechanismConfig,
@@ -16,6 +17,7 @@ from longspan.config.training import TrainingConfig
 
 __all__ = [
     "Budget",
+    "DecodingConfig",
     "Length",
     "MechanismConfig",
     "ModelConfig",

@@ -20,6 +20,7 @@ from longspan.models.classification import (
     LongspanForTokenClassification,
 )
 from longspan.models.config import LongspanConfig
+from longspan.models.continuation import Continuation
 from longspan.models.conversion.converter import Conversion
 from longspan.models.conversion.from_source import convert, longify
 from longspan.models.conversion.to_source import to_transformers
@@ -64,6 +65,7 @@ AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswer
 AutoModelForMultipleChoice.register(LongspanConfig, LongspanForMultipleChoice)
 
 __all__ = [
+    "Continuation",
     "Conversion",
     "LongspanCache",
     "LongspanConfig",

@@ -134,6 +134,16 @@ class LongspanCache(TransformersCache):
         kept = next((layer.cross.k for layer in self.layers if layer.cross is not None), None)
         return None if kept is None else (kept.shape[0], kept.shape[2])
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the state keeps: storages of its tensors, each counted once."""
+        tensors: list[Tensor] = []
+        for layer in self.layers:
+            tensors += () if layer.state is None else layer.state.state.values()
+            tensors += () if layer.cross is None else layer.cross
+        kept = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+        return sum(kept.values())
+
     def positions(self, mask: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         """Return the positions of new tokens: the number of real tokens of the row before each."""
         counted = mask.long().cumsum(1)

@@ -1,0 +1,266 @@
+"""Text generation with a saved causal language model."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, cast
+
+import numpy as np
+from torch import nn
+
+from longspan.arena.checkpoint_folder import load_pretrained
+from longspan.arena.given_checkpoint import GivenCheckpoint, open_checkpoint
+from longspan.arena.paths import RunPaths
+from longspan.arena.run_state import read_state
+from longspan.config import DecodingConfig
+from longspan.data.text_codec import IncrementalDecoder, PromptTokenizer, TextCodec, encode_prompt
+from longspan.data.word_pieces import has_word_pieces, load_word_pieces
+from longspan.errors import DataError, LongspanError, OptionError, UnknownNameError
+from longspan.models import Continuation, LongspanForCausalLM, LongspanForConditionalGeneration
+from longspan.tasks import TASKS, build
+
+TextCallback = Callable[[str], object]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generated:
+    """Continuation of a prompt.
+
+    Attributes:
+        text: text of the new tokens without the end token; None without a vocabulary.
+        ids: new tokens, the end token included.
+        has_ended: True if the last one is the end token.
+        prompt_tokens: number of tokens of the prompt.
+        prompt_seconds: time in which the model has read them.
+        steps: number of new tokens that the model has read, each in a call of its own.
+        seconds: time of these calls.
+        state_bytes: memory of the model's state after the last call.
+        device: type of the device.
+        config: settings.
+    """
+
+    text: str | None
+    ids: list[int]
+    has_ended: bool
+    prompt_tokens: int
+    prompt_seconds: float
+    steps: int
+    seconds: float
+    state_bytes: int
+    device: str
+    config: DecodingConfig
+
+    @property
+    def prompt_tokens_per_second(self) -> float:
+        """Speed of reading the prompt."""
+        return self.prompt_tokens / self.prompt_seconds
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Speed of decoding; None for one new token, which follows from the prompt."""
+        return self.steps / self.seconds if self.steps else None
+
+
+class LanguageModel(NamedTuple):
+    """Saved causal language model, in evaluation mode.
+
+    Attributes:
+        given: its checkpoint.
+        model: model on its device.
+        codec: its vocabulary; None: not known.
+    """
+
+    given: GivenCheckpoint
+    model: LongspanForCausalLM
+    codec: TextCodec | None
+
+
+def generate(
+    checkpoint: str | Path,
+    prompt: str | Sequence[int] | np.ndarray,
+    *,
+    config: DecodingConfig | None = None,
+    paths: RunPaths | None = None,
+    on_text: TextCallback | None = None,
+) -> Generated:
+    """Continue a prompt with a saved causal language model.
+
+    Args:
+        checkpoint: record or directory of a finished run, or a folder that `save_pretrained`,
+            `longify` or `convert` has written.
+        prompt: text, or token ids.
+        config: settings; None: the defaults.
+        paths: folders of a run's data, and the device; None: the defaults.
+        on_text: called with the new text piece by piece, in complete characters; without a
+            vocabulary, with the ids separated by commas.
+
+    Raises:
+        OptionError: the checkpoint is of no causal language model, or the prompt is a text and the
+            checkpoint has no vocabulary.
+        DataError: the checkpoint or the data of its run cannot be read, or the prompt is empty or
+            has characters that are not in the vocabulary.
+        InputError: the prompt has ids outside the vocabulary, or is too long.
+        UnknownNameError: a plug-in that registers the task of a run is not loaded.
+    """
+    where = RunPaths() if paths is None else paths
+    loaded = open_language_model(checkpoint, where, needs_codec=isinstance(prompt, str))
+    return continue_prompt(loaded, prompt, config or DecodingConfig(), on_text)
+
+
+def open_language_model(
+    checkpoint: str | Path, paths: RunPaths, *, needs_codec: bool
+) -> LanguageModel:
+    """Load a saved causal language model with its vocabulary.
+
+    Args:
+        checkpoint: see `generate`.
+        paths: folders of a run's data, and the device.
+        needs_codec: whether a vocabulary that is not known is an error.
+
+    Raises:
+        OptionError: the checkpoint is of no causal language model, or has no vocabulary.
+        DataError: the checkpoint or the data of its run cannot be read.
+        UnknownNameError: a plug-in that registers the task of a run is not loaded.
+    """
+    given = open_checkpoint(checkpoint)
+    _check_causal(given)
+    try:
+        codec = _find_codec(given, paths)
+    except LongspanError:
+        # Ids need no vocabulary; they are printed as they are.
+        if needs_codec:
+            raise
+        codec = None
+    if codec is None and needs_codec:
+        raise OptionError(
+            f"{given.folder} has no tokenizer, and is of no run on a task of texts; save a "
+            "tokenizer into the folder, or give the prompt as token ids"
+        )
+    model = load_pretrained(LongspanForCausalLM, given.folder, "write the checkpoint again")
+    cast(nn.Module, model).to(paths.device_type).eval()
+    return LanguageModel(given, model, codec)
+
+
+def continue_prompt(
+    loaded: LanguageModel,
+    prompt: str | Sequence[int] | np.ndarray,
+    config: DecodingConfig,
+    on_text: TextCallback | None = None,
+) -> Generated:
+    """Continue a prompt with a loaded model; see `generate`.
+
+    Raises:
+        DataError: the prompt is empty, or has characters that are not in the vocabulary.
+        InputError: the prompt has ids outside the vocabulary, or is too long.
+    """
+    codec = loaded.codec
+    if isinstance(prompt, str):
+        if codec is None:
+            raise OptionError("the checkpoint has no vocabulary; give the prompt as token ids")
+        prompt = encode_prompt(codec, prompt)
+    run = Continuation(loaded.model, prompt, config)
+    writer: _Writer = _IdWriter() if codec is None else IncrementalDecoder(codec.decode, prompt)
+    ids: list[int] = []
+    pieces: list[str] = []
+    for token in run:
+        ids.append(token)
+        pieces.append("" if run.has_ended and codec is not None else writer.add(token))
+        if on_text is not None and pieces[-1]:
+            on_text(pieces[-1])
+    if rest := writer.finish():
+        pieces.append(rest)
+        if on_text is not None:
+            on_text(rest)
+    return Generated(
+        text=None if codec is None else "".join(pieces),
+        ids=ids,
+        has_ended=run.has_ended,
+        prompt_tokens=run.prompt_tokens,
+        prompt_seconds=run.prompt_seconds,
+        steps=run.steps,
+        seconds=run.seconds,
+        state_bytes=0 if run.state is None else run.state.num_bytes,
+        device=loaded.model.device.type,
+        config=config,
+    )
+
+
+class _Writer(Protocol):
+    """Text of tokens that arrive one by one."""
+
+    def add(self, token: int) -> str:
+        """Return the text that one more token completes."""
+        ...
+
+    def finish(self) -> str:
+        """Return the text that is left."""
+        ...
+
+
+class _IdWriter:
+    """Ids separated by commas, for a model without a vocabulary."""
+
+    def __init__(self) -> None:
+        self._separator = ""
+
+    def add(self, token: int) -> str:
+        """Return the id, after a comma unless it is the first one."""
+        piece = f"{self._separator}{token}"
+        self._separator = ","
+        return piece
+
+    def finish(self) -> str:
+        """Return nothing: no id is held back."""
+        return ""
+
+
+def _check_causal(given: GivenCheckpoint) -> None:
+    """Refuse a checkpoint of another model than a causal language model.
+
+    Raises:
+        OptionError: the message names the model of the checkpoint, and those that generate.
+    """
+    names = given.config.architectures or []
+    if LongspanForCausalLM.__name__ in names:
+        return
+    found = f"is of {names[0]}" if names else "names no model in its config.json"
+    other = (
+        "; longspan predict writes the texts of a run of it"
+        if LongspanForConditionalGeneration.__name__ in names
+        else ""
+    )
+    raise OptionError(
+        f"{given.folder} {found}; longspan generate continues texts with "
+        f"{LongspanForCausalLM.__name__}, a decoder trained to predict the next token{other}"
+    )
+
+
+def _find_codec(given: GivenCheckpoint, paths: RunPaths) -> TextCodec | None:
+    """Return the vocabulary of a checkpoint: its folder's tokenizer, or its run's task.
+
+    Raises:
+        DataError: the tokenizer or the data of the run cannot be read, or the data differs.
+        UnknownNameError: a plug-in that registers the task is not loaded.
+    """
+    if has_word_pieces(given.folder):
+        return PromptTokenizer(load_word_pieces(given.folder))
+    if given.task is None:
+        return None
+    name = given.task.name
+    if name not in TASKS:
+        raise UnknownNameError(
+            f"{given.folder} was trained on task {name!r}, which is not registered here; pass the "
+            "file that registers it: --import FILE"
+        )
+    task = build(name, given.task.options)
+    if not isinstance(task, TextCodec):
+        return None
+    # The vocabulary may have been learned from the data.
+    task.open(paths.cache, paths.data)
+    state = read_state(given.folder.parent)
+    if state is not None and state.data_checksum != task.checksum:
+        raise DataError(
+            f"{given.folder} was trained on data {state.data_checksum[:12]}, but the data here is "
+            f"{task.checksum[:12]}; pass the same source with --data"
+        )
+    return task

@@ -1,0 +1,164 @@
+"""`longspan generate`: continuation of a prompt with a causal language model."""
+
+import dataclasses
+import sys
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longspan.cli.common import (
+    IS_MAIN,
+    Cache,
+    Data,
+    Device,
+    Json,
+    make_paths,
+    print_json,
+    print_note,
+)
+from longspan.cli.finetuning import Checkpoint
+from longspan.cli.plugins import Imports
+from longspan.errors import DataError, OptionError
+
+if TYPE_CHECKING:
+    from longspan.arena.generation import Generated
+
+Prompt = Annotated[str | None, typer.Option(help="Text to continue.")]
+PromptFile = Annotated[
+    Path | None, typer.Option(help="UTF-8 file of the text to continue, of any size.")
+]
+PromptIds = Annotated[
+    str | None,
+    typer.Option(help="Comma-separated token ids to continue, for a model without a vocabulary."),
+]
+MaxNewTokens = Annotated[
+    int | None, typer.Option(help="Maximum number of new tokens.", show_default="256")
+]
+Temperature = Annotated[
+    float | None, typer.Option(help="Divisor of the logits before sampling.", show_default="1")
+]
+TopK = Annotated[
+    int | None, typer.Option(help="Most probable tokens to sample from.", show_default="all")
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        help="Probability of the smallest set of tokens to sample from.", show_default="all tokens"
+    ),
+]
+Greedy = Annotated[bool, typer.Option("--greedy", help="Take the most probable token.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the samples.", show_default="0")]
+PrefillChunkSize = Annotated[
+    int | None,
+    typer.Option(help="Tokens of the prompt that one call reads.", show_default="4096"),
+]
+
+
+def generate(
+    checkpoint: Checkpoint,
+    prompt: Prompt = None,
+    prompt_file: PromptFile = None,
+    prompt_ids: PromptIds = None,
+    max_new_tokens: MaxNewTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    greedy: Greedy = False,
+    seed: Seed = None,
+    prefill_chunk_size: PrefillChunkSize = None,
+    cache: Cache = None,
+    data: Data = None,
+    device: Device = None,
+    imports: Imports = None,
+    as_json: Json = False,
+) -> None:
+    """Continue a text with a causal language model; the new text streams to the output.
+
+    The tokenizer is that of the checkpoint's folder, or the vocabulary of the run's task. A long
+    prompt is read in pieces, so that memory does not grow with it where the mechanism's state is
+    bounded. Speeds and the memory of the state follow on the error stream.
+    """
+    from longspan.arena.generation import generate as generate_text
+    from longspan.config import DecodingConfig
+
+    chosen: dict[str, Any] = {
+        **{"max_new_tokens": max_new_tokens, "prefill_chunk_size": prefill_chunk_size},
+        **{"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed},
+    }
+    given = {name: value for name, value in chosen.items() if value is not None}
+    config = DecodingConfig(greedy=greedy, **given)
+    found = generate_text(
+        checkpoint,
+        _read_prompt(prompt, prompt_file, prompt_ids),
+        config=config,
+        paths=make_paths(Path("runs"), cache, data, device),
+        on_text=None if as_json else _write,
+    )
+    if as_json:
+        print_json({"checkpoint": str(checkpoint), **_describe(found)})
+    else:
+        _write("\n")
+        print_note("speed:", _summary(found))
+
+
+def _read_prompt(text: str | None, file: Path | None, ids: str | None) -> str | list[int]:
+    """Return the prompt: a text, or token ids.
+
+    Raises:
+        OptionError: there is none, or several; or an id is not an integer.
+        DataError: the file is not UTF-8.
+    """
+    if sum(x is not None for x in (text, file, ids)) != 1:
+        raise OptionError(
+            "generate takes one prompt: --prompt TEXT, --prompt-file FILE or --prompt-ids 5,6,7"
+        )
+    if file is not None:
+        try:
+            return file.read_bytes().decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{file} is not UTF-8 at byte {error.start:,}; convert it to UTF-8"
+            ) from None
+    if text is not None:
+        return text
+    try:
+        return [int(token) for token in str(ids).split(",")]
+    except ValueError:
+        raise OptionError(f"--prompt-ids takes comma-separated integers, got {ids!r}") from None
+
+
+def _write(piece: str) -> None:
+    """Write a piece of the text at once; a terminal gets no control characters."""
+    if not IS_MAIN:
+        return
+    if sys.stdout.isatty():
+        piece = "".join(
+            "\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in piece
+        )
+    sys.stdout.write(piece)
+    sys.stdout.flush()
+
+
+def _describe(found: "Generated") -> dict[str, Any]:
+    speeds = {
+        "prompt_tokens_per_second": found.prompt_tokens_per_second,
+        "tokens_per_second": found.tokens_per_second,
+    }
+    return dataclasses.asdict(found) | speeds
+
+
+def _summary(found: "Generated") -> str:
+    from longspan.report.numbers import magnitude, memory
+
+    decoded = (
+        f"{len(found.ids):,} new tokens at {magnitude(found.tokens_per_second)} tokens/s"
+        if found.steps
+        else "1 new token"
+    )
+    return (
+        f"{found.prompt_tokens:,} prompt tokens at "
+        f"{magnitude(found.prompt_tokens_per_second)} tokens/s, {decoded}, "
+        f"state of {memory(found.state_bytes)}, {found.device}"
+    )

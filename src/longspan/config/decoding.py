@@ -1,0 +1,53 @@
+"""Decoding of a causal language model: length, sampling, and how the prompt is read."""
+
+from longspan.config.base import setting, settings
+from longspan.errors import OptionError
+
+SINGLE = 1.0  # temperature of the distribution that the model predicts
+
+
+@settings
+class DecodingConfig:
+    """Settings of text generation.
+
+    The temperature is applied first, then `top_k`, then `top_p`, as in transformers.
+    """
+
+    max_new_tokens: int = setting("maximum number of new tokens, the end token included", 256)
+    temperature: float = setting("divisor of the logits before sampling", SINGLE)
+    top_k: int | None = setting("most probable tokens to sample from; none: all", None)
+    top_p: float | None = setting(
+        "probability of the smallest set of tokens to sample from; none: all tokens", None
+    )
+    greedy: bool = setting("take the most probable token, without sampling", False)
+    seed: int = setting("seed of the samples", 0)
+    prefill_chunk_size: int = setting("tokens of the prompt that one call reads", 4096)
+
+    def __post_init__(self) -> None:
+        """Check the ranges, and that sampling has an effect.
+
+        Raises:
+            OptionError: a value is out of range, or greedy decoding has options of sampling; the
+                message lists every reason.
+        """
+        reasons = [
+            f"{name} must be at least {least}, got {value}"
+            for name, value, least in (
+                ("max_new_tokens", self.max_new_tokens, 1),
+                ("top_k", self.top_k, 1),
+                ("seed", self.seed, 0),
+                ("prefill_chunk_size", self.prefill_chunk_size, 1),
+            )
+            if value is not None and value < least
+        ]
+        if self.temperature <= 0:
+            remedy = "for the most probable tokens, set greedy"
+            reasons.append(f"temperature must be > 0, got {self.temperature:g}; {remedy}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            reasons.append(f"top_p must be > 0 and at most 1, got {self.top_p:g}")
+        if self.greedy and (self.temperature != SINGLE or self.top_k or self.top_p):
+            reasons.append(
+                "greedy decoding samples nothing; omit temperature, top_k and top_p, or greedy"
+            )
+        if reasons:
+            raise OptionError("; ".join(reasons))

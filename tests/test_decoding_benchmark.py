@@ -1,0 +1,116 @@
+"""Benchmark of decoding: prefixes, turns with `full`, limits, and its table."""
+
+import argparse
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def import_script():
+    """Function that imports a script of the benchmarks together with its neighbors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module
+
+
+def arguments(**changes):
+    values = {"prefixes": [16, 40, 90], "tokens": 24, "chunk": 16, "layers": 1, "width": 64}
+    values |= {"read_seconds": 60.0, "decode_seconds": 60.0}
+    return argparse.Namespace(**values | changes)
+
+
+def measure(decoding, names, args):
+    full = decoding.read_prefixes("full", args, CPU)
+    return [decoding.measure(name, full, args, CPU) for name in names]
+
+
+def test_every_causal_mechanism_is_measured_by_default(import_script):
+    decoding = import_script("decoding")
+    assert {"full", "local", "linear", "reformer", "synthesizer"} <= set(decoding.CAUSAL)
+    assert "linformer" not in decoding.CAUSAL
+
+
+@torch.no_grad()
+def test_state_of_a_prefix_is_that_of_one_call(import_script):
+    decoding, args = import_script("decoding"), arguments()
+    read = decoding.read_prefixes("local", args, CPU)
+    assert list(read.outputs) == args.prefixes
+    for prefix, output in read.outputs.items():
+        whole = read.model(read._ids[:, :prefix], use_cache=False).logits[:, -1:]
+        torch.testing.assert_close(output.logits, whole, rtol=0, atol=1e-5)
+        assert output.past_key_values.get_seq_length() == prefix
+
+
+def test_rows_have_the_times_and_states_of_each_prefix(import_script):
+    rows = measure(import_script("decoding"), ["full", "linear"], arguments())
+    full, linear = ({one["prefix"]: one for one in row["prefixes"]} for row in rows)
+    assert list(full) == list(linear) == [16, 40, 90]
+    for prefix, one in full.items():
+        # Keys and values of the prefix, of ten tokens without time and of those with.
+        assert one["state_bytes"] == 2 * (prefix + 10 + 24) * 64 * 4
+        assert "full_seconds_per_token" not in one
+    assert len({one["state_bytes"] for one in linear.values()}) == 1
+    for one in linear.values():
+        assert one["tokens"] == 24
+        assert min(one["seconds_per_token"], one["full_seconds_per_token"]) > 0
+    assert [row["left_out"] for row in rows] == [{}, {}]
+
+
+def test_prefixes_beyond_the_limits_have_a_reason(import_script, monkeypatch):
+    decoding = import_script("decoding")
+    (row,) = measure(decoding, ["full"], arguments(read_seconds=0.0))
+    assert (row["prefixes"], row["growth"]) == ([], None)
+    reason = "reading 16 tokens took more than 0 s"
+    assert row["left_out"] == dict.fromkeys([16, 40, 90], reason)
+
+    read = decoding.Prefixes._read_piece
+
+    def refuse(self, end):
+        if end > 40:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+        read(self, end)
+
+    monkeypatch.setattr(decoding.Prefixes, "_read_piece", refuse)
+    (row,) = measure(decoding, ["full"], arguments())
+    assert [one["prefix"] for one in row["prefixes"]] == [16, 40]
+    reason = "reading more than 40 tokens needs more memory than there is"
+    assert row["left_out"] == {90: reason}
+    assert reason in decoding.describe(row)
+
+
+def test_slow_tokens_are_fewer(import_script):
+    decoding = import_script("decoding")
+    rows = measure(decoding, ["full", "local"], arguments(decode_seconds=1e-9))
+    assert {one["tokens"] for row in rows for one in row["prefixes"]} == {decoding.LEAST_TOKENS}
+
+
+def test_table_compares_with_full_of_the_same_run(import_script):
+    def one(prefix, seconds, size, **more):
+        return {"prefix": prefix, "seconds_per_token": seconds, "state_bytes": size, **more}
+
+    rows = [
+        {"mechanism": "full", "growth": 9.0, "prefixes": [one(10, 0.1, 4e6), one(90, 1.0, 4e7)]},
+        {
+            "mechanism": "local",
+            "growth": 0.0,
+            "prefixes": [one(10, 0.1, 4e6), one(90, 0.1, 4e6, full_seconds_per_token=0.8)],
+        },
+        {
+            "mechanism": "slow",
+            "growth": None,
+            "prefixes": [],
+            "left_out": {"10": "reading 5 tokens took more than 1 s"},
+        },
+    ]
+    record = {"layers": 1, "width": 64, "tokens": 24, "environment": {"device": "x"}, "rows": rows}
+    lines = import_script("tables").decoding(record)
+    assert "| `full` | 100.00 | 3.8 | 1000.00 | 38.1 | +900.0 | 1.0 | 1.0 |" in lines
+    assert "| `local` | 100.00 | 3.8 | 100.00 | 3.8 | +0.0 | 8.0 | 10.0 |" in lines
+    assert "| `slow` | – | – | – | – | – | – | – |" in lines
+    assert "`slow` after 10 tokens: reading 5 tokens took more than 1 s.\n" in lines
