@@ -1,9 +1,11 @@
 """Training and evaluation on streams: against plain loops that carry the state by hand."""
 
+import copy
 import dataclasses
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,7 @@ from longspan.training import Callback, fit
 from longspan.training.distributed.group import SINGLE_PROCESS, RowShard
 from longspan.training.evaluate import evaluate
 from longspan.training.stream_state import StreamState
+from thread_group import run_in_threads
 
 CPU = torch.device("cpu")
 OPTIONS = {
@@ -259,3 +262,51 @@ def test_a_state_survives_its_form_in_a_checkpoint(task):
         model(batches[2].inputs, **x.arguments(batches[2], shard)).logits for x in (state, restored)
     ]
     torch.testing.assert_close(*logits, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_keep_the_state_of_their_own_rows(processes, task):
+    """The last batch has fewer rows, and then fewer than there are processes."""
+    model = make_model().eval()
+    expected = evaluate(model, task, "test", batch_size=5, device=CPU)
+    assert task.size("test") % 5 not in (0, processes)
+
+    def score(group):
+        return evaluate(copy.deepcopy(model), task, "test", batch_size=5, device=CPU, group=group)
+
+    for found in run_in_threads(processes, score):
+        assert found.score.loss == pytest.approx(expected.score.loss, rel=1e-6)
+        np.testing.assert_allclose(found.statistics, expected.statistics, rtol=1e-5)
+
+
+def test_each_process_restores_its_own_state(task):
+    model = make_model().eval()
+    batch = next(task.batches("train", batch_size=5))
+
+    def saved_and_restored(group):
+        (shard,) = group.shard_rows(5)
+        state = StreamState(copy.deepcopy(model), task)
+        rows = batch.inputs[shard.rows]
+        state.store(shard, state.model(rows, **state.arguments(batch, shard)))
+        restored = StreamState(copy.deepcopy(model), task)
+        restored.restore(state.gather(group), group)
+        return [x.states[shard.rows.start].layers[0].state.state["k"] for x in (state, restored)]
+
+    before, after = zip(*run_in_threads(2, saved_and_restored), strict=True)
+    for one, two in zip(before, after, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+    assert [len(x) for x in before] == [2, 3]
+
+
+def test_another_number_of_processes_begins_without_state(task, caplog):
+    model = make_model().eval()
+    batch = next(task.batches("train", batch_size=4))
+    shard = RowShard(slice(0, 4), 1)
+    state = StreamState(model, task)
+    state.store(shard, model(batch.inputs, **state.arguments(batch, shard)))
+    saved = state.gather(SINGLE_PROCESS)
+    saved["stream.1"] = saved["stream.0"]
+    restored = StreamState(model, task)
+    restored.restore(saved, SINGLE_PROCESS)
+    assert not restored.states
+    assert "state of 2 processes, the run has 1" in caplog.text
