@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import tiny
-from longspan.config import StageConfig, replace_fields
+from longspan.config import StageConfig, flatten, replace_fields
 from longspan.config.stages import stage_ends
 from longspan.errors import OptionError, UnknownNameError
 
@@ -78,3 +78,17 @@ def test_unknown_fields_are_refused():
 def test_more_stages_than_steps_are_refused():
     with pytest.raises(OptionError, match="need as many steps"):
         config(*[StageConfig(steps=1)] * 30, **{"training.steps": 12})
+
+
+def test_stages_are_read_from_tables_as_records_have_them():
+    run = config(StageConfig(steps=1, changes={"mechanism.window": 3}), StageConfig(steps=2))
+    tables = flatten(run)["training.stages"]
+    assert tables[0] == {"steps": 1, "changes": {"mechanism.window": 3}, "keep_optimizer": True}
+    assert replace_fields(config(), {"training.stages": tables}) == run
+
+
+def test_malformed_tables_are_refused_with_their_place():
+    with pytest.raises(OptionError, match=r"stage changes no model.hidden_size"):
+        config({"steps": 1, "changes": {"model.hidden_size": 8}})
+    with pytest.raises(OptionError, match="steps"):
+        config({"changes": {}})

@@ -6,9 +6,9 @@ Shortformer (Press et al. 2021, section 3) trains on short inputs first.
 
 import dataclasses
 import itertools
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import PositiveInt
+from pydantic import BeforeValidator, PositiveInt, Strict
 
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError
@@ -53,6 +53,15 @@ class StageConfig:
                 )
         if reasons:
             raise OptionError("; ".join(reasons))
+
+
+def _to_stage(value: Any) -> Any:
+    """Return a stage that a file or a record has as a table."""
+    return StageConfig(**value) if isinstance(value, dict) else value
+
+
+# JSON has lists in place of tuples.
+Stages = Annotated[tuple[Annotated[StageConfig, BeforeValidator(_to_stage)], ...], Strict(False)]
 
 
 def stage_ends(stages: tuple[StageConfig, ...], steps: int) -> list[int]:

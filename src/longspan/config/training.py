@@ -12,7 +12,7 @@ from longspan.bounds import (
     range_error,
 )
 from longspan.config.base import setting, settings
-from longspan.config.stages import StageConfig, stage_ends
+from longspan.config.stages import Stages, stage_ends
 from longspan.errors import OptionError
 
 Parallelism = Literal["ddp", "fsdp", "context"]  # of several processes that train one model
@@ -49,10 +49,7 @@ class TrainingConfig:
     selection: Literal["best validation", "last"] = setting(
         "checkpoint that is scored on test", "best validation"
     )
-    # JSON has lists in place of tuples.
-    stages: Annotated[tuple[StageConfig, ...], Strict(False)] = setting(
-        "stages of the training; none: there is one", ()
-    )
+    stages: Stages = setting("stages of the training; none: there is one", ())
 
     def __post_init__(self) -> None:
         """Check ranges.
