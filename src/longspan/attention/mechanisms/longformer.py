@@ -63,7 +63,7 @@ class LongformerAttention(PatternAttention):
         needs_layer_input=True,
         sizes=("heads", "head_dim", "layer"),
     )
-    small_options = {"window": [5, 3]}
+    small_options = {"window": 5}
     layered_options = LAYERED
 
     def __init__(
