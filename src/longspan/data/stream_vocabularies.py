@@ -1,26 +1,32 @@
 """Vocabularies of language models: symbols, and how many bytes, characters and words they are.
 
-Id 0 is padding in all of them.
+Id 0 is padding in all of them. That of word pieces is in `longspan.data.word_piece_vocabulary`.
 """
 
+import functools
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from longspan.data.tokenizers import ByteTokenizer
+from longspan.errors import OptionError
+
+END, UNKNOWN = "<eos>", "<unk>"  # of word vocabularies
 
 
 class StreamVocabulary(ABC):
-    """Vocabulary of a language model."""
+    """Vocabulary of a language model.
 
-    @property
-    def size(self) -> int:
-        """Number of ids, that of padding included."""
+    Attributes:
+        size: number of ids, that of padding included.
+        symbols: text of each id, to show it.
+    """
 
-    @property
-    def symbols(self) -> Sequence[str]:
-        """Text of each id, to show it."""
+    size: int
+    symbols: Sequence[str]
 
     @abstractmethod
     def encode(self, text: str) -> np.ndarray:
@@ -78,30 +84,15 @@ class ByteVocabulary(StreamVocabulary):
         return int(counted.sum())
 
 
-@dataclass(frozen=True)
-class CharacterVocabulary:
-    """Characters of an alphabet: an id is the place in it plus one.
+class CharacterVocabulary(StreamVocabulary):
+    """Characters of an alphabet: an id is the place in it plus one."""
 
-    Attributes:
-        alphabet: the characters, each once.
-    """
-
-    alphabet: str
-
-    @property
-    def size(self) -> int:
-        """Number of ids, that of padding included."""
-        return len(self.alphabet) + 1
-
-    @property
-    def dtype(self) -> type[np.unsignedinteger]:
-        """Smallest type of the store that holds every id."""
-        return smallest_type(self.size)
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """Text of each id."""
-        return (ByteTokenizer.symbols[0], *self.alphabet)
+    def __init__(self, alphabet: str):
+        """Use these characters, each of which occurs once."""
+        self.alphabet = alphabet
+        self.size = len(alphabet) + 1
+        self.symbols = (ByteTokenizer.symbols[0], *alphabet)
+        self.dtype = smallest_type(self.size)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the id of each character.
@@ -151,15 +142,15 @@ class CharacterVocabulary:
         return np.array([False, *(x in BLANKS for x in self.alphabet)])
 
 
-@dataclass(frozen=True)
-class WordVocabulary:
-    """Words between white space, and `<eos>` at the end of each line.
+class WordVocabulary(StreamVocabulary):
+    """Words between white space, and `<eos>` at the end of each line."""
 
-    Attributes:
-        words: words in the order of their ids, from 1 on; the first one is `<eos>`.
-    """
-
-    words: tuple[str, ...]
+    def __init__(self, words: Sequence[str]):
+        """Use these words in the order of their ids, from 1 on; `<eos>` is one of them."""
+        self.words = tuple(words)
+        self.size = len(self.words) + 1
+        self.symbols = (ByteTokenizer.symbols[0], *self.words)
+        self.dtype = smallest_type(self.size)
 
     @classmethod
     def learn(cls, lines: Iterable[Sequence[str]]) -> "WordVocabulary":
@@ -172,21 +163,6 @@ class WordVocabulary:
         for words in lines:
             counts.update(words)
         return cls((END, *(word for word, _ in counts.most_common() if word != END)))
-
-    @property
-    def size(self) -> int:
-        """Number of ids, that of padding included."""
-        return len(self.words) + 1
-
-    @property
-    def dtype(self) -> type[np.unsignedinteger]:
-        """Smallest type of the store that holds every id."""
-        return smallest_type(self.size)
-
-    @functools.cached_property
-    def symbols(self) -> tuple[str, ...]:
-        """Word of each id."""
-        return (ByteTokenizer.symbols[0], *self.words)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of the words, and that of `<eos>` for each line feed.

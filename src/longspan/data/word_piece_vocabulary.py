@@ -8,33 +8,25 @@ decoded text grows with it, the space before a word included.
 import functools
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from longspan.data.stream_vocabularies import BLANKS, unknown_count
+from longspan.data.stream_vocabularies import BLANKS, StreamVocabulary, unknown_count
 from longspan.data.word_pieces import WordPieceTokenizer
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of tokenizers that fall back to bytes
 _BLANK_BYTES = BLANKS.encode()
 
 
-@dataclass(frozen=True, eq=False)
-class WordPieceVocabulary:
+class WordPieceVocabulary(StreamVocabulary):
     """Tokens of a tokenizer of the Hugging Face libraries, with its own ids."""
 
-    tokenizer: WordPieceTokenizer
-
-    @property
-    def size(self) -> int:
-        """Number of ids, added and unused ones included."""
-        return self.tokenizer.vocab_size
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """Token of each id."""
-        return self.tokenizer.symbols
+    def __init__(self, tokenizer: WordPieceTokenizer):
+        """Use the ids of a tokenizer; padding has that of its padding token, if there is one."""
+        self.tokenizer = tokenizer
+        self.size = tokenizer.vocab_size
+        self.symbols = tokenizer.symbols
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a text, without special tokens."""
