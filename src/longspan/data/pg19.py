@@ -138,7 +138,9 @@ def _read_book(folder: Path, name: str, writer: DocumentWriter) -> int:
             try:
                 decoder.decode(block)
             except UnicodeDecodeError as error:
-                raise DataError(f"{where} is not UTF-8 text ({error.reason}); fetch it again") from error
+                raise DataError(
+                    f"{where} is not UTF-8 text ({error.reason}); fetch it again"
+                ) from error
             if b"\0" in block:
                 raise DataError(f"{where} is binary (a zero byte); fetch it again")
             values = np.frombuffer(block, np.uint8)

@@ -99,7 +99,9 @@ def find(published: WikiText, data: Path | None) -> WikiTextFiles:
                 return _checked(folder)
         for archive in named_archives(path, folders, f"{name}-v1.zip"):
             return WikiTextFiles(path=archive)
-    raw = [x for path in paths for x in usual_folders(path, name) if (x / "wiki.train.raw").exists()]
+    raw = [
+        x for path in paths for x in usual_folders(path, name) if (x / "wiki.train.raw").exists()
+    ]
     hint = f"; {raw[0]} is the raw form, whose words differ" if raw else ""
     raise DataError(
         f"{name} is not here (searched {format_paths(paths)}){hint}; download {published.url} to "

@@ -6,6 +6,7 @@ decoded text grows with it, the space before a word included.
 """
 
 import functools
+import itertools
 import json
 import re
 from typing import Any
@@ -51,6 +52,10 @@ class WordPieceVocabulary(StreamVocabulary):
                 return int(self._count_words(tokens)[1:][is_scored].sum())
         raise unknown_count(name)
 
+    def num_bytes(self, tokens: np.ndarray) -> int:
+        """Return the number of bytes of all tokens."""
+        return int(self._sizes[0][tokens].sum())
+
     def _count_words(self, tokens: np.ndarray) -> np.ndarray:
         """Return the number of words that begin in each token; the first one begins behind none."""
         inner, begins, ends_blank = self._words
@@ -76,7 +81,7 @@ class WordPieceVocabulary(StreamVocabulary):
     def _words(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Words that begin inside each id; whether it begins without, and ends with, a blank."""
         blank = [[byte in _BLANK_BYTES for byte in text] for text in self.texts]
-        inner = [sum(a and not b for a, b in zip(x, x[1:], strict=False)) for x in blank]
+        inner = [sum(a and not b for a, b in itertools.pairwise(x)) for x in blank]
         begins, ends = [bool(x) and not x[0] for x in blank], [bool(x) and x[-1] for x in blank]
         return np.array(inner, np.int64), np.array(begins), np.array(ends)
 
@@ -103,13 +108,12 @@ def token_texts(tokenizer: WordPieceTokenizer) -> tuple[bytes, ...]:
 def _find_anchor(tokenizer: WordPieceTokenizer, texts: list[bytes | None]) -> tuple[int, str]:
     """Return an id whose text stays as it is where a token follows it, and that text."""
     pipeline = tokenizer.fast.backend_tokenizer
-    shown = ""
     for token in tokenizer.fast.get_vocab().values():
         if texts[token] is None and token not in tokenizer.special_ids:
             shown = pipeline.decode([token], skip_special_tokens=False)
             if shown.isalnum():
                 return token, shown
-    return 0, shown
+    return 0, pipeline.decode([0], skip_special_tokens=False)
 
 
 def _kinds(decoder: dict[str, Any] | None) -> set[str]:

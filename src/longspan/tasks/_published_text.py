@@ -13,7 +13,6 @@ from longspan.tasks._streams import StreamTask
 from longspan.tasks.base import ProgressCallback
 
 
-
 class PublishedTextTask(StreamTask):
     """A file with one document for each split; a subclass names it and the id of each byte."""
 
