@@ -177,22 +177,29 @@ def read_split(
     """Return the articles of a split, and their number.
 
     Raises:
-        DataError: the split has another number of tokens than the published one, or is damaged.
-        OptionError: it has a word that is not in the vocabulary.
+        DataError: the split has another number of tokens than the published one, a word that is not
+            in the vocabulary, or is damaged.
         RunError: the disk is full.
     """
     writer = DocumentWriter(scratch / f"{split}.tokens", words.dtype, least=2)
-    tokens = 0
+    tokens, known, lacking = 0, set(words.words), ""
     for article in read_articles(read_lines(copy, split)):
-        ids = words.encode_words([word for line in article for word in (*line, END)])
-        writer.add(np.array(ids, words.dtype))
-        writer.end_document()
-        tokens += len(ids)
+        own = [word for line in article for word in (*line, END)]
+        tokens += len(own)
+        lacking = lacking or min(set(own) - known, default="")
+        if not lacking:
+            writer.add(np.array(words.encode_words(own), words.dtype))
+            writer.end_document()
     expected = published.tokens[split]
     if tokens != expected:
         raise DataError(
             f"{copy.path}: {FILES[split]} has {tokens:,} words and ends of lines, expected "
             f"{expected:,}; fetch {published.url} again. {_REFUSED}"
+        )
+    if lacking:
+        raise DataError(
+            f"{copy.path}: {FILES[split]} has {lacking!r}, which {FILES['train']} lacks; fetch "
+            f"{published.url} again"
         )
     return writer.examples(), writer.num_documents
 
