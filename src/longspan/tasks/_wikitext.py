@@ -15,11 +15,11 @@ from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import StreamLayout
 
 _NOTES = (
-    "Words are those of the published tokenized files, with <unk> for rare ones, and <eos> ends "
-    "each line; all of them count in the perplexity. Documents are articles. The first token of an "
+    "Words are those of the published tokenized files, with `<unk>` for rare ones, and `<eos>` "
+    "ends each line; all of them count in the perplexity. Documents are articles. The first token of an "
     "article is not predicted: that of a line that is its title (of the first article: a blank "
     "line). A state or a window does not pass from one article to the next, while published scores "
-    "read a split as one text. Ids are in the order of Transformer-XL: <eos>, then by decreasing "
+    "read a split as one text. Ids are in the order of Transformer-XL: `<eos>`, then by decreasing "
     "frequency in the training split, behind padding."
 )
 
