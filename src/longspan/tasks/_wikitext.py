@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from longspan.data import wikitext
 from longspan.data.cache import BuildOutput, BuiltDataset
+from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import WordVocabulary
 from longspan.data.wikitext import WikiText
 from longspan.tasks._streams import StreamTask
@@ -16,11 +17,11 @@ from longspan.tasks.layout import StreamLayout
 
 _NOTES = (
     "Words are those of the published tokenized files, with `<unk>` for rare ones, and `<eos>` "
-    "ends each line; all of them count in the perplexity. Documents are articles. The first token of an "
-    "article is not predicted: that of a line that is its title (of the first article: a blank "
-    "line). A state or a window does not pass from one article to the next, while published scores "
-    "read a split as one text. Ids are in the order of Transformer-XL: `<eos>`, then by decreasing "
-    "frequency in the training split, behind padding."
+    "ends each line; all of them count in the perplexity. Documents are articles. The first token "
+    "of an article is not predicted: that of the line that is its title (of the first article: a "
+    "blank line). A state or a window does not pass from one article to the next, while published "
+    "scores read a split as one text. Ids are in the order of Transformer-XL: `<eos>`, then by "
+    "decreasing frequency in the training split, behind padding."
 )
 
 
@@ -41,14 +42,15 @@ class WikiTextTask(StreamTask):
         copy = wikitext.find(published, data)
         progress("collecting words", 0, 0)
         words = wikitext.read_vocabulary(published, copy)
-        splits, articles = {}, {}
+        splits: dict[str, Examples] = {}
+        articles: dict[str, int] = {}
         for split in SPLITS:
             progress(f"reading {split}", sum(articles.values()), 0)
             splits[split], articles[split] = wikitext.read_split(
                 published, copy, split, words, scratch
             )
         return BuildOutput(
-            splits=dict(splits),
+            splits=splits,
             source=f"{published.folder}, {sum(articles.values()):,} articles",
             license=self.info.license,
             facts={
@@ -64,7 +66,7 @@ class WikiTextTask(StreamTask):
         self.__dict__.pop("vocabulary", None)
 
     @functools.cached_property
-    def vocabulary(self) -> WordVocabulary:  # type: ignore[override]
+    def vocabulary(self) -> WordVocabulary:
         """Words of the training split; requires an open task."""
         return WordVocabulary(tuple(self.facts["words"].split(" ")))
 

@@ -33,7 +33,7 @@ class CorpusStreamTask(ImportedCorpus, StreamTask):
     """Next tokens of documents; subclasses are made by `make_stream`."""
 
     @functools.cached_property
-    def vocabulary(self) -> StreamVocabulary:  # type: ignore[override]
+    def vocabulary(self) -> StreamVocabulary:
         """Bytes, the characters of the corpus, or the tokenizer that is stored with it."""
         return imports.load_corpus_vocabulary(self.folder, self.description)
 

@@ -1,7 +1,7 @@
 """PG-19: whole books, as bytes; predict the next one.
 
-Rae et al., "Compressive Transformers for Long-Range Sequence Modelling", 2020
-(https://arxiv.org/abs/1911.05507): books of Project Gutenberg published before 1919.
+Rae et al., "Compressive Transformers", 2020 (https://arxiv.org/abs/1911.05507): books of
+Project Gutenberg that were published before 1919.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,8 @@ import numpy as np
 from longspan.data import pg19
 from longspan.data.cache import BuildOutput
 from longspan.data.document_rows import DocumentWriter
+from longspan.data.pg19 import SplitReport
+from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import ByteVocabulary
 from longspan.tasks._streams import StreamTask
 from longspan.tasks._task_data import SPLITS
@@ -72,13 +74,14 @@ class PG19(StreamTask):
         """Read the books, in constant memory."""
         copy = pg19.find(data, self.books)
         total = sum(self.books.values())
-        splits, reports = {}, {}
+        splits: dict[str, Examples] = {}
+        reports: dict[str, SplitReport] = {}
         for split in SPLITS:
             progress(f"reading {split}", sum(x.books for x in reports.values()), total)
             writer = DocumentWriter(scratch / f"{split}.tokens", np.uint8, least=2)
             splits[split], reports[split] = pg19.read_split(copy.folder, copy.books[split], writer)
         return BuildOutput(
-            splits=dict(splits),
+            splits=splits,
             source=f"PG-19, {sum(x.books for x in reports.values()):,} books",
             license=self.info.license,
             facts={
