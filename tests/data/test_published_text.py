@@ -1,6 +1,8 @@
 """text8 and enwik8 against a plain reading of their bytes; other files are refused."""
 
+import dataclasses
 import hashlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -125,6 +127,21 @@ def test_a_missing_file_is_named_with_its_remedy(tmp_path):
         find(TEXT8, tmp_path)
     with pytest.raises(DataError, match="does not exist; expected text8, "):
         find(TEXT8, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("form", ["file", "zip"])
+def test_a_file_is_read_in_constant_memory(tmp_path, monkeypatch, form):
+    monkeypatch.setattr(published_text.archives, "_BLOCK", 1 << 14)
+    _, content, ids = make("enwik8")
+    content *= 400
+    text = dataclasses.replace(ENWIK8, sizes={"train": len(content)}, sha256=None)
+    copy = find(text, write_text(tmp_path, "enwik8", content, form))
+    tracemalloc.start()
+    try:
+        read_splits(text, copy, ids, tmp_path / "scratch")
+        assert tracemalloc.get_traced_memory()[1] < len(content) / 4
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("text", [TEXT8, ENWIK8], ids=lambda text: text.name)

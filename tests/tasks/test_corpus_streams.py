@@ -214,13 +214,17 @@ def test_objectives_have_data_sets_of_their_own_under_one_name(tmp_path):
     folder = write_folder(tmp_path / "files")
     cache = tmp_path / "cache"
     make_task(cache, folder)
-    request = CorpusRequest(paths=(str(folder),), objective="next", vocabulary="tokenizer")
+    request = CorpusRequest(
+        paths=(str(folder),), objective="next", vocabulary="tokenizer", vocab_size=300
+    )
     with pytest.raises(OptionError, match="'mine' is the name of another corpus"):
         import_corpus(cache, "mine", request, ignore)
     masked = TASKS["mine"].description.identity
     import_corpus(cache, "mine", request, ignore, replace=True)
     assert register_corpora(cache) == corpus_names() == ["mine"]
-    assert TASKS["mine"].description.identity != masked
+    following = TASKS["mine"].description.identity
+    assert following["tokenizer"] == masked["tokenizer"]
+    assert following != masked
     bytes_ = CorpusRequest(paths=(str(folder),), objective="next")
     import_corpus(cache, "mine", bytes_, ignore, replace=True)
     assert not (cache / "corpora" / "mine" / "tokenizer").exists()

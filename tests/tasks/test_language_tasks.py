@@ -164,6 +164,16 @@ def test_a_truncated_copy_is_refused_when_the_task_is_opened(name, tmp_path, mon
         task.open(tmp_path / "cache", tmp_path)
 
 
+def test_words_are_those_of_the_open_data_set(tmp_path, monkeypatch):
+    task = open_task("wikitext_2", tmp_path, monkeypatch)
+    assert "cat" in task.vocabulary.words
+    for path in sorted((tmp_path / "data" / "wikitext-2").iterdir()):
+        path.write_bytes(path.read_bytes().replace(b" cat ", b" tiger "))
+    task.open(tmp_path / "cache", tmp_path / "data")
+    assert "tiger" in task.vocabulary.words
+    assert "cat" not in task.vocabulary.words
+
+
 def test_ids_of_the_published_sets_fit_their_vocabularies():
     sizes = {name: TASKS[name].info.vocab_size for name in NAMES}
     assert sizes == {
