@@ -32,6 +32,13 @@ PAPER_ISSUES = (
     "Some papers have no text or no abstract. They are counted and listed in `skipped.tsv`.",
 )
 
+WIKITEXT_ISSUES = (
+    "The raw form (`wiki.train.raw`) has other words: perplexities of word pieces of it do not "
+    "compare with those of the tokenized form, unless they are per word of that form.",
+    "A line that looks like a title inside of an article, such as a formula, begins an article in "
+    "code that does not ask for blank lines around it.",
+)
+
 NOTES = {
     "listops": Notes(
         files=f"{RELEASE}; or a folder with `basic_train.tsv`, `basic_val.tsv` and "
@@ -183,6 +190,37 @@ NOTES = {
             "Public code predicts mentions of any word pieces; here they are whole words.",
             "The published recipe trains the head with a higher learning rate than the "
             "Transformer; runs have one rate.",
+        ),
+    ),
+    "text8": Notes(
+        files="`text8.zip`, the unpacked file `text8`, or a folder with one of them",
+        known_issues=(
+            "Some papers train the reported model on the training and the validation split; here "
+            "the validation split selects the checkpoint.",
+        ),
+    ),
+    "enwik8": Notes(
+        files="`enwik8.zip`, the unpacked file `enwik8`, or a folder with one of them",
+        known_issues=(
+            "Some code reads characters of the decoded text, which are fewer than bytes: its bits "
+            "per character do not compare.",
+        ),
+    ),
+    "wikitext_2": Notes(
+        files="`wikitext-2-v1.zip`, its unpacked folder `wikitext-2`, or a folder with one of them",
+        known_issues=WIKITEXT_ISSUES,
+    ),
+    "wikitext_103": Notes(
+        files="`wikitext-103-v1.zip`, its unpacked folder `wikitext-103`, or a folder with one of "
+        "them",
+        known_issues=WIKITEXT_ISSUES,
+    ),
+    "pg19": Notes(
+        files="the published folder with `train`, `validation` and `test`, or one above its "
+        "subfolder `pg19`",
+        known_issues=(
+            "Papers report perplexity per word of models of word pieces, and scores per word piece "
+            "of another tokenizer do not compare.",
         ),
     ),
     "recall": Notes(example={"length": 24, "pairs": 4, "vocabulary": 32}),

@@ -88,6 +88,35 @@ def test_a_trained_tokenizer_serves_a_corpus(cli, tmp_path, folder):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "name", "metric"),
+    [
+        ([], "bytes", "Bits per byte"),
+        (["--vocabulary", "characters"], "characters", "Bits per character"),
+        (["--vocab-size", "300"], "byte-level of 300 ids", "Perplexity"),
+        (["--vocabulary", "tokenizer", "--kind", "bpe"], "bpe of 8192 ids", "Perplexity"),
+    ],
+)
+def test_a_corpus_of_the_next_token_is_a_task(cli, tmp_path, folder, arguments, name, metric):
+    (folder / "short.txt").write_text("q")
+    code, out, err = run_import(
+        *(cli, tmp_path, "mine", folder, "--objective", "next", "--set", "length=32"), *arguments
+    )
+    assert code == 0, err
+    assert "task: mine" in out
+    # the space before a word is a token of a pair encoding of words
+    assert ("documents of fewer than two tokens were left out" in err) == ("bpe" not in name)
+    described = json.loads((tmp_path / "cache/corpora/mine/import.json").read_text())
+    assert (described["objective"], described["tokenizer"]["name"]) == ("next", name)
+    code, out, err = cli("data", "card", "mine", "--cache", tmp_path / "cache")
+    assert code == 0, err
+    assert metric in out
+    assert "Bits per byte" in out
+    code, out, err = cli("data", "show", "mine", "--cache", tmp_path / "cache")
+    assert code == 0, err
+    assert "document 0" in out
+
+
+@pytest.mark.parametrize(
     ("arguments", "parts"),
     [
         (["mine"], ["corpus NAME PATH..."]),
@@ -100,6 +129,16 @@ def test_a_trained_tokenizer_serves_a_corpus(cli, tmp_path, folder):
         (["mine", "FOLDER", "--kind", "bytes"], ["no kind of tokenizer called 'bytes'"]),
         (["mine", "FOLDER", "--tokenizer", "x", "--kind", "bpe"], ["omit them or --tokenizer"]),
         (["mine", "FOLDER", "--tokenizer", "/none"], ["/none does not exist"]),
+        (["mine", "FOLDER", "--objective", "last"], ["no objective called 'last'"]),
+        (["mine", "FOLDER", "--vocabulary", "bytes"], ["no mask token; pass --objective next"]),
+        (
+            ["mine", "FOLDER", "--objective", "next", "--weights", "1"],
+            ["--weights does not go with --objective next"],
+        ),
+        (
+            ["mine", "FOLDER", "--objective", "next", "--vocabulary", "bytes", "--kind", "bpe"],
+            ["omit them or --vocabulary bytes"],
+        ),
         (["mine", "missing"], ["missing does not exist"]),
     ],
 )

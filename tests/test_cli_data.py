@@ -282,7 +282,7 @@ def test_verify_reports_verified_data_and_corruption(cli, reviews, tmp_path):
     check_rejected(cli(*verify), path, "does not match its recorded sha256", "delete", "rebuild")
     check_rejected(cli(*verify, "listops"), path)
     assert cli(*verify, "text")[0] == 0
-    check_rejected(cli(*verify, "txt"), "no task called 'txt'; did you mean text?")
+    check_rejected(cli(*verify, "txt"), "no task called 'txt'; did you mean text, text8?")
 
 
 # card

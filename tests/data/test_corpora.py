@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from corpus_files import TEXTS, ignore, prose, write_folder
-from longspan.data.corpora import documents, imports, tables, text
+from longspan.data import document_rows
+from longspan.data.corpora import documents, imports, tables, text, tokenizing
 from longspan.data.corpora.documents import PART, CorpusFormat, ReadingReport, split_parts
 from longspan.data.corpora.imports import CorpusRequest, build_tokens, import_corpus
 from longspan.data.corpora.sources import Source
@@ -222,9 +223,7 @@ def second_hash():
 
 
 def test_long_documents_have_rows_of_one_size(tmp_path, monkeypatch):
-    from longspan.data.corpora import tokenizing
-
-    monkeypatch.setattr(tokenizing, "ROW", 16)
+    monkeypatch.setattr(document_rows, "ROW", 16)
     monkeypatch.setattr(tokenizing, "BATCH", 100)
     _, built, tokenizer = make(tmp_path, write_folder(tmp_path / "files"))
     lengths = built.splits["train"].tokens.lengths

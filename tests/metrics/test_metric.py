@@ -94,6 +94,7 @@ def test_aggregate_without_targets_is_rejected():
 def test_direction(name):
     found = get_metric(name)
     lower_is_better = {"bits_per_byte", "bits_per_character", "perplexity", "rmse"}
+    lower_is_better.add("word_perplexity")
     assert found.higher_is_better == (name not in lower_is_better)
     better, worse = (2.0, 1.0) if found.higher_is_better else (1.0, 2.0)
     assert found.is_better(better, worse)
@@ -230,7 +231,8 @@ def test_bits_and_perplexity_of_uniform_guess():
     assert statistics[:, 1].tolist() == [5] * 3
     for name in ("bits_per_byte", "bits_per_character"):
         assert get_metric(name).aggregate(statistics) == pytest.approx(8, rel=1e-6)
-    assert get_metric("perplexity").aggregate(statistics) == pytest.approx(256, rel=1e-6)
+    for name in ("perplexity", "word_perplexity"):
+        assert get_metric(name).aggregate(statistics) == pytest.approx(256, rel=1e-6)
 
 
 def test_bits_and_perplexity_in_closed_form():

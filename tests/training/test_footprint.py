@@ -21,6 +21,7 @@ from longspan.tasks.layout import (
     PairLayout,
     RetrievalLayout,
     SpanLayout,
+    StreamLayout,
     TextToTextLayout,
     TokenLayout,
 )
@@ -212,7 +213,9 @@ def test_every_task_has_a_dummy_batch(name):
     assert batch.inputs.is_floating_point() == (task.input_features is not None)
     is_pair = isinstance(task.layout, PairLayout | RetrievalLayout | TextToTextLayout)
     assert (batch.inputs_b is not None) == is_pair
-    is_per_token = isinstance(task.layout, TokenLayout | MaskedLayout | SpanLayout | MultiHopLayout)
+    is_per_token = isinstance(
+        task.layout, TokenLayout | MaskedLayout | StreamLayout | SpanLayout | MultiHopLayout
+    )
     shape = (3, task.length) if is_per_token else (3,)
     if isinstance(task.layout, TextToTextLayout):
         shape = (3, task.layout.target_length)

@@ -43,6 +43,24 @@ Kind = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+Objective = Annotated[
+    str | None,
+    typer.Option(
+        "--objective",
+        help="Tokens that are predicted: masked, or next (left to right).",
+        show_default="masked",
+        rich_help_panel=PANEL,
+    ),
+]
+Vocabulary = Annotated[
+    str | None,
+    typer.Option(
+        "--vocabulary",
+        help="Tokens of --objective next: bytes, characters or tokenizer.",
+        show_default="bytes, or tokenizer if one of its options is given",
+        rich_help_panel=PANEL,
+    ),
+]
 Weights = Annotated[
     str | None,
     typer.Option(
@@ -96,6 +114,8 @@ class CorpusOptions:
     tokenizer: str | None = None
     vocab_size: int | None = None
     kind: str | None = None
+    objective: str | None = None
+    vocabulary: str | None = None
     weights: str | None = None
     document: str | None = None
     limit: int | None = None
@@ -154,7 +174,8 @@ def import_paths(
         DataError: a file is unusable; the message has file and line.
     """
     from longspan.arena.protocols.own import register_imports
-    from longspan.data.corpora.imports import HELD_OUT_SHARE, CorpusRequest, import_corpus
+    from longspan.data.corpora.imports import import_corpus
+    from longspan.data.corpora.request import CorpusRequest
     from longspan.tasks import corpus_names
 
     name, *paths = names
@@ -164,15 +185,12 @@ def import_paths(
         shared, text=None, encoding=None, validation=None, test=None, replace=False
     ).refuse("a corpus")
     check_free(name, corpus_names())
-    if options.tokenizer is not None and (options.vocab_size or options.kind):
-        raise OptionError("--vocab-size and --kind train a tokenizer; omit them or --tokenizer")
     request = CorpusRequest(
         paths=tuple(paths),
         weights=_parse_weights(options.weights),
-        validation=share_or_path(shared.validation, HELD_OUT_SHARE),
-        test=share_or_path(shared.test, HELD_OUT_SHARE),
-        tokenizer=options.tokenizer,
-        **_training(options),
+        validation=_share_or_path(shared.validation),
+        test=_share_or_path(shared.test),
+        **_tokens(options),
         form=options.form(shared.text, shared.encoding),
     )
     with console_callback() as callback:
@@ -208,7 +226,7 @@ def _train(
     folder: Path, paths: list[str], form: "CorpusFormat", options: CorpusOptions, lowercase: bool
 ) -> None:
     from longspan.data.corpora.documents import ReadingReport
-    from longspan.data.corpora.imports import VOCAB_SIZE
+    from longspan.data.corpora.request import VOCAB_SIZE
     from longspan.data.corpora.sources import Source
     from longspan.data.corpora.survey import read_documents
     from longspan.data.tokenizer_training import train_tokenizer
@@ -223,6 +241,32 @@ def _train(
     with new_folder(folder) as part:
         trained.save_pretrained(part)
     _print_unreadable(report.num_bad, report.reasons)
+
+
+def _tokens(options: CorpusOptions) -> dict[str, Any]:
+    """Return the given options of the objective and its tokens.
+
+    Raises:
+        OptionError: a tokenizer is given, and trained, or there is none.
+    """
+    training = _training(options)
+    if options.tokenizer is not None and training:
+        raise OptionError("--vocab-size and --kind train a tokenizer; omit them or --tokenizer")
+    vocabulary = options.vocabulary or ("tokenizer" if training else None)
+    if training and vocabulary != "tokenizer":
+        raise OptionError(
+            f"--vocab-size and --kind train a tokenizer; omit them or --vocabulary {vocabulary}"
+        )
+    given = {
+        "objective": options.objective,
+        "vocabulary": vocabulary,
+        "tokenizer": options.tokenizer,
+    }
+    return {**training, **{name: value for name, value in given.items() if value is not None}}
+
+
+def _share_or_path(text: str | None) -> float | str | None:
+    return None if text is None else share_or_path(text, 0.0)
 
 
 def _training(options: CorpusOptions) -> dict[str, Any]:

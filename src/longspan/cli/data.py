@@ -117,6 +117,8 @@ def import_(
     tokenizer: corpora.Tokenizer = None,
     vocab_size: corpora.VocabSize = None,
     kind: corpora.Kind = None,
+    objective: corpora.Objective = None,
+    vocabulary: corpora.Vocabulary = None,
     weights: corpora.Weights = None,
     document: corpora.DocumentUnit = None,
     limit: corpora.Limit = None,
@@ -134,9 +136,9 @@ def import_(
     classes, or the splits with the classes in them. Unless they are given, the splits follow from
     a hash of the text. `import summaries FILE --text COLUMN --summary COLUMN` makes a task whose
     model writes the summary of a text. `import corpus NAME PATH...` makes a task of masked language
-    modeling from text, JSONL and parquet files, folders of them, and Hugging Face data sets
-    (hf:NAME). `import beir NAME FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and
-    qrels/*.tsv.
+    modeling, or with --objective next of left-to-right language modeling, from text, JSONL and
+    parquet files, folders of them, and Hugging Face data sets (hf:NAME). `import beir NAME FOLDER`
+    makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
     """
     options = own.OwnOptions(
         text=text,
@@ -156,6 +158,8 @@ def import_(
         tokenizer=tokenizer,
         vocab_size=vocab_size,
         kind=kind,
+        objective=objective,
+        vocabulary=vocabulary,
         weights=weights,
         document=document,
         limit=limit,

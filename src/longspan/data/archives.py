@@ -39,6 +39,7 @@ _READ_ERRORS = (
 _ZIP_SIGNATURES = (b"PK\3\4", b"PK\5\6")
 _MOST_HEADER_BYTES = 1 << 20  # of a long name or of extended attributes in a tar
 _BUFFER = 1 << 18
+_BLOCK = 1 << 20  # bytes that `Member.blocks` yields
 
 Wanted = Callable[[str], object]
 
@@ -68,6 +69,15 @@ class Member:
         """
         with _explain_read_errors(self.where):
             return self._file.read()
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the content in blocks, as it is stored.
+
+        Raises:
+            DataError: the file is truncated or damaged.
+        """
+        with _explain_read_errors(self.where):
+            yield from iter(lambda: self._file.read(_BLOCK), b"")
 
     def lines(self, longest: int) -> Iterator[tuple[str, bytes]]:
         """Yield the location of each line and the line without its end; unpack a `.gz` member.

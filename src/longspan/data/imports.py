@@ -1,8 +1,9 @@
 """Folders of imports in a cache: each has a description, which is written last."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from longspan.errors import DataError
 from longspan.files import read_json, write_json
@@ -35,12 +36,14 @@ class ImportKind(Generic[D]):
         noun: what one of them is, for messages: "a corpus".
         description: class of their descriptions.
         schema: current version.
+        older: fields that descriptions of an earlier version lack, with their values, by version.
     """
 
     folder: str
     noun: str
     description: type[D]
     schema: int
+    older: Mapping[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def path(self, cache: Path, name: str) -> Path:
         """Return the folder of an import in a cache."""
@@ -58,6 +61,8 @@ class ImportKind(Generic[D]):
         """
         path = folder / _DESCRIPTION
         content = read_json(path)
+        if isinstance(content, dict) and content.get("schema") in self.older:
+            content = {**self.older[content["schema"]], **content, "schema": self.schema}
         names = {field.name for field in dataclasses.fields(self.description)}
         is_whole = isinstance(content, dict) and content.keys() == names
         if not is_whole or content["schema"] != self.schema:

@@ -1,4 +1,4 @@
-"""Metrics of language modeling: bits per byte, bits per character, perplexity."""
+"""Metrics of language modeling: bits per byte, bits per character, perplexity, that per word."""
 
 import math
 
@@ -44,6 +44,16 @@ PERPLEXITY = register(
         decimals=2,
         higher_is_better=False,
         columns=("nats", "tokens"),
+        finalize=_perplexity,
+    )
+)
+WORD_PERPLEXITY = register(
+    Metric(
+        name="word_perplexity",
+        title="Perplexity per word",
+        decimals=2,
+        higher_is_better=False,
+        columns=("nats", "words"),
         finalize=_perplexity,
     )
 )

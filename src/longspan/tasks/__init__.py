@@ -10,6 +10,7 @@ import pkgutil
 from longspan.tasks.base import SPLITS, Batch, Split, Task
 from longspan.tasks.beir import BeirTask, beir_names, register_beir
 from longspan.tasks.corpora import CorpusTask, corpus_names, register_corpora
+from longspan.tasks.corpus_streams import CorpusStreamTask
 from longspan.tasks.info import Published, TaskInfo
 from longspan.tasks.own_summaries import (
     OwnSummaries,
@@ -29,6 +30,7 @@ __all__ = [
     "TASKS",
     "Batch",
     "BeirTask",
+    "CorpusStreamTask",
     "CorpusTask",
     "OwnSummaries",
     "OwnTexts",

@@ -2,13 +2,14 @@
 
 The tokens of a corpus are stored once, as whole documents. Length and packing choose windows of
 them when the task is opened, and masks are drawn batch by batch, so no option but the corpus itself
-takes space on the disk.
+takes space on the disk. `longspan.tasks.corpus_streams` has the corpora whose tokens predict the
+next one.
 """
 
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +17,6 @@ from pydantic import Field, Strict
 from torch import Tensor
 
 from longspan.config import Length, NumExamples, setting, settings
-from longspan.data.cache import BuildOutput
 from longspan.data.corpora import imports
 from longspan.data.corpora.imports import CORPORA, CorpusDescription
 from longspan.data.store import Examples
@@ -24,12 +24,13 @@ from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
 from longspan.shapes import Int
 from longspan.tasks._grouping import Grouping, group_by_quantiles
+from longspan.tasks._imported_corpus import ImportedCorpus, make_info
 from longspan.tasks._masking import Masking, Probability, Share, check_shares, mask_rows
 from longspan.tasks._windows import Windows, cut_documents, cut_stream, thin, weighted_rows
 from longspan.tasks.base import ProgressCallback, Split, Task
 from longspan.tasks.batching import Batch
+from longspan.tasks.corpus_streams import make_stream
 from longspan.tasks.imported import imported_names, make_class, register_imported
-from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import MaskedLayout
 
 _NOTES = (
@@ -71,14 +72,12 @@ class CorpusOptions:
         check_shares(self.replaced, self.random)
 
 
-class CorpusTask(Task):
+class CorpusTask(ImportedCorpus):
     """Masked tokens of documents; subclasses are made by `_make`."""
 
     Options = CorpusOptions
     options: CorpusOptions
     unit = "document"
-    folder: ClassVar[Path]
-    description: ClassVar[CorpusDescription]
 
     def __init__(self, options: object | None = None):
         """Store the given options, or the defaults.
@@ -126,16 +125,6 @@ class CorpusTask(Task):
             mask_id=self.tokenizer.token_id("mask"),
             special=special,
         )
-
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the documents and the tokenizer; `data` has no effect."""
-        return self.description.identity
-
-    def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback
-    ) -> BuildOutput:
-        """Tokenize the documents of the files that were imported."""
-        return imports.build_tokens(self.folder, self.description, scratch, progress)
 
     @property
     def model_fields(self) -> dict[str, Any]:
@@ -266,35 +255,26 @@ def register_corpora(cache: Path) -> list[str]:
 
     See `register_imported` for those of another cache and damaged ones.
     """
-    names = register_imported(CorpusTask, CORPORA, cache, _make)
+    names = register_imported(ImportedCorpus, CORPORA, cache, _make)
     imports.name_tokenizers(CORPORA.path(cache, name) for name in names)
     return names
 
 
 def corpus_names() -> list[str]:
     """Return the names of the registered tasks that are corpora."""
-    return imported_names(CorpusTask)
+    return imported_names(ImportedCorpus)
 
 
 def _make(folder: Path, description: CorpusDescription) -> type[Task]:
     """Return the task class of a corpus."""
-    paths = ", ".join(Path(source["path"]).name for source in description.sources)
-    ids = description.tokenizer["ids"]
-    info = TaskInfo(
-        name=description.name,
-        version=1,
-        title=f"{description.name} ({paths})",
+    if description.objective == "next":
+        return make_stream(folder, description)
+    info = make_info(
+        description,
         summary="Predict the masked tokens of a document from the others.",
-        source=f"{paths}, imported",
-        checksum=None,
-        license="that of the files",
-        sizes=description.documents,
-        vocab_size=ids,
-        num_classes=ids,
         metrics=("perplexity", "accuracy"),
-        chance=float(ids),
+        chance=float(description.tokenizer["ids"]),
         layout=MaskedLayout(),
-        published=(),
         notes=_NOTES,
     )
     cls = make_class(CorpusTask, info, folder, description)

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def register_imported(
-    base: type[Task], kind: ImportKind[D], cache: Path, make: Callable[[Path, D], type[Task]]
+    base: type, kind: ImportKind[D], cache: Path, make: Callable[[Path, D], type[Task]]
 ) -> list[str]:
     """Register the imports of a kind in a cache as tasks; return their names.
 
@@ -42,7 +42,7 @@ def register_imported(
     return imported_names(base)
 
 
-def imported_names(base: type[Task]) -> list[str]:
+def imported_names(base: type) -> list[str]:
     """Return the names of the registered tasks of a kind."""
     return sorted(name for name, cls in TASKS.items() if issubclass(cls, base))
 

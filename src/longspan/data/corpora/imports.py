@@ -8,7 +8,7 @@ the files as long as these are unchanged.
 
 import dataclasses
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longspan.data.cache import BuildOutput
-from longspan.data.corpora.documents import CorpusFormat, Document, ReadingReport
+from longspan.data.corpora.documents import CorpusFormat, ReadingReport
+from longspan.data.corpora.request import CorpusRequest, Objective
 from longspan.data.corpora.sources import Source
 from longspan.data.corpora.survey import Progress, Survey, survey
-from longspan.data.corpora.tokenizing import separator_id, surveyed_documents, tokenize
+from longspan.data.corpora.tokenizing import surveyed_documents, tokenize
+from longspan.data.corpora.vocabulary import (
+    LEAST,
+    PartsCheck,
+    choose_tokenizer,
+    describe_symbols,
+    encode_masked,
+    encode_next,
+    make_vocabulary,
+)
+from longspan.data.document_rows import DocumentWriter
 from longspan.data.imports import (
     ImportDescription,
     ImportKind,
@@ -29,9 +40,9 @@ from longspan.data.imports import (
     write_description,
 )
 from longspan.data.own_import import check_task_name
-from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.own_splits import DROPPED, NAMES, TRAIN
 from longspan.data.parquet import explain_parquet_errors
-from longspan.data.tokenizer_training import TokenizerKind, train_tokenizer
+from longspan.data.stream_vocabularies import StreamVocabulary
 from longspan.data.word_pieces import (
     CORPUS_FOLDERS,
     OF_CORPUS,
@@ -42,71 +53,8 @@ from longspan.data.word_pieces import (
 from longspan.errors import DataError, OptionError
 from longspan.files import atomic_write
 
-SCHEMA = 1
+SCHEMA = 2
 _DOCUMENTS, _TOKENIZER = "documents.parquet", "tokenizer"
-HELD_OUT_SHARE = 0.05
-VOCAB_SIZE = 8_192
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusRequest:
-    """Sources, splits and tokenizer of an import.
-
-    Attributes:
-        paths: files, folders, or data sets "hf:NAME".
-        weights: share of each path in training batches, in any unit; none: by number of tokens.
-        validation: share of the documents to hold out, or a path.
-        test: likewise.
-        tokenizer: folder or name of a Hugging Face tokenizer; None: train one on the training
-            documents.
-        vocab_size: number of ids of a tokenizer that is trained.
-        kind: its kind.
-        form: format of the files.
-    """
-
-    paths: tuple[str, ...]
-    weights: tuple[float, ...] = ()
-    validation: float | str = HELD_OUT_SHARE
-    test: float | str = HELD_OUT_SHARE
-    tokenizer: str | None = None
-    vocab_size: int = VOCAB_SIZE
-    kind: TokenizerKind = "byte-level"
-    form: CorpusFormat = dataclasses.field(default_factory=CorpusFormat)
-
-    @property
-    def sources(self) -> list[Source]:
-        """Sources of training, then those held out."""
-        held_out = {NAMES[VALIDATION]: self.validation, NAMES[TEST]: self.test}
-        given = [Source(path=x, split=n) for n, x in held_out.items() if isinstance(x, str)]
-        return [*(Source(path=path) for path in self.paths), *given]
-
-    @property
-    def shares(self) -> dict[int, float]:
-        """Shares of the documents to hold out, by split."""
-        held_out = {VALIDATION: self.validation, TEST: self.test}
-        return {split: x for split, x in held_out.items() if not isinstance(x, str)}
-
-    def check(self) -> None:
-        """Check shares and weights.
-
-        Raises:
-            OptionError: one is out of range.
-        """
-        for split, share in self.shares.items():
-            if not 0 < share < 1:
-                raise OptionError(
-                    f"--{NAMES[split]} must be a share between 0 and 1 or a path, got {share:g}"
-                )
-        if sum(self.shares.values()) >= 1:
-            raise OptionError(
-                "--validation and --test leave no document for training: "
-                f"{sum(self.shares.values()):g} of all"
-            )
-        if self.weights and (len(self.weights) != len(self.paths) or min(self.weights) <= 0):
-            raise OptionError(
-                f"--weights needs a number above 0 for each of the {len(self.paths)} paths, got "
-                f"{', '.join(f'{x:g}' for x in self.weights)}"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,10 +62,12 @@ class CorpusDescription(ImportDescription):
     """Description of an import, as stored.
 
     Attributes:
+        objective: tokens that are predicted: masked ones, or the next one.
         sources: paths of the sources and their splits.
         weights: shares of the training sources in batches; none: by number of tokens.
         form: format of the files.
-        tokenizer: name, sha256 and number of ids of the tokenizer.
+        tokenizer: name, sha256 and number of ids of the tokenizer, or of the vocabulary in its
+            place: "bytes", or "characters" with their alphabet.
         documents: documents by split.
         characters: characters by split.
         counts: documents left out: empty, unreadable, repeated, or in a held-out source too.
@@ -126,6 +76,7 @@ class CorpusDescription(ImportDescription):
         documents_sha256: of the documents, their splits and sources; of any file format.
     """
 
+    objective: Objective
     sources: list[dict[str, str]]
     weights: list[float]
     form: dict[str, Any]
@@ -146,14 +97,17 @@ class CorpusDescription(ImportDescription):
     @property
     def identity(self) -> dict[str, Any]:
         """Origin of the tokens: documents and tokenizer."""
-        return {
-            "form": "corpus",
-            "sha256": self.documents_sha256,
-            "tokenizer": self.tokenizer["sha256"],
-        }
+        origin = {"form": "corpus", "sha256": self.documents_sha256}
+        if self.objective == "masked":
+            return {**origin, "tokenizer": self.tokenizer["sha256"]}
+        vocabulary = self.tokenizer["sha256"] or self.tokenizer["name"]
+        return {**origin, "objective": self.objective, "tokenizer": vocabulary}
 
 
-CORPORA = ImportKind("corpora", "a corpus", CorpusDescription, SCHEMA)
+# Before schema 2, every corpus was one of masked tokens.
+CORPORA = ImportKind(
+    "corpora", "a corpus", CorpusDescription, SCHEMA, older={1: {"objective": "masked"}}
+)
 
 
 def import_corpus(
@@ -166,7 +120,7 @@ def import_corpus(
     Args:
         cache: folder of built data sets.
         name: name of the task.
-        request: sources, splits and tokenizer.
+        request: sources, splits, objective and vocabulary.
         progress: called with the number of documents so far.
         replace: replace another corpus of the same name.
 
@@ -176,15 +130,16 @@ def import_corpus(
         RunError: the cache cannot be written.
     """
     check_task_name(name)
+    request = request.resolve()
     request.check()
     report = ReadingReport(skip_bad=request.form.skip_bad)
     found = survey(request.sources, request.form, report, request.shares, progress)
     _check_weighted(request, found)
-    tokenizer = _make_tokenizer(request, found, progress)
-    for required in ("mask", "pad"):
-        tokenizer.token_id(required)
-    separator_id(tokenizer)
-    described = _describe(name, request, found, report, tokenizer)
+    tokenizer = None
+    if request.vocabulary == "tokenizer":
+        tokenizer = choose_tokenizer(request, found, progress)
+    facts = tokenizer.facts["tokenizer"] if tokenizer else describe_symbols(request, found)
+    described = _describe(name, request, found, report, facts)
     folder = CORPORA.path(cache, name)
     if not replace:
         _check_same(folder, described)
@@ -192,19 +147,29 @@ def import_corpus(
     shutil.rmtree(folder / _TOKENIZER, ignore_errors=True)
     with atomic_write(folder / _DOCUMENTS) as temporary:
         pq.write_table(_to_table(found), temporary)
+    if tokenizer is not None:
+        described = _save_tokenizer(tokenizer, folder, described)
+    write_description(folder, described)
+    return described
+
+
+def _save_tokenizer(
+    tokenizer: WordPieceTokenizer, folder: Path, described: CorpusDescription
+) -> CorpusDescription:
+    """Store the tokenizer of a corpus; return the description with its checksums."""
     tokenizer.save(folder / _TOKENIZER)
     saved = folder_sha256(folder / _TOKENIZER)
     sha256 = described.tokenizer["sha256"] or saved  # one that was just trained has no files
     stored = {**described.tokenizer, "sha256": sha256, "saved_sha256": saved}
-    described = dataclasses.replace(described, tokenizer=stored)
-    write_description(folder, described)
-    return described
+    return dataclasses.replace(described, tokenizer=stored)
 
 
 def name_tokenizers(folders: Iterable[Path]) -> None:
     """Make the tokenizers of the corpora in some folders known by name, and forget all others."""
     CORPUS_FOLDERS.clear()
-    CORPUS_FOLDERS.update({f"{OF_CORPUS}{x.name}": x / _TOKENIZER for x in folders})
+    tokenizers = (folder / _TOKENIZER for folder in folders)
+    known = {f"{OF_CORPUS}{x.parent.name}": x for x in tokenizers if x.is_dir()}
+    CORPUS_FOLDERS.update(known)
 
 
 def load_corpus_tokenizer(folder: Path, described: CorpusDescription) -> WordPieceTokenizer:
@@ -236,11 +201,16 @@ def build_tokens(
         found = _from_table(pq.read_table(folder / _DOCUMENTS))
     if found.sha256() != described.documents_sha256:
         raise DataError(f"{folder / _DOCUMENTS} has changed; import the corpus again")
-    tokenizer = load_corpus_tokenizer(folder, described)
     sources = [Source(**source) for source in described.sources]
     form = CorpusFormat(**{**described.form, "encodings": tuple(described.form["encodings"])})
     documents = surveyed_documents(sources, form, found)
-    splits = tokenize(documents, found, tokenizer, scratch, progress)
+    if described.objective == "masked":
+        encoding, check = encode_masked(load_corpus_tokenizer(folder, described)), None
+    else:
+        encoding, check = encode_next(load_corpus_vocabulary(folder, described))
+    written = tokenize(documents, found, encoding, scratch, progress)
+    splits = {name: writer.examples() for name, writer in written.items()}
+    facts = _next_facts(described, written, check) if described.objective == "next" else {}
     kept = found.splits != DROPPED
     return BuildOutput(
         splits=splits,
@@ -254,8 +224,43 @@ def build_tokens(
             ).tolist(),
             **described.counts,
             "tokenizer": described.tokenizer,
+            **facts,
         },
     )
+
+
+def load_corpus_vocabulary(folder: Path, described: CorpusDescription) -> StreamVocabulary:
+    """Return the vocabulary of a corpus whose tokens predict the next one.
+
+    Raises:
+        DataError: the tokenizer that is stored with it is missing or has changed.
+    """
+    return make_vocabulary(described.tokenizer, lambda: load_corpus_tokenizer(folder, described))
+
+
+def _next_facts(
+    described: CorpusDescription,
+    written: dict[str, DocumentWriter],
+    check: PartsCheck | None,
+) -> dict[str, Any]:
+    """Return the facts of documents whose tokens predict the next one.
+
+    Raises:
+        DataError: all documents of a split are left out.
+    """
+    for name, writer in written.items():
+        if not writer.num_documents:
+            raise DataError(
+                f"{described.name}: each of the {writer.num_short:,} documents of {name} has fewer "
+                f"than {LEAST} tokens, so that there is nothing to predict; import longer ones, or "
+                "pass --document file"
+            )
+    changed = {} if check is None else {"parts": check.parts, "changed_parts": check.changed}
+    return {
+        "documents": {name: writer.num_documents for name, writer in written.items()},
+        "too_short": {name: writer.num_short for name, writer in written.items()},
+        **changed,
+    }
 
 
 def _check_weighted(request: CorpusRequest, found: Survey) -> None:
@@ -268,42 +273,21 @@ def _check_weighted(request: CorpusRequest, found: Survey) -> None:
             )
 
 
-def _make_tokenizer(
-    request: CorpusRequest, found: Survey, progress: Progress
-) -> WordPieceTokenizer:
-    """Load the tokenizer of a request, or train one on the training documents."""
-    if request.tokenizer is not None:
-        return load_word_pieces(request.tokenizer)
-    progress("training the tokenizer", 0, 0)
-    documents = surveyed_documents(request.sources, request.form, found)
-    fast = train_tokenizer(
-        _training_parts(documents, found), vocab_size=request.vocab_size, kind=request.kind
-    )
-    return WordPieceTokenizer(f"{request.kind} of {request.vocab_size} ids", "", fast)
-
-
-def _training_parts(documents: Iterable[tuple[int, Document]], found: Survey) -> Iterator[str]:
-    """Yield the parts of training documents; held-out ones are read, as the order requires."""
-    for row, document in documents:
-        for part in document.parts:
-            if found.splits[row] == TRAIN:
-                yield part
-
-
 def _describe(
     name: str,
     request: CorpusRequest,
     found: Survey,
     report: ReadingReport,
-    tokenizer: WordPieceTokenizer,
+    tokenizer: dict[str, Any],
 ) -> CorpusDescription:
     """Return the description of an import."""
     return CorpusDescription(
         name=name,
+        objective=request.objective,
         sources=[dataclasses.asdict(_absolute(source)) for source in request.sources],
         weights=list(request.weights),
         form=dataclasses.asdict(request.form),
-        tokenizer=tokenizer.facts["tokenizer"],
+        tokenizer=tokenizer,
         documents={x: int((found.splits == n).sum()) for n, x in enumerate(NAMES)},
         characters={x: int(found.characters[found.splits == n].sum()) for n, x in enumerate(NAMES)},
         counts={
@@ -330,7 +314,7 @@ def _check_same(folder: Path, described: CorpusDescription) -> None:
     if not is_complete(folder):
         return
     one, other = (
-        (x.documents_sha256, x.weights, x.tokenizer["name"], x.tokenizer["ids"])
+        (x.documents_sha256, x.objective, x.weights, x.tokenizer["name"], x.tokenizer["ids"])
         for x in (CORPORA.load(folder), described)
     )
     if one != other:

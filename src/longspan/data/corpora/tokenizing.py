@@ -1,15 +1,10 @@
-"""Second pass over a corpus: documents become token ids, in constant memory.
+"""Second pass over a corpus: documents become token ids, in constant memory."""
 
-A document is stored in rows of up to `ROW` tokens, each with the number of its document as label
-and a checksum, so that a window of a long document is verified without reading all of it. The last
-token of a document is the separator.
-"""
-
-import array
 import collections
+import dataclasses
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,17 +13,35 @@ import numpy as np
 from longspan.data.corpora.documents import PART, CorpusFormat, Document, ReadingReport
 from longspan.data.corpora.sources import Source
 from longspan.data.corpora.survey import Progress, Survey, read_documents
+from longspan.data.document_rows import DocumentWriter
 from longspan.data.own_splits import DROPPED, NAMES
-from longspan.data.store import Examples, Spool
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError
 
-ROW = 4_096  # tokens
 # Characters that a thread hands to the cores at a time, and threads: while one turns ids into
 # arrays, the cores work for the other.
 BATCH, _THREADS = 8 * PART * (os.cpu_count() or 1), 2
 Piece = tuple[int, str, bool]  # number of the document, text, and whether it is the last part
 _CHANGED = "has changed since the corpus was imported; import it again with --replace"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextEncoding:
+    """Encoding of the parts of documents.
+
+    Attributes:
+        encode_texts: returns the ids of each of some texts; called by several threads.
+        dtype: type of the ids.
+        end: ids that end a document.
+        least: fewest ids of a document; shorter ones are left out.
+        inspect: called with each part of a document and its ids.
+    """
+
+    encode_texts: Callable[[Sequence[str]], list[np.ndarray]]
+    dtype: type[np.unsignedinteger]
+    end: tuple[int, ...] = ()
+    least: int = 1
+    inspect: Callable[[str, np.ndarray], None] | None = None
 
 
 def separator_id(tokenizer: WordPieceTokenizer) -> int:
@@ -71,76 +84,51 @@ def surveyed_documents(
 def tokenize(
     documents: Iterable[tuple[int, Document]],
     found: Survey,
-    tokenizer: WordPieceTokenizer,
+    encoding: TextEncoding,
     scratch: Path,
     progress: Progress,
-) -> dict[str, Examples]:
-    """Tokenize documents into spools; return the rows of each split.
+) -> dict[str, DocumentWriter]:
+    """Tokenize documents into spools; return the documents of each split.
 
     Args:
         documents: documents that are kept, with their number in the survey.
         found: survey of the corpus.
-        tokenizer: tokenizer.
+        encoding: encoding of their parts.
         scratch: folder of the spools.
         progress: called with the characters so far and the sum.
 
     Raises:
-        DataError: a document differs from the survey, or the tokenizer has no separator.
+        DataError: a document differs from the survey.
         RunError: the disk is full.
     """
-    end = np.array([separator_id(tokenizer)], tokenizer.dtype)
-    writers = [_SplitWriter(scratch / f"{name}.tokens", tokenizer.dtype) for name in NAMES]
+    end = np.array(encoding.end, encoding.dtype)
+    writers = [
+        DocumentWriter(scratch / f"{name}.tokens", encoding.dtype, least=encoding.least)
+        for name in NAMES
+    ]
     total, done = int(found.characters[found.splits != DROPPED].sum()), 0
-    for batch, pieces in _encode(_batches(documents), tokenizer):
+    for batch, pieces in _encode(_batches(documents), encoding):
         for (row, text, is_last), ids in zip(batch, pieces, strict=True):
             writer = writers[found.splits[row]]
             writer.add(ids)
+            if encoding.inspect is not None:
+                encoding.inspect(text, ids)
             if is_last:
                 writer.add(end)
                 writer.end_document()
             done += len(text)
         progress("tokenizing", done, total)
-    return {name: writer.examples() for name, writer in zip(NAMES, writers, strict=True)}
-
-
-class _SplitWriter:
-    """Rows of a split, written as soon as they are full."""
-
-    def __init__(self, path: Path, dtype: type[np.unsignedinteger]):
-        self._spool, self._documents = Spool(path, dtype), array.array("q")
-        self._pending, self._number = np.empty(0, dtype), 0
-
-    def add(self, ids: np.ndarray) -> None:
-        """Append tokens to the document."""
-        self._pending = np.concatenate((self._pending, ids))
-        full = len(self._pending) // ROW
-        if full:
-            self._spool.add_rows(self._pending[: full * ROW].reshape(full, ROW))
-            self._documents.extend([self._number] * full)
-            self._pending = self._pending[full * ROW :]
-
-    def end_document(self) -> None:
-        """Write the rest of the document, and begin the next one."""
-        if len(self._pending):
-            self._spool.add(self._pending)
-            self._documents.append(self._number)
-            self._pending = self._pending[:0]
-        self._number += 1
-
-    def examples(self) -> Examples:
-        """Return all rows; labels are the numbers of their documents."""
-        labels = np.array(self._documents, np.int64)
-        return Examples(tokens=self._spool.ragged(), labels=labels)
+    return dict(zip(NAMES, writers, strict=True))
 
 
 def _encode(
-    batches: Iterable[list[Piece]], tokenizer: WordPieceTokenizer
+    batches: Iterable[list[Piece]], encoding: TextEncoding
 ) -> Iterator[tuple[list[Piece], list[np.ndarray]]]:
     """Yield batches in their order, each with the ids of its pieces."""
     with ThreadPoolExecutor(_THREADS) as pool:
         ahead: collections.deque[tuple[list[Piece], Future[list[np.ndarray]]]] = collections.deque()
         for batch in batches:
-            ahead.append((batch, pool.submit(tokenizer.encode_texts, [x[1] for x in batch])))
+            ahead.append((batch, pool.submit(encoding.encode_texts, [x[1] for x in batch])))
             if len(ahead) > _THREADS:
                 done, future = ahead.popleft()
                 yield done, future.result()

@@ -1,0 +1,129 @@
+"""Request of an import of a corpus: sources, splits, objective and vocabulary."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal, get_args
+
+from longspan.data.class_folders import find_split_folders
+from longspan.data.corpora.documents import CorpusFormat
+from longspan.data.corpora.sources import Source
+from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.tokenizer_training import TokenizerKind
+from longspan.errors import OptionError, check_name
+
+HELD_OUT_SHARE = 0.05
+VOCAB_SIZE = 8_192
+Objective = Literal["masked", "next"]
+VocabularyKind = Literal["bytes", "characters", "tokenizer"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+VOCABULARIES: tuple[VocabularyKind, ...] = get_args(VocabularyKind)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusRequest:
+    """Sources, splits, objective and vocabulary of an import.
+
+    Attributes:
+        paths: files, folders, or data sets "hf:NAME".
+        weights: share of each path in training batches, in any unit; none: by number of tokens.
+        validation: share of the documents to hold out, or a path; None: see `resolve`.
+        test: likewise.
+        objective: tokens that are predicted: masked ones, or the next one.
+        vocabulary: bytes, the characters that occur, or those of a tokenizer; None: see `resolve`.
+        tokenizer: folder or name of a Hugging Face tokenizer; None: train one on the training
+            documents.
+        vocab_size: number of ids of a tokenizer that is trained.
+        kind: its kind.
+        form: format of the files.
+    """
+
+    paths: tuple[str, ...]
+    weights: tuple[float, ...] = ()
+    validation: float | str | None = None
+    test: float | str | None = None
+    objective: Objective = "masked"
+    vocabulary: VocabularyKind | None = None
+    tokenizer: str | None = None
+    vocab_size: int = VOCAB_SIZE
+    kind: TokenizerKind = "byte-level"
+    form: CorpusFormat = dataclasses.field(default_factory=CorpusFormat)
+
+    def resolve(self) -> "CorpusRequest":
+        """Return the request with its splits and its vocabulary.
+
+        With the objective "next", one folder with subfolders for the splits, as that of PG-19, has
+        these splits. Otherwise the default is a share. The default vocabulary is a tokenizer for
+        masked tokens, or if one is named; else bytes.
+
+        Raises:
+            DataError: the subfolders of such a folder are ambiguous.
+        """
+        folders = {}
+        if self.objective == "next" and self.validation is None and self.test is None:
+            only = Path(self.paths[0])
+            folders = find_split_folders(only) if len(self.paths) == 1 and only.is_dir() else {}
+        held_out = {
+            split: str(folders[split]) if split in folders else HELD_OUT_SHARE
+            for split in (VALIDATION, TEST)
+        }
+        is_tokenized = self.objective == "masked" or self.tokenizer is not None
+        return dataclasses.replace(
+            self,
+            paths=(str(folders[TRAIN]),) if folders else self.paths,
+            validation=held_out[VALIDATION] if self.validation is None else self.validation,
+            test=held_out[TEST] if self.test is None else self.test,
+            vocabulary=self.vocabulary or ("tokenizer" if is_tokenized else "bytes"),
+        )
+
+    @property
+    def sources(self) -> list[Source]:
+        """Sources of training, then those held out."""
+        held_out = {NAMES[VALIDATION]: self.validation, NAMES[TEST]: self.test}
+        given = [Source(path=x, split=n) for n, x in held_out.items() if isinstance(x, str)]
+        return [*(Source(path=path) for path in self.paths), *given]
+
+    @property
+    def shares(self) -> dict[int, float]:
+        """Shares of the documents to hold out, by split."""
+        held_out = {VALIDATION: self.validation, TEST: self.test}
+        return {n: x for n, x in held_out.items() if not (x is None or isinstance(x, str))}
+
+    def check(self) -> None:
+        """Check shares, weights, objective and vocabulary.
+
+        Raises:
+            OptionError: one is out of range, or does not go with another one.
+            UnknownNameError: there is no such objective or vocabulary.
+        """
+        for split, share in self.shares.items():
+            if not 0 < share < 1:
+                raise OptionError(
+                    f"--{NAMES[split]} must be a share between 0 and 1 or a path, got {share:g}"
+                )
+        if sum(self.shares.values()) >= 1:
+            raise OptionError(
+                "--validation and --test leave no document for training: "
+                f"{sum(self.shares.values()):g} of all"
+            )
+        if self.weights and (len(self.weights) != len(self.paths) or min(self.weights) <= 0):
+            raise OptionError(
+                f"--weights needs a number above 0 for each of the {len(self.paths)} paths, got "
+                f"{', '.join(f'{x:g}' for x in self.weights)}"
+            )
+        self._check_objective()
+
+    def _check_objective(self) -> None:
+        check_name(self.objective, OBJECTIVES, "objective")
+        kind = check_name(str(self.vocabulary), VOCABULARIES, "vocabulary")
+        if self.objective == "masked" and kind != "tokenizer":
+            raise OptionError(
+                f"--vocabulary {kind} has no mask token; pass --objective next, or omit it to "
+                "train a tokenizer"
+            )
+        if self.objective == "next" and self.weights:
+            raise OptionError(
+                "--weights does not go with --objective next: rows of a batch walk through whole "
+                "documents, each once in an epoch; omit it"
+            )
+        if self.tokenizer is not None and kind != "tokenizer":
+            raise OptionError(f"--vocabulary {kind} has no tokenizer; omit it or --tokenizer")

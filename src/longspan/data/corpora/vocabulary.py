@@ -1,0 +1,149 @@
+"""Vocabulary of a corpus: chosen at the import, and the encoding of the documents with it."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from longspan.data.corpora.documents import Document
+from longspan.data.corpora.request import CorpusRequest
+from longspan.data.corpora.survey import Progress, Survey
+from longspan.data.corpora.tokenizing import TextEncoding, separator_id, surveyed_documents
+from longspan.data.own_splits import TRAIN
+from longspan.data.stream_vocabularies import ByteVocabulary, CharacterVocabulary, StreamVocabulary
+from longspan.data.tokenizer_training import train_tokenizer
+from longspan.data.word_piece_vocabulary import WordPieceVocabulary
+from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
+from longspan.errors import DataError
+
+LEAST = 2  # tokens of a document of which one is predicted
+
+
+def choose_tokenizer(
+    request: CorpusRequest, found: Survey, progress: Progress
+) -> WordPieceTokenizer:
+    """Load the tokenizer of a request, or train one on the training documents.
+
+    Raises:
+        DataError: the tokenizer is unusable, or lacks a token that the objective needs.
+    """
+    tokenizer = _make_tokenizer(request, found, progress)
+    if request.objective == "masked":
+        for required in ("mask", "pad"):
+            tokenizer.token_id(required)
+        separator_id(tokenizer)
+    return tokenizer
+
+
+def describe_symbols(request: CorpusRequest, found: Survey) -> dict[str, Any]:
+    """Return name, identity and number of ids of a vocabulary of bytes or characters."""
+    if request.vocabulary == "bytes":
+        return {"name": "bytes", "sha256": "", "ids": ByteVocabulary.size}
+    characters: set[str] = set()
+    for _, document in surveyed_documents(request.sources, request.form, found):
+        for part in document.parts:
+            characters.update(part)
+    alphabet = "".join(sorted(characters))
+    return {
+        "name": "characters",
+        "sha256": hashlib.sha256(alphabet.encode()).hexdigest(),
+        "ids": CharacterVocabulary(alphabet).size,
+        "alphabet": alphabet,
+    }
+
+
+def make_vocabulary(
+    described: dict[str, Any], load_tokenizer: Callable[[], WordPieceTokenizer]
+) -> StreamVocabulary:
+    """Return the vocabulary of a corpus.
+
+    Args:
+        described: description of its tokenizer, or of its vocabulary.
+        load_tokenizer: loads the tokenizer that is stored with it, if there is one.
+    """
+    if "saved_sha256" in described:
+        return WordPieceVocabulary(load_tokenizer())
+    if "alphabet" in described:
+        return CharacterVocabulary(described["alphabet"])
+    return ByteVocabulary()
+
+
+def encode_masked(tokenizer: WordPieceTokenizer) -> TextEncoding:
+    """Return the encoding of documents of which tokens are masked: separators end them."""
+    return TextEncoding(
+        encode_texts=tokenizer.encode_texts,
+        dtype=tokenizer.dtype,
+        end=(separator_id(tokenizer),),
+    )
+
+
+def encode_next(vocabulary: StreamVocabulary) -> tuple[TextEncoding, "PartsCheck | None"]:
+    """Return the encoding of documents whose tokens predict the next one, and its check."""
+    if isinstance(vocabulary, WordPieceVocabulary):
+        check = PartsCheck(vocabulary)
+        tokenizer = vocabulary.tokenizer
+        made = TextEncoding(
+            encode_texts=tokenizer.encode_texts, dtype=tokenizer.dtype, least=LEAST, inspect=check
+        )
+        return made, check
+    # UTF-8 has no byte above 0xF4, so the id of a byte fits into uint8.
+    dtype = vocabulary.dtype if isinstance(vocabulary, CharacterVocabulary) else np.uint8
+
+    def encode_texts(texts: Sequence[str]) -> list[np.ndarray]:
+        return [vocabulary.encode(text).astype(dtype, copy=False) for text in texts]
+
+    return TextEncoding(encode_texts=encode_texts, dtype=dtype, least=LEAST), None
+
+
+class PartsCheck:
+    """Check of the tokens of documents: the tables have their bytes, and they give the text back.
+
+    Attributes:
+        parts: parts of documents so far.
+        changed: parts that the tokenizer does not give back as they were.
+    """
+
+    def __init__(self, vocabulary: WordPieceVocabulary):
+        """Check tokens of this vocabulary."""
+        self.vocabulary = vocabulary
+        self.parts, self.changed = 0, 0
+
+    def __call__(self, text: str, ids: np.ndarray) -> None:
+        """Decode a part of a document.
+
+        Raises:
+            DataError: its bytes are not the sum of those of its tokens.
+        """
+        decoded = self.vocabulary.decode(ids)
+        # A decoder may omit the space before the first word.
+        spare = self.vocabulary.num_bytes(ids) - len(decoded.encode())
+        if spare not in (0, 1):
+            raise DataError(
+                f"tokenizer {self.vocabulary.tokenizer.name}: the text of a token depends on the "
+                "tokens around it, so that bytes cannot be counted; choose a byte-level one"
+            )
+        self.parts += 1
+        self.changed += text not in (decoded, f" {decoded}")
+
+
+def _make_tokenizer(
+    request: CorpusRequest, found: Survey, progress: Progress
+) -> WordPieceTokenizer:
+    """Load the tokenizer of a request, or train one on the training documents."""
+    if request.tokenizer is not None:
+        return load_word_pieces(request.tokenizer)
+    progress("training the tokenizer", 0, 0)
+    documents = surveyed_documents(request.sources, request.form, found)
+    fast = train_tokenizer(
+        _training_parts(documents, found), vocab_size=request.vocab_size, kind=request.kind
+    )
+    return WordPieceTokenizer(f"{request.kind} of {request.vocab_size} ids", "", fast)
+
+
+def _training_parts(documents: Iterable[tuple[int, Document]], found: Survey) -> Iterator[str]:
+    """Yield the parts of training documents; held-out ones are read, as the order requires."""
+    for row, document in documents:
+        for part in document.parts:
+            if found.splits[row] == TRAIN:
+                yield part

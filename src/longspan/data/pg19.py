@@ -1,0 +1,157 @@
+"""Reader of PG-19 (Rae et al. 2020) from a copy on this machine, never the network.
+
+A copy is the published folder: train, validation and test, in each a file ID.txt for each book.
+Bytes are read as they are, their line ends included. metadata.csv (titles and years) is not read.
+"""
+
+import codecs
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longspan.data import archives
+from longspan.data.document_rows import DocumentWriter
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
+from longspan.data.store import Examples
+from longspan.data.stream_vocabularies import BLANKS
+from longspan.errors import DataError
+
+URL = "https://github.com/google-deepmind/pg19"
+BOOKS = {"train": 28_602, "validation": 50, "test": 100}
+WORDS = {"train": 1_973_136_207, "validation": 3_007_061, "test": 6_966_499}  # as published
+_LIMITS = archives.Limits(member=1 << 30, total=1 << 36)
+_BLANKS = np.frombuffer(BLANKS.encode(), np.uint8)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BookFiles(SourceFiles):
+    """One copy: the folder, and the names of the books of each split, sorted."""
+
+    folder: Path
+    books: Mapping[str, tuple[str, ...]]
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of all books."""
+        return [self.folder / name for names in self.books.values() for name in names]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Number of books and bytes of each split."""
+        sizes = {
+            split: sum((self.folder / name).stat().st_size for name in names)
+            for split, names in self.books.items()
+        }
+        return {"form": "folder", "books": {x: len(y) for x, y in self.books.items()}, **sizes}
+
+
+@dataclasses.dataclass(kw_only=True)
+class SplitReport:
+    """Counts of a split.
+
+    Attributes:
+        words: runs of bytes that are no ASCII white space.
+        books: books that are stored.
+        short: books of less than two bytes, which are left out.
+    """
+
+    words: int = 0
+    books: int = 0
+    short: int = 0
+
+
+def find(data: Path | None, expected: Mapping[str, int]) -> BookFiles:
+    """Find the published folder.
+
+    Args:
+        data: the folder, or one above its folder pg19. None: $LONGSPAN_DATA, then
+            $LONGSPAN_TEST_DATA.
+        expected: number of books of each split.
+
+    Raises:
+        DataError: there is no copy (the message says how to get one), or it lacks books.
+    """
+    paths = search_paths(data, "the folder of PG-19")
+    for path in paths:
+        folders = usual_folders(path, "pg19")[0 if data is not None else 1 :]
+        for folder in folders:
+            if any((folder / split).is_dir() for split in expected):
+                return _checked(folder, expected)
+    if data is not None and (data.suffix == ".txt" or any(data.glob("*.txt"))):
+        raise DataError(
+            f"{data} has no folders {', '.join(expected)}, as PG-19 has; books of your own become "
+            f"a task by `longspan data import corpus NAME {data} --objective next`"
+        )
+    raise DataError(
+        f"PG-19 is not here (searched {format_paths(paths)}); download {URL} to FOLDER and run "
+        "`longspan data build pg19 --data FOLDER`"
+    )
+
+
+def _checked(folder: Path, expected: Mapping[str, int]) -> BookFiles:
+    books = {
+        split: tuple(sorted(f"{split}/{x.name}" for x in (folder / split).glob("*.txt")))
+        for split in expected
+    }
+    found = {split: len(names) for split, names in books.items()}
+    if found != dict(expected):
+        lacking = [f"{x} has {found[x]:,} of {n:,}" for x, n in expected.items() if found[x] != n]
+        raise DataError(
+            f"{folder} is not the whole PG-19: books, {', '.join(lacking)}; download {URL} again. "
+            "As official data, a part of it is refused; it becomes a task, with its splits, by "
+            f"`longspan data import corpus NAME {folder} --objective next`"
+        )
+    return BookFiles(folder=folder, books=books)
+
+
+def read_split(
+    folder: Path, names: Iterable[str], writer: DocumentWriter
+) -> tuple[Examples, SplitReport]:
+    """Return the books of a split, read in blocks.
+
+    Args:
+        folder: folder of the copy.
+        names: paths of the books in it.
+        writer: takes their tokens.
+
+    Raises:
+        DataError: a book is empty, binary or no UTF-8 text; the message names its file.
+        RunError: the disk is full.
+    """
+    report = SplitReport()
+    for name in names:
+        report.words += _read_book(folder, name, writer)
+        writer.end_document()
+    report.books, report.short = writer.num_documents, writer.num_short
+    return writer.examples(), report
+
+
+def _read_book(folder: Path, name: str, writer: DocumentWriter) -> int:
+    """Add a book to its split; return its number of words."""
+    decoder, words, was_blank, size = codecs.getincrementaldecoder("utf-8")(), 0, True, 0
+    where = folder / name
+    with archives.open_member(folder, name, _LIMITS) as member:
+        for block in member.blocks():
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{where} is not UTF-8 text ({error.reason}); fetch it again"
+                ) from error
+            if b"\0" in block:
+                raise DataError(f"{where} is binary (a zero byte); fetch it again")
+            values = np.frombuffer(block, np.uint8)
+            blank = np.isin(values, _BLANKS)
+            words += int((~blank & np.append(was_blank, blank[:-1])).sum())
+            was_blank, size = bool(blank[-1]), size + len(block)
+            writer.add(values + np.uint8(1))
+    try:
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} ends inside a character; fetch it again") from error
+    if not size:
+        raise DataError(f"{where} is empty; fetch it again")
+    return words
