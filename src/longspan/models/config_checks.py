@@ -152,7 +152,7 @@ def _layered_refusals(config: "LongspanConfig") -> list[str]:
     for layer, name in enumerate(config.attention_names if layers else ()):
         options = config.layer_options(layer)
         for option, depth in MECHANISMS[name].layered_options.items():
-            given = options.get(option)
+            given: Any = options.get(option)
             if _depth(given) == depth and len(given) != layers:
                 reasons.append(
                     f"{option} of {name} must be one value, or a list with one for each of the "

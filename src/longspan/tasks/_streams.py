@@ -102,7 +102,7 @@ class StreamTask(Task):
     documents, as `longspan.data.document_rows` writes them, and defines their vocabulary.
     """
 
-    Options: type = StreamOptions
+    Options = StreamOptions
     options: StreamOptions
     unit = "document or block"  # see `units`
 

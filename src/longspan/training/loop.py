@@ -174,8 +174,9 @@ class StageRun:
         """Redraw random features when they are due, from the run's seed and the step alone."""
         step = self.progress.step
         for module in self.bare.modules():
-            every = module.redraw_every if isinstance(module, Attention) else None
-            if every and step % every == 0:
+            if not isinstance(module, Attention) or not module.redraw_every:
+                continue
+            if step % module.redraw_every == 0:
                 module.redraw((self.run_seed * 1_000_003 + step) % REDRAW_SEEDS)
 
     def _evaluate_and_save(self) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from transformers import PreTrainedModel
 
 from longspan.config import TrainingConfig
 from longspan.errors import OptionError, RunError
+from longspan.models import LongspanConfig
 from longspan.models.conversion.family import POSITIONS
 from longspan.models.conversion.positions import stretch_own_table
 from longspan.tasks import Task
@@ -121,9 +123,9 @@ class _Adaptation:
         if self.table in weights and self.table in state:
             table, rows = weights[self.table], len(state[self.table])
             if len(table) < rows:
-                weights[self.table], _ = stretch_own_table(
-                    self.model.config, self.model.config.max_position_embeddings, EXTENSION, table
-                )
+                config = cast(LongspanConfig, self.model.config)
+                length = config.max_position_embeddings
+                weights[self.table], _ = stretch_own_table(config, length, EXTENSION, table)
             else:
                 weights[self.table] = table[:rows]
         wrong = [x for x in weights if x in state and weights[x].shape != state[x].shape]
