@@ -1,0 +1,72 @@
+"""char-small: rows, stages and equal numbers of bytes."""
+
+import dataclasses
+
+import pytest
+
+from corpus_files import write_folder
+from longspan.arena import get
+from longspan.arena.grid import grid, misfit
+from longspan.arena.protocols.char_small import CORPUS, FIXED, GROWING, NAME, TOKENS
+from longspan.attention import MECHANISMS
+from longspan.data.corpora.imports import CorpusRequest, import_corpus
+from longspan.errors import UnknownNameError
+from longspan.tasks import register_corpora
+
+CAUSAL = [name for name, cls in MECHANISMS.items() if cls.traits.causal]
+
+
+@pytest.fixture(scope="module")
+def protocol(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("novels")
+    request = CorpusRequest(
+        paths=(str(write_folder(folder / "files")),), objective="next", validation=0.2, test=0.2
+    )
+    import_corpus(folder, CORPUS, request, lambda *done: None)
+    register_corpora(folder)
+    yield get(NAME)
+    register_corpora(folder / "none")
+
+
+def test_the_corpus_must_be_imported_first(tmp_path):
+    register_corpora(tmp_path)
+    with pytest.raises(UnknownNameError, match="import corpus novels FOLDER --objective next"):
+        get(NAME).row(CORPUS, "local", 0)
+
+
+def test_every_causal_mechanism_takes_part(protocol):
+    planned, skipped = grid(NAME)
+    assert {x.mechanism for x in planned} == set(CAUSAL)
+    assert {x.name.partition(" ")[0] for x in skipped} == set(MECHANISMS) - set(CAUSAL)
+    assert all("causal" in x.reason for x in skipped)
+
+
+def test_every_row_has_a_model_and_equal_bytes(protocol):
+    for row in protocol.named_rows:
+        experiment = protocol.row(CORPUS, row.name, 0)
+        assert misfit(experiment) is None
+        for config in experiment.config.stages():
+            stage = dataclasses.replace(experiment, config=config)
+            assert misfit(stage) is None
+            tokens = config.task.options["length"] * config.training.batch_size
+            assert tokens == TOKENS
+
+
+def test_windows_have_equal_keys_on_average(protocol):
+    found = {}
+    for name in ("longformer", "growing", "shrinking", "growing-dilated", "fixed-dilated"):
+        window = protocol.row(CORPUS, name, 0).config.mechanism.options["window"]
+        found[name] = window if isinstance(window, list) else [window] * len(GROWING)
+    assert {sum(window) for window in found.values()} == {sum(GROWING)}
+    assert found["longformer"] == FIXED
+    assert found["growing"] == found["shrinking"][::-1] == sorted(GROWING)
+
+
+def test_stages_end_with_the_task_of_the_run(protocol):
+    for name in ("growing-staged", "full-staged"):
+        run = protocol.row(CORPUS, name, 0).config
+        stages = run.stages()
+        lengths = [stage.task.options["length"] for stage in stages]
+        assert lengths == sorted(lengths)
+        assert lengths[-1] == run.task.options["length"]
+        assert sum(stage.training.steps for stage in stages) == run.training.steps
