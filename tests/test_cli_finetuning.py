@@ -126,7 +126,9 @@ def test_corpora_are_pretrained(cli, registries, tmp_path, places):
     assert code == 0, err
     results = load_results([tmp_path / "runs"])
     assert sorted(x.start is None for x in results) == [False, True]
-    check_rejected(cli("pretrain", "listops", *places), "listops has no masked tokens to predict")
+    check_rejected(
+        cli("pretrain", "listops", *places), "listops has neither masked nor next tokens"
+    )
     check_rejected(
         cli("pretrain", tmp_path, *places), f"longspan data import corpus NAME {tmp_path}"
     )

@@ -204,7 +204,7 @@ def test_checkpoint_that_does_not_fit_is_refused(trained, record, tmp_path):
     ):
         with pytest.raises(OptionError, match=message):
             finetuning_experiment(record, LABELS, RunChoices(changes=changes))
-    with pytest.raises(OptionError, match="toy_labels has no masked tokens"):
+    with pytest.raises(OptionError, match="toy_labels has neither masked nor next tokens"):
         pretraining_experiment(LABELS, None, RunChoices())
     with pytest.raises(UnknownNameError, match="toy_lables"):
         finetuning_experiment(record, "toy_lables", RunChoices())

@@ -19,7 +19,7 @@ from longspan.config import Budget
 from longspan.errors import OptionError, RunError
 from longspan.results import BASELINE, ROW, VARIANT, Result
 from longspan.tasks import TASKS, build
-from longspan.tasks.layout import MaskedLayout
+from longspan.tasks.layout import LANGUAGE_MODELING
 
 if TYPE_CHECKING:
     from longspan.arena.given_checkpoint import GivenCheckpoint
@@ -55,12 +55,13 @@ def pretrain(
     start: str | Path | None = None,
     choices: RunChoices | None = None,
 ) -> Result:
-    """Train a model to fill masked tokens of a corpus, from drawn weights or a checkpoint.
+    """Train a language model on a corpus, from drawn weights or a checkpoint.
 
-    The same call resumes an interrupted run, and loads a finished one.
+    It predicts masked tokens, or next ones if the corpus was imported with that objective. The same
+    call resumes an interrupted run, and loads a finished one.
 
     Args:
-        corpus: task whose layout is `MaskedLayout`, such as an imported corpus.
+        corpus: task of masked or next tokens, such as an imported corpus.
         paths: folders of results and data sets, and the device.
         callback: receives steps and evaluations.
         start: checkpoint to start from, as for `finetune`; None: weights are drawn.
@@ -118,10 +119,10 @@ def pretraining_experiment(
         DataError: see `pretrain`.
     """
     chosen = protocols.get(choices.protocol or PRETRAIN)
-    if corpus in TASKS and not isinstance(TASKS[corpus].info.layout, MaskedLayout):
+    if corpus in TASKS and not isinstance(TASKS[corpus].info.layout, LANGUAGE_MODELING):
         raise OptionError(
-            f"{corpus} has no masked tokens to predict; name an imported corpus, longspan data "
-            "import corpus NAME PATH"
+            f"{corpus} has neither masked nor next tokens to predict; name an imported corpus, "
+            "longspan data import corpus NAME PATH"
         )
     if corpus not in TASKS and Path(corpus).exists():
         raise OptionError(

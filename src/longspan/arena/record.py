@@ -90,7 +90,7 @@ def _data(task: Task) -> dict[str, Any]:
 def pack_test_scores(task: Task, scored: Evaluation) -> ExampleScores:
     """Return the statistics of the main metric on test, summed over the task's units."""
     metric = task.metrics[0].name
-    return pack_scores(metric, scored.statistics, task.units("test"), task.unit)
+    return pack_scores(metric, scored.statistics, task.units("test"), task.unit_name("test"))
 
 
 def score_slices(task: Task, split: Split, scored: Evaluation) -> dict[str, list[Slice]]:

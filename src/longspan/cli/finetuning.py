@@ -109,7 +109,7 @@ def pretrain(
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Pretrain a model on masked tokens of a corpus; the same command resumes the run."""
+    """Pretrain a language model on a corpus; the same command resumes the run."""
     from longspan.arena.one_run import pretraining_experiment
 
     paths = make_paths(runs, cache, None, device, parallel)

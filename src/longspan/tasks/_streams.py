@@ -104,7 +104,6 @@ class StreamTask(Task):
 
     Options = StreamOptions
     options: StreamOptions
-    unit = "document or block"  # see `units`
 
     def __init__(self, options: object | None = None):
         """Store the given options, or the defaults."""
@@ -276,10 +275,15 @@ class StreamTask(Task):
         other, so that intervals do not rest on a few documents.
         """
         segments = self.segments(split)
-        if len(np.unique(segments.documents)) >= FEW_DOCUMENTS:
+        if self.unit_name(split) == "document":
             return segments.documents
         count = len(segments)
         return np.arange(count) * min(BLOCKS, count) // count
+
+    def unit_name(self, split: Split) -> str:
+        """Return "document", or "block" where there are few documents."""
+        documents = np.unique(self.segments(split).documents)
+        return "document" if len(documents) >= FEW_DOCUMENTS else "block"
 
     def groupings(self, split: Split) -> list[Grouping]:
         """Return groups of segments by their distance from the beginning of the document."""

@@ -373,10 +373,13 @@ class Task(TaskData):
     def units(self, split: Split) -> np.ndarray | None:
         """Return the number of the unit that each example is a part of, such as its document.
 
-        Intervals and paired tests resample whole units (`unit` is their name). None: examples are
-        independent.
+        Intervals and paired tests resample whole units. None: examples are independent.
         """
         return None
+
+    def unit_name(self, split: Split) -> str:
+        """Return the name of what `units` returns the numbers of."""
+        return self.unit
 
     def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
         """Return each token of an example as text; by default its id."""

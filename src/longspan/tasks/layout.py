@@ -144,6 +144,7 @@ Layout = (
     | RetrievalLayout
     | TextToTextLayout
 )
+LANGUAGE_MODELING = (MaskedLayout, StreamLayout)  # of texts without labels
 
 
 def max_tokens(layout: Layout, length: int) -> int:

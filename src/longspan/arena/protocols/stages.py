@@ -3,13 +3,14 @@
 They cover every registered task of a kind, those of imports and plug-ins included.
 """
 
+import dataclasses
 from collections.abc import Iterable
 
 from longspan.arena.protocols import own
 from longspan.arena.protocols.base import GENERIC, Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.tasks import TASKS, build
-from longspan.tasks.layout import MaskedLayout
+from longspan.tasks.layout import LANGUAGE_MODELING, StreamLayout
 
 PRETRAIN, FINETUNE = "pretrain", "finetune"
 CORPUS = "long_documents"  # name that protocols with pretraining give their corpus
@@ -31,9 +32,16 @@ MODEL = ModelConfig(
 
 
 def pretraining_recipe(task: str) -> Recipe:
-    """Return the recipe of a corpus: a small model, with the task's own length and masks."""
+    """Return the recipe of a corpus: a small model, with the task's own length and masks.
+
+    Positions of left-to-right models are rotary: learned ones end with the segment, and texts that
+    are generated are longer.
+    """
     training = _training(PRETRAINING_STEPS, PRETRAINING_BATCH, 5e-4, warmup=20)
-    return Recipe(task_options={}, model=MODEL, training=training)
+    model = MODEL
+    if isinstance(TASKS[task].info.layout, StreamLayout):
+        model = dataclasses.replace(MODEL, position="rotary")
+    return Recipe(task_options={}, model=model, training=training)
 
 
 def finetuning_recipe(task: str) -> Recipe:
@@ -69,21 +77,21 @@ def corpus_imports(path: str) -> dict[str, str]:
     return {CORPUS: f"longspan data import corpus {CORPUS} {path}"}
 
 
-def _masked() -> set[str]:
-    return {name for name, cls in TASKS.items() if isinstance(cls.info.layout, MaskedLayout)}
+def _corpora() -> set[str]:
+    return {name for name, cls in TASKS.items() if isinstance(cls.info.layout, LANGUAGE_MODELING)}
 
 
 def make_pretrain() -> Protocol:
     """Return the protocol of all corpora."""
     return Protocol(
         name=PRETRAIN,
-        summary="Masked language modeling of one corpus: the recipe of `longspan pretrain`.",
+        summary="Language modeling of one corpus: the recipe of `longspan pretrain`.",
         source="longspan",
-        tasks=tuple(sorted(_masked())),
+        tasks=tuple(sorted(_corpora())),
         differs=(
             "Not a published recipe. A model of 4 layers and width 256, 10,000 steps of 16 "
-            "examples; masks are RoBERTa's. --start continues a checkpoint, whose architecture it "
-            "keeps."
+            "examples; masks are RoBERTa's, positions of left-to-right models rotary. --start "
+            "continues a checkpoint, whose architecture it keeps."
         ),
         recipe=pretraining_recipe,
         mechanism_options=own.OPTIONS,
@@ -96,7 +104,7 @@ def make_finetune() -> Protocol:
         name=FINETUNE,
         summary="One task from a given checkpoint: the recipe of `longspan finetune`.",
         source="Devlin et al. 2019, https://arxiv.org/abs/1810.04805, appendix A.3",
-        tasks=tuple(sorted(TASKS.keys() - _masked())),
+        tasks=tuple(sorted(TASKS.keys() - _corpora())),
         differs=(
             "Of the grid of the paper (batches of 16 or 32, learning rates of 5e-5, 3e-5 or 2e-5, "
             "2 to 4 epochs) one combination; at least 200 and at most 20,000 steps. Architecture "
