@@ -40,7 +40,8 @@ def numbers(config):
 
 
 def experiment(task):
-    protocol = next((x for x in PROTOCOLS.values() if task in x.tasks), get("finetune"))
+    protocols = (*PROTOCOLS.values(), get("finetune"), get("pretrain"))
+    protocol = next(x for x in protocols if task in x.tasks)
     return protocol.experiment(task, "local", 0)
 
 

@@ -15,7 +15,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from longspan.attention import MECHANISMS
-from longspan.config import Length, setting, settings
+from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.cache import BuiltDataset
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import StreamVocabulary
@@ -59,7 +59,7 @@ class StreamOptions:
         "distance of two sliding windows, and the tokens that each scores; none: half a window",
         None,
     )
-    held_out_tokens: PositiveInt | None = setting(
+    held_out_tokens: NumExamples | None = setting(
         "most tokens of a held-out document, from its first one on; none: all of it", None
     )
 

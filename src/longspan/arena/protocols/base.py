@@ -261,6 +261,7 @@ class Protocol:
         if name in self.tasks or name not in TASKS:
             return check_name(name, self.tasks, f"task of protocol {self.name!r}")
         others = sorted(x.name for x in PROTOCOLS.values() if name in x.tasks)
+        others = others or sorted(x for x, make in GENERIC.items() if name in make().tasks)
         if not others:
             raise UnknownNameError(
                 f"no protocol has task {name!r}; write one that does, and add --protocol FILE"
