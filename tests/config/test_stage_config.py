@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 import tiny
+from longspan.arena.experiment import override
 from longspan.config import StageConfig, flatten, replace_fields
 from longspan.config.stages import stage_ends
 from longspan.errors import OptionError, UnknownNameError
@@ -57,6 +58,7 @@ def test_a_run_without_stages_has_one_and_the_hash_it_had():
         ({"model.hidden_size": 8}, "only dropout can change"),
         ({"training.steps": 8}, "set it for the whole run"),
         ({"window": 8}, "task.OPTION"),
+        ({"budget.limit": 8}, "task.OPTION"),
         ({"start.task": "listops"}, "task.OPTION"),
     ],
 )
@@ -92,3 +94,21 @@ def test_malformed_tables_are_refused_with_their_place():
         config({"steps": 1, "changes": {"model.hidden_size": 8}})
     with pytest.raises(OptionError, match="steps"):
         config({"changes": {}})
+
+
+def test_an_option_of_one_mechanism_is_for_its_runs_alone():
+    stages = (StageConfig(steps=1, changes={"local.window": 3}), StageConfig(steps=1))
+    assert config(*stages).stages()[0].mechanism.options["window"] == 3
+    full = tiny.experiment("full").config
+    first, _ = replace_fields(full, {"training.stages": stages}).stages()
+    assert first.mechanism == full.mechanism
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("locl.window", "no mechanism called 'locl'"), ("local.windows", "windows")],
+)
+def test_options_of_unknown_mechanisms_are_refused(name, reason):
+    stages = (StageConfig(steps=1, changes={name: 3}), StageConfig(steps=1))
+    with pytest.raises(UnknownNameError, match=reason):
+        override(tiny.experiment("full"), {"training.stages": stages})

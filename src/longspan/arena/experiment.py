@@ -5,10 +5,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from longspan.attention import MECHANISMS, options_of
 from longspan.attention.build import check_mechanism
 from longspan.bounds import LARGEST_SEED, range_error
-from longspan.config import Budget, RunConfig, flatten, replace_fields, setting, settings
+from longspan.config import (
+    Budget,
+    RunConfig,
+    StageConfig,
+    flatten,
+    replace_fields,
+    setting,
+    settings,
+)
 from longspan.config.model import expand_scale
+from longspan.config.stages import PARTS
 from longspan.errors import OptionError, check_name
 from longspan.results import find_named_row
 from longspan.results.record import record_stem
@@ -40,6 +50,8 @@ class Experiment:
         fields = [field.name for field in dataclasses.fields(TASKS[task.name].Options)]
         for option in task.options:
             check_name(option, fields, f"option of task {task.name!r}")
+        for stage in self.config.training.stages:
+            _check_stage(stage)
 
     @property
     def task(self) -> str:
@@ -65,6 +77,15 @@ class Experiment:
     def name(self) -> str:
         """`<row>-<hash>-<seed>`, the stem of the record's file."""
         return record_stem(self.row_name, self.hash, self.seed)
+
+
+def _check_stage(stage: StageConfig) -> None:
+    """Raise UnknownNameError for a changed option of a mechanism that does not exist."""
+    for name in stage.changes:
+        part, _, option = name.partition(".")
+        if part not in PARTS:
+            check_name(part, MECHANISMS, "mechanism")
+            check_name(option, options_of(part), f"option of mechanism {part!r}")
 
 
 def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:

@@ -11,7 +11,6 @@ from rich.status import Status
 from rich.text import Text
 
 from longspan.cli.common import (
-    Cache,
     Data,
     Device,
     Json,
@@ -21,7 +20,7 @@ from longspan.cli.common import (
     print_note,
     print_text,
 )
-from longspan.cli.plugins import Imports
+from longspan.cli.plugins import Cache, Imports
 from longspan.errors import LongspanError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.common import Cache, Data, Device, Json, make_paths, print_json, print_text
+from longspan.cli.common import Data, Device, Json, make_paths, print_json, print_text
 from longspan.cli.evaluating import BatchSize
-from longspan.cli.plugins import Imports
+from longspan.cli.plugins import Cache, Imports
 
 
 def answers(

@@ -84,10 +84,6 @@ Measure = Annotated[
     bool, typer.Option("--measure", help="Like --dry-run, with steps timed and memory counted.")
 ]
 Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
-Cache = Annotated[
-    Path | None,
-    typer.Option(help="Folder of built data sets.", show_default="~/.cache/longspan"),
-]
 Data = Annotated[
     Path | None,
     typer.Option(help="Folder of source files, such as IMDB's.", show_default="$LONGSPAN_DATA"),

@@ -15,7 +15,6 @@ from longspan.cli import corpora
 from longspan.cli import own_texts as own
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
-    Cache,
     Data,
     Json,
     console_callback,
@@ -27,7 +26,7 @@ from longspan.cli.common import (
     print_text,
 )
 from longspan.cli.importing import import_own
-from longspan.cli.plugins import Imports, name_protocol
+from longspan.cli.plugins import Cache, Imports, name_protocol
 from longspan.errors import DataError, OptionError, check_name
 
 if TYPE_CHECKING:

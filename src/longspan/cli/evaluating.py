@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longspan.cli.common import (
-    Cache,
     Data,
     Device,
     Json,
@@ -18,7 +17,7 @@ from longspan.cli.common import (
     print_note,
     print_text,
 )
-from longspan.cli.plugins import Imports
+from longspan.cli.plugins import Cache, Imports
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths

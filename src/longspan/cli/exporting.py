@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.common import Cache, Data, Json, make_paths, print_json, print_text
-from longspan.cli.plugins import Imports
+from longspan.cli.common import Data, Json, make_paths, print_json, print_text
+from longspan.cli.plugins import Cache, Imports
 
 
 def export(

@@ -9,7 +9,6 @@ from longspan.cli import own_texts as own
 from longspan.cli import summaries
 from longspan.cli.common import (
     BudgetText,
-    Cache,
     Changes,
     Device,
     Json,
@@ -18,7 +17,7 @@ from longspan.cli.common import (
     make_paths,
     parse_changes,
 )
-from longspan.cli.plugins import Imports, name_protocol
+from longspan.cli.plugins import Cache, Imports, name_protocol
 from longspan.cli.running import parse_budget_text, run_one
 from longspan.errors import OptionError
 

@@ -10,7 +10,6 @@ import typer
 
 from longspan.cli.common import (
     IS_MAIN,
-    Cache,
     Data,
     Device,
     Json,
@@ -19,7 +18,7 @@ from longspan.cli.common import (
     print_note,
 )
 from longspan.cli.finetuning import Checkpoint
-from longspan.cli.plugins import Imports
+from longspan.cli.plugins import Cache, Imports
 from longspan.errors import DataError, OptionError
 
 if TYPE_CHECKING:

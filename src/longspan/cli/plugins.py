@@ -19,16 +19,25 @@ def _load_plugins(sources: list[str] | None) -> list[str] | None:
     return sources
 
 
-def name_protocol(text: str | None) -> str | None:
-    """Return the name of a protocol; a file is loaded."""
+def name_protocol(context: typer.Context, text: str | None) -> str | None:
+    """Return the name of a protocol; a file is loaded, which may name the imports in the cache."""
     if text is None or Path(text).suffix not in (".py", ".toml"):
         return text
     from longspan.arena import load_protocol
+    from longspan.arena.protocols.own import register_imports
+    from longspan.files import cache_folder
 
+    register_imports(context.params.get("cache") or cache_folder())
     return load_protocol(text).name
 
 
-# Eager: protocol files and all other values may name what a plug-in registers.
+# Eager: protocol files and all other values may name what a plug-in registers, or the cache holds.
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of built data sets.", show_default="~/.cache/longspan", is_eager=True
+    ),
+]
 Imports = Annotated[
     list[str] | None,
     typer.Option(

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from longspan.cli.common import Cache, Data, Device, Json, make_paths, print_json, print_text
+from longspan.cli.common import Data, Device, Json, make_paths, print_json, print_text
 from longspan.cli.own_texts import Delimiter, Encoding
-from longspan.cli.plugins import Imports
+from longspan.cli.plugins import Cache, Imports
 from longspan.errors import DataError, OptionError
 
 

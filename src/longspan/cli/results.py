@@ -9,7 +9,6 @@ import typer
 from rich.text import Text
 
 from longspan.cli.common import (
-    Cache,
     Data,
     Json,
     console_callback,
@@ -19,7 +18,7 @@ from longspan.cli.common import (
     print_text,
     register_default_imports,
 )
-from longspan.cli.plugins import Imports
+from longspan.cli.plugins import Cache, Imports
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 from longspan.results.commands import run_command

@@ -11,7 +11,6 @@ from longspan.cli.common import (
     DEFAULT_PROTOCOL,
     IS_MAIN,
     BudgetText,
-    Cache,
     Changes,
     CpusPerRun,
     Data,
@@ -40,7 +39,7 @@ from longspan.cli.common import (
     split_names,
 )
 from longspan.cli.planning import print_plan
-from longspan.cli.plugins import Imports, name_protocol
+from longspan.cli.plugins import Cache, Imports, name_protocol
 from longspan.cli.reporting import print_report, print_results
 from longspan.config import Budget, parse_budget
 from longspan.errors import OptionError, RunError, check_name

@@ -12,7 +12,7 @@ from typing import Any
 from longspan.config.base import setting, settings
 from longspan.config.budget import Budget
 from longspan.config.model import ModelConfig
-from longspan.config.stages import stage_ends
+from longspan.config.stages import PARTS, stage_ends
 from longspan.config.start import StartConfig
 from longspan.config.training import TrainingConfig
 from longspan.errors import OptionError, check_name
@@ -41,7 +41,6 @@ NEWER_FIELDS: dict[str, Any] = {
 # Likewise, options of the tasks of texts, whose names imports choose: they are known by options.
 NEWER_TEXT_OPTIONS: dict[str, Any] = {"global_tokens": "none"}
 _TEXT_OPTIONS = {"length", "vocabulary", "minimum", "end"}
-PARTS = ("task", "mechanism", "model", "training")  # parts whose fields `replace_fields` changes
 
 
 @settings
@@ -108,7 +107,9 @@ class RunConfig:
             return [self]
         plain = replace_fields(self, {"training.stages": ()})
         made = [
-            replace_fields(plain, {**stage.changes, "training.steps": end - start})
+            replace_fields(
+                plain, {**stage.changes_of(self.mechanism.name), "training.steps": end - start}
+            )
             for stage, start, end in zip(stages, [0, *ends[:-1]], ends, strict=True)
         ]
         if (made[-1].task, made[-1].mechanism) != (self.task, self.mechanism):

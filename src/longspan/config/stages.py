@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, PositiveInt, Strict
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError
 
+PARTS = ("task", "mechanism", "model", "training")  # of a configuration; else a mechanism
 # Fields that are of the whole run. Dropout alone changes no shape and no weight of the model.
 _OF_RUN = ("steps", "stages", "selection", "precision", "gradient_checkpointing")
 _OF_MODEL = ("model.hidden_dropout_prob", "model.attention_dropout")
@@ -28,11 +29,25 @@ class StageConfig:
     steps: PositiveInt = setting("steps, in proportion to those of the other stages")
     changes: dict[str, Any] = dataclasses.field(
         default_factory=dict,
-        metadata={"help": "fields by dotted name: task.length, mechanism.window, training.steps"},
+        metadata={
+            "help": "fields by dotted name: task.length, training.batch_size; mechanism.window, or "
+            "local.window of one mechanism"
+        },
     )
     keep_optimizer: bool = setting(
         "keep the optimizer's moments of the stage before; false: they start at zero", True
     )
+
+    def changes_of(self, mechanism: str) -> dict[str, Any]:
+        """Return the changes of a run of one mechanism, whose options are `mechanism.OPTION`."""
+        found = {}
+        for name, value in self.changes.items():
+            part, _, field = name.partition(".")
+            if part in PARTS:
+                found[name] = value
+            elif part == mechanism:
+                found[f"mechanism.{field}"] = value
+        return found
 
     def __post_init__(self) -> None:
         """Check the names of the changed fields.
@@ -47,9 +62,10 @@ class StageConfig:
                 reasons.append(f"a stage changes no {name}; of the model only dropout can change")
             elif part == "training" and field in _OF_RUN:
                 reasons.append(f"a stage changes no {name}; set it for the whole run")
-            elif part not in ("task", "mechanism", "model", "training") or not field:
+            elif part in ("start", "budget") or not field:
                 reasons.append(
-                    f"a stage changes task.OPTION, mechanism.OPTION or training.FIELD, got {name!r}"
+                    "a stage changes task.OPTION, training.FIELD, mechanism.OPTION or "
+                    f"MECHANISM.OPTION of one mechanism, got {name!r}"
                 )
         if reasons:
             raise OptionError("; ".join(reasons))

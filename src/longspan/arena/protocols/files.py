@@ -38,13 +38,13 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from longspan.arena.protocols.base import (
-    PROTOCOLS,
     MechanismOptions,
     NamedRow,
     Protocol,
     Recipe,
     ReferenceRow,
     Variant,
+    get,
 )
 from longspan.arena.protocols.file_rows import read_rows
 from longspan.arena.protocols.starts import START_TASK, RunStart, find_run_start, start_settings
@@ -100,7 +100,7 @@ def read_protocol(path: Path, content: bytes) -> Protocol:
     base = None
     if "base" in table:
         with naming("base"):
-            base = PROTOCOLS[check_name(table["base"], PROTOCOLS, "protocol")]
+            base = get(table["base"])
     return _checked(_make(path, name, table, base, _task_entries(table, base)))
 
 
@@ -165,7 +165,7 @@ def _task_entry(
 
 def _origin(task: str, name: Any) -> Protocol:
     with naming("from"):
-        origin = PROTOCOLS[check_name(name, PROTOCOLS, "protocol")]
+        origin = get(name)
         if task not in origin.tasks:
             raise OptionError(
                 f"protocol {name!r} has no task {task!r}; it has {', '.join(origin.tasks)}"
