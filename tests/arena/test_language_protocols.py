@@ -1,6 +1,7 @@
 """Protocols of left-to-right language models: phases, rows of the papers, sizes."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -144,7 +145,7 @@ def test_rows_of_table_4_differ_in_windows_or_dilation_alone():
     assert shrunk.mechanism.options["window"] == FIRST[::-1]
 
 
-# Press et al. 2021, section 2: 9,216 tokens on a GPU; 205 epochs of 103,227,021 words.
+# Press et al. 2021, section 2: 9,216 tokens on a GPU.
 WORDS_OF_AN_UPDATE = 73_728
 
 
@@ -153,8 +154,15 @@ def test_stages_of_shortformer_have_equal_updates(name):
     stages = row("shortformer", name, "wikitext_103").config.stages()
     for stage in stages:
         assert stage.training.batch_size * stage.task.options["length"] == WORDS_OF_AN_UPDATE
-    epochs = 286_000 * WORDS_OF_AN_UPDATE / 103_227_021
-    assert round(epochs) in (204, 205)
+
+
+def test_updates_of_an_epoch_show_eight_gpus():
+    """The README of shortformer has 70,050 updates in 50 epochs, and 140,100 in 100."""
+    an_epoch = math.ceil(103_227_021 / WORDS_OF_AN_UPDATE)
+    stages = get("shortformer").named_row("staged").changes["training.stages"]
+    assert stages[0].steps == 50 * an_epoch
+    stages = get("shortformer").named_row("shortformer").changes["training.stages"]
+    assert stages[0].steps == 100 * an_epoch
 
 
 def test_short_inputs_of_shortformer_come_first():

@@ -123,9 +123,11 @@ def _compare_task(
     task: str, a: Protocol, b: Protocol, mechanisms: Sequence[str]
 ) -> list[Difference]:
     one, two = recipe_values(a, task, mechanisms), recipe_values(b, task, mechanisms)
-    # A field of a grid may be in either; sorted, the order does not depend on which comes first.
-    grid_fields = sorted(field for field in {*one, *two} if field.startswith("grid."))
-    fields = [*(f for f in {**one, **two} if not f.startswith("grid.")), *grid_fields]
+    # A field of a grid or stage may be in either; sorted, the order does not depend on which comes
+    # first.
+    own = ("grid.", "stage.")
+    sorted_fields = sorted(field for field in {*one, *two} if field.startswith(own))
+    fields = [*(f for f in {**one, **two} if not f.startswith(own)), *sorted_fields]
     return [
         Difference(
             field=field,
