@@ -37,14 +37,15 @@ def decoder(
     )
 
 
-def causal_options(keys: int, segment: int) -> MechanismOptions:
+def causal_options(keys: int, segment: int, memory: int) -> MechanismOptions:
     """Return options of all mechanisms by which a query sees about as many keys before it.
 
     Args:
-        keys: keys of a window, and tokens of a memory.
+        keys: keys of a window.
         segment: tokens of a segment of the mechanisms with memories.
+        memory: tokens of their memories; half of them in slots, if those are compressed.
     """
-    memory = {"segment": segment, "memory": keys}
+    recurrent = {"segment": segment, "memory": memory}
     return {
         "local": {"window": keys},
         "longformer": {"window": keys},
@@ -56,15 +57,15 @@ def causal_options(keys: int, segment: int) -> MechanismOptions:
         "sinkhorn": {"block": keys // 2},
         "performer": {"features": 256},
         "long_short": {"window": keys, "segment": 16, "segment_rank": 1},
-        "transformer_xl": memory,
+        "transformer_xl": recurrent,
         "compressive": {
             "segment": segment,
-            "memory": keys // 2,
-            "compressed_memory": keys // 2,
+            "memory": memory // 2,
+            "compressed_memory": memory // 2,
             "ratio": 4,
             "compression": "conv",
         },
-        "position_infused": memory,
+        "position_infused": recurrent,
     }
 
 

@@ -111,7 +111,7 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
 
 def _stage_values(stages: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the values of stages; `keep_optimizer` where one begins with fresh moments."""
-    values = {}
+    values: dict[str, Any] = {}
     for number, stage in enumerate(stages, start=1):
         own = {"steps": stage["steps"], **stage["changes"]}
         own |= {} if stage["keep_optimizer"] else {"keep_optimizer": False}

@@ -1,7 +1,7 @@
 """Language models with compressed memories, as the Compressive Transformer is trained.
 
-Rae et al. 2020, "Compressive Transformers for Long-Range Sequence Modelling"
-(https://arxiv.org/abs/1911.05507), section 5. Its code is not public but for the layer.
+Rae et al. 2020, "Compressive Transformers" (https://arxiv.org/abs/1911.05507), section 5. Its code
+is not public but for the layer.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ TRAIN = {
 def _options(segment: int, compressed: int, ratio: int, memory: int) -> MechanismOptions:
     """Return options by mechanism; `memory` is that of Transformer-XL in comparison."""
     return {
-        **causal_options(segment // 2, segment),
+        **causal_options(segment // 2, segment, segment),
         "compressive": {
             "segment": segment,
             "memory": segment,
@@ -63,7 +63,6 @@ def _options(segment: int, compressed: int, ratio: int, memory: int) -> Mechanis
             "compression": "conv",
         },
         "transformer_xl": {"segment": segment, "memory": memory},
-        "position_infused": {"segment": segment, "memory": segment},
     }
 
 

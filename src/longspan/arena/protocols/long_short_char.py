@@ -150,7 +150,7 @@ register(
         ),
         recipe=recipe,
         mechanism_options={
-            **causal_options(WINDOW, WINDOW),
+            **causal_options(WINDOW, WINDOW, WINDOW),
             "long_short": {"window": WINDOW, "segment": 16, "segment_rank": 1, "variant": "xiong"},
         },
         choices=CHOICES,

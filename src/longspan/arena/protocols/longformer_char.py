@@ -226,7 +226,7 @@ register(
             "have ids for padding and bytes that do not occur."
         ),
         recipe=recipe,
-        mechanism_options=causal_options(512, 512),
+        mechanism_options=causal_options(512, 512, 512),
         choices=CHOICES,
         variants=VARIANTS,
     )

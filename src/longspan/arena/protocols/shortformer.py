@@ -158,7 +158,7 @@ register(
             "position_infused without a name has a cache of 512 within inputs of 3,072."
         ),
         recipe=recipe,
-        mechanism_options=causal_options(CACHED, CACHED),
+        mechanism_options=causal_options(CACHED, CACHED, CACHED),
         choices=CHOICES,
         references=BASELINES,
         variants=VARIANTS,

@@ -9,7 +9,6 @@ from typing import Any
 from longspan.arena.protocols._language import causal_options, decoder, no_pooling
 from longspan.arena.protocols.base import (
     Choice,
-    MechanismOptions,
     Protocol,
     Recipe,
     Variant,
@@ -53,11 +52,7 @@ TRAIN = {
     "wikitext_103": _training(200_000, 60, accumulation=4),
 }
 # Memories as long as a segment.
-MEMORIES: dict[str, MechanismOptions] = {
-    task: causal_options(length // 2, length)
-    | {x: {"segment": length, "memory": length} for x in ("transformer_xl", "position_infused")}
-    for task, length in LENGTH.items()
-}
+OPTIONS = {task: causal_options(length // 2, length, length) for task, length in LENGTH.items()}
 
 
 def recipe(task: str) -> Recipe:
@@ -228,7 +223,7 @@ register(
         ),
         recipe=recipe,
         mechanism_options={},
-        task_mechanism_options=MEMORIES,
+        task_mechanism_options=OPTIONS,
         choices=CHOICES,
         variants=VARIANTS,
     )
