@@ -1,16 +1,15 @@
 """What language models use of their context: against loops over every prefix of every document."""
 
-import dataclasses
 import json
-import math
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+import tiny
 import toy_streams
-from longspan.analysis import context_losses, run_context
+from longspan.analysis import measure_context
 from longspan.analysis.attention_parts import (
     memory_reach,
     memory_sizes,
@@ -26,8 +25,15 @@ from longspan.analysis.context_losses import (
     position_ranges,
     sum_by_position,
 )
+from longspan.arena import PROTOCOLS, run
+from longspan.arena.protocols import Protocol, Recipe
+from longspan.config import ModelConfig, TrainingConfig
+from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.results import load_context_uses, load_result, load_results
 from longspan.results.context_use import BLOCK
+from longspan.tasks import TASKS
+from longspan.tasks import register as register_task
 from longspan.training.evaluate import evaluate
 
 MEMORIES = {
@@ -267,3 +273,139 @@ def test_memories_of_layers_reach_one_behind_the_other():
     assert [tuple(x) for x in sizes] == [(16, 32)] * 2
     assert memory_reach(sizes) == 16 + 2 * 32
     assert window_with_memory(sizes) == 48
+
+
+MODEL = ModelConfig(
+    **{**tiny.MODEL, "num_hidden_layers": 2},
+    hidden_dropout_prob=0.0,
+    attention_dropout=0.0,
+    position="rotary",
+)
+TRAINING = TrainingConfig(
+    **{**tiny.TRAIN, "steps": 8, "eval_batch_size": 1}, schedule="constant", train_eval_examples=0
+)
+ROWS = {"transformer_xl": {"segment": 16, "memory": 16}, "local": {"window": 8}}
+
+
+def register_toy():
+    """Register the toy stream, and a protocol of it."""
+    if toy_streams.ToyStream.info.name not in TASKS:
+        register_task(toy_streams.ToyStream)
+    return Protocol(
+        name="streams",
+        summary="",
+        source="a test",
+        tasks=(toy_streams.ToyStream.info.name,),
+        differs="",
+        recipe=lambda _: Recipe({}, MODEL, TRAINING),
+        mechanism_options=ROWS,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Paths and records of runs of two mechanisms on the toy stream."""
+    protocol = register_toy()
+    PROTOCOLS[protocol.name] = protocol
+    folder = tmp_path_factory.mktemp("streams")
+    paths, made = tiny.paths(folder / "runs", folder / "cache"), {}
+    task = toy_streams.ToyStream()
+    task.open(paths.cache)
+    for name in ROWS:
+        experiment = protocol.experiment(task.info.name, name, 0)
+        run(experiment, task, paths)
+        made[name] = paths.record_file(experiment)
+    yield paths, made
+    del PROTOCOLS[protocol.name], TASKS[task.info.name]
+
+
+def measure(trained, name, **changes):
+    paths, records = trained
+    return measure_context(records[name], paths, **{"blocks": 4, "tolerance": 0.01, **changes})
+
+
+def test_measured_run_is_described_by_its_record(trained):
+    found = measure(trained, "transformer_xl")
+    assert (found.mechanism, found.split, found.segment) == ("transformer_xl", "validation", 16)
+    # A segment of 16 tokens, and a memory of 16 in each of two layers.
+    assert [one.context for one in found.contexts] == [32, 48]
+    texts = toy_streams.documents("validation")
+    assert found.available == sum((len(x) - 48) // BLOCK for x in texts)
+    assert found.blocks == 4
+    assert [(x.first, x.last) for x in found.positions][-1] == (8, 15)
+    assert sum(x.targets for x in found.positions) == sum(len(x) - 1 for x in texts)
+    score = load_result(trained[1]["transformer_xl"]).scores["validation"]
+    kept = sum(x.kept * x.targets for x in found.positions) / score.num_targets
+    assert kept == pytest.approx(score.loss, rel=1e-5)
+    assert [list(x) for x in found.parts] == [["memory", "segment"]] * 2
+    assert found.part_windows == sum((len(x) - 1) // 32 for x in texts)
+
+
+def test_models_without_a_memory_read_a_segment(trained):
+    found = measure(trained, "local", split="test")
+    assert [one.context for one in found.contexts] == [16]
+    assert found.effective == 16
+    assert {one.kept for one in found.positions} == {None}
+    assert (found.parts, found.part_windows) == ([], 0)
+
+
+def test_longer_contexts_than_the_segments_can_be_asked_for(trained):
+    found = measure(trained, "local", max_context=70, blocks=100)
+    assert [one.context for one in found.contexts] == [32, 64, 70]
+    assert found.blocks == found.available == 4
+    # Two layers with windows of 8 see 16 tokens back: the rest of the context changes nothing.
+    assert [one.difference for one in found.contexts] == pytest.approx([0, 0, 0], abs=1e-6)
+    assert found.effective == 32
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"split": "train"}, UnknownNameError, "no held-out split called 'train'"),
+        ({"blocks": 1, "tolerance": -1.0}, OptionError, "blocks must be >= 2, got 1; the toler"),
+        ({"max_context": 0}, OptionError, "longest context must be >= 1, got 0"),
+        ({"max_context": 110}, OptionError, "1 block of 16 .* pass --max-context of at most 98"),
+    ],
+)
+def test_requests_without_sense_are_refused(trained, changes, error, message):
+    with pytest.raises(error, match=message):
+        measure(trained, "local", **changes)
+
+
+def test_the_proposed_longest_context_has_two_blocks(trained):
+    assert measure(trained, "local", max_context=98).blocks == 2
+
+
+def test_runs_on_other_layouts_are_refused(tiny_cache, tmp_path):
+    paths = tiny.paths(tmp_path, tiny_cache)
+    experiment = tiny.experiment()
+    run(experiment, tiny.listops(tiny_cache), paths)
+    with pytest.raises(OptionError, match="listops has examples of another form"):
+        measure_context(paths.record_file(experiment), paths, blocks=4, tolerance=0.01)
+
+
+def test_command_saves_prints_and_reports(cli, trained, tmp_path):
+    paths, records = trained
+    flags = ["--cache", paths.cache, "--device", "cpu", "--blocks", 3]
+    code, out, err = cli("context", *records.values(), *flags)
+    assert code == 0, err
+    first, second = out.splitlines()
+    assert first.startswith("streams toy_stream transformer_xl, seed 0: effective context ")
+    assert "attention of the last layer: memory " in first
+    assert "3 of 8 blocks of validation" in first
+    assert "with 16 tokens" in second
+    saved = load_context_uses([paths.runs])
+    assert {x.filename for x in saved} == {path.name for path in records.values()}
+    assert {x.blocks for x in saved} == {3}
+    assert len(load_results([paths.runs])) == 2
+    code, out, _ = cli("context", records["local"], *flags, "--max-context", 40, "--json")
+    assert [x["context"] for x in json.loads(out)[0]["contexts"]] == [32, 40]
+    page = tmp_path / "report.html"
+    code, out, err = cli("report", paths.runs, "--section", "context", "--output", page)
+    assert code == 0, err
+    assert "loss by the context that is left" in " ".join(out.split())
+    assert "attention by part of the keys" in " ".join(out.split())
+    assert "Use of the context" in page.read_text()
+    code, _, err = cli("context", paths.runs, *flags, "--max-context", 110)
+    assert code == 1
+    assert err.count("failed: ") == 2

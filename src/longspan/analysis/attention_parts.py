@@ -68,7 +68,7 @@ def shares_by_part(
     def add(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
         call = Call(cast(Any, module), *args, **kwargs)
         for name, weights in _part_weights(call).items():
-            own = sums[places[module]]
+            own = sums[places[call.attention]]
             own[name] = own.get(name, 0.0) + float(weights[..., first:].mean(-1).mean(1).sum())
 
     places = {layer.mechanism: number for number, layer in enumerate(layers)}

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import nn
 
 from longspan.analysis.attention_parts import (
@@ -119,9 +118,9 @@ def _check_numbers(blocks: int, tolerance: float, max_context: int | None) -> No
 def _check_layout(task: Task) -> StreamTask:
     if not isinstance(task.layout, StreamLayout):
         raise OptionError(
-            "the use of the context is that of a language model which reads documents from left to "
-            f"right; {task.info.name} has examples of another form. Pass a run on a corpus imported "
-            "with --objective next"
+            "the use of the context is measured on documents that a language model reads from left "
+            f"to right; {task.info.name} has examples of another form. Pass the record of a run on "
+            "a corpus imported with --objective next"
         )
     return cast(StreamTask, task)
 

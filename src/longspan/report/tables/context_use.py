@@ -1,4 +1,4 @@
-"""What language models use of their context, by run."""
+"""Use of the context by language models, run by run."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
