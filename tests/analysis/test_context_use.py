@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 import tiny
 import toy_streams
-from longspan.analysis import measure_context
+from longspan.analysis import measure_context, run_context
 from longspan.analysis.attention_parts import (
     memory_reach,
     memory_sizes,
@@ -162,6 +162,7 @@ def test_blocks_are_drawn_once_for_every_model_and_number_of_contexts(task):
     _, every, _ = block_windows(task, "validation", 40, 1_000)
     assert few.tolist() == again.tolist()
     assert set(few.tolist()) < set(every.tolist())
+    assert few.tolist() != every[:3].tolist()  # they are drawn, not the first ones
     assert len(every) == available
     _, none, nothing = block_windows(task, "validation", 400, 3)
     assert (len(none), nothing) == (0, 0)
@@ -285,6 +286,26 @@ TRAINING = TrainingConfig(
     **{**tiny.TRAIN, "steps": 8, "eval_batch_size": 1}, schedule="constant", train_eval_examples=0
 )
 ROWS = {"transformer_xl": {"segment": 16, "memory": 16}, "local": {"window": 8}}
+
+
+def test_models_with_parameters_for_each_position_read_no_further(tmp_path):
+    task = open_task(tmp_path, length=64)
+    learned = make_model("local", position="learned", max_position_embeddings=64)
+    longest = run_context._longest_context(task, learned)
+    assert longest + BLOCK - 1 == 64
+    windows, rows, _ = block_windows(task, "validation", longest, 2)
+    assert np.isfinite(block_losses(learned, windows, rows, [longest], 64)).all()
+    assert run_context._longest_context(task, make_model("local")) == 64
+
+
+def test_windows_that_slide_are_measured_as_segments(tmp_path):
+    sliding = open_task(tmp_path, evaluation="sliding", stride=4)
+    model, length = make_model("transformer_xl"), 16
+    both = []
+    for task in (sliding, open_task(tmp_path)):
+        segments = task.windows("validation", length, length)
+        both.append(sum_by_position(model, task, segments, 1, True))
+    np.testing.assert_array_equal(*both)
 
 
 def register_toy():
