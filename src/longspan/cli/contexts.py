@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.cli.analyzing import find_records, measure_runs
-from longspan.cli.common import Cache, Data, Device, Json, make_paths, print_json, print_text
-from longspan.cli.plugins import Imports
+from longspan.cli.common import Data, Device, Json, make_paths, print_json, print_text
+from longspan.cli.plugins import Cache, Imports
 
 if TYPE_CHECKING:
     from longspan.results import ContextUse
