@@ -12,7 +12,8 @@ import pytest
 from longspan.arena import PROTOCOLS, get, override
 from longspan.arena.protocols.compare import recipe_values
 from longspan.attention import MECHANISMS
-from longspan.tasks import build
+from longspan.tasks import TASKS, build
+from longspan.tasks.layout import StreamLayout
 from longspan.training.schedule import compute_learning_rate
 
 # layers, heads, model width, total width of heads, feed-forward width, pooling
@@ -76,6 +77,22 @@ SIZES = {
     "self-pretraining pathfinder": (4, 8, 128, 128, 128, "mean"),
     "self-pretraining masked_path_x": (4, 4, 128, 128, 128, "mean"),
     "self-pretraining path_x": (4, 4, 128, 128, 128, "mean"),
+    # Beltagy et al. 2020, table 12; 2,048 from Dai et al.
+    "longformer-char text8": (12, 8, 512, 512, 2048, "mean"),
+    "longformer-char enwik8": (12, 8, 512, 512, 2048, "mean"),
+    # kimiyoung/transformer-xl: n_layer, n_head, d_model, n_head * d_head, d_inner
+    "transformer-xl text8": (12, 8, 512, 512, 2048, "mean"),
+    "transformer-xl enwik8": (12, 8, 512, 512, 2048, "mean"),
+    "transformer-xl wikitext_103": (16, 10, 410, 410, 2100, "mean"),
+    # Press et al. 2021, section 2
+    "shortformer wikitext_103": (16, 8, 1024, 1024, 4096, "mean"),
+    # Rae et al. 2020, section 5 and supplementary material; the width of pg19 is a choice
+    "compressive-transformer enwik8": (24, 8, 1024, 1024, 3072, "mean"),
+    "compressive-transformer wikitext_103": (18, 16, 1024, 1024, 4096, "mean"),
+    "compressive-transformer pg19": (36, 16, 1024, 1024, 4096, "mean"),
+    # NVIDIA/transformer-ls autoregressive/launch: n-layer, n-head, d-model, d-inner
+    "long-short-char text8": (12, 8, 512, 512, 2048, "mean"),
+    "long-short-char enwik8": (12, 8, 512, 512, 2048, "mean"),
 }
 # batch size, steps, learning rate, warmup, weight decay, schedule, scored checkpoint
 LAST, BEST = "last", "best validation"
@@ -131,6 +148,23 @@ TRAINING = {
     "self-pretraining pathfinder": (32, 200 * 5_000, 5e-4, 5_000, 0.0, "constant", BEST),
     "self-pretraining masked_path_x": (32, 200 * 5_000, 1e-3, 5_000, 0.0, "constant", BEST),
     "self-pretraining path_x": (32, 200 * 5_000, 5e-4, 5_000, 0.0, "constant", BEST),
+    # Beltagy et al. 2020, table 12: the last of five phases, 0.00025 / 2^4
+    "longformer-char text8": (16, 570_000, 1.5625e-5, 500, 0.01, "constant", BEST),
+    "longformer-char enwik8": (16, 570_000, 1.5625e-5, 500, 0.01, "constant", BEST),
+    # kimiyoung/transformer-xl tf/scripts/text8_base_gpu.sh, pytorch/run_enwik8_base.sh and
+    # pytorch/run_wt103_base.sh
+    "transformer-xl text8": (24, 400_000, 2.5e-4, 0, 0.0, "cosine", BEST),
+    "transformer-xl enwik8": (22, 400_000, 2.5e-4, 0, 0.0, "cosine", BEST),
+    "transformer-xl wikitext_103": (60, 200_000, 2.5e-4, 0, 0.0, "cosine", BEST),
+    # ofirpress/shortformer README.md: 3 x 3,072 tokens on each of eight GPUs; the rate is a choice
+    "shortformer wikitext_103": (8 * 3, 286_000, 2.5e-4, 16_000, 0.0, "cosine", BEST),
+    # Rae et al. 2020, section 5: warmup and decay; the batch of enwik8 is a choice
+    "compressive-transformer enwik8": (64, 104_000, 3e-4, 4_000, 0.0, "cosine", BEST),
+    "compressive-transformer wikitext_103": (128, 516_000, 3e-4, 16_000, 0.0, "cosine", BEST),
+    "compressive-transformer pg19": (512, 516_000, 3e-4, 16_000, 0.0, "cosine", BEST),
+    # NVIDIA/transformer-ls autoregressive/launch: the last of three phases, on eight GPUs
+    "long-short-char text8": (8 * 2, 530_000, 1.25e-4, 5_000, 0.01, "constant", BEST),
+    "long-short-char enwik8": (8 * 4, 530_000, 6.25e-5, 5_000, 0.01, "constant", BEST),
 }
 # betas, epsilon, precision, dropout, attention dropout, norm
 COMMON = {
@@ -147,6 +181,16 @@ COMMON = {
     "documents": ((0.9, 0.999), 1e-8, "no", 0.1, 0.1, "post"),
     # allenai/longformer scripts/wikihop.py: AdamW of transformers, --beta2
     "wikihop-ablation": ((0.9, 0.98), 1e-6, "bf16", 0.1, 0.1, "post"),
+    # Longformer, table 12; dropout of attention from the code of Transformer-XL
+    "longformer-char": ((0.9, 0.999), 1e-8, "bf16", 0.2, 0.0, "pre"),
+    # kimiyoung/transformer-xl: --dropout, --dropatt, no --pre_lnorm, torch's Adam
+    "transformer-xl": ((0.9, 0.999), 1e-8, "no", 0.1, 0.0, "post"),
+    # fairseq transformer_lm_wiki103
+    "shortformer": ((0.9, 0.999), 1e-8, "bf16", 0.3, 0.1, "pre"),
+    # Rae et al. 2020, algorithm 1; dropout is a choice
+    "compressive-transformer": ((0.9, 0.999), 1e-8, "no", 0.15, 0.15, "post"),
+    # NVIDIA/transformer-ls: --pre-ln, --dropout
+    "long-short-char": ((0.9, 0.999), 1e-8, "bf16", 0.2, 0.2, "pre"),
 }
 EXCEPTIONS = {
     # LRA cifar10/base_cifar10_config.py and pathfinder32/transformer_base.py
@@ -156,6 +200,15 @@ EXCEPTIONS = {
     "lra-paper pathfinder": {"model.hidden_dropout_prob": 0.2},
     # XF config_nystrom.json
     "xiong listops": {"training.precision": "no"},
+    # choices: dropout of models of the same size
+    "compressive-transformer wikitext_103": {
+        "model.hidden_dropout_prob": 0.2,
+        "model.attention_dropout": 0.2,
+    },
+    "compressive-transformer pg19": {
+        "model.hidden_dropout_prob": 0.1,
+        "model.attention_dropout": 0.1,
+    },
 }
 CASES = sorted(SIZES)
 
@@ -217,11 +270,16 @@ def test_optimizer_precision_and_dropout(case):
     assert found == {**expected, **EXCEPTIONS.get(case, {})}
 
 
+LANGUAGE = (
+    *("longformer-char", "transformer-xl", "shortformer", "compressive-transformer"),
+    "long-short-char",
+)
 # LRA: sinusoidal unless learn_pos_emb is set, as in cifar10 and pathfinder128.
 POSITIONS = {
     "lra-repo image": "learned", "lra-paper image": "learned",
     "lra-repo path_x": "learned", "lra-paper path_x": "learned",
     "wikihop-ablation wikihop": "learned",
+    "shortformer wikitext_103": "sinusoidal", "transformer-xl wikitext_103": "sinusoidal",
 }  # fmt: skip
 
 
@@ -229,8 +287,8 @@ POSITIONS = {
 def test_position_embeddings(case):
     protocol = case.split()[0]
     usual = "learned" if protocol in ("lra-small", "xiong", "documents") else "sinusoidal"
-    # Amos et al. 2024: rotary
-    usual = "rotary" if protocol == "self-pretraining" else usual
+    # Amos et al. 2024: rotary; in language models a choice, for mechanisms without their own
+    usual = "rotary" if protocol == "self-pretraining" or protocol in LANGUAGE else usual
     assert recipe(case).model.position == POSITIONS.get(case, usual)
 
 
@@ -244,7 +302,9 @@ def test_models_add_no_positions_to_mechanisms_that_carry_them(name):
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_longformer_is_not_local(name):
-    for task in get(name).tasks:
+    # Language models have no global tokens (Beltagy et al. 2020, section 4.1).
+    encoders = [x for x in get(name).tasks if not isinstance(TASKS[x].info.layout, StreamLayout)]
+    for task in encoders:
         options = get(name).config(task, "longformer").mechanism.options
         assert options["global_projections"]
         # The first token is global, by the mechanism or as one of the task's global tokens.
@@ -259,9 +319,21 @@ def test_pair_heads():
     assert set(heads.values()) == {"interaction"}
 
 
-def test_only_lra_path_x_clips_gradients():
-    clipped = {case for case in CASES if recipe(case).training.max_grad_norm is not None}
-    assert clipped == {"lra-repo path_x", "lra-paper path_x"}
+# Longformer, table 12; train.py of Transformer-XL; shortformer's README; Rae et al. 2020, section 5
+CLIPPED = {
+    "longformer-char": 0.25,
+    "transformer-xl": 0.25,
+    "shortformer": 0.1,
+    "compressive-transformer": 0.1,
+}
+
+
+def test_only_lra_path_x_and_language_models_clip_gradients():
+    norms = {case: recipe(case).training.max_grad_norm for case in CASES}
+    found = {case for case, norm in norms.items() if norm is not None}
+    language = {case for case in CASES if case.split()[0] in CLIPPED}
+    assert found == {"lra-repo path_x", "lra-paper path_x", *language}
+    assert all(norms[case] == CLIPPED[case.split()[0]] for case in language)
 
 
 # NYS gradients: eval_frequency

@@ -9,6 +9,7 @@ from longspan.data.cache import BuildOutput, BuiltDataset
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import WordVocabulary
 from longspan.data.wikitext import WikiText
+from longspan.tasks._published_language import published_language_scores
 from longspan.tasks._streams import StreamTask
 from longspan.tasks._task_data import SPLITS
 from longspan.tasks.base import ProgressCallback
@@ -88,6 +89,6 @@ def make_info(published: WikiText, *, name: str, title: str, checksum: str) -> T
         metrics=("perplexity",),
         chance=None,
         layout=StreamLayout(),
-        published=(),
+        published=published_language_scores(name, "perplexity"),
         notes=_NOTES,
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from longspan.data.published_text import PublishedText
 from longspan.data.stream_vocabularies import ByteVocabulary
+from longspan.tasks._published_language import published_language_scores
 from longspan.tasks._published_text import PublishedTextTask
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import StreamLayout
@@ -43,7 +44,7 @@ class Enwik8(PublishedTextTask):
         metrics=("bits_per_byte",),
         chance=None,
         layout=StreamLayout(),
-        published=(),
+        published=published_language_scores("enwik8", "bits_per_byte"),
         notes=(
             "The splits are the first 90 million bytes, the next 5 million and the last 5 million; "
             "each is one document. The first byte of a split is not predicted, so 4,999,999 of the "

@@ -16,6 +16,7 @@ from longspan.data.document_rows import DocumentWriter
 from longspan.data.pg19 import SplitReport
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import ByteVocabulary
+from longspan.tasks._published_language import published_language_scores
 from longspan.tasks._streams import StreamTask
 from longspan.tasks._task_data import SPLITS
 from longspan.tasks.base import ProgressCallback
@@ -45,7 +46,7 @@ class PG19(StreamTask):
         metrics=("bits_per_byte", "word_perplexity"),
         chance=None,
         layout=StreamLayout(),
-        published=(),
+        published=published_language_scores("pg19", "word_perplexity"),
         notes=(
             "Documents are the books, split as published: 28,602, 50 and 100. Bytes are those of "
             "the files, line ends included. The first byte of a book is not predicted, nor is its "

@@ -11,6 +11,7 @@ import numpy as np
 
 from longspan.data.published_text import PublishedText
 from longspan.data.stream_vocabularies import CharacterVocabulary
+from longspan.tasks._published_language import published_language_scores
 from longspan.tasks._published_text import PublishedTextTask
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import StreamLayout
@@ -44,7 +45,7 @@ class Text8(PublishedTextTask):
         metrics=("bits_per_character",),
         chance=None,
         layout=StreamLayout(),
-        published=(),
+        published=published_language_scores("text8", "bits_per_character"),
         notes=(
             "The splits are the first 90 million characters, the next 5 million and the last 5 "
             "million; each is one document. The first character of a split is not predicted, so "

@@ -18,6 +18,7 @@ PARTS = (
     "task",
     "model",
     "training",
+    "stage",
     "budget",
     "mechanism",
     "grid",
@@ -93,9 +94,14 @@ def compare(
 
 
 def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[str, Any]:
-    """Return all values of a recipe by dotted field, defaults included."""
+    """Return all values of a recipe by dotted field, defaults included.
+
+    A stage of the training has the fields `stage.NUMBER.steps` and, of what it changes,
+    `stage.NUMBER.FIELD`.
+    """
     common = flatten(protocol.config(task, BASELINE))
     values = {name: x for name, x in common.items() if not name.startswith("mechanism.")}
+    values |= _stage_values(values.pop("training.stages"))
     for mechanism in mechanisms:
         options = protocol.config(task, mechanism).mechanism.options
         values |= {f"mechanism.{mechanism}.{name}": x for name, x in options.items()}
@@ -103,13 +109,25 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
     return values | start_settings(protocol.recipe(task).start) | grid
 
 
+def _stage_values(stages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the values of stages; `keep_optimizer` where one begins with fresh moments."""
+    values: dict[str, Any] = {}
+    for number, stage in enumerate(stages, start=1):
+        own = {"steps": stage["steps"], **stage["changes"]}
+        own |= {} if stage["keep_optimizer"] else {"keep_optimizer": False}
+        values |= {f"stage.{number}.{field}": x for field, x in own.items()}
+    return values
+
+
 def _compare_task(
     task: str, a: Protocol, b: Protocol, mechanisms: Sequence[str]
 ) -> list[Difference]:
     one, two = recipe_values(a, task, mechanisms), recipe_values(b, task, mechanisms)
-    # A field of a grid may be in either; sorted, the order does not depend on which comes first.
-    grid_fields = sorted(field for field in {*one, *two} if field.startswith("grid."))
-    fields = [*(f for f in {**one, **two} if not f.startswith("grid.")), *grid_fields]
+    # A field of a grid or stage may be in either; sorted, the order does not depend on which comes
+    # first.
+    own = ("grid.", "stage.")
+    sorted_fields = sorted(field for field in {*one, *two} if field.startswith(own))
+    fields = [*(f for f in {**one, **two} if not f.startswith(own)), *sorted_fields]
     return [
         Difference(
             field=field,

@@ -1,0 +1,216 @@
+"""Protocols of left-to-right language models: phases, rows of the papers, sizes."""
+
+import dataclasses
+import math
+
+import pytest
+
+from longspan.arena import get
+from longspan.arena.grid import misfit
+from longspan.arena.model import num_parameters
+from longspan.attention import MECHANISMS
+from longspan.attention import build as build_mechanism
+from longspan.config import flatten
+from longspan.tasks import TASKS, build
+
+NAMES = (
+    *("longformer-char", "transformer-xl", "shortformer", "compressive-transformer"),
+    "long-short-char",
+)
+ROWS = [(name, row.name, task) for name in NAMES for row in get(name).named_rows
+        for task in row.tasks]  # fmt: skip
+
+
+def row(protocol, name, task):
+    return get(protocol).row(task, name, 0)
+
+
+def differing(protocol, name, other, task):
+    mine, theirs = (flatten(row(protocol, x, task).config) for x in (name, other))
+    return {field for field in mine | theirs if mine.get(field) != theirs.get(field)}
+
+
+@pytest.mark.parametrize(("protocol", "name", "task"), ROWS)
+def test_rows_of_the_papers_are_built_with_every_stage(protocol, name, task):
+    made = row(protocol, name, task)
+    assert misfit(made) is None
+    stages = made.config.stages()
+    assert sum(x.training.steps for x in stages) == made.config.training.steps
+    for stage in stages:
+        assert stage.training.gradient_accumulation_steps <= stage.training.batch_size
+    assert stages[-1].task == made.config.task
+
+
+@pytest.mark.parametrize("protocol", NAMES)
+def test_every_causal_mechanism_has_a_row_in_every_stage(protocol):
+    for task in get(protocol).tasks:
+        for name, cls in MECHANISMS.items():
+            if cls.traits.causal:
+                made = row(protocol, name, task)
+                stages = made.config.stages()
+                assert [x.mechanism for x in stages] == [made.config.mechanism] * len(stages)
+                shortest = min(stages, key=lambda x: x.task.options["length"])
+                assert misfit(dataclasses.replace(made, config=shortest)) is None
+
+
+@pytest.mark.parametrize("protocol", NAMES)
+def test_published_scores_name_rows_of_the_protocol(protocol):
+    scored = [(task, x) for task in TASKS for x in TASKS[task].info.published
+              if x.protocol == protocol]  # fmt: skip
+    assert scored
+    for task, score in scored:
+        assert score.mechanism in get(protocol).row_names
+        assert task in get(protocol).row_tasks(score.mechanism)
+        assert score.metric in TASKS[task].info.metrics
+
+
+# Beltagy et al. 2020, sections 4.1 and 4.2, table 12, written out.
+PHASES = [
+    # tokens, batch, steps of the small and of the large model, rate, warmup of the small one
+    (2_048, 32, 430_000, 350_000, 0.00025, 10_000),
+    (4_096, 32, 50_000, 25_000, 0.000125, 5_000),
+    (8_192, 16, 50_000, 10_000, 0.0000625, 5_000),
+    (16_384, 16, 35_000, 5_000, 0.00003125, 3_500),
+    (23_040, 16, 5_000, 5_000, 0.000015625, 500),
+]
+FIRST = [32, 32, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512]
+GAPS = [1] * 6 + [2] * 2 + [3] * 2 + [4] * 2
+
+
+@pytest.mark.parametrize("name", ["longformer-small", "full", "linear"])
+def test_five_phases_of_longformer(name):
+    stages = row("longformer-char", name, "text8").config.stages()
+    found = [(x.task.options["length"], x.training.batch_size, x.training.steps,
+              x.training.learning_rate, x.training.warmup_steps) for x in stages]  # fmt: skip
+    assert found == [(n, batch, steps, rate, warm) for n, batch, steps, _, rate, warm in PHASES]
+    assert {x.training.schedule for x in stages} == {"constant"}
+    *earlier, last = (x.task.options for x in stages)
+    assert {x["evaluation"] for x in earlier} == {"segments"}
+    assert (last["evaluation"], last["evaluation_length"], last["stride"]) == (
+        "sliding",
+        32_256,
+        512,
+    )
+
+
+def test_windows_of_longformer_double_with_each_phase():
+    stages = row("longformer-char", "longformer-small", "enwik8").config.stages()
+    for phase, stage in enumerate(stages):
+        assert stage.mechanism.options["window"] == [2**phase * window for window in FIRST]
+    assert stages[-1].mechanism.options["window"][-1] == 8_192
+    # The fixed window of table 4 is the average, 230.
+    assert sum(FIRST) / len(FIRST) == pytest.approx(230, abs=1)
+
+
+def test_two_heads_of_the_upper_layers_have_gaps():
+    config = row("longformer-char", "longformer-small", "text8").config
+    assert config.mechanism.options["dilation"] == [[1] * 6 + [gap] * 2 for gap in GAPS]
+    large = row("longformer-char", "longformer-large", "enwik8").config
+    gaps = [1] * 15 + [2] * 5 + [3] * 5 + [4] * 5
+    assert large.mechanism.options["dilation"] == [[1] * 6 + [gap] * 2 for gap in gaps]
+    for layer, gap in ((0, 1), (11, 4)):
+        options = {**config.mechanism.options, "window": 2}
+        made = build_mechanism("longformer", heads=8, head_dim=64, layer=layer, causal=True,
+                               **options)  # fmt: skip
+        seen = made.pattern.dense(12)[:, -1]  # of the last query, by head
+        assert seen[-1].nonzero().flatten().tolist() == [11 - 2 * gap, 11 - gap, 11]
+        assert seen[0].nonzero().flatten().tolist() == [9, 10, 11]
+
+
+def test_large_longformer_has_the_steps_and_sizes_of_the_paper():
+    config = row("longformer-char", "longformer-large", "enwik8").config
+    assert [x.training.steps for x in config.stages()] == [large for _, _, _, large, *_ in PHASES]
+    assert (config.model.num_hidden_layers, config.model.hidden_dropout_prob) == (30, 0.4)
+    windows = config.stages()[0].mechanism.options["window"]
+    assert (len(windows), windows[0], windows[-1]) == (30, 32, 512)
+    assert windows == sorted(windows)
+
+
+def test_rows_of_table_4_differ_in_windows_or_dilation_alone():
+    compared = ("decreasing", "fixed", "no-dilation", "dilation-2-heads")
+    found = {x: differing("longformer-char", x, "increasing", "text8") for x in compared}
+    window = {"mechanism.window"}
+    assert found == {
+        "decreasing": window,
+        "fixed": window,
+        "no-dilation": set(),
+        "dilation-2-heads": {"mechanism.dilation"},
+    }
+    config = row("longformer-char", "increasing", "text8").config
+    assert config.mechanism.options["window"] == FIRST
+    assert (config.training.steps, config.training.stages) == (150_000, ())
+    first = row("longformer-char", "longformer-small", "text8").config.stages()[0]
+    assert (config.task, config.model) == (first.task, first.model)
+    shrunk = row("longformer-char", "decreasing", "text8").config
+    assert shrunk.mechanism.options["window"] == FIRST[::-1]
+
+
+# Press et al. 2021, section 2: 9,216 tokens on a GPU.
+WORDS_OF_AN_UPDATE = 73_728
+
+
+@pytest.mark.parametrize("name", ["full", "staged", "staged-sliding", "pia-cache", "shortformer"])
+def test_stages_of_shortformer_have_equal_updates(name):
+    stages = row("shortformer", name, "wikitext_103").config.stages()
+    for stage in stages:
+        assert stage.training.batch_size * stage.task.options["length"] == WORDS_OF_AN_UPDATE
+
+
+def test_updates_of_an_epoch_show_eight_gpus():
+    """The README of shortformer has 70,050 updates in 50 epochs, and 140,100 in 100."""
+    an_epoch = math.ceil(103_227_021 / WORDS_OF_AN_UPDATE)
+    stages = get("shortformer").named_row("staged").changes["training.stages"]
+    assert stages[0].steps == 50 * an_epoch
+    stages = get("shortformer").named_row("shortformer").changes["training.stages"]
+    assert stages[0].steps == 100 * an_epoch
+
+
+def test_short_inputs_of_shortformer_come_first():
+    def found(name):
+        return [
+            (x.training.steps, x.task.options["length"], x.mechanism.options.get("memory"))
+            for x in row("shortformer", name, "wikitext_103").config.stages()
+        ]
+
+    assert found("staged") == [(70_050, 128, None), (215_950, 3_072, None)]
+    assert found("shortformer") == [(140_100, 128, 128), (145_900, 512, 512)]
+    assert found("pia-cache") == [(286_000, 512, 512)]
+    sliding = row("shortformer", "staged-sliding", "wikitext_103").config
+    assert sliding.stages()[1].task.options["stride"] == 512
+    assert sliding.stages()[0].task.options["evaluation"] == "segments"
+
+
+def test_phases_of_long_short_begin_with_fresh_moments():
+    for task, rate in (("text8", 5e-4), ("enwik8", 2.5e-4)):
+        config = row("long-short-char", "long_short", task).config
+        assert [x.keep_optimizer for x in config.training.stages] == [False] * 3
+        found = [(x.task.options["length"], x.training.learning_rate) for x in config.stages()]
+        assert found == [(2_048, rate), (4_096, rate / 2), (8_192, rate / 4)]
+    large = row("long-short-char", "long-short-large", "enwik8").config.stages()
+    assert [x.training.batch_size for x in large] == [32, 64, 32]
+
+
+# Parameters in millions: Beltagy et al. 2020, tables 2 and 3; Dai et al. 2019, table 2.
+PUBLISHED_SIZES = [
+    ("longformer-char", "longformer-small", "enwik8", 41),
+    ("longformer-char", "longformer-large", "enwik8", 102),
+    ("transformer-xl", "transformer_xl", "enwik8", 41),
+    ("transformer-xl", "transformer-xl-24", "enwik8", 277),
+    ("compressive-transformer", "transformer_xl", "enwik8", 277),
+]
+
+
+@pytest.mark.parametrize(("protocol", "name", "task", "millions"), PUBLISHED_SIZES)
+def test_numbers_of_parameters_are_those_of_the_papers(protocol, name, task, millions):
+    config = row(protocol, name, task).config
+    found = num_parameters(config, build(task, config.task.options)) / 1e6
+    assert found == pytest.approx(millions, rel=0.02)
+
+
+def test_differs_states_the_size_of_word_models():
+    """Neither embeddings nor softmax are adaptive, which the texts say in numbers."""
+    config = row("shortformer", "full", "wikitext_103").config
+    millions = num_parameters(config, build("wikitext_103", config.task.options)) / 1e6
+    assert f"the model has {millions:.0f} million weights" in get("shortformer").differs
+    embeddings = 267_736 * row("transformer-xl", "full", "wikitext_103").config.model.hidden_size
+    assert f"{embeddings / 1e6:.0f} million weights" in get("transformer-xl").differs
