@@ -87,6 +87,8 @@ FLAGS = {
                "--section", "--figures", "--figure-format", "--json", "--import", "--help"},
     "analyze": {"RECORDS", "--samples", "--examples", "--rollout", "--token", "--plot", "--device",
                 "--json", "--import", "--help", *PATH_FLAGS},
+    "context": {"RECORDS", "--split", "--max-context", "--blocks", "--tolerance", "--device",
+                "--json", "--import", "--help", *PATH_FLAGS},
     "results": {"--help"},
     "results list": {"FOLDERS", "--commands", "--json", "--import", "--help"},
     "results check": {"PATHS", "--json", "--import", "--help"},

@@ -18,11 +18,14 @@ from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.results import (
     Analysis,
+    ContextLoss,
+    ContextUse,
     CrossEvaluation,
     ExampleScores,
     Failure,
     Inference,
     Point,
+    PositionLoss,
     Result,
     Score,
     pack_scores,
@@ -288,6 +291,38 @@ def analysis(run: Result, layers: tuple[float, ...] = (10.0, 15.0), **changes: A
         refusal=None,
         positions=None,
         tokens=None,
+        device="cpu",
+        versions={"longspan": "0.1.0"},
+        date="2026-03-02T12:00:00Z",
+    )
+    return dataclasses.replace(found, **changes)
+
+
+def context_use(run: Result, losses: tuple[float, ...] = (1.5, 1.2, 1.0), **changes) -> ContextUse:
+    """Return the use of contexts of 32 tokens and more by the model of a run."""
+    found = ContextUse(
+        protocol=run.protocol,
+        task=run.task,
+        mechanism=run.mechanism,
+        seed=run.seed,
+        config_hash=run.config_hash,
+        split="validation",
+        segment=4,
+        positions=[
+            PositionLoss(first=0, last=0, targets=9, fresh=2.0, kept=1.5),
+            PositionLoss(first=1, last=1, targets=9, fresh=1.75, kept=1.25),
+            PositionLoss(first=2, last=3, targets=15, fresh=1.5, kept=1.125),
+        ],
+        blocks=20,
+        available=400,
+        contexts=[
+            ContextLoss(context=32 * 2**i, loss=x, difference=x - losses[-1], low=-0.25, high=0.5)
+            for i, x in enumerate(losses)
+        ],
+        tolerance=0.01,
+        effective=32 * 2 ** (len(losses) - 1),
+        parts=[{"compressed memory": 0.125, "memory": 0.25, "segment": 0.625}, {}],
+        part_windows=7,
         device="cpu",
         versions={"longspan": "0.1.0"},
         date="2026-03-02T12:00:00Z",

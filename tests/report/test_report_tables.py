@@ -16,6 +16,7 @@ import pytest
 from report_records import (
     analysis,
     build_leaderboard,
+    context_use,
     cross_evaluation,
     curve,
     failure,
@@ -97,6 +98,7 @@ def tables_of(only):
         published=(published(), *both),
         analyses=(analysis(first),),
         evaluations=(cross_evaluation(first, 0.52),),
+        context_uses=(context_use(first),),
     )
     return section_tables(boards, context, only)
 

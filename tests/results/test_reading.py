@@ -19,7 +19,7 @@ from longspan.results import (
     record_paths,
     write_record,
 )
-from longspan.results.reading import ANALYSES, EVALUATIONS, side_record_paths
+from longspan.results.reading import ANALYSES, CONTEXTS, EVALUATIONS, side_record_paths
 
 STEM = f"local-{RESULT.config_hash}-3"
 
@@ -273,7 +273,7 @@ def test_absent_or_empty_folder_is_rejected(tmp_path):
 
 def test_side_records_are_those_of_their_folder_alone(tmp_path):
     found = {}
-    for name in (ANALYSES, EVALUATIONS):
+    for name in (ANALYSES, EVALUATIONS, CONTEXTS):
         for part in (name, f"work/{name}", f"{name}/trials"):
             folder = tmp_path / "smoke" / "text" / part
             folder.mkdir(parents=True)

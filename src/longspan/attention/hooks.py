@@ -4,7 +4,7 @@ Letters, masks and layout are those of `base`.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -12,6 +12,23 @@ from longspan.attention.cache import Cache, append_tokens
 from longspan.attention.documents import Documents
 from longspan.attention.refusals import input_refusals, layer_input_refusals, mask_refusals
 from longspan.attention.traits import LayerInput, Traits
+
+
+class MemorySizes(NamedTuple):
+    """Sizes of a mechanism that divides sequences into segments with a memory.
+
+    Attributes:
+        segment: tokens per segment, counted from the first one of the sequence.
+        tokens: largest number of tokens before a segment that its memory stands for.
+    """
+
+    segment: int
+    tokens: int
+
+    @property
+    def first_full(self) -> int:
+        """First token of the first segment whose memory is full."""
+        return -(-self.tokens // self.segment) * self.segment
 
 
 class MechanismHooks(nn.Module):
@@ -39,6 +56,7 @@ class MechanismHooks(nn.Module):
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
         max_global_tokens: largest number of global tokens per row; None: counted in each call.
         weight_dropout: probability with which a weight is dropped in training.
+        memory_sizes: segment and memory; None: a token sees no memory of earlier segments.
         signature: name and options of `build`, or class and number of an instance made without it;
             a cache belongs to one signature.
     """
@@ -59,6 +77,7 @@ class MechanismHooks(nn.Module):
     has_unused_parameters: bool = False
     max_global_tokens: int | None = None
     weight_dropout: float = 0.0
+    memory_sizes: MemorySizes | None = None
     signature: str
 
     def attend(self, q, k, v, key_mask, *global_mask):
@@ -198,6 +217,14 @@ class MechanismHooks(nn.Module):
 
         Inputs are zero at padded positions. The default returns None: callers then obtain the
         weights by mixing the identity.
+        """
+        return None
+
+    def part_weights(self, q, k, v, key_mask, *layer_input) -> dict[str, Tensor] | None:
+        """Return the weight of each query on each part of its keys, (B, H, T) by name of the part.
+
+        Mechanisms with `memory_sizes` define it: parts are memories and the query's own segment,
+        the oldest tokens first. Inputs are those of `attend`. The default returns None.
         """
         return None
 

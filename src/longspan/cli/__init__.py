@@ -12,6 +12,7 @@ import typer
 from longspan.cli import (
     analyzing,
     answering,
+    contexts,
     converting,
     evaluating,
     exporting,
@@ -51,6 +52,7 @@ app.command()(converting.longify)
 app.command()(converting.convert)
 app.command()(reporting.report)
 app.command()(analyzing.analyze)
+app.command()(contexts.context)
 
 
 @app.callback()

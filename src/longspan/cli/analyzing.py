@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import typer
 from rich.status import Status
@@ -28,6 +28,17 @@ if TYPE_CHECKING:
     from longspan.results import Analysis, Rollout
 
 _MAX_PRINTED_TOKENS = 2_000
+
+
+class SideRecord(Protocol):
+    """Record that is stored next to that of a run."""
+
+    def save(self, folder: Path) -> Path:
+        """Write the record below the folder of the run's record; return its path."""
+        ...
+
+
+M = TypeVar("M", bound=SideRecord)
 
 
 def analyze(
@@ -63,10 +74,10 @@ def analyze(
     """
     from longspan.analysis import analyze_run
 
-    paths = _find_records(records)
+    paths = find_records(records)
     run_paths = make_paths(Path("runs"), cache, data, device)
     one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
-    analyses, failed = _analyze_runs(paths, run_paths, one)
+    analyses, failed = measure_runs(paths, run_paths, one, "samples")
     if as_json:
         print_json([dataclasses.asdict(analysis) for analysis in analyses])
     else:
@@ -108,7 +119,7 @@ def summary(analysis: "Analysis") -> str:
     )
 
 
-def _find_records(records: list[Path]) -> list[Path]:
+def find_records(records: list[Path]) -> list[Path]:
     """Return the named records and those in the named folders, without duplicates."""
     from longspan.results import result_paths
 
@@ -118,29 +129,41 @@ def _find_records(records: list[Path]) -> list[Path]:
     return list(dict.fromkeys(paths))
 
 
-def _analyze_runs(
-    paths: list[Path], run_paths: "RunPaths", analyze_one: "Callable[..., Analysis]"
-) -> "tuple[list[Analysis], int]":
-    """Analyze runs and save the analyses; of several runs, report failures and continue."""
-    analyses, failed = [], 0
+def measure_runs(
+    paths: list[Path], run_paths: "RunPaths", measure_one: Callable[..., M], noun: str
+) -> tuple[list[M], int]:
+    """Measure trained models and save the records; of several runs, report failures and continue.
+
+    Args:
+        paths: records of the runs.
+        run_paths: folders of the data, and the device.
+        measure_one: function of a record and `run_paths` that calls its argument `progress` with
+            finished and total parts.
+        noun: name of these parts.
+
+    Returns:
+        The side records, and the number of failures.
+    """
+    found: list[M] = []
+    failed = 0
     for path in paths:
         with err.status(path.stem) as status:
             try:
-                progress = partial(_show_progress, status, path.stem)
-                analysis = analyze_one(path, run_paths, progress=progress)
+                progress = partial(_show_progress, status, path.stem, noun)
+                one = measure_one(path, run_paths, progress=progress)
             except LongspanError as error:
                 if len(paths) == 1:
                     raise
                 print_note("failed:", f"{path.stem}: {error}")
                 failed += 1
                 continue
-        analysis.save(path.parent)
-        analyses.append(analysis)
-    return analyses, failed
+        one.save(path.parent)
+        found.append(one)
+    return found, failed
 
 
-def _show_progress(status: Status, name: str, done: int, total: int) -> None:
-    status.update(f"{name}: {done:,} of {total:,} samples")
+def _show_progress(status: Status, name: str, noun: str, done: int, total: int) -> None:
+    status.update(f"{name}: {done:,} of {total:,} {noun}")
 
 
 def _print_rollout(rollout: "Rollout") -> None:

@@ -216,7 +216,14 @@ def _write_figures(boards: "list[Leaderboard]", context: "Context", look: Look) 
     from longspan.report.charts.styles import PAPER, PRINT
 
     medium = PAPER if look.style == "paper" else PRINT
-    files = write_figures(boards, look.figures, look.figure_format, context.analyses, medium)
+    files = write_figures(
+        boards,
+        look.figures,
+        look.figure_format,
+        context.analyses,
+        medium,
+        context.context_uses,
+    )
     print_note("figures:", f"{len(files)} in {look.figures}")
 
 
@@ -266,7 +273,7 @@ def _build(
     from longspan.report.published_figures import read_published_figures
     from longspan.report.sections import Context
     from longspan.report.tables.published import read_published
-    from longspan.results import load_analyses, load_cross_evaluations
+    from longspan.results import load_analyses, load_context_uses, load_cross_evaluations
 
     boards = build_leaderboards(results, failures)
     return boards, Context(
@@ -275,6 +282,7 @@ def _build(
         published_figures=read_published_figures(),
         analyses=tuple(load_analyses(folders)),
         evaluations=tuple(load_cross_evaluations(folders)),
+        context_uses=tuple(load_context_uses(folders)),
     )
 
 

@@ -30,6 +30,7 @@ RUN_SECTIONS = (
     Section(name="alarms", title="Alarms", tables=lambda board, _: runs.alarms(board)),
     _SHARED["tuning"],
     _SHARED["other-tasks"],
+    _SHARED["context"],
     _SHARED["attention-span"],
     _SHARED["embeddings"],
     _SHARED["rollouts"],

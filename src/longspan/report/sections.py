@@ -10,6 +10,7 @@ from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.published_figures import PublishedFigure
 from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
+from longspan.report.tables.context_use import context_use
 from longspan.report.tables.cross_evaluations import cross_evaluations
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.predictions import predictions
@@ -20,7 +21,7 @@ from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
 from longspan.report.tables.steps_to_accuracy import steps_to_accuracy
 from longspan.report.tables.table import Table
-from longspan.results import Analysis, CrossEvaluation
+from longspan.results import Analysis, ContextUse, CrossEvaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Context:
         published_figures: published costs and training accuracies.
         analyses: analyses of trained models.
         evaluations: scores of trained models on data that they were not trained on.
+        context_uses: what trained language models use of their context.
         boards: all leaderboards of the report, for sections that compare protocols; none: those of
             which tables are made.
     """
@@ -40,6 +42,7 @@ class Context:
     published_figures: tuple[PublishedFigure, ...] = ()
     analyses: tuple[Analysis, ...] = ()
     evaluations: tuple[CrossEvaluation, ...] = ()
+    context_uses: tuple[ContextUse, ...] = ()
     boards: tuple[Leaderboard, ...] = ()
 
 
@@ -109,6 +112,12 @@ SECTIONS = (
         title="Scores by property of the examples",
         tables=lambda board, _: slices(board),
         figures=FigureSource.slices,
+    ),
+    Section(
+        name="context",
+        title="Use of the context",
+        tables=lambda board, context: context_use(board, context.context_uses),
+        figures=FigureSource.contexts,
     ),
     Section(
         name="attention-span",

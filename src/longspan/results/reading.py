@@ -16,10 +16,11 @@ from longspan.files import JsonFile, read_json_file
 from longspan.results.record import FAILED, SCHEMA, Failure, Result
 from longspan.results.upgrades import upgrade
 
-ANALYSES, EVALUATIONS = "analysis", "evaluations"  # folders of side records, beside those of runs
+# Folders of side records, beside those of runs.
+ANALYSES, EVALUATIONS, CONTEXTS = "analysis", "evaluations", "context"
 # Folders below a folder of results that hold other files than records of finished runs;
 # "snapshots" is one of old git revisions.
-OTHER_FOLDERS = {"work", "trials", ANALYSES, EVALUATIONS, "snapshots"}
+OTHER_FOLDERS = {"work", "trials", ANALYSES, EVALUATIONS, CONTEXTS, "snapshots"}
 T = TypeVar("T")
 R = TypeVar("R", Result, Failure)
 
@@ -165,7 +166,7 @@ def side_record_paths(folders: Iterable[Path], name: str) -> list[Path]:
 
     Args:
         folders: folders of results.
-        name: `ANALYSES` or `EVALUATIONS`.
+        name: `ANALYSES`, `EVALUATIONS` or `CONTEXTS`.
     """
     return [
         path

@@ -161,6 +161,19 @@ class StreamTask(Task):
             self._segments[split] = made
         return self._segments[split]
 
+    def windows(self, split: Split, length: int, stride: int) -> Segments:
+        """Cut the documents of a split into windows of another length; see `cut_windows`.
+
+        Of a held-out document they cover the tokens that are scored.
+        """
+        limit = None if split == "train" else self.options.held_out_tokens
+        return cut_windows(self._examples(split), length, stride, limit)
+
+    def batches_of(self, segments: Segments, batch_size: int) -> Iterator[Batch]:
+        """Yield segments once, in batches whose rows walk through documents."""
+        for step in evaluation_walks(segments, np.arange(len(segments)), batch_size, 0):
+            yield self._make_batch(segments, *step)
+
     def batches(
         self,
         split: Split,

@@ -8,7 +8,7 @@ from typing import Any
 from longspan.errors import DataError
 from longspan.files import read_json_file
 from longspan.results import FAILED, SCHEMA, Result, failure_from, record_paths, result_from
-from longspan.validation import across, identity, scores, training
+from longspan.validation import across, identity, scores, side_records, training
 from longspan.validation.findings import AS_WRITTEN, Finding, RecordFile, Severity
 
 
@@ -28,9 +28,12 @@ class Validation:
 def validate_records(paths: Iterable[Path]) -> Validation:
     """Apply every rule to files, and to the records below folders.
 
+    Side records below folders are read.
+
     Raises:
         DataError: a path does not exist, or a folder holds no record.
     """
+    paths = list(paths)
     read = [_read(path) for path in _files(paths)]
     findings = [found for found in read if isinstance(found, Finding)]
     files = [found for found in read if isinstance(found, RecordFile)]
@@ -39,6 +42,8 @@ def validate_records(paths: Iterable[Path]) -> Validation:
         findings += _apply(file)
     for rule in across.RULES:
         findings += rule(results)
+    for folder in filter(Path.is_dir, dict.fromkeys(paths)):
+        findings += side_records.unreadable(folder)
     return Validation(
         num_results=len(results),
         num_failures=len(files) - len(results),

@@ -55,6 +55,7 @@ class CompressiveAttention(RelativeAttention):
         anchored=True,
     )
     small_options = {"segment": 12, "memory": 9, "compressed_memory": 4, "ratio": 5}
+    part_names = ("compressed memory", "memory", "segment")
 
     def __init__(
         self,
@@ -105,6 +106,11 @@ class CompressiveAttention(RelativeAttention):
     def span(self):
         """Maximum number of keys: slots, memory with its incomplete group, segment."""
         return self.compressed_memory + self.memory + self.ratio - 1 + self.segment
+
+    @property
+    def memory_tokens(self):
+        """Maximum number of tokens of the memory and of the slots before it."""
+        return self.memory + self.compressed_memory * self.ratio
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: a learned f_c has a fixed width of values."""

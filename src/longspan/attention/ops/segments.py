@@ -5,12 +5,14 @@ same code processes segments in one call or over many steps: a step continues th
 segment of the previous one. A cache holds the memory and that segment.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Cache, append_tokens
+from longspan.attention.hooks import MemorySizes
 from longspan.errors import OptionError
 
 
@@ -89,7 +91,12 @@ class SegmentAttention(Attention):
     """Attention segment by segment. A subclass defines how to attend and what to remember.
 
     A memory is a tuple of rows, oldest part first; its last part holds uncompressed tokens.
+
+    Attributes:
+        part_names: names of the parts of the memory, and of the segment.
     """
+
+    part_names: ClassVar[tuple[str, ...]] = ("memory", "segment")
 
     def __init__(self, segment: int, memory: int, backprop_through_memory: bool, causal: bool):
         """Store the sizes, and whether gradients flow through the memory."""
@@ -106,6 +113,16 @@ class SegmentAttention(Attention):
     def span(self) -> int:
         """Maximum number of keys that a token can see."""
         return self.memory + self.segment
+
+    @property
+    def memory_sizes(self) -> MemorySizes:  # type: ignore[override]
+        """Segment, and the tokens before it that the memory stands for."""
+        return MemorySizes(self.segment, self.memory_tokens)
+
+    @property
+    def memory_tokens(self) -> int:
+        """Maximum number of tokens before a segment that its memory stands for."""
+        return self.memory
 
     def position_terms(self, q: Tensor, longest: int, *layer_input) -> Any:
         """Compute what all segments of a call share; they see at most `longest` keys."""
@@ -138,8 +155,31 @@ class SegmentAttention(Attention):
         """Attend segment by segment, each to its memory and itself."""
         return self.advance(q, k, v, key_mask, None, *layer_input)[0]
 
+    def part_weights(self, q, k, v, key_mask, *layer_input):
+        """Attend with a one at the part of each key in place of its value."""
+        mixed, _ = self._walk(self._attend_parts, q, k, v, key_mask, None, *layer_input)
+        return dict(zip(self.part_names, mixed.unbind(-1), strict=True))
+
+    def _attend_parts(self, q: Tensor, parts: tuple[Rows, ...], places: Any) -> Tensor:
+        """Return the weight on each part of the keys, (B, H, T, P)."""
+        keys = concat_rows(*parts)
+        sizes = torch.tensor([part.size for part in parts], device=q.device)
+        ones = torch.eye(len(parts), dtype=q.dtype, device=q.device).repeat_interleave(sizes, 0)
+        v = ones.expand(*keys.k.shape[:2], *ones.shape)
+        return self.attend_segment(q, keys._replace(v=v), places)
+
+    def _attend_all(self, q: Tensor, parts: tuple[Rows, ...], places: Any) -> Tensor:
+        """Return the output of a segment."""
+        return self.attend_segment(q, concat_rows(*parts), places)
+
     def advance(self, q, k, v, key_mask, cache, *layer_input):
         """Continue the unfinished segment, then process segment after segment."""
+        return self._walk(self._attend_all, q, k, v, key_mask, cache, *layer_input)
+
+    def _walk(
+        self, mix: Callable[..., Tensor], q, k, v, key_mask, cache, *layer_input
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return `mix` of the queries, memory and rows of each segment, and the new state."""
         seen = 0 if cache is None else cache.length
         begun, T = seen % self.segment, q.shape[2]
         state = append_tokens(cache, {"k": k, "v": v}, key_mask)
@@ -152,7 +192,7 @@ class SegmentAttention(Attention):
         queries = None if cache is None else cache.state.get("q")
         outs = []
         for new, own in zip(q.split([sizes[0] - begun, *sizes[1:]], 2), owns, strict=True):
-            outs.append(self.attend_segment(new, concat_rows(*memory, own), places))
+            outs.append(mix(new, (*memory, own), places))
             queries = new if queries is None else torch.cat([queries, new], 2)
             if own.size == self.segment:
                 memory = self.update_memory(memory, own, queries, start)

@@ -12,6 +12,7 @@ from longspan.report.charts.attention_spans import (
     span_by_mechanism,
     span_by_task,
 )
+from longspan.report.charts.context_losses import loss_by_context
 from longspan.report.charts.curves import QUANTITIES, learning_curves
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.intervals import score_intervals, slice_series
@@ -31,10 +32,11 @@ from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.leaderboard.prediction import ScoreColumn, match_columns
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.analyzed import analyzed_rows
+from longspan.report.tables.context_use import measured_rows
 from longspan.report.tables.required_span import required_spans
 from longspan.report.tables.slices import properties
 from longspan.report.tables.table import slug
-from longspan.results import BASELINE, Analysis
+from longspan.results import BASELINE, Analysis, ContextUse
 
 FORMATS = {"svg": (".svg",), "pdf": (".pdf",), "png": (".png",), "both": (".svg", ".png")}
 
@@ -56,12 +58,14 @@ class FigureSource:
         styles: styles of the rows.
         analyses: analyses of some runs.
         boards: all leaderboards of the report, for figures that compare protocols.
+        context_uses: what models of some runs use of their context.
     """
 
     board: Leaderboard
     styles: Styles
     analyses: Sequence[Analysis] = ()
     boards: Sequence[Leaderboard] = ()
+    context_uses: Sequence[ContextUse] = ()
 
     def scores(self) -> Iterator[Figure]:
         """Draw scores by mechanism, for each task."""
@@ -111,6 +115,14 @@ class FigureSource:
             chart = span_by_layer(group, self.styles)
             yield from self._chart(f"layers {task}", f"{task}, attention span by layer", chart)
 
+    def contexts(self) -> Iterator[Figure]:
+        """Draw the loss by the context that is left, for each task with measured models."""
+        for i, task in enumerate(self.board.columns):
+            measured = measured_rows(self.board, i, self.context_uses)
+            chart = loss_by_context(measured, self.styles)
+            caption = f"{task.label}, loss by the context that is left"
+            yield from self._chart(f"context {task.label}", caption, chart)
+
     def predictions(self) -> Iterator[Figure]:
         """Draw scores on downstream tasks against the mean of Long Range Arena, else each task."""
         for source, predictors, targets in match_columns(self.board, self.boards):
@@ -146,8 +158,9 @@ class FigureSource:
 
     def all(self) -> list[Figure]:
         """Draw every figure."""
-        charts = (self.scores, self.costs, self.curves, self.slices, self.spans, self.predictions)
-        return [figure for draw in (*charts, self.similarities, self.rollouts) for figure in draw()]
+        charts = (self.scores, self.costs, self.curves, self.slices, self.spans, self.contexts)
+        maps = (self.predictions, self.similarities, self.rollouts)
+        return [figure for draw in (*charts, *maps) for figure in draw()]
 
     def _analyses_by_task(self) -> Iterator[tuple[str, list[tuple[str, Analysis]]]]:
         """Yield each task with its analyses and the labels of their rows."""
@@ -190,6 +203,7 @@ def write_figures(
     format: str,
     analyses: Sequence[Analysis] = (),
     medium: Medium = PRINT,
+    context_uses: Sequence[ContextUse] = (),
 ) -> list[Path]:
     """Write every figure of a report for print: on white, with legends.
 
@@ -199,6 +213,7 @@ def write_figures(
         format: one of `FORMATS`; heatmaps are always png, and pictures with text svg or png.
         analyses: analyses of some of the runs.
         medium: `PRINT`, or `PAPER` for a column of a paper.
+        context_uses: what models of some of the runs use of their context.
 
     Returns:
         The files, in the order of the page.
@@ -211,7 +226,13 @@ def write_figures(
         raise OptionError(f"figures are written as {', '.join(FORMATS)}, got {format!r}")
     styles = assign_styles(families_by_label(boards), medium)
     sources = [
-        FigureSource(board=board, styles=styles, analyses=analyses, boards=boards)
+        FigureSource(
+            board=board,
+            styles=styles,
+            analyses=analyses,
+            boards=boards,
+            context_uses=context_uses,
+        )
         for board in boards
     ]
     return [

@@ -226,7 +226,11 @@ def _chapter(
     sections: Sequence[Section],
 ) -> Chapter:
     source = FigureSource(
-        board=board, styles=styles, analyses=context.analyses, boards=context.boards
+        board=board,
+        styles=styles,
+        analyses=context.analyses,
+        boards=context.boards,
+        context_uses=context.context_uses,
     )
     parts = []
     for section in sections:

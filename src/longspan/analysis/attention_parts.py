@@ -1,0 +1,96 @@
+"""Attention of language models to their memories and to the segment of the query, by layer.
+
+Rae et al. 2020 (https://arxiv.org/abs/1911.05507), figure 2, ask how much attention falls on the
+compressed memory.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from longspan.analysis.layers import TOKENS_PER_BATCH
+from longspan.attention.hooks import MemorySizes
+from longspan.attention.weights import Call
+from longspan.models import LongspanPreTrainedModel
+from longspan.models.attention_layer import SelfAttention
+from longspan.tasks._segments import Segments
+
+Shares = dict[str, float]
+
+
+def memory_sizes(model: nn.Module) -> list[MemorySizes]:
+    """Return the segments and memories of the layers that have some."""
+    sizes = (layer.mechanism.memory_sizes for layer in _attention_layers(model))
+    return [one for one in sizes if one is not None]
+
+
+def memory_reach(sizes: Sequence[MemorySizes]) -> int:
+    """Return how many tokens a segment and the memories of all layers reach back in all.
+
+    Memories of the layers follow each other: a token in a memory has read that of the layer below.
+    """
+    return max((x.segment for x in sizes), default=0) + sum(x.tokens for x in sizes)
+
+
+def first_full(sizes: Sequence[MemorySizes]) -> int:
+    """Return the first token from which on the memories of all layers are full."""
+    return max(x.first_full for x in sizes)
+
+
+def window_with_memory(sizes: Sequence[MemorySizes]) -> int:
+    """Return the tokens of a sequence whose last segment has full memories."""
+    return first_full(sizes) + max(x.segment for x in sizes)
+
+
+@torch.no_grad()
+def shares_by_part(
+    model: LongspanPreTrainedModel, windows: Segments, rows: np.ndarray
+) -> list[Shares]:
+    """Return the share of the attention weight on each part of the keys, for each layer.
+
+    It is averaged over heads and over the tokens behind the first full memory; a layer whose
+    mechanism has no memory has no parts.
+
+    Args:
+        model: model in evaluation mode.
+        windows: windows of held-out documents.
+        rows: windows to read, all equally long.
+    """
+    windows.check(rows)
+    layers, first = _attention_layers(model), first_full(memory_sizes(model))
+    sums: list[Shares] = [{} for _ in layers]
+    tokens = np.stack([windows.tokens(row)[:-1] for row in rows]).astype(np.int64)
+
+    def add(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
+        call = Call(cast(Any, module), *args, **kwargs)
+        for name, weights in _part_weights(call).items():
+            own = sums[places[call.attention]]
+            own[name] = own.get(name, 0.0) + float(weights[..., first:].mean(-1).mean(1).sum())
+
+    places = {layer.mechanism: number for number, layer in enumerate(layers)}
+    size = max(1, TOKENS_PER_BATCH // tokens.shape[1])
+    with contextlib.ExitStack() as hooks:
+        for mechanism in places:
+            handle = mechanism.register_forward_hook(add, with_kwargs=True)
+            hooks.callback(handle.remove)
+        for part in torch.from_numpy(tokens).split(size):
+            model.base_model(input_ids=part.to(model.device), use_cache=False)
+    return [{name: total / len(rows) for name, total in own.items()} for own in sums]
+
+
+def _part_weights(call: Call) -> dict[str, Tensor]:
+    """Return the weights of the parts of the keys; none if the mechanism has no memory."""
+    attention = call.attention
+    source = (call.layer_input,) if attention.traits.needs_layer_input else ()
+    assert call.v is not None
+    if attention.memory_sizes is None:
+        return {}
+    return attention.part_weights(call.q, call.k, call.v, call.real_keys, *source) or {}
+
+
+def _attention_layers(model: nn.Module) -> list[SelfAttention]:
+    return [module for module in model.modules() if isinstance(module, SelfAttention)]

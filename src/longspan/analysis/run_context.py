@@ -1,0 +1,203 @@
+"""Use of the context by a finished run's language model."""
+
+import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from torch import nn
+
+from longspan.analysis.attention_parts import (
+    Shares,
+    memory_reach,
+    memory_sizes,
+    shares_by_part,
+    window_with_memory,
+)
+from longspan.analysis.context_losses import (
+    Progress,
+    block_losses,
+    block_windows,
+    compare_contexts,
+    context_lengths,
+    losses_by_position,
+    sum_by_position,
+)
+from longspan.arena.paths import RunPaths
+from longspan.arena.provenance import device_name, versions
+from longspan.arena.rescore import load_run
+from longspan.errors import OptionError, check_name
+from longspan.models import LongspanPreTrainedModel, lengthen
+from longspan.results import ContextUse, Result
+from longspan.results.context_use import BLOCK, ContextLoss, PositionLoss, effective_context
+from longspan.tasks import Task
+from longspan.tasks._streams import StreamTask
+from longspan.tasks.base import Split
+from longspan.tasks.batching import sample_rows
+from longspan.tasks.layout import StreamLayout
+
+HELD_OUT = ("validation", "test")
+PART_WINDOWS = 64  # sequences that attention by part is averaged over
+FEWEST_BLOCKS = 2  # an interval over one block has no width
+
+
+def measure_context(
+    record: Path,
+    paths: RunPaths,
+    *,
+    blocks: int,
+    tolerance: float,
+    split: str = "validation",
+    max_context: int | None = None,
+    progress: Progress | None = None,
+) -> ContextUse:
+    """Measure what the selected model of a run uses of its context, in float32.
+
+    Args:
+        record: result file of the run, which trained a language model on streams of documents.
+        paths: folders of the data, and the device to compute on.
+        blocks: number of blocks of 16 targets that are drawn, with a fixed seed, from the held-out
+            documents where the longest context exists.
+        tolerance: relative excess of the loss, over that with the longest context, which counts as
+            none for the effective context.
+        split: held-out split.
+        max_context: longest context in tokens; None: the longer of a held-out segment, and a
+            segment with the memories of all layers.
+        progress: called with the number of contexts measured, and of all.
+
+    Raises:
+        UnknownNameError: the split is not held out, or a plug-in is not loaded.
+        OptionError: a number is out of range, the run's task is no stream, no two blocks have the
+            longest context, or the model cannot read it.
+        DataError: the record or its model is missing, or the data set differs from the run's.
+    """
+    held_out = cast(Split, check_name(split, HELD_OUT, "held-out split"))
+    _check_numbers(blocks, tolerance, max_context)
+    result, task, model = load_run(record, paths)
+    stream = _check_layout(task)
+    longest = max_context or _longest_context(stream, model)
+    if model.config.limits_length:
+        model = lengthen(model, longest + BLOCK - 1)
+    cast(nn.Module, model).to(paths.device_type).float().eval()
+    size = result.effective_config.training.eval_batch_size
+    positions = _measure_positions(model, stream, held_out, size)
+    contexts, drawn, available = _measure_contexts(
+        model, stream, held_out, longest, blocks, size, progress
+    )
+    parts, windows = _measure_parts(model, stream, held_out)
+    return ContextUse(
+        **_identity(result),
+        split=split,
+        segment=stream.options.window,
+        positions=positions,
+        blocks=drawn,
+        available=available,
+        contexts=contexts,
+        tolerance=tolerance,
+        effective=effective_context(contexts, tolerance),
+        parts=parts,
+        part_windows=windows,
+        device=device_name(paths.device_type),
+        versions=versions(),
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _check_numbers(blocks: int, tolerance: float, max_context: int | None) -> None:
+    reasons = []
+    if blocks < FEWEST_BLOCKS:
+        reasons.append(f"blocks must be >= {FEWEST_BLOCKS}, got {blocks}")
+    if not 0 <= tolerance < 1:
+        reasons.append(f"the tolerance must be in 0..1, as a fraction, got {tolerance}")
+    if max_context is not None and max_context < 1:
+        reasons.append(f"the longest context must be >= 1, got {max_context}")
+    if reasons:
+        raise OptionError("; ".join(reasons))
+
+
+def _check_layout(task: Task) -> StreamTask:
+    if not isinstance(task.layout, StreamLayout):
+        raise OptionError(
+            "the use of the context is measured on documents that a language model reads from left "
+            f"to right; {task.info.name} has examples of another form. Pass the record of a run on "
+            "a corpus imported with --objective next"
+        )
+    return cast(StreamTask, task)
+
+
+def _identity(result: Result) -> dict[str, Any]:
+    names = ("protocol", "task", "mechanism", "seed", "config_hash")
+    return {name: getattr(result, name) for name in names} | {"reference": result.named_row}
+
+
+def _longest_context(task: StreamTask, model: LongspanPreTrainedModel) -> int:
+    """Return the longer of a held-out segment, and a segment with all memories.
+
+    A model with parameters for each position reads no further than in its evaluation.
+    """
+    longest = max(task.options.window, memory_reach(memory_sizes(model)))
+    config = model.config
+    if config.limits_length:
+        longest = min(longest, config.max_position_embeddings - BLOCK + 1)
+    return max(1, longest)
+
+
+def _measure_positions(
+    model: LongspanPreTrainedModel, task: StreamTask, split: Split, size: int
+) -> list[PositionLoss]:
+    """Measure losses by position, with state too if the model keeps one."""
+    segments = task.windows(split, task.options.window, task.options.window)
+    fresh = sum_by_position(model, task, segments, size, keeps_state=False)
+    kept = None
+    if task.keeps_state(model.config.attention_names):
+        kept = sum_by_position(model, task, segments, size, keeps_state=True)
+    return losses_by_position(fresh, kept)
+
+
+def _measure_contexts(
+    model: LongspanPreTrainedModel,
+    task: StreamTask,
+    split: Split,
+    longest: int,
+    count: int,
+    size: int,
+    progress: Progress | None,
+) -> tuple[list[ContextLoss], int, int]:
+    """Measure losses by context; return them, and the numbers of drawn and of available blocks.
+
+    Raises:
+        OptionError: no two blocks have the longest context.
+    """
+    windows, rows, available = block_windows(task, split, longest, count)
+    if available < FEWEST_BLOCKS:
+        most = _longest_document(task, split) - FEWEST_BLOCKS * BLOCK
+        remedy = f"pass --max-context of at most {most}" if most > 0 else "hold out longer ones"
+        raise OptionError(
+            f"{available} block of {BLOCK} targets in {split} has {longest} tokens before it in "
+            f"its document, {FEWEST_BLOCKS} are needed; {remedy}"
+        )
+    lengths = context_lengths(longest)
+    per_batch = size * max(task.options.window, longest)
+    losses = block_losses(model, windows, rows, lengths, per_batch, progress)
+    return compare_contexts(losses, lengths), len(rows), available
+
+
+def _longest_document(task: StreamTask, split: Split) -> int:
+    """Return the number of tokens of the longest document that are used."""
+    segments = task.segments(split)
+    return int(np.bincount(segments.documents, segments.scored).max()) + 1
+
+
+def _measure_parts(
+    model: LongspanPreTrainedModel, task: StreamTask, split: Split
+) -> tuple[list[Shares], int]:
+    """Measure attention by part of the keys; return the number of sequences as well."""
+    if not (sizes := memory_sizes(model)):
+        return [], 0
+    length = window_with_memory(sizes)
+    windows = task.windows(split, length, length)
+    (whole,) = np.nonzero(windows.lengths == length)
+    if not len(whole):
+        return [], 0
+    rows = whole[sample_rows(len(whole), PART_WINDOWS)]
+    return shares_by_part(model, windows, rows), len(rows)

@@ -1,0 +1,74 @@
+"""`longspan context`: what trained language models use of their context."""
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longspan.cli.analyzing import find_records, measure_runs
+from longspan.cli.common import Data, Device, Json, make_paths, print_json, print_text
+from longspan.cli.plugins import Cache, Imports
+
+if TYPE_CHECKING:
+    from longspan.results import ContextUse
+
+
+def context(
+    records: Annotated[list[Path], typer.Argument(help="Result files of runs, or folders.")],
+    split: Annotated[str, typer.Option(help="validation or test.")] = "validation",
+    max_context: Annotated[
+        int | None,
+        typer.Option(
+            help="Longest context, in tokens.",
+            show_default="a held-out segment, or a segment with the memories of all layers",
+        ),
+    ] = None,
+    blocks: Annotated[
+        int, typer.Option(help="Number of blocks of 16 targets whose context is cut.")
+    ] = 256,
+    tolerance: Annotated[
+        float,
+        typer.Option(help="Relative excess of the loss that the effective context may have."),
+    ] = 0.01,
+    cache: Cache = None,
+    data: Data = None,
+    device: Device = None,
+    imports: Imports = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what language models on streams of documents use of their context.
+
+    The loss by position in the segment, the loss of the same targets when only the last tokens
+    before them are read, and the attention to memories. Each record is saved in the folder
+    `context` next to the run's record; `longspan report` draws it.
+    """
+    from longspan.analysis import measure_context
+
+    one = partial(
+        measure_context, blocks=blocks, tolerance=tolerance, split=split, max_context=max_context
+    )
+    run_paths = make_paths(Path("runs"), cache, data, device)
+    found, failed = measure_runs(find_records(records), run_paths, one, "contexts")
+    if as_json:
+        print_json([dataclasses.asdict(use) for use in found])
+    else:
+        for use in found:
+            print_text(summary(use))
+    if failed:
+        raise typer.Exit(1)
+
+
+def summary(use: "ContextUse") -> str:
+    """Return one line about the use of the context."""
+    run = f"{use.protocol} {use.task} {use.row_name}, seed {use.seed}"
+    losses = ", ".join(f"{one.loss:.3f} with {one.context:,}" for one in use.contexts)
+    last = use.parts[-1] if use.parts else {}
+    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in last.items())
+    attention = f"; attention of the last layer: {shares}" if shares else ""
+    return (
+        f"{run}: effective context {use.effective:,} tokens (loss within "
+        f"{100 * use.tolerance:g} %); nats {losses} tokens; {use.blocks:,} of {use.available:,} "
+        f"blocks of {use.split}{attention}"
+    )

@@ -1,0 +1,142 @@
+"""Weights of memories and segments: against the reference with values that name the part."""
+
+import pytest
+import torch
+
+from longspan.attention import MECHANISMS, build
+from longspan.attention.hooks import MemorySizes
+
+# Segments, memories and groups of which none divides another; the same with sizes that do.
+OPTIONS = {
+    "transformer_xl": [
+        {"segment": 7, "memory": 10},
+        {"segment": 8, "memory": 8, "same_length": True},
+        {"segment": 5, "memory": 0},
+    ],
+    "compressive": [
+        {"segment": 7, "memory": 5, "compressed_memory": 3, "ratio": 4},
+        {"segment": 8, "memory": 8, "compressed_memory": 2, "ratio": 4},
+        {"segment": 6, "memory": 4, "compressed_memory": 0},
+    ],
+    "position_infused": [{"segment": 7, "memory": 10}],
+}
+CASES = [(name, options) for name, several in OPTIONS.items() for options in several]
+IDS = [f"{name}-{i}" for name, several in OPTIONS.items() for i in range(len(several))]
+T = 45
+
+
+def make(name, options, causal=True):
+    torch.manual_seed(1)
+    return build(name, heads=2, head_dim=4, causal=causal, **options).double()
+
+
+def inputs(size=T):
+    torch.manual_seed(2)
+    return torch.randn(3, 2, 2, size, 4, dtype=torch.float64)
+
+
+def boundaries(options, start):
+    """Return the first token of the memory, and of the segment that begins at `start`."""
+    memory = options["memory"]
+    if slots := options.get("compressed_memory"):
+        groups = max(0, start - memory) // options["ratio"] if slots else 0
+        return groups * options["ratio"], start
+    return max(0, start - memory), start
+
+
+def arguments(attention):
+    return (None,) * attention.traits.needs_layer_input
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_parts_weigh_as_the_reference_says(name, options, causal):
+    """A one at each token of a part, and zero elsewhere, makes the output the weight of the part.
+
+    The mean of ones is one, so slots of older tokens have value one as well.
+    """
+    attention, (q, k, _) = make(name, options, causal), inputs()
+    found = attention.part_weights(q, k, q, None, *arguments(attention))
+    names = ["compressed memory", "memory", "segment"] if name == "compressive" else None
+    assert list(found) == (names or ["memory", "segment"])
+    for start in range(0, T, options["segment"]):
+        own = slice(start, start + options["segment"])
+        first, begin = boundaries(options, start)
+        bounds = [0, first, begin, T][-len(found) - 1 :]
+        for part, low, high in zip(found, bounds, bounds[1:], strict=False):
+            v = torch.zeros_like(q)
+            v[:, :, low:high] = 1
+            expected = attention.reference(q, k, v, None, *arguments(attention))[:, :, own, 0]
+            torch.testing.assert_close(found[part][:, :, own], expected)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
+def test_parts_of_real_queries_sum_to_one_under_a_mask(name, options):
+    attention, (q, k, v) = make(name, options), inputs()
+    mask = torch.ones(2, T, dtype=torch.bool)
+    mask[1, 30:] = False
+    found = attention.part_weights(q, k, v, mask, *arguments(attention))
+    total = sum(found.values())
+    torch.testing.assert_close(total[0], torch.ones_like(total[0]))
+    torch.testing.assert_close(total[1, :, :30], torch.ones_like(total[1, :, :30]))
+    alone = attention.part_weights(*(x[1:, :, :30] for x in (q, k, v)), None, *arguments(attention))
+    for part, weights in alone.items():
+        torch.testing.assert_close(found[part][1:, :, :30], weights)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
+def test_weights_of_parts_leave_the_output_unchanged(name, options):
+    attention, (q, k, v) = make(name, options), inputs()
+    before = attention.attend(q, k, v, None, *arguments(attention))
+    attention.part_weights(q, k, v, None, *arguments(attention))
+    torch.testing.assert_close(
+        attention.attend(q, k, v, None, *arguments(attention)), before, rtol=0, atol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [x for x in CASES if x[0] != "position_infused"], ids=IDS[:-1]
+)
+def test_memory_is_full_from_the_first_segment_that_says_so(name, options):
+    """With equal scores, parts weigh as many keys as they have."""
+    attention = make(name, options)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.zero_()
+        k = inputs(90)[0]
+        found = attention.part_weights(torch.zeros_like(k), k, k, None)
+    starts = range(0, 90, options["segment"])
+    # The first query of a segment sees one key of its segment; `same_length` hides no other here.
+    counts = [
+        [float(found[part][0, 0, start] / found["segment"][0, 0, start]) for part in [*found][:-1]]
+        for start in starts
+    ]
+    sizes = [options["compressed_memory"]] if name == "compressive" else []
+    sizes.append(options["memory"])
+    first = attention.memory_sizes.first_full
+    full = [
+        start
+        for start, line in zip(starts, counts, strict=True)
+        if all(count > size - 0.5 for count, size in zip(line, sizes, strict=True))
+    ]
+    assert full == [start for start in starts if start >= first]
+
+
+def test_sizes_of_memories():
+    assert make("transformer_xl", {"segment": 7, "memory": 10}).memory_sizes == MemorySizes(7, 10)
+    options = {"segment": 7, "memory": 5, "compressed_memory": 3, "ratio": 4}
+    assert make("compressive", options).memory_sizes == MemorySizes(7, 17)
+    assert MemorySizes(7, 17).first_full == 21
+    assert MemorySizes(8, 16).first_full == 16
+    assert MemorySizes(5, 0).first_full == 0
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_recurrent_mechanisms_alone_have_parts(name):
+    """A mechanism that keeps a memory of segments names its parts."""
+    cls = MECHANISMS[name]
+    attention = build(name, heads=2, head_dim=4, max_length=T, causal=cls.traits.causal)
+    has_parts = attention.memory_sizes is not None
+    assert has_parts == (cls.traits.family == "recurrence") == (name in OPTIONS)
+    if not has_parts:
+        assert attention.part_weights(*inputs(), None) is None

@@ -1,0 +1,125 @@
+"""The use of the context in reports: tables, the chart, and the pages."""
+
+import altair as alt
+import pytest
+from report_records import build_leaderboard, context_use, record
+
+from longspan.report.charts.figures import FigureSource, families_by_label, write_figures
+from longspan.report.charts.styles import assign_styles
+from longspan.report.output.page import render_page, subject_of_run
+from longspan.report.sections import Context, section_tables
+
+
+def board_and_uses():
+    """Two mechanisms; one has two seeds, and its state and longer contexts are measured."""
+    runs = [record("local", seed=0), record("local", seed=1), record("full")]
+    uses = [
+        context_use(runs[0]),
+        context_use(runs[1], (1.5, 1.125)),
+        context_use(
+            runs[2],
+            (2.0, 1.0, 1.0, 0.75),
+            positions=[
+                type(x)(first=x.first, last=x.last, targets=9, fresh=x.fresh, kept=None)
+                for x in context_use(runs[2]).positions
+            ],
+            parts=[],
+            part_windows=0,
+        ),
+        context_use(runs[2], config_hash="0" * 10),
+    ]
+    return build_leaderboard(runs), tuple(uses)
+
+
+def lines(table):
+    return [
+        dict(zip(table.keys, (entry.value for entry in row), strict=True)) for row in table.rows
+    ]
+
+
+@pytest.fixture
+def tables():
+    board, uses = board_and_uses()
+    return section_tables([board], Context(context_uses=uses), "context")
+
+
+def test_losses_by_context_are_listed_by_run(tables):
+    table = tables[0]
+    found = {(x["mechanism"], x["seed"]): x for x in lines(table)}
+    assert set(found) == {("local", 0), ("local", 1), ("full", 0)}
+    one = found["local", 1]
+    assert [one[x] for x in ("32", "64", "128", "256")] == [1.5, 1.125, None, None]
+    assert (one["effective"], one["blocks"], one["split"]) == (64, 20, "validation")
+    (row,) = (x for x in table.rows if (x[0].value, x[1].value) == ("local", 0))
+    shown = [(entry.text, entry.detail) for entry in row[2:5]]
+    assert shown == [
+        ("1.500", "+0.500 [−0.250, +0.500]"),
+        ("1.200", "+0.200 [−0.250, +0.500]"),
+        ("1.000", "longest"),
+    ]
+
+
+def test_losses_by_position_are_listed_with_and_without_state(tables):
+    table = tables[1]
+    found = {(x["mechanism"], x["seed"], x["state"]): x for x in lines(table)}
+    assert set(found) == {
+        ("local", 0, "kept"),
+        ("local", 0, "new"),
+        ("local", 1, "kept"),
+        ("local", 1, "new"),
+        ("full", 0, "new"),
+    }
+    assert [found["local", 0, "kept"][x] for x in ("0", "1", "2_3")] == [1.5, 1.25, 1.125]
+    assert [found["full", 0, "new"][x] for x in ("0", "1", "2_3")] == [2.0, 1.75, 1.5]
+    (row,) = (x for x in table.rows if x[0].value == "full")
+    assert (row[3].text, row[3].detail) == ("2.000", "2.885 bits")
+
+
+def test_attention_by_part_is_listed_by_layer_with_a_memory(tables):
+    _, _, table = tables
+    assert [(x["mechanism"], x["seed"], x["layer"]) for x in lines(table)] == [
+        ("local", 0, 1),
+        ("local", 1, 1),
+    ]
+    assert [entry.text for entry in table.rows[0][3:]] == ["12.5", "25.0", "62.5", "7"]
+    assert table.keys[3:6] == ["compressed_memory", "memory", "segment"]
+
+
+def test_chart_draws_the_numbers_of_the_table(tables, tmp_path):
+    board, uses = board_and_uses()
+    styles = assign_styles(families_by_label([board]))
+    source = FigureSource(board=board, styles=styles, context_uses=uses)
+    (figure,) = source.contexts()
+    assert figure in source.all()
+    alt.LayerChart.from_dict(figure.content, validate=True)
+    points = figure.content["data"]["values"]
+    drawn = {(x["row"], x["place"]): x["value"] for x in points}
+    expected = {
+        (line["mechanism"] if line["mechanism"] == "full" else f"local, seed {line['seed']}", x):
+        line[x]
+        for line in lines(tables[0])
+        for x in ("32", "64", "128", "256")
+        if line[x] is not None
+    }  # fmt: skip
+    assert drawn == expected
+    (x,) = {str(layer["encoding"]["x"]["sort"]) for layer in figure.content["layer"]}
+    assert x == "['32', '64', '128', '256']"
+    written = write_figures([board], tmp_path, "svg", context_uses=uses)
+    assert f"{figure.name}.svg" in {path.name for path in written}
+
+
+def test_reports_without_measurements_have_no_section():
+    board, uses = board_and_uses()
+    styles = assign_styles(families_by_label([board]))
+    assert section_tables([board], Context(), "context") == []
+    assert [*FigureSource(board=board, styles=styles).contexts()] == []
+    assert "Use of the context" not in render_page([board], Context())
+    assert "Use of the context" in render_page([board], Context(context_uses=uses))
+
+
+def test_page_of_a_run_has_its_own_measurements():
+    one, other = record("local"), record("full")
+    uses = tuple(context_use(x) for x in (one, other))
+    page = render_page([build_leaderboard([one])], Context(context_uses=uses), subject_of_run(one))
+    assert "attention by part of the keys" in page
+    assert "loss by the context that is left" in page
