@@ -57,6 +57,7 @@ def test_five_phases_run_with_relative_positions_and_gaps(run):
     """Windows by layer and phase, and dilated heads, fit one set of weights."""
     changes = {**TINY, "model.position": "relative", "training.steps": 5, "task.length": 90}
     changes |= {"task.evaluation_length": 126, "task.stride": 20, "task.held_out_tokens": 150}
+    changes["training.eval_batch_size"] = 64
     made = get("longformer-char").row("text8", "longformer", 0, changes)
     stages = tuple(shorten(stage) for stage in made.config.training.stages)
     made = override(made, {"training.stages": stages})
