@@ -48,7 +48,7 @@ def test_every_causal_mechanism_has_a_row_in_every_stage(protocol):
             if cls.traits.causal:
                 made = row(protocol, name, task)
                 stages = made.config.stages()
-                assert [x.mechanism for x in stages] == [made.config.mechanism] * len(stages)
+                assert {x.mechanism.name for x in stages} == {name}
                 shortest = min(stages, key=lambda x: x.task.options["length"])
                 assert misfit(dataclasses.replace(made, config=shortest)) is None
 
@@ -93,8 +93,9 @@ def test_five_phases_of_longformer(name):
     )
 
 
-def test_windows_of_longformer_double_with_each_phase():
-    stages = row("longformer-char", "longformer-small", "enwik8").config.stages()
+@pytest.mark.parametrize("name", ["longformer", "longformer-small"])
+def test_windows_of_longformer_double_with_each_phase(name):
+    stages = row("longformer-char", name, "enwik8").config.stages()
     for phase, stage in enumerate(stages):
         assert stage.mechanism.options["window"] == [2**phase * window for window in FIRST]
     assert stages[-1].mechanism.options["window"][-1] == 8_192
@@ -115,6 +116,11 @@ def test_two_heads_of_the_upper_layers_have_gaps():
         seen = made.pattern.dense(12)[:, -1]  # of the last query, by head
         assert seen[-1].nonzero().flatten().tolist() == [11 - 2 * gap, 11 - gap, 11]
         assert seen[0].nonzero().flatten().tolist() == [9, 10, 11]
+
+
+def test_row_of_the_mechanism_is_the_model_of_the_paper_with_rotary_positions():
+    found = differing("longformer-char", "longformer", "longformer-small", "enwik8")
+    assert found == {"model.position"}
 
 
 def test_large_longformer_has_the_steps_and_sizes_of_the_paper():

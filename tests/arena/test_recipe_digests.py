@@ -36,7 +36,7 @@ DIGESTS = {
     "wikihop-ablation": "d29679dbe3c5aed8",
     "xiong": "b0ec25540c68e98b",
     "xiong-ablations": "20619b2a23df5c65",
-    "longformer-char": "e327d847bbb12e31",
+    "longformer-char": "25dc1e882a3b7785",
     "transformer-xl": "ed4c20e324085224",
     "shortformer": "a87f24b628578023",
     "compressive-transformer": "a824652dc975ce37",

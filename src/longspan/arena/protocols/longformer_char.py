@@ -57,14 +57,14 @@ def _warmup(steps: int) -> int:
     return min(steps // 10, LONGEST_WARMUP)
 
 
-def phases(steps: Sequence[int], layers: Sequence[int] | None = None) -> tuple[StageConfig, ...]:
-    """Return the phases, with their windows for the mechanism of the paper.
+def phases(steps: Sequence[int], layers: Sequence[int]) -> tuple[StageConfig, ...]:
+    """Return the phases, with the windows of the mechanism of the paper.
 
     Held-out text is scored in segments until the last phase, that of the recipe.
 
     Args:
         steps: steps of the phases.
-        layers: number of layers with each window; None: windows are those of the run.
+        layers: number of layers with each window.
     """
     made = []
     for phase, own in enumerate(steps[:-1]):
@@ -76,9 +76,8 @@ def phases(steps: Sequence[int], layers: Sequence[int] | None = None) -> tuple[S
             "training.batch_size": BATCHES[phase],
             "training.learning_rate": FIRST_RATE / 2**phase,
             "training.warmup_steps": _warmup(own),
+            "longformer.window": _windows(layers, phase),
         }
-        if layers is not None:
-            changes["mechanism.window"] = _windows(layers, phase)
         made.append(StageConfig(steps=own, changes=changes))
     return (*made, StageConfig(steps=steps[-1]))
 
@@ -105,61 +104,45 @@ TRAINING = TrainingConfig(
     gradient_checkpointing=True,
     eval_batch_size=4,
     train_eval_examples=0,
-    stages=phases(SMALL),
+    stages=phases(SMALL, SMALL_LAYERS),
 )
 RELATIVE = {"model.position": "relative"}
+GROWING = _windows(SMALL_LAYERS)
 # The first phase alone, 150,000 steps of it.
 FIRST_PHASE: dict[str, Any] = {
     **RELATIVE,
-    **phases(SMALL)[0].changes,
+    **TRAINING.stages[0].changes_of("full"),
     "training.steps": 150_000,
     "training.stages": (),
 }
 
 
-def _sized(
-    name: str, tasks: tuple[str, ...], steps: Sequence[int], layers: Sequence[int], gaps: Any
-) -> Variant:
-    """Return a model of the paper: its windows by phase, and its dilation."""
-    changes = {
-        **RELATIVE,
-        "mechanism.window": _windows(layers, 4),
-        "mechanism.dilation": _dilation(gaps),
-        "training.steps": sum(steps),
-        "training.stages": phases(steps, layers),
-    }
-    if sum(layers) != MODEL.num_hidden_layers:
-        changes |= {"model.num_hidden_layers": sum(layers), "model.hidden_dropout_prob": 0.4}
-    return Variant(
-        name=name,
-        tasks=tasks,
-        changes=changes,
-        source=f"{PAPER}, section 4.2 and table 12",
-        mechanism="longformer",
-    )
+def _row(name: str, tasks: tuple[str, ...], changes: dict[str, Any], source: str) -> Variant:
+    return Variant(name=name, tasks=tasks, changes=changes, source=source, mechanism="longformer")
 
 
-def _ablated(name: str, window: int | list[int], row: str, **more: Any) -> Variant:
-    changes = {**FIRST_PHASE, "mechanism.window": window}
-    changes |= {f"mechanism.{option}": x for option, x in more.items()}
-    return Variant(
-        name=name,
-        tasks=("text8",),
-        changes=changes,
-        source=f"{ABLATION}: {row}",
-        mechanism="longformer",
-    )
+def _ablated(name: str, window: int | list[int], row: str, dilation: Any = 1) -> Variant:
+    own = {"mechanism.window": window, "mechanism.dilation": dilation}
+    return _row(name, ("text8",), {**FIRST_PHASE, **own}, f"{ABLATION}: {row}")
 
 
-GROWING = _windows(SMALL_LAYERS)
+LARGE_CHANGES = {
+    **RELATIVE,
+    "mechanism.window": _windows(LARGE_LAYERS, 4),
+    "mechanism.dilation": _dilation(LARGE_GAPS),
+    "model.num_hidden_layers": sum(LARGE_LAYERS),
+    "model.hidden_dropout_prob": 0.4,
+    "training.steps": sum(LARGE),
+    "training.stages": phases(LARGE, LARGE_LAYERS),
+}
 VARIANTS = (
-    _sized("longformer-small", TASKS, SMALL, SMALL_LAYERS, SMALL_GAPS),
-    _sized("longformer-large", ("enwik8",), LARGE, LARGE_LAYERS, LARGE_GAPS),
+    _row("longformer-small", TASKS, RELATIVE, f"{PAPER}, table 2"),
+    _row("longformer-large", ("enwik8",), LARGE_CHANGES, f"{PAPER}, table 3"),
     _ablated("decreasing", GROWING[::-1], "decreasing w (from 512 to 32)"),
     _ablated("fixed", FIXED, "fixed w (= 230)"),
     _ablated("increasing", GROWING, "increasing w (from 32 to 512)"),
     _ablated("no-dilation", GROWING, "no dilation"),
-    _ablated("dilation-2-heads", GROWING, "dilation on 2 heads", dilation=_dilation(SMALL_GAPS)),
+    _ablated("dilation-2-heads", GROWING, "dilation on 2 heads", _dilation(SMALL_GAPS)),
 )
 
 
@@ -178,14 +161,25 @@ CHOICES = (
         why="few mechanisms can add relative positions; the rows of the paper's models have them",
     ),
     half_precision(TASKS, f"{PAPER}, appendix B: float16 and 32, attention in float32"),
-    Choice(
-        tasks=TASKS,
-        field="mechanism.longformer.window",
-        value=512,
-        source="longspan",
-        instead=(("32 to 8,192", f"{TABLE}, of the first phase as printed"),),
-        why="a window for comparison with the other rows, whose options are the same in all "
-        "phases; longformer-small has those of the paper",
+    *(
+        Choice(
+            tasks=TASKS,
+            field=field,
+            value=_windows(SMALL_LAYERS, phase),
+            source=f"{PAPER}, sections 4.1 and 4.2, and the ends in table 4",
+            instead=instead,
+            why="windows double from layer to layer and from phase to phase; their average in the "
+            "first phase is that of table 4, to the nearest ten",
+        )
+        for phase, (field, instead) in enumerate(
+            (
+                ("stage.1.longformer.window", (("32 to 8,192", f"{TABLE}, as printed"),)),
+                ("stage.2.longformer.window", ()),
+                ("stage.3.longformer.window", ()),
+                ("stage.4.longformer.window", ()),
+                ("mechanism.longformer.window", (("512 to no number", f"{TABLE}, as printed"),)),
+            )
+        )
     ),
     *choose(
         TASKS,
@@ -210,9 +204,9 @@ register(
         source=f"{PAPER}, section 4 and appendix B",
         tasks=TASKS,
         differs=(
-            "longformer-small and longformer-large are the models of the paper; the rows of "
-            "mechanisms have its phases without growing windows, 512 keys before a query and "
-            "rotary positions. The paper names the windows of the first layer and of the last: "
+            "longformer-small and longformer-large are the models of the paper, longformer is the "
+            "former with rotary positions, as the rows of other mechanisms, whose options are the "
+            "same in all phases. The paper names the windows of the first layer and of the last: "
             "here they double from 32 to 512 in the first phase, in 2, 2, 2, 3 and 3 of the 12 "
             "layers, whose mean is 229 (its fixed window is 230), and double with each phase; its "
             "table prints 32 to 8,192 for the first phase and no end for the last. A window of w "
@@ -226,7 +220,13 @@ register(
             "have ids for padding and bytes that do not occur."
         ),
         recipe=recipe,
-        mechanism_options=causal_options(512, 512, 512),
+        mechanism_options={
+            **causal_options(512, 512, 512),
+            "longformer": {
+                "window": _windows(SMALL_LAYERS, 4),
+                "dilation": _dilation(SMALL_GAPS),
+            },
+        },
         choices=CHOICES,
         variants=VARIANTS,
     )

@@ -74,13 +74,13 @@ def stages(first: int, changes: Mapping[str, Any]) -> tuple[StageConfig, ...]:
     )
 
 
-def _cache(length: int) -> dict[str, int]:
+def _cache(part: str, length: int) -> dict[str, int]:
     """Return the options of a segment and a cache of as many tokens."""
-    return {"mechanism.segment": length, "mechanism.memory": length}
+    return {f"{part}.segment": length, f"{part}.memory": length}
 
 
 STAGES = {"training.stages": stages(STAGED, {})}
-CACHED_CHANGES = {**_of_length(CACHED), **_cache(CACHED)}
+CACHED_CHANGES = {**_of_length(CACHED), **_cache("mechanism", CACHED)}
 TABLE = f"{PAPER}, table 5"
 BASELINES = (
     ReferenceRow(
@@ -105,7 +105,10 @@ VARIANTS = (
     Variant(
         name="shortformer",
         tasks=TASKS,
-        changes={**CACHED_CHANGES, "training.stages": stages(CACHED_STAGED, _cache(SHORT))},
+        changes={
+            **CACHED_CHANGES,
+            "training.stages": stages(CACHED_STAGED, _cache("position_infused", SHORT)),
+        },
         source=f"{TABLE}: Shortformer",
         mechanism="position_infused",
     ),
