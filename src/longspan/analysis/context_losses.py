@@ -8,7 +8,7 @@ The second is the question of Khandelwal et al. 2018 (https://arxiv.org/abs/1805
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from longspan.results.context_use import BLOCK, ContextLoss, PositionLoss
 from longspan.tasks._segments import Segments
 from longspan.tasks._streams import StreamTask
+from longspan.tasks.base import Split
 from longspan.tasks.scoring import IGNORE
 from longspan.training.distributed.group import SINGLE_PROCESS
 from longspan.training.evaluate import model_inputs
@@ -25,7 +26,8 @@ from longspan.training.prefetch import prefetch_batches
 from longspan.training.stream_state import StreamState
 
 SHORTEST_CONTEXT = 32
-DRAWS, BOOTSTRAP_SEED = 2_000, 0
+DRAWS = 2_000  # of the bootstrap
+SEED = 0  # of the blocks and of the bootstrap
 
 Progress = Callable[[int, int], None]  # called with (done, total)
 
@@ -100,7 +102,7 @@ def context_lengths(longest: int) -> list[int]:
 
 
 def block_windows(
-    task: StreamTask, split: Any, longest: int, count: int
+    task: StreamTask, split: Split, longest: int, count: int
 ) -> tuple[Segments, np.ndarray, int]:
     """Draw blocks of consecutive targets that have the longest context before them.
 
@@ -110,7 +112,7 @@ def block_windows(
     """
     windows = task.windows(split, longest + BLOCK - 1, BLOCK)
     (whole,) = np.nonzero(windows.lengths == longest + BLOCK - 1)
-    generator = np.random.Generator(np.random.PCG64(BOOTSTRAP_SEED))
+    generator = np.random.Generator(np.random.PCG64(SEED))
     drawn = generator.permutation(len(whole))[:count]
     return windows, np.sort(whole[drawn]), len(whole)
 
@@ -175,7 +177,7 @@ def compare_contexts(losses: np.ndarray, contexts: Sequence[int]) -> list[Contex
     """
     differences = losses - losses[-1]
     count = losses.shape[1]
-    generator = np.random.Generator(np.random.PCG64(BOOTSTRAP_SEED))
+    generator = np.random.Generator(np.random.PCG64(SEED))
     shares = generator.multinomial(count, np.full(count, 1 / count), size=DRAWS) / count
     ends = np.quantile(shares @ differences.T, (0.025, 0.975), axis=0)
     return [

@@ -80,10 +80,10 @@ def measure_context(
         model = lengthen(model, longest + BLOCK - 1)
     cast(nn.Module, model).to(paths.device_type).float().eval()
     size = result.effective_config.training.eval_batch_size
-    positions = _measure_positions(model, stream, held_out, size)
     contexts, drawn, available = _measure_contexts(
         model, stream, held_out, longest, blocks, size, progress
     )
+    positions = _measure_positions(model, stream, held_out, size)
     parts, windows = _measure_parts(model, stream, held_out)
     return ContextUse(
         **_identity(result),
