@@ -5,12 +5,12 @@ import math
 
 import pytest
 
-from longspan.arena import get
+from longspan.arena import get, override
 from longspan.arena.grid import misfit
-from longspan.arena.model import num_parameters
+from longspan.arena.model import full_num_parameters, num_parameters
 from longspan.attention import MECHANISMS
 from longspan.attention import build as build_mechanism
-from longspan.config import flatten
+from longspan.config import StageConfig, flatten
 from longspan.tasks import TASKS, build
 
 NAMES = (
@@ -220,3 +220,13 @@ def test_differs_states_the_size_of_word_models():
     assert f"the model has {millions:.0f} million weights" in get("shortformer").differs
     embeddings = 267_736 * row("transformer-xl", "full", "wikitext_103").config.model.hidden_size
     assert f"{embeddings / 1e6:.0f} million weights" in get("transformer-xl").differs
+
+
+def test_parameters_of_full_are_counted_beside_stages_of_another_mechanism():
+    """`mechanism.segment` of a stage is no option of `full`."""
+    made = row("transformer-xl", "transformer_xl", "enwik8")
+    stages = (StageConfig(steps=1, changes={"mechanism.segment": 8}), StageConfig(steps=1))
+    staged = override(made, {"training.stages": stages})
+    task = build("enwik8", made.config.task.options)
+    expected = full_num_parameters(made.config, task)
+    assert full_num_parameters(staged.config, task) == expected > 0

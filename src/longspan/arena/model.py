@@ -274,4 +274,7 @@ def num_parameters(config: RunConfig, task: Task) -> int:
 def full_num_parameters(config: RunConfig, task: Task) -> int:
     """Count the parameters of the same model around the baseline mechanism."""
     baseline = MechanismConfig(name=BASELINE, options=options_of(BASELINE))
-    return num_parameters(dataclasses.replace(config, mechanism=baseline), task)
+    # Stages may change options that the baseline lacks, and no parameters.
+    training = dataclasses.replace(config.training, stages=())
+    config = dataclasses.replace(config, mechanism=baseline, training=training)
+    return num_parameters(config, task)
