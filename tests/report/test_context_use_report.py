@@ -114,7 +114,9 @@ def test_reports_without_measurements_have_no_section():
     assert section_tables([board], Context(), "context") == []
     assert [*FigureSource(board=board, styles=styles).contexts()] == []
     assert "Use of the context" not in render_page([board], Context())
-    assert "Use of the context" in render_page([board], Context(context_uses=uses))
+    page = render_page([board], Context(context_uses=uses))
+    assert "Use of the context" in page
+    assert "listops, loss by the context that is left" in page  # the caption of the chart
 
 
 def test_page_of_a_run_has_its_own_measurements():
