@@ -1,5 +1,7 @@
 """The use of the context in reports: tables, the chart, and the pages."""
 
+from dataclasses import replace
+
 import altair as alt
 import pytest
 from report_records import build_leaderboard, context_use, record
@@ -114,7 +116,9 @@ def test_reports_without_measurements_have_no_section():
     assert section_tables([board], Context(), "context") == []
     assert [*FigureSource(board=board, styles=styles).contexts()] == []
     assert "Use of the context" not in render_page([board], Context())
-    assert "Use of the context" in render_page([board], Context(context_uses=uses))
+    page = render_page([board], Context(context_uses=uses))
+    assert "Use of the context" in page
+    assert "listops, loss by the context that is left" in page  # the caption of the chart
 
 
 def test_page_of_a_run_has_its_own_measurements():
@@ -123,3 +127,21 @@ def test_page_of_a_run_has_its_own_measurements():
     page = render_page([build_leaderboard([one])], Context(context_uses=uses), subject_of_run(one))
     assert "attention by part of the keys" in page
     assert "loss by the context that is left" in page
+
+
+def test_contexts_of_all_runs_are_in_order():
+    """A run with fewer and longer contexts comes first."""
+    runs = [record("local", score=0.9), record("full", score=0.1)]
+    few = context_use(runs[0], (1.5, 1.0))
+    few = replace(few, contexts=[few.contexts[0], replace(few.contexts[1], context=300)])
+    board = build_leaderboard(runs)
+    styles = assign_styles(families_by_label([board]))
+    source = FigureSource(board=board, styles=styles, context_uses=[few, context_use(runs[1])])
+    ((figure,), (table, *_)) = (
+        [*source.contexts()],
+        section_tables([board], Context(context_uses=tuple(source.context_uses)), "context"),
+    )
+    order = ["32", "64", "128", "300"]
+    assert figure.content["layer"][0]["encoding"]["x"]["sort"] == order
+    assert table.keys[2:6] == order
+    assert table.rows[0][0].value == "local"
