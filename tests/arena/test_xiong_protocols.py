@@ -68,8 +68,9 @@ def test_tasks_start_from_the_corpus_with_its_tokenizer(cache, name):
             *(CORPUS, f"tokenizer:corpus:{CORPUS}"),
         )
         pretrained = protocol.config(CORPUS, "local").model
-        dropout = config.model.hidden_dropout_prob
-        assert config.model == dataclasses.replace(pretrained, hidden_dropout_prob=dropout)
+        # Fields without a weight in the Transformer.
+        own = {x: getattr(config.model, x) for x in ("hidden_dropout_prob", "pooling")}
+        assert config.model == dataclasses.replace(pretrained, **own)
         # Positions of the corpus's run are all there are.
         assert config.task.options["length"] <= config.start.positions
 
