@@ -86,7 +86,10 @@ INVALID = {
     "arena task": (["arena", "--tasks", "neddle"], "called 'neddle'; did you mean needle?"),
     "arena protocol": (["arena", "--protocol", "quik"], "did you mean quick?"),
     "list": (["list", "mechanism"], "no list called 'mechanism'; did you mean mechanisms?"),
-    "show": (["show", "performr"], "called 'performr'; did you mean performer, reformer?"),
+    "show": (
+        ["show", "performr"],
+        "called 'performr'; did you mean performer, reformer",
+    ),
     "format": (["report", "--format", "cvs"], "no format called 'cvs'; did you mean csv?"),
     "folder": (["report", "/nowhere"], "/nowhere is not a folder of results"),
     "style": (["report", "--style", "papr"], "no style called 'papr'; did you mean paper?"),
@@ -97,7 +100,7 @@ INVALID = {
     "record": (["eval", "/nowhere.json"], "/nowhere.json does not exist"),
     "record folder": (["eval", "/"], "/ cannot be read (Is a directory)"),
     "split": (["eval", "/x.json", "--split", "tst"], "no split to score called 'tst'; did"),
-    "build task": (["data", "build", "txt"], "called 'txt'; did you mean text?"),
+    "build task": (["data", "build", "txt"], "called 'txt'; did you mean text, text8?"),
     "cache": (["data", "verify", "--cache", "/nowhere"], "/nowhere is not a folder of built data"),
 }
 

@@ -182,7 +182,8 @@ def test_word_pieces_of_a_checkpoint(tmp_path, folder):
 
 
 def experiment(changes=None, **options):
-    base = tiny.experiment("longformer", changes=changes)
+    # The protocol lists a window for each of its two layers.
+    base = tiny.experiment("longformer", changes={"mechanism.window": 8, **(changes or {})})
     values = {**dataclasses.asdict(build("wikihop").options), **SMALL, **options}
     task = TaskConfig(name="wikihop", version=1, options=values)
     return dataclasses.replace(base, config=dataclasses.replace(base.config, task=task))

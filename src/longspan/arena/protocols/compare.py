@@ -166,6 +166,11 @@ def _join(one: Difference, two: Difference) -> Difference:
     return dataclasses.replace(
         one,
         tasks=(*one.tasks, *two.tasks),
-        choices_a=tuple(dict.fromkeys((*one.choices_a, *two.choices_a))),
-        choices_b=tuple(dict.fromkeys((*one.choices_b, *two.choices_b))),
+        choices_a=_distinct(*one.choices_a, *two.choices_a),
+        choices_b=_distinct(*one.choices_b, *two.choices_b),
     )
+
+
+def _distinct(*found: Choice) -> tuple[Choice, ...]:
+    """Return each choice once; lists among their values have no hash."""
+    return tuple(choice for i, choice in enumerate(found) if choice not in found[:i])
