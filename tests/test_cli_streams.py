@@ -22,7 +22,7 @@ SMALL = {
 
 
 @pytest.fixture
-def places(tmp_path, cli):
+def places(tmp_path, cli, registries):
     cache = tmp_path / "cache"
     code, _, message = cli(
         *("data", "import", "corpus", "novels", write_folder(tmp_path / "files")),
