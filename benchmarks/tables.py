@@ -151,6 +151,37 @@ def decoding(record: dict) -> list[str]:
     ]
 
 
+def streams(record: dict) -> list[str]:
+    relative = ", ".join(f"`{name}` {ratio:.2f}" for name, ratio in record["relative"].items())
+    rows = sorted(record["rows"], key=lambda row: -row["tokens_per_second"])
+    return [
+        "## Training on streams",
+        "",
+        f"`benchmarks/streams.py`: training steps of causal language models of 4 layers of width "
+        f"{record['width']}, on {record['tokens']:,} bytes in rows of the given length, each "
+        "mechanism in turns with `full`; recurrent ones with their memory. Windows have 768 keys before a "
+        "query, as many as a segment of 512 and its memory on average. Time of the recurrent "
+        f"mechanisms with relative terms over that of `local`, which has none: {relative}.",
+        "",
+        environment(record),
+        "",
+        *table(
+            "| mechanism | length | tokens/s | times the speed of full | times its memory |",
+            "|---|---:|---:|---:|---:|",
+            (
+                [
+                    f"`{row['mechanism']}`",
+                    f"{row['length']:,}",
+                    f"{row['tokens_per_second']:,.0f}",
+                    f"{row['times_full']:.2f}",
+                    f"{row['memory_over_full']:.2f}",
+                ]
+                for row in rows
+            ),
+        ),
+    ]
+
+
 def _by_prefix(row: dict) -> dict[int, dict]:
     return {own["prefix"]: own for own in row["prefixes"]}
 
@@ -454,6 +485,7 @@ SECTIONS = {
     "models-cpu.json": models,
     "models-cuda.json": models,
     "decoding-cpu.json": decoding,
+    "streams-cpu.json": streams,
     "training-loop-cpu.json": training_loop,
     "batch-widths-cpu.json": batch_widths,
     "loading-cpu.json": loading,
