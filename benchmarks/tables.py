@@ -157,11 +157,11 @@ def streams(record: dict) -> list[str]:
     return [
         "## Training on streams",
         "",
-        f"`benchmarks/streams.py`: training steps of causal language models of 4 layers of width "
+        "`benchmarks/streams.py`: training steps of causal language models of 4 layers of width "
         f"{record['width']}, on {record['tokens']:,} bytes in rows of the given length, each "
         "mechanism in turns with `full`; recurrent ones with their memory. Windows have 768 keys "
-        "before a query, as many as a segment of 512 and its memory on average. Time of the recurrent "
-        f"mechanisms with relative terms over that of `local`, which has none: {relative}.",
+        "before a query, as many as a segment of 512 and its memory on average. Time of the "
+        f"recurrent mechanisms with relative terms over that of `local`, which has none: {relative}.",
         "",
         environment(record),
         "",
