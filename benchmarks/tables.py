@@ -161,7 +161,8 @@ def streams(record: dict) -> list[str]:
         f"{record['width']}, on {record['tokens']:,} bytes in rows of the given length, each "
         "mechanism in turns with `full`; recurrent ones with their memory. Windows have 768 keys "
         "before a query, as many as a segment of 512 and its memory on average. Time of the "
-        f"recurrent mechanisms with relative terms over that of `local`, which has none: {relative}.",
+        "recurrent mechanisms with relative terms over that of `local`, which has none: "
+        f"{relative}.",
         "",
         environment(record),
         "",
