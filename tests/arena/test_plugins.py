@@ -3,18 +3,22 @@
 import importlib
 import sys
 import types
+import warnings
 
 import pytest
 from callbacks import LogRuns
 
+import own_files
 import tiny
 from longspan.arena import PROTOCOLS, WorkerPoolExecutor, arena, get, load_plugin, load_protocol
 from longspan.arena import plugins as plugins_module
 from longspan.arena.executors.ray_task import run_on_node
 from longspan.arena.plugins import load_entry_points, loaded_plugins, restore_plugins
 from longspan.arena.provenance import source_files
+from longspan.arena.protocols.own import register_imports
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS
+from longspan.data.own_import import ImportRequest, import_texts
 from longspan.errors import PluginError
 from longspan.files import file_sha256
 from longspan.metrics import METRICS
@@ -224,8 +228,46 @@ def test_nodes_without_the_files_load_copies(plugin, tmp_path, monkeypatch):
     assert source_files(tiny.experiment("of_a_user"))["mechanism"].sha256 == digest
     assert PROTOCOLS["other"].file.read_bytes() == sent[1].content
     # Ray runs several experiments in a process.
-    restore_plugins(sent)
+    restore_plugins(sent, tmp_path)
     assert loaded_plugins() == sent
+
+
+TASK = """
+import dataclasses
+from longspan.tasks import TASKS, register
+
+
+class Reviews(TASKS["recall"]):
+    info = dataclasses.replace(TASKS["recall"].info, name="reviews")
+
+
+register(Reviews)
+"""
+
+
+def test_protocol_files_are_restored_after_what_they_name(tmp_path, monkeypatch):
+    """A task of a plug-in has the name of one import; a protocol file names another import."""
+    plugin, cache = tmp_path / "mine.py", tmp_path / "cache"
+    plugin.write_text(TASK)
+    rows = own_files.write_csv(
+        tmp_path / "x.csv", own_files.reviews(40), ("body", "stars", "number")
+    )
+    for name in ("reviews", "letters"):
+        import_texts(cache, name, rows, ImportRequest(text="body", target="stars"))
+    other = tmp_path / "other.toml"
+    other.write_text('[tasks.letters]\nfrom = "own"\n')
+    with own_files.forgotten_imports(tmp_path / "none"):
+        load_plugin(str(plugin))
+        with warnings.catch_warnings(action="ignore"):
+            register_imports(cache)
+        load_plugin(str(other))
+        sent = loaded_plugins()[::-1]
+        monkeypatch.setattr(plugins_module, "_LOADED", {})
+        del TASKS["reviews"], PROTOCOLS["other"]
+        register_imports(tmp_path / "none")
+        restore_plugins(sent, cache)
+        assert PROTOCOLS["other"].tasks == ("letters",)
+        assert TASKS["reviews"].__name__ == "Reviews"
 
 
 def test_failed_registration_of_a_kernel_is_undone(tmp_path):

@@ -220,9 +220,7 @@ def test_target_of_minus_100_is_scored(tmp_path):
         from longspan.training.evaluate import evaluate
 
         class Constant(torch.nn.Module):
-            config = SimpleNamespace(
-                supports_global_tokens=False, num_hidden_layers=0, attention_names=[]
-            )
+            config = SimpleNamespace(supports_global_tokens=False, num_hidden_layers=0)
 
             def forward(self, input_ids, attention_mask):
                 return SimpleNamespace(logits=torch.zeros(len(input_ids), 1))

@@ -16,7 +16,7 @@ from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks import IGNORE
 from longspan.training import Callback, fit
 from longspan.training.distributed.group import SINGLE_PROCESS, RowShard
-from longspan.training.evaluate import evaluate
+from longspan.training.evaluate import evaluate, warm_up
 from longspan.training.stream_state import StreamState
 from thread_group import run_in_threads
 
@@ -121,6 +121,17 @@ def test_rows_that_end_earlier_leave_the_others_unchanged(task, batch_size):
     torch.testing.assert_close(
         torch.from_numpy(found.statistics[:, 0]).float(), nats, rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize(("mechanism", "keeps"), [("transformer_xl", True), ("local", False)])
+def test_warm_up_runs_as_the_evaluation_does(task, mechanism, keeps):
+    """Models that pass no state on return none: a cache would count as memory of inference."""
+    model, given = make_model(mechanism), []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: given.append(kwargs.get("use_cache")), with_kwargs=True
+    )
+    warm_up(model, task, "test", batch_size=2, device=CPU)
+    assert given == [keeps]
 
 
 def recipe(**changes):

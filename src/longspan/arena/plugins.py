@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from longspan.arena.protocols import PROTOCOLS, Protocol, files, register
+from longspan.arena.protocols.own import register_imports
 from longspan.arena.provenance import register_source_file
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS
@@ -38,7 +39,8 @@ from longspan.metrics import METRICS
 from longspan.tasks import TASKS
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # of mechanisms and tasks
-SUFFIXES = (".py", ".toml")
+TOML = ".toml"
+SUFFIXES = (".py", TOML)
 
 
 class Plugin(NamedTuple):
@@ -121,20 +123,41 @@ def load_entry_points() -> None:
             ) from error
 
 
-def restore_plugins(plugins: Iterable[Plugin]) -> None:
+def restore_plugins(plugins: Iterable[Plugin], cache: Path) -> None:
     """Load the plug-ins of another process, in that process's version.
 
     A file that has changed since, or that is absent on this machine, is loaded from a copy.
+    Protocols in TOML are last: they may name what the others register, and the imports in the
+    cache.
+
+    Args:
+        plugins: plug-ins of that process.
+        cache: folder of built data sets.
 
     Raises:
         PluginError: see `load_plugin`.
     """
+    protocols = [x for x in plugins if _is_protocol_file(x)]
     for plugin in plugins:
-        if plugin.content is None or plugin.source in _LOADED:
-            _load(plugin, plugin.source)
-            continue
-        path = _existing_file(plugin) or _copy(plugin)
-        _load(plugin, path.name, path)
+        if plugin not in protocols:
+            _restore(plugin)
+    if any(plugin.source not in _LOADED for plugin in protocols):
+        register_imports(cache)
+    for plugin in protocols:
+        _restore(plugin)
+
+
+def _is_protocol_file(plugin: Plugin) -> bool:
+    return plugin.content is not None and Path(plugin.source).suffix == TOML
+
+
+def _restore(plugin: Plugin) -> None:
+    """Load a plug-in of another process."""
+    if plugin.content is None or plugin.source in _LOADED:
+        _load(plugin, plugin.source)
+        return
+    path = _existing_file(plugin) or _copy(plugin)
+    _load(plugin, path.name, path)
 
 
 def is_file_name(source: str) -> bool:
@@ -173,7 +196,7 @@ def _load(plugin: Plugin, name: str, path: Path | None = None) -> Plugin:
     with _explain_errors(name, path), _restored_on_error() as before:
         if path is None:
             file = _import_module(plugin.source)
-        elif path.suffix == ".toml":
+        elif path.suffix == TOML:
             file = path
             register(files.read_protocol(path, plugin.content or b""))
         else:
@@ -183,7 +206,7 @@ def _load(plugin: Plugin, name: str, path: Path | None = None) -> Plugin:
             PROTOCOLS[new] = dataclasses.replace(PROTOCOLS[new], file=file)
             if file is not None:
                 register_source_file(f"protocol {new}", file, protocol=new)
-    if file is not None and file.suffix != ".toml":
+    if file is not None and file.suffix != TOML:
         register_source_file(f"plug-in {file.stem}", file)
     _LOADED[plugin.source] = plugin
     return plugin
@@ -268,7 +291,7 @@ def _explain_errors(name: str, path: Path | None) -> Iterator[None]:
     except PluginError:
         raise
     except (Exception, SystemExit) as error:
-        kind = "protocol" if path is not None and path.suffix == ".toml" else "plug-in"
+        kind = "protocol" if path is not None and path.suffix == TOML else "plug-in"
         place = _place(name, path, error)
         raise PluginError(f"{kind} {place}: {_reason(error)}") from error
 

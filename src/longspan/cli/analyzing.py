@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.status import Status
@@ -26,19 +26,12 @@ from longspan.errors import LongspanError
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
     from longspan.results import Analysis, Rollout
+    from longspan.results.side_record import SideRecord
 
 _MAX_PRINTED_TOKENS = 2_000
 
 
-class SideRecord(Protocol):
-    """Record that is stored next to that of a run."""
-
-    def save(self, folder: Path) -> Path:
-        """Write the record below the folder of the run's record; return its path."""
-        ...
-
-
-M = TypeVar("M", bound=SideRecord)
+M = TypeVar("M", bound="SideRecord")
 
 
 def analyze(

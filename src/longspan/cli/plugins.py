@@ -27,7 +27,9 @@ def name_protocol(context: typer.Context, text: str | None) -> str | None:
     from longspan.arena.protocols.own import register_imports
     from longspan.files import cache_folder
 
-    register_imports(context.params.get("cache") or cache_folder())
+    # A Python file may register a task itself: an import of that name is left out.
+    if Path(text).suffix == ".toml":
+        register_imports(context.params.get("cache") or cache_folder())
     return load_protocol(text).name
 
 

@@ -3,21 +3,21 @@
 The path is `<results>/<protocol>/<task>/analysis/<file name of the record>`.
 """
 
-import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from longspan.config import settings
 from longspan.errors import DataError
-from longspan.files import read_json_file, write_json
+from longspan.files import read_json_file
 from longspan.results.analysis_upgrade import upgrade_analysis
 from longspan.results.packing import Quantized
 from longspan.results.reading import ANALYSES, side_record_paths, validate
-from longspan.results.record import record_stem
 from longspan.results.rollout import Rollout
+from longspan.results.side_record import SideRecord
 
 ANALYSIS_SCHEMA = 2
 
@@ -102,7 +102,7 @@ class AttentionSpans:
 
 
 @settings
-class Analysis:
+class Analysis(SideRecord):
     """Attention and embeddings of one trained model.
 
     Attributes:
@@ -114,6 +114,7 @@ class Analysis:
         tokens: similarity of the token embeddings; None for continuous inputs.
     """
 
+    subfolder: ClassVar[str] = ANALYSES
     protocol: str
     task: str
     mechanism: str
@@ -130,22 +131,6 @@ class Analysis:
     date: str  # ISO 8601, UTC
     reference: str | None = None
     schema: int = ANALYSIS_SCHEMA
-
-    @property
-    def row_name(self) -> str:
-        """Name of the reference row or variant, else of the mechanism."""
-        return self.reference or self.mechanism
-
-    @property
-    def filename(self) -> str:
-        """Name of the file, equal to that of the run's record."""
-        return f"{record_stem(self.row_name, self.config_hash, self.seed)}.json"
-
-    def save(self, folder: Path) -> Path:
-        """Write the analysis below the folder of the run's record; return its path."""
-        path = folder / ANALYSES / self.filename
-        write_json(path, dataclasses.asdict(self))
-        return path
 
 
 def load_analysis(path: Path) -> Analysis:

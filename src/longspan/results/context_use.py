@@ -3,17 +3,17 @@
 The path is `<results>/<protocol>/<task>/context/<file name of the record>`.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 from longspan.config import settings
 from longspan.errors import DataError
-from longspan.files import read_json_file, write_json
+from longspan.files import read_json_file
 from longspan.results.reading import CONTEXTS, side_record_paths, validate
-from longspan.results.record import record_stem
+from longspan.results.side_record import SideRecord
 
 CONTEXT_SCHEMA = 1
 BLOCK = 16  # consecutive targets whose context is cut at the same token
@@ -58,7 +58,7 @@ class ContextLoss:
 
 
 @settings
-class ContextUse:
+class ContextUse(SideRecord):
     """Losses of one trained language model by position and by the context that is left.
 
     Attributes:
@@ -77,6 +77,7 @@ class ContextUse:
         reference: name of the reference row or variant; None for a row of the mechanism.
     """
 
+    subfolder: ClassVar[str] = CONTEXTS
     protocol: str
     task: str
     mechanism: str
@@ -97,16 +98,6 @@ class ContextUse:
     date: str  # ISO 8601, UTC
     reference: str | None = None
     schema: int = CONTEXT_SCHEMA
-
-    @property
-    def row_name(self) -> str:
-        """Name of the reference row or variant, else of the mechanism."""
-        return self.reference or self.mechanism
-
-    @property
-    def filename(self) -> str:
-        """Name of the file, equal to that of the run's record."""
-        return f"{record_stem(self.row_name, self.config_hash, self.seed)}.json"
 
     def check(self) -> None:
         """Check that the numbers agree with each other.
@@ -140,12 +131,6 @@ class ContextUse:
         for number, shares in enumerate(self.parts, 1):
             if shares and not math.isclose(sum(shares.values()), 1, abs_tol=1e-3):
                 yield f"shares of layer {number} must sum to 1, got {sum(shares.values()):.4f}"
-
-    def save(self, folder: Path) -> Path:
-        """Write the record below the folder of the run's record; return its path."""
-        path = folder / CONTEXTS / self.filename
-        write_json(path, dataclasses.asdict(self))
-        return path
 
 
 def effective_context(contexts: Sequence[ContextLoss], tolerance: float) -> int:

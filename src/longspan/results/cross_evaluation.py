@@ -5,23 +5,24 @@ They are stored next to the record of the run and never count as its scores. The
 `-<examples>` before the suffix where a sample was scored.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 from longspan.config import TaskConfig, settings
 from longspan.errors import DataError
-from longspan.files import read_json_file, write_json
+from longspan.files import read_json_file
 from longspan.metrics import Metric, get_metric
 from longspan.results.reading import EVALUATIONS, side_record_paths, validate
-from longspan.results.record import Inference, Score, record_stem
+from longspan.results.record import Inference, Score
+from longspan.results.side_record import SideRecord
 
 CROSS_EVALUATION_SCHEMA = 1
 
 
 @settings
-class CrossEvaluation:
+class CrossEvaluation(SideRecord):
     """Evaluation of a run's model on data that it was not trained on.
 
     Attributes:
@@ -37,6 +38,7 @@ class CrossEvaluation:
         reference: name of the reference row or variant; None for a row of the mechanism.
     """
 
+    subfolder: ClassVar[str] = EVALUATIONS
     protocol: str
     mechanism: str
     config_hash: str
@@ -61,11 +63,6 @@ class CrossEvaluation:
     date: str  # ISO 8601, UTC
     reference: str | None = None
     schema: int = CROSS_EVALUATION_SCHEMA
-
-    @property
-    def row_name(self) -> str:
-        """Name of the reference row or variant, else of the mechanism."""
-        return self.reference or self.mechanism
 
     @property
     def main(self) -> Metric:
@@ -94,16 +91,9 @@ class CrossEvaluation:
         The number of examples is part of the name of a sample.
         """
         digest = hashlib.sha256(self.evaluated_on.key.encode()).hexdigest()[:10]
-        run = record_stem(self.row_name, self.config_hash, self.seed)
         scored = self.score.num_examples
         sample = "" if scored == self.available else f"-{scored}"
-        return f"{run}-on-{self.evaluated_on.name}-{digest}-{self.split}{sample}.json"
-
-    def save(self, folder: Path) -> Path:
-        """Write the evaluation below the folder of the run's record; return its path."""
-        path = folder / EVALUATIONS / self.filename
-        write_json(path, dataclasses.asdict(self))
-        return path
+        return f"{self.run_stem}-on-{self.evaluated_on.name}-{digest}-{self.split}{sample}.json"
 
 
 def load_cross_evaluation(path: Path) -> CrossEvaluation:

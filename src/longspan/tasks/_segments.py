@@ -85,7 +85,7 @@ def cut_windows(stored: Examples, length: int, stride: int, limit: int | None = 
     documents = np.repeat(np.arange(len(inputs)), counts)
     number = np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts)
     ends = np.minimum(length + number * stride, inputs[documents])
-    starts = np.maximum(number * stride, 0)
+    starts = number * stride
     before = np.where(number > 0, length + (number - 1) * stride, 0)
     return Segments(
         stored=stored,

@@ -17,7 +17,6 @@ from torch import Tensor
 from longspan.attention import MECHANISMS
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.cache import BuiltDataset
-from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import StreamVocabulary
 from longspan.errors import OptionError
 from longspan.metrics import Metric
@@ -210,13 +209,6 @@ class StreamTask(Task):
         first = np.random.default_rng(SAMPLE_SEED).integers(size - count + 1)
         return np.arange(first, first + count)
 
-    def collate(
-        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
-    ) -> Batch:
-        """Return new documents (their first segments) as a batch."""
-        segments = cut_segments(examples, self.options.length)
-        return self._make_batch(segments, rows, np.zeros(len(rows), bool))
-
     def _make_batch(self, segments: Segments, rows: np.ndarray, continues: np.ndarray) -> Batch:
         """Return segments as a batch, padded to the longest of them."""
         segments.check(rows)
@@ -261,18 +253,17 @@ class StreamTask(Task):
         nats = likelihood_statistics(logits, targets)[:, 0]
         for metric in metrics:
             if metric not in known:
-                count = self._count(metric.columns[1], split, rows, targets)
-                found[metric.name] = torch.stack((nats, count), dim=1)
+                count = self._count(metric.columns[1], split, rows)
+                found[metric.name] = torch.stack((nats, count.to(nats.device)), dim=1)
         return found
 
-    def _count(self, name: str, split: Split, rows: Tensor, targets: Tensor) -> Tensor:
+    def _count(self, name: str, split: Split, rows: Tensor) -> Tensor:
         """Return the number of bytes, characters or words among the targets of each segment."""
         segments, found = self.segments(split), []
-        for row, own in zip(rows.tolist(), targets.cpu().numpy(), strict=True):
-            tokens = segments.tokens(row)[: len(own) + 1]
-            is_scored = own[: len(tokens) - 1] != IGNORE
-            found.append(self.vocabulary.count(name, tokens, is_scored))
-        return torch.tensor(found, dtype=torch.float64, device=targets.device)
+        for row in rows.tolist():
+            is_scored = np.arange(segments.lengths[row], 0, -1) <= segments.scored[row]
+            found.append(self.vocabulary.count(name, segments.tokens(row), is_scored))
+        return torch.tensor(found, dtype=torch.float64)
 
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the scored targets of some rows of a split, in their order; None: of all."""

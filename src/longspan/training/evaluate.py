@@ -138,13 +138,13 @@ def warm_up(
     if (documents := task.ranked_documents(split, rows)) is not None:
         batch = next(documents.batches(batch_size))
         passes.append((batch, _prepare(model, document_arguments(batch), device)))
-    training = model.training
+    training, stream = model.training, StreamState(model, task)
     model.eval()
     for batch, inputs in passes:
         (own,) = group.shard_rows(len(batch.rows))
         further = {} if documents is None else {"return_loss": False}
         given = {name: x[own.rows] for name, x in inputs.items()}
-        output = model(**given, **further)
+        output = model(**given, **further, **stream.arguments(batch, own))
         if task.generation is not None:
             generate_tokens(model, given, output, task.generation, group)
     model.train(training)

@@ -76,7 +76,6 @@ class StageRun:
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
         self.progress, self.best = Progress(), None
         self.stream = StreamState(model, self.task)
-        self.checkpoints.tidy()
         if self.checkpoints.exists():
             self._restore(stage, number, optimizer)
         scaler = self.accelerator.scaler

@@ -36,7 +36,8 @@ class StreamState:
             task: task, which decides whether the model keeps a state.
         """
         self.model = cast(PreTrainedModel, getattr(model, "module", model))
-        self.keeps = task.keeps_state(self.model.config.attention_names)
+        self.is_decoder = isinstance(self.model, LongspanForCausalLM)
+        self.keeps = self.is_decoder and task.keeps_state(self.model.config.attention_names)
         self.states: dict[int, LongspanCache] = {}  # by the first row of the microbatch
 
     def shard(self, group: ProcessGroup, rows: int, first_rows: int) -> RowShard:
@@ -56,7 +57,7 @@ class StreamState:
 
     def arguments(self, batch: Batch, shard: RowShard) -> dict[str, Any]:
         """Return the arguments of the model that continue its state for some rows of a batch."""
-        if not isinstance(self.model, LongspanForCausalLM):
+        if not self.is_decoder:
             return {}
         if not self.keeps or batch.continues is None:
             return {"use_cache": False}

@@ -13,7 +13,6 @@ from longspan.arena.executors.runner import ExperimentRunner
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
 from longspan.arena.plugins import Plugin, restore_plugins
-from longspan.arena.protocols.own import register_imports
 from longspan.arena.run import train
 
 
@@ -57,8 +56,7 @@ def run_on_node(
     Raises:
         PluginError: a plug-in cannot be loaded on this node.
     """
-    register_imports(paths.cache)  # which protocol files may name
-    restore_plugins(plugins)
+    restore_plugins(plugins, paths.cache)
     if (here := (__version__, experiment.hash)) != driver:
         return skip_experiment(
             experiment,

@@ -13,7 +13,6 @@ from longspan.arena.executors.events import Event, EventSender
 from longspan.arena.executors.runner import ExperimentRunner
 from longspan.arena.paths import RunPaths
 from longspan.arena.plugins import Plugin, restore_plugins
-from longspan.arena.protocols.own import register_imports
 
 
 def serve_experiments(
@@ -29,8 +28,7 @@ def serve_experiments(
     signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    register_imports(paths.cache)  # which protocol files may name
-    restore_plugins(plugins)
+    restore_plugins(plugins, paths.cache)
     runner = ExperimentRunner(paths, lambda *progress: pipe.send(("build", 0, progress)))
     pipe.send(("ready", 0, runner.device))
     try:

@@ -48,7 +48,7 @@ MODEL = ModelConfig(
     initializer_range=0.02,
 )
 # Finetuning sees its few examples often. Pretraining teaches the first token nothing: with it as
-# the summary, 300 updates of 8 documents teach no classification.
+# the summary, 200 updates of 8 documents teach no classification.
 FINETUNED = dataclasses.replace(MODEL, hidden_dropout_prob=0.1, pooling="mean")
 PRETRAINING = TrainingConfig(
     steps=600,
