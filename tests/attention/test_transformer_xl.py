@@ -19,6 +19,7 @@ from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
 
 from longspan import build
+from longspan.attention.ops import relative_positions
 from longspan.attention.ops.relative_positions import sinusoids
 from longspan.attention.relative_bias import shift_to_keys
 from longspan.errors import InputError, OptionError
@@ -301,3 +302,13 @@ def test_invalid_options_and_inputs_are_rejected():
         transformer_xl()(*qkv(5, H=2, D=4))
     with pytest.raises(InputError, match=r"cross-attention is not supported .*, got T=2 and S=5"):
         transformer_xl()(*qkv(2, 5))
+
+
+@pytest.mark.parametrize("name", ["transformer_xl", "compressive"])
+def test_blocks_of_queries_equal_the_formula(name, monkeypatch):
+    """A segment in several blocks, the last one shorter, with padding, gradients and steps."""
+    monkeypatch.setattr(relative_positions, "QUERY_BLOCK", 5)
+    options = {"compressed_memory": 4, "ratio": 4} if name == "compressive" else {"clamp": 9}
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
+    made = build(name, causal=True, segment=12, memory=8, **sizes, **options)
+    check_contract(randomize_parameters(made), lengths=(5, 6, 33))

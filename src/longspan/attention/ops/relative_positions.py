@@ -6,6 +6,8 @@ R_d is the sinusoid of the distance d, as wide as all heads together, P its proj
 u and w a vector per head. Distances count along the keys in their order: memory, then segment.
 """
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,8 @@ from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.segments import SegmentAttention, segment_mask
 from longspan.attention.relative_bias import shift_to_keys
 from longspan.errors import OptionError
+
+QUERY_BLOCK = 256  # queries whose scores are computed at once
 
 
 def sinusoids(positions: Tensor, width: int, clamp: int | None = None) -> Tensor:
@@ -85,6 +89,15 @@ class RelativeAttention(SegmentAttention):
         return (r, longest, project) if few else (r @ project.mT, longest, None)
 
     def attend_segment(self, q, keys, places):
+        """Attend block by block if causal: a block computes no scores of keys after it."""
+        if not self.causal or q.shape[2] <= QUERY_BLOCK:
+            return self._attend_block(q, keys, places)
+        blocks, before = q.split(QUERY_BLOCK, 2), keys.size - q.shape[2]
+        ends = itertools.accumulate((block.shape[2] for block in blocks), initial=before)
+        pairs = zip(blocks, list(ends)[1:], strict=True)
+        return torch.cat([self._attend_block(x, keys.first(end), places) for x, end in pairs], 2)
+
+    def _attend_block(self, q, keys, places):
         """Compute content and position scores as one product each, then softmax."""
         (r, longest, project), T, S = places, q.shape[2], keys.size
         q, scale = q * q.shape[-1] ** -0.5, q.shape[-1] ** -0.5

@@ -34,6 +34,11 @@ class Rows(NamedTuple):
         parts = zip(self.k.split(sizes, 2), self.v.split(sizes, 2), reals, strict=True)
         return [Rows(*part) for part in parts]
 
+    def first(self, count: int) -> "Rows":
+        """Return the oldest rows, at most `count`."""
+        real = None if self.real is None else self.real[:, :count]
+        return Rows(self.k[:, :, :count], self.v[:, :, :count], real)
+
     def last(self, count: int) -> "Rows":
         """Return the newest rows, at most `count`."""
         older = max(0, self.size - count)
