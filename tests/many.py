@@ -1,8 +1,8 @@
 """Runs in several processes; one launch executes a list of cases.
 
 A case is `{"runs": ..., "cache": ..., "mechanism": ...}` and optionally `changes`, `parallel`,
-`tokens` (use the copying task), `kill` (step at which the main process is killed) and `blind`
-(other processes find no cache).
+`tokens` (use the copying task), `stream` (options of a toy stream), `kill` (step at which the main
+process is killed) and `blind` (other processes find no cache).
 """
 
 import dataclasses
@@ -98,11 +98,25 @@ def prepare(case):
     experiment = tiny.experiment(
         case["mechanism"], changes={**NO_DROPOUT, **case.get("changes", {})}
     )
+    if "stream" in case:
+        return prepare_stream(experiment, cache, case["stream"])
     if not case.get("tokens"):
         return experiment, tiny.listops(cache)
     task = build("copying", COPYING)
     task.open(cache)
     config = dataclasses.replace(experiment.config, task=configure("copying", COPYING))
+    return dataclasses.replace(experiment, config=config), task
+
+
+def prepare_stream(experiment, cache, options):
+    """Return the experiment on a toy stream, and the open task, which is registered."""
+    from longspan.tasks import TASKS, build, configure
+    from toy_streams import ToyStream
+
+    TASKS.setdefault("toy_stream", ToyStream)
+    task = build("toy_stream", options)
+    task.open(cache)
+    config = dataclasses.replace(experiment.config, task=configure("toy_stream", options))
     return dataclasses.replace(experiment, config=config), task
 
 
