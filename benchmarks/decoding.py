@@ -25,11 +25,11 @@ from typing import Any
 import torch
 from timing import environment, time_call, write_record
 
-from longspan.arena.run import NO_MEMORY
 from longspan.attention import MECHANISMS
 from longspan.memory import keep_freed_memory
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.results import BASELINE
+from longspan.space import is_out_of_memory
 
 VOCABULARY, WINDOW, TURN = 1000, 512, 10
 FULL_TURN = 2  # tokens of `full` in a turn of another mechanism
@@ -133,7 +133,7 @@ class Prefixes:
         except TooSlowError:
             return f"reading {self._read:,} tokens took more than {self.args.read_seconds:g} s"
         except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and not any(x in str(error) for x in NO_MEMORY):
+            if not is_out_of_memory(error):
                 raise
             return f"reading more than {self._read:,} tokens needs more memory than there is"
         return None

@@ -5,6 +5,7 @@ error, and the process is killed while it fills it.
 """
 
 import contextlib
+import errno
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,8 @@ CONTAINERS = (
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+# Messages of torch, in errors without a class of their own, when memory is exhausted.
+NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
 
 
 def available_memory() -> int | None:
@@ -55,6 +58,19 @@ def check_memory(needed: int, what: str, remedy: str, available: int | None = No
             f"{what} needs {format_bytes(needed)} of memory, and {format_bytes(available)} are "
             f"available; {remedy}"
         )
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error says that memory is exhausted."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    # torch.OutOfMemoryError is a RuntimeError.
+    message = str(error)
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or any(words in message for words in NO_MEMORY)
+    )
 
 
 def check_disk(needed: int, folder: Path, what: str, remedy: str) -> None:

@@ -19,6 +19,7 @@ from longspan.arena.run_state import claim
 from longspan.errors import BusyError, DataError, LongspanError, NoMemoryError, RunError
 from longspan.files import WRITE_REMEDY
 from longspan.results import Result, write_record
+from longspan.space import is_out_of_memory
 from longspan.tasks import Task
 from longspan.temporaries import remove_temporaries
 from longspan.training import Callback
@@ -27,8 +28,6 @@ from longspan.training.checkpoint_pointer import POINTER, read_pointer
 if TYPE_CHECKING:
     from longspan.training.distributed.group import ProcessGroup
 
-# Messages of torch, in errors without a class of their own, when memory is exhausted.
-NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 RELEASE_SECONDS = 30.0  # time for a process to release the lock of a run that was taken from it
 T = TypeVar("T")
@@ -194,7 +193,7 @@ def _translate_errors(experiment: Experiment, run_dir: Path) -> Iterator[None]:
     except LongspanError:
         raise
     except (MemoryError, RuntimeError, OSError) as error:
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             raise NoMemoryError(
                 f"{experiment.name} needs more memory than the device has; raise "
                 "training.gradient_accumulation_steps or set training.gradient_checkpointing=true"
@@ -203,15 +202,3 @@ def _translate_errors(experiment: Experiment, run_dir: Path) -> Iterator[None]:
             reason = error.strerror or error
             raise RunError(f"cannot write below {run_dir}: {reason}; {WRITE_REMEDY}") from error
         raise
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    # torch.OutOfMemoryError is a RuntimeError.
-    message = str(error)
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or any(words in message for words in NO_MEMORY)
-    )

@@ -1,4 +1,4 @@
-"""The command line: `longspan arena | train | pretrain | finetune | eval | report | data | ...`.
+"""The command line: `longspan arena | train | pretrain | finetune | eval | report | bench | ...`.
 
 Heavy imports are inside the commands that need them, so help is instant.
 """
@@ -12,6 +12,7 @@ import typer
 from longspan.cli import (
     analyzing,
     answering,
+    benching,
     contexts,
     converting,
     evaluating,
@@ -53,6 +54,7 @@ app.command()(converting.convert)
 app.command()(reporting.report)
 app.command()(analyzing.analyze)
 app.command()(contexts.context)
+app.command()(benching.bench)
 
 
 @app.callback()

@@ -18,9 +18,10 @@ from longspan.results.upgrades import upgrade
 
 # Folders of side records, beside those of runs.
 ANALYSES, EVALUATIONS, CONTEXTS = "analysis", "evaluations", "context"
+EFFICIENCY = "efficiency"  # folder of measurements without runs
 # Folders below a folder of results that hold other files than records of finished runs;
 # "snapshots" is one of old git revisions.
-OTHER_FOLDERS = {"work", "trials", ANALYSES, EVALUATIONS, CONTEXTS, "snapshots"}
+OTHER_FOLDERS = {"work", "trials", ANALYSES, EVALUATIONS, CONTEXTS, EFFICIENCY, "snapshots"}
 T = TypeVar("T")
 R = TypeVar("R", Result, Failure)
 

@@ -1,0 +1,135 @@
+"""Records of efficiency: what was measured, on which machine, and against which limits."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from longspan.bench.cases import Pass, Precision, Scope, Sizes
+from longspan.bench.limits import Limits
+from longspan.config import settings
+from longspan.errors import DataError
+from longspan.files import read_json_file, write_json
+from longspan.results.reading import EFFICIENCY, validate
+
+EFFICIENCY_SCHEMA = 1
+State = Literal["measured", "out of memory", "refused"]
+
+
+@settings
+class Measurement:
+    """Time, memory and operations of one case.
+
+    Attributes:
+        mechanism: mechanism, or `identity`.
+        scope: operator, layer or model.
+        work: forward, training, inference or decoding.
+        length: tokens of a row.
+        batch_size: rows.
+        precision: dtype.
+        padding: share of padding.
+        state: measured; out of memory: it needs more than the machine has; refused: the mechanism
+            cannot do it.
+        reason: why it was not measured.
+        backend: implementation that computed it.
+        median: median seconds of a pass.
+        minimum: fastest pass.
+        maximum: slowest pass.
+        runs: timed passes.
+        peak_memory: bytes above those in use before; None: not counted on this system.
+        estimated_memory: bytes of the tensors of a pass, counted without running it; None: its
+            shapes depend on values.
+        flops: operations that the formulas ask for; None for decoding.
+        executed_flops: operations that were executed.
+        least_seconds: time that these operations (the fewer of both) or the traffic of inputs,
+            outputs and parameters take at the limits of the machine.
+    """
+
+    mechanism: str
+    scope: Scope
+    work: Pass
+    length: int
+    batch_size: int
+    precision: Precision
+    padding: float
+    state: State
+    reason: str | None = None
+    backend: str | None = None
+    median: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    runs: int = 0
+    peak_memory: int | None = None
+    estimated_memory: int | None = None
+    flops: int | None = None
+    executed_flops: int | None = None
+    least_seconds: float | None = None
+
+    @property
+    def useful(self) -> float | None:
+        """Share of the machine's limit that is used: least time over measured time."""
+        if self.median is None or self.least_seconds is None:
+            return None
+        return self.least_seconds / self.median
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens of a pass, padding included, per second; of decoding one a row."""
+        if self.median is None:
+            return None
+        tokens = 1 if self.work == "decoding" else self.length
+        return self.batch_size * tokens / self.median
+
+
+@settings
+class EfficiencyRecord:
+    """A suite of measurements of one process.
+
+    Attributes:
+        suite: name of the suite.
+        sizes: sizes of attention and model.
+        options: options of each mechanism by name, and by length where they depend on it.
+        limits: limits by dtype.
+        measurements: in the order of measuring.
+        device: name of the device.
+        threads: threads of torch.
+        versions: versions of Python and packages.
+        date: ISO 8601, UTC.
+    """
+
+    suite: str
+    sizes: Sizes
+    options: dict[str, dict[str, Any]]
+    limits: dict[str, Limits]
+    measurements: list[Measurement]
+    device: str
+    threads: int
+    versions: dict[str, str]
+    git_commit: str | None
+    date: str
+    schema: int = EFFICIENCY_SCHEMA
+
+
+def save_efficiency(record: EfficiencyRecord, path: Path) -> None:
+    """Write a record; an existing file is replaced."""
+    write_json(path, dataclasses.asdict(record))
+
+
+def load_efficiency(path: Path) -> EfficiencyRecord:
+    """Read a record.
+
+    Raises:
+        DataError: the file is not a valid record; the message lists every reason.
+    """
+    _, text, content = read_json_file(path)
+    if not isinstance(content, dict) or content.get("schema") != EFFICIENCY_SCHEMA:
+        raise DataError(
+            f"{path} is not a record of efficiency of schema {EFFICIENCY_SCHEMA}; measure again "
+            "with `longspan bench`"
+        )
+    return validate(EfficiencyRecord, text, path)
+
+
+def efficiency_paths(folders: Iterable[Path]) -> list[Path]:
+    """Return the records of efficiency in some folders of results, in a stable order."""
+    return [path for folder in folders for path in sorted((folder / EFFICIENCY).glob("*.json"))]

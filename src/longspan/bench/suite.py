@@ -1,0 +1,269 @@
+"""Suites: mechanisms in several scopes and passes, over lengths until memory ends."""
+
+import dataclasses
+import datetime
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from longspan.arena.provenance import git_commit, versions
+from longspan.attention import MECHANISMS
+from longspan.bench.cases import (
+    IDENTITY,
+    PASSES,
+    SCOPES,
+    Case,
+    Pass,
+    Precision,
+    Scope,
+    Sizes,
+    refusal,
+)
+from longspan.bench.counting import count_executed
+from longspan.bench.limits import Limits, measure_limits
+from longspan.bench.machine import machine_name
+from longspan.bench.memory import estimate_memory, free_memory
+from longspan.bench.record import EfficiencyRecord, Measurement, State
+from longspan.bench.timing import time_in_turns, warm_up
+from longspan.bench.workloads import Workload, make_workload
+from longspan.errors import OptionError, check_name
+from longspan.memory import keep_freed_memory
+from longspan.results.reading import EFFICIENCY
+from longspan.space import format_bytes, is_out_of_memory
+
+CPU = torch.device("cpu")
+Options = Callable[[str, int], dict[str, Any]]
+
+
+def no_options(mechanism: str, length: int) -> dict[str, Any]:
+    """Return no options: the defaults."""
+    return {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Suite:
+    """What to measure. Every mechanism is measured in turns with the others of one shape.
+
+    Attributes:
+        name: name of the suite.
+        mechanisms: names; `identity` is attention that returns its values.
+        scopes: operator, layer, model.
+        works: forward, training, inference, decoding.
+        lengths: tokens of a row, ascending.
+        precisions: dtypes.
+        tokens: tokens of a batch; a row at least.
+        batch_size: rows; None: as many as `tokens` allows.
+        padding: share of padding.
+        sizes: sizes of attention and model.
+        options: options of a mechanism at a length.
+        runs: timed passes.
+    """
+
+    name: str
+    mechanisms: tuple[str, ...]
+    scopes: tuple[Scope, ...] = ("layer",)
+    works: tuple[Pass, ...] = ("training",)
+    lengths: tuple[int, ...] = (1_024, 4_096, 16_384)
+    precisions: tuple[Precision, ...] = ("float32",)
+    tokens: int = 4_096
+    batch_size: int | None = None
+    padding: float = 0.0
+    sizes: Sizes = dataclasses.field(default_factory=Sizes)
+    options: Options = no_options
+    runs: int = 5
+
+    def __post_init__(self) -> None:
+        """Check the names and numbers.
+
+        Raises:
+            UnknownNameError: there is no such mechanism, scope or pass.
+            OptionError: a number is out of range.
+        """
+        for name in self.mechanisms:
+            check_name(name, (*MECHANISMS, IDENTITY), "mechanism")
+        for scope in self.scopes:
+            check_name(scope, SCOPES, "scope")
+        for work in self.works:
+            check_name(work, PASSES, "pass")
+        if not self.lengths or min(self.lengths) < 1:
+            raise OptionError(f"lengths must be >= 1, got {list(self.lengths)}")
+        if min(self.tokens, self.runs, self.batch_size or 1) < 1:
+            raise OptionError("tokens, runs and batch_size must be >= 1")
+        if not 0 <= self.padding < 1:
+            raise OptionError(f"padding must be at least 0 and below 1, got {self.padding}")
+
+    def groups(self) -> Iterator[list[Case]]:
+        """Yield the cases that are measured in turns: those that differ in the mechanism alone."""
+        for precision in self.precisions:
+            for scope in self.scopes:
+                for work in self.works:
+                    for length in sorted(self.lengths):
+                        yield [
+                            self._case(x, scope, work, length, precision) for x in self.mechanisms
+                        ]
+
+    def _case(
+        self, mechanism: str, scope: Scope, work: Pass, length: int, precision: Precision
+    ) -> Case:
+        # A decoded token follows a prefix of one row.
+        most = 1 if work == "decoding" else max(1, self.tokens // length)
+        return Case(
+            mechanism=mechanism,
+            options={} if mechanism == IDENTITY else self.options(mechanism, length),
+            scope=scope,
+            work=work,
+            length=length,
+            batch_size=self.batch_size or most,
+            precision=precision,
+            padding=0.0 if work == "decoding" else self.padding,
+        )
+
+
+class _Ready(NamedTuple):
+    """A workload that is warm."""
+
+    case: Case
+    workload: Workload
+    peak: int | None
+    estimate: int | None
+
+
+def run_suite(
+    suite: Suite,
+    device: torch.device,
+    *,
+    on_measurement: Callable[[Measurement], None] = lambda _: None,
+) -> EfficiencyRecord:
+    """Measure a suite.
+
+    A mechanism that needs more memory than is free is recorded as such, and not measured at longer
+    lengths.
+
+    Args:
+        suite: what to measure.
+        device: device that computes.
+        on_measurement: called with each measurement as it is made.
+    """
+    keep_freed_memory()
+    torch.manual_seed(0)
+    limits: dict[str, Limits] = {
+        x: measure_limits(getattr(torch, x), device) for x in suite.precisions
+    }
+    found: list[Measurement] = []
+    for group in suite.groups():
+        for one in _measure_group(suite, group, limits[group[0].precision], device, found):
+            found.append(one)
+            on_measurement(one)
+    return EfficiencyRecord(
+        suite=suite.name,
+        sizes=suite.sizes,
+        options=_options(suite),
+        limits=limits,
+        measurements=found,
+        device=machine_name(device),
+        threads=torch.get_num_threads(),
+        versions=versions(),
+        git_commit=git_commit(),
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _measure_group(
+    suite: Suite,
+    group: Sequence[Case],
+    limits: Limits,
+    device: torch.device,
+    before: Sequence[Measurement],
+) -> list[Measurement]:
+    """Measure cases in turns; those that cannot be measured come first."""
+    outcomes = [_prepare(case, suite.sizes, device, before) for case in group]
+    left_out = [x for x in outcomes if isinstance(x, Measurement)]
+    ready = [x for x in outcomes if isinstance(x, _Ready)]
+    outcomes.clear()
+    calls = {x.case.mechanism: x.workload.call for x in ready}
+    peaks = {x.case.mechanism: x.peak for x in ready}
+    timings = time_in_turns(calls, peaks, runs=suite.runs, device=device)
+    measured = []
+    for case, workload, _, estimate in ready:
+        flops, executed = workload.flops, count_executed(workload.call)
+        needed = executed if flops is None else min(flops, executed)
+        measured.append(
+            Measurement(
+                **_identity(case),
+                state="measured",
+                backend=workload.attention.backend_used,
+                **dataclasses.asdict(timings[case.mechanism]),
+                estimated_memory=estimate,
+                flops=flops,
+                executed_flops=executed,
+                least_seconds=limits.least_seconds(needed, workload.traffic),
+            )
+        )
+    calls.clear()
+    ready.clear()
+    gc.collect()
+    return [*left_out, *measured]
+
+
+def _prepare(
+    case: Case, sizes: Sizes, device: torch.device, before: Iterable[Measurement]
+) -> "_Ready | Measurement":
+    """Return a warm workload, or the reason why there is none."""
+    if reason := refusal(case):
+        return _left_out(case, "refused", reason)
+    if any(_is_shorter(one, case) and one.state == "out of memory" for one in before):
+        return _left_out(case, "out of memory", "a shorter row needs too much already")
+    estimate = estimate_memory(lambda: make_workload(case, sizes, CPU))
+    free = free_memory(device)
+    if estimate is not None and free is not None and estimate > free:
+        needed = f"needs {format_bytes(estimate)}, and {format_bytes(free)} may be used"
+        return _left_out(case, "out of memory", needed, estimate)
+    try:
+        workload = make_workload(case, sizes, device)
+        peak = warm_up(workload.call, device)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return _left_out(case, "out of memory", str(error).splitlines()[0], estimate)
+    return _Ready(case, workload, peak, estimate)
+
+
+def _is_shorter(one: Measurement, case: Case) -> bool:
+    """Return whether a measurement is of the same case at a smaller length."""
+    same = _identity(case) | {"length": one.length, "batch_size": one.batch_size}
+    return one.length < case.length and all(getattr(one, x) == y for x, y in same.items())
+
+
+def _identity(case: Case) -> dict[str, Any]:
+    """Return the fields of a measurement that say what was measured."""
+    values = dataclasses.asdict(case)
+    del values["options"]
+    return values
+
+
+def _left_out(case: Case, state: State, reason: str, estimate: int | None = None) -> Measurement:
+    return Measurement(**_identity(case), state=state, reason=reason, estimated_memory=estimate)
+
+
+def _options(suite: Suite) -> dict[str, dict[str, Any]]:
+    """Return the options of each mechanism, by length where they depend on it."""
+    made = {}
+    for name in suite.mechanisms:
+        if name == IDENTITY:
+            continue
+        found = [suite.options(name, length) for length in suite.lengths]
+        if all(x == found[0] for x in found):
+            made[name] = found[0]
+        else:
+            made |= {f"{name} at {n}": x for n, x in zip(suite.lengths, found, strict=True)}
+    return made
+
+
+def default_path(runs: Path, record: EfficiencyRecord) -> Path:
+    """Return the path of a record in a folder of results."""
+    words = "".join(x if x.isalnum() else "-" for x in record.device.lower())
+    name = "-".join(part for part in words.split("-") if part)
+    return runs / EFFICIENCY / f"{record.suite}-{name}-{record.threads}.json"

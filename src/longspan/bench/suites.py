@@ -1,0 +1,127 @@
+"""Named suites: the layer, the published tables and figures of speed, and decoding."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from longspan.arena.protocols import get
+from longspan.attention import MECHANISMS
+from longspan.bench.cases import IDENTITY, SCOPES, Sizes
+from longspan.bench.suite import Suite
+from longspan.config import RunConfig
+from longspan.results import BASELINE
+
+ALL = (BASELINE, *sorted(MECHANISMS.keys() - {BASELINE}))
+LRA = "lra-paper"  # protocol with the model of the byte-text task
+LRA_LENGTHS = (1_000, 2_000, 3_000, 4_000)
+DOUBLINGS = tuple(2**n for n in range(9, 18))  # 512 to 131,072
+
+
+def layer() -> Suite:
+    """Return a training step of a layer of every mechanism."""
+    return Suite(name="layer", mechanisms=(*ALL, IDENTITY))
+
+
+def scopes() -> Suite:
+    """Return operator, layer and model in every pass at one length."""
+    return Suite(
+        name="scopes",
+        mechanisms=(*ALL, IDENTITY),
+        scopes=SCOPES,
+        works=("forward", "training", "inference"),
+        lengths=(1_024, 4_096),
+    )
+
+
+def lra_speed() -> Suite:
+    """Return training and inference of LRA's byte-text model (Tay et al. 2021, table 2).
+
+    Options of the mechanisms are those of the protocol `lra-paper`, batches have 32 rows.
+    """
+    config = _lra_config(BASELINE)
+    model = config.model
+    sizes = Sizes(
+        hidden_size=model.hidden_size,
+        heads=model.num_attention_heads,
+        intermediate_size=model.intermediate_size,
+        layers=model.num_hidden_layers,
+    )
+    return Suite(
+        name="lra-speed",
+        mechanisms=ALL,
+        scopes=("model",),
+        works=("training", "inference"),
+        lengths=LRA_LENGTHS,
+        batch_size=config.training.batch_size,
+        sizes=sizes,
+        options=_lra_options,
+        runs=3,
+    )
+
+
+def scaling() -> Suite:
+    """Return forward and training passes against the length, until memory ends.
+
+    Choromanski et al. 2021, figure 3; Beltagy et al. 2020, figure 1; Wang et al. 2020, figure 2.
+    """
+    return Suite(
+        name="scaling",
+        mechanisms=(*ALL, IDENTITY),
+        works=("inference", "training"),
+        lengths=DOUBLINGS,
+        batch_size=1,
+        runs=3,
+    )
+
+
+def decoding() -> Suite:
+    """Return the decoding of one token after prefixes of several lengths."""
+    causal = tuple(name for name in ALL if MECHANISMS[name].traits.causal)
+    return Suite(
+        name="decoding",
+        mechanisms=causal,
+        scopes=("layer", "model"),
+        works=("decoding",),
+        lengths=(1_024, 4_096, 16_384),
+        runs=20,
+    )
+
+
+SUITES: dict[str, Callable[[], Suite]] = {
+    "layer": layer,
+    "scopes": scopes,
+    "lra-speed": lra_speed,
+    "scaling": scaling,
+    "decoding": decoding,
+}
+
+
+def change_suite(suite: Suite, changes: dict[str, Any]) -> Suite:
+    """Return a suite with other fields; fields that are None stay.
+
+    `hidden_size`, `heads`, `intermediate_size` and `layers` are those of its sizes. Lengths do not
+    fix the batch: give `tokens` or `batch_size`.
+
+    Raises:
+        OptionError: a value is out of range; `UnknownNameError`: a name is unknown.
+    """
+    given = {name: x for name, x in changes.items() if x is not None}
+    fields = {field.name for field in dataclasses.fields(Sizes)}
+    own = {name: given.pop(name) for name in list(given) if name in fields}
+    if "tokens" in given:
+        given.setdefault("batch_size", None)
+    sizes = dataclasses.replace(suite.sizes, **own)
+    return dataclasses.replace(suite, sizes=sizes, **given)
+
+
+def mechanisms_of(suite: Suite, names: Sequence[str]) -> tuple[str, ...]:
+    """Return chosen mechanisms, with the baseline that ratios need first."""
+    return tuple(dict.fromkeys((BASELINE, *names)))
+
+
+def _lra_config(mechanism: str) -> RunConfig:
+    return get(LRA).experiment("text", mechanism, 0).config
+
+
+def _lra_options(mechanism: str, length: int) -> dict[str, Any]:
+    return dict(_lra_config(mechanism).mechanism.options)

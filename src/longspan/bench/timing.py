@@ -1,0 +1,101 @@
+"""Time and peak memory of callables."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+from longspan.memory import PeakMemory
+
+Call = Callable[[], object]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Seconds of a callable over several runs, and the peak memory of one of them.
+
+    Attributes:
+        median: median of the runs.
+        minimum: fastest run.
+        maximum: slowest run.
+        runs: number of timed runs.
+        peak_memory: bytes above the memory in use before the warm-up; None: not counted here.
+    """
+
+    median: float
+    minimum: float
+    maximum: float
+    runs: int
+    peak_memory: int | None
+
+
+def compare(calls: Mapping[str, Call], *, runs: int, device: torch.device) -> dict[str, Timing]:
+    """Time callables in turns, so that drift of the machine affects all equally.
+
+    Args:
+        calls: callables by name; each is warmed up once.
+        runs: timed runs of each callable.
+        device: device that computes.
+    """
+    peaks = {name: warm_up(call, device) for name, call in calls.items()}
+    return time_in_turns(calls, peaks, runs=runs, device=device)
+
+
+def warm_up(call: Call, device: torch.device) -> int | None:
+    """Call once; return the bytes above the memory in use before, or None if unknown."""
+    memory = PeakMemory(device.type)
+    memory.start()
+    call()
+    return memory.peak()
+
+
+def time_in_turns(
+    calls: Mapping[str, Call],
+    peaks: Mapping[str, int | None],
+    *,
+    runs: int,
+    device: torch.device,
+) -> dict[str, Timing]:
+    """Time callables that are warm, in turns.
+
+    Args:
+        calls: callables by name.
+        peaks: peak memory of each.
+        runs: timed runs of each callable.
+        device: device that computes.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(runs):
+        for name, call in calls.items():
+            seconds[name].append(time_call(call, device))
+    return {
+        name: Timing(
+            median=statistics.median(times),
+            minimum=min(times),
+            maximum=max(times),
+            runs=runs,
+            peak_memory=peaks[name],
+        )
+        for name, times in seconds.items()
+    }
+
+
+def time_call(call: Call, device: torch.device) -> float:
+    """Return the seconds of one call: by the device's own clock on CUDA, else by that of the wall.
+
+    On CUDA the clock runs between two events, so it includes the time in which the device waits for
+    the host to launch the next kernel.
+    """
+    if device.type != "cuda":
+        started = time.perf_counter()
+        call()
+        return time.perf_counter() - started
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    begin.record()
+    call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1_000
