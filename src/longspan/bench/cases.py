@@ -1,10 +1,11 @@
-"""What is measured: a mechanism in a scope and a pass, at a length, with a dtype and padding."""
+"""Cases of a measurement: mechanism, scope, pass, length, dtype and share of padding."""
 
 import dataclasses
 from typing import Any, Literal, get_args
 
 from longspan.attention import MECHANISMS
 from longspan.config import settings
+from longspan.errors import OptionError
 
 Scope = Literal["operator", "layer", "model"]
 Pass = Literal["forward", "training", "inference", "decoding"]
@@ -34,6 +35,19 @@ class Sizes:
     layers: int = 4
     vocab_size: int = 256
     num_labels: int = 2
+
+    def __post_init__(self) -> None:
+        """Check the sizes.
+
+        Raises:
+            OptionError: one is below 1, or the heads do not divide the width.
+        """
+        if small := [name for name, x in dataclasses.asdict(self).items() if x < 1]:
+            raise OptionError(f"{', '.join(small)} must be >= 1")
+        if self.hidden_size % self.heads:
+            raise OptionError(
+                f"heads must divide hidden_size, got {self.heads} heads and {self.hidden_size}"
+            )
 
     @property
     def head_dim(self) -> int:
@@ -70,7 +84,7 @@ class Case:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether the pass records gradients."""
+        """True if the pass records gradients."""
         return self.work in ("forward", "training")
 
 

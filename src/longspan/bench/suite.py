@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import gc
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from longspan.attention import MECHANISMS
 from longspan.bench.cases import (
     IDENTITY,
     PASSES,
+    PRECISIONS,
     SCOPES,
     Case,
     Pass,
@@ -45,7 +47,7 @@ def no_options(mechanism: str, length: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
-    """What to measure. Every mechanism is measured in turns with the others of one shape.
+    """Cases to measure. Every mechanism is measured in turns with the others of one shape.
 
     Attributes:
         name: name of the suite.
@@ -88,6 +90,8 @@ class Suite:
             check_name(scope, SCOPES, "scope")
         for work in self.works:
             check_name(work, PASSES, "pass")
+        for precision in self.precisions:
+            check_name(precision, PRECISIONS, "dtype")
         if not self.lengths or min(self.lengths) < 1:
             raise OptionError(f"lengths must be >= 1, got {list(self.lengths)}")
         if min(self.tokens, self.runs, self.batch_size or 1) < 1:
@@ -97,13 +101,9 @@ class Suite:
 
     def groups(self) -> Iterator[list[Case]]:
         """Yield the cases that are measured in turns: those that differ in the mechanism alone."""
-        for precision in self.precisions:
-            for scope in self.scopes:
-                for work in self.works:
-                    for length in sorted(self.lengths):
-                        yield [
-                            self._case(x, scope, work, length, precision) for x in self.mechanisms
-                        ]
+        shapes = itertools.product(self.precisions, self.scopes, self.works, sorted(self.lengths))
+        for precision, scope, work, length in shapes:
+            yield [self._case(x, scope, work, length, precision) for x in self.mechanisms]
 
     def _case(
         self, mechanism: str, scope: Scope, work: Pass, length: int, precision: Precision

@@ -1,4 +1,4 @@
-"""What measurements say: ratios to full attention, growth with the length, crossing lengths."""
+"""Ratios of measurements to full attention, growth with the length, and crossing lengths."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ FITTED = 3  # longest lengths of a fitted exponent
 
 
 class Group(NamedTuple):
-    """What measurements of a mechanism at several lengths share."""
+    """Properties that the measurements of a mechanism at several lengths share."""
 
     precision: str
     scope: str

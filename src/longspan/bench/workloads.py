@@ -5,7 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -227,7 +227,8 @@ def _language_model(
             model(ids[:, :1], past_key_values=past)
 
     own = sum(p.numel() * p.element_size() for p in model.parameters())
-    return Workload(_inference(step), _attention_of(model), None, own + past.num_bytes)
+    states = sum(_state_bytes(cast(Cache, layer.state)) for layer in past.layers)
+    return Workload(_inference(step), _attention_of(model), None, own + states)
 
 
 def _attention_of(model: nn.Module) -> Attention:

@@ -81,6 +81,8 @@ def bench(
 
     check_name(suite, SUITES, "suite")
     if threads is not None:
+        if threads < 1:
+            raise OptionError(f"--threads must be >= 1, got {threads}")
         torch.set_num_threads(threads)
     chosen = SUITES[suite]()
     kind = make_paths(runs, None, None, device).device_type

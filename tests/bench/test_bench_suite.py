@@ -1,0 +1,200 @@
+"""Suites: what is measured in turns, what memory forbids, records and what they say."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from longspan.bench import Suite, load_efficiency, run_suite, save_efficiency
+from longspan.bench import suite as suite_module
+from longspan.bench.cases import IDENTITY, Sizes
+from longspan.bench.limits import Limits
+from longspan.bench.record import Measurement, efficiency_paths
+from longspan.bench.suite import default_path
+from longspan.bench.suites import SUITES, change_suite
+from longspan.bench.summary import (
+    crossing_length,
+    exponent,
+    memory_over_baseline,
+    over_baseline,
+)
+from longspan.errors import DataError, OptionError, UnknownNameError
+
+CPU = torch.device("cpu")
+SIZES = Sizes(hidden_size=32, heads=2, intermediate_size=48, layers=1, vocab_size=20)
+TINY = Suite(
+    name="tiny", mechanisms=("full", "local"), lengths=(16, 32), tokens=64, sizes=SIZES, runs=2
+)
+
+
+@pytest.fixture(autouse=True)
+def quick_limits(monkeypatch):
+    """Do not measure the machine: a large product takes longer than these suites."""
+    made = Limits(flops_per_second=1e9, bytes_per_second=1e9)
+    monkeypatch.setattr(suite_module, "measure_limits", lambda dtype, device: made)
+
+
+def test_cases_of_a_shape_are_measured_in_turns(monkeypatch):
+    calls = []
+
+    def workload_of(case, sizes, device):
+        made = real(case, sizes, device)
+        if device_is_real():
+            return dataclasses.replace(
+                made, call=lambda: calls.append((case.length, case.mechanism))
+            )
+        return made
+
+    def device_is_real():
+        return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
+
+    real = suite_module.make_workload
+    monkeypatch.setattr(suite_module, "make_workload", workload_of)
+    record = run_suite(TINY, CPU)
+    both = ["full", "local"]
+    # Warm-up, two timed runs in turns, and the run whose operations are counted.
+    expected = [(n, name) for n in (16, 32) for name in both * 4]
+    assert calls == expected
+    assert [(x.length, x.batch_size) for x in record.measurements] == [
+        (16, 4), (16, 4), (32, 2), (32, 2)
+    ]  # fmt: skip
+    assert {x.runs for x in record.measurements} == {2}
+
+
+def test_measurements_hold_time_memory_and_work():
+    seen = []
+    record = run_suite(TINY, CPU, on_measurement=seen.append)
+    assert seen == record.measurements
+    for one in seen:
+        assert one.state == "measured"
+        assert 0 < one.minimum <= one.median <= one.maximum
+        assert one.executed_flops >= one.flops * 0.9
+        assert one.useful == pytest.approx(one.least_seconds / one.median)
+        assert one.tokens_per_second == pytest.approx(64 / one.median)
+    assert record.threads == torch.get_num_threads()
+    assert record.options == {"full": {}, "local": {}}
+
+
+def test_too_large_cases_are_recorded_and_never_run(monkeypatch):
+    limit = 10**6
+    monkeypatch.setattr(suite_module, "free_memory", lambda device: limit)
+    suite = dataclasses.replace(TINY, mechanisms=("full",), lengths=(16, 4_096, 8_192), tokens=16)
+    real, built = suite_module.make_workload, []
+
+    def watched(case, sizes, device):
+        if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None:
+            built.append(case.length)
+        return real(case, sizes, device)
+
+    monkeypatch.setattr(suite_module, "make_workload", watched)
+    small, large, larger = run_suite(suite, CPU).measurements
+    assert built == [16]
+    assert (small.state, large.state, larger.state) == ("measured", *["out of memory"] * 2)
+    assert large.estimated_memory > limit
+    assert "needs" in large.reason
+    assert larger.reason == "a shorter row needs too much already"
+    assert large.useful is None
+
+
+def test_memory_that_ends_in_a_run_is_a_result(monkeypatch):
+    def fail(call, device):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 1 byte")
+
+    monkeypatch.setattr(suite_module, "warm_up", fail)
+    found = run_suite(TINY, CPU).measurements
+    assert {x.state for x in found} == {"out of memory"}
+
+    def break_down(call, device):
+        raise RuntimeError("sizes must match")
+
+    monkeypatch.setattr(suite_module, "warm_up", break_down)
+    with pytest.raises(RuntimeError, match="sizes must match"):
+        run_suite(TINY, CPU)
+
+
+def test_mechanisms_without_a_causal_form_are_refused_in_decoding():
+    suite = dataclasses.replace(
+        TINY, mechanisms=("full", "linformer", IDENTITY), works=("decoding",)
+    )
+    states = {x.mechanism: x.state for x in run_suite(suite, CPU).measurements}
+    assert states == {"full": "measured", "linformer": "refused", IDENTITY: "refused"}
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_named_suite_runs(name):
+    small = {
+        "hidden_size": 32, "heads": 2, "intermediate_size": 48, "layers": 1, "lengths": (64, 96),
+        "batch_size": 1, "runs": 1,
+    }  # fmt: skip
+    suite = change_suite(SUITES[name](), small)
+    suite = dataclasses.replace(suite, mechanisms=suite.mechanisms[:1] + suite.mechanisms[-3:])
+    record = run_suite(suite, CPU)
+    assert all(x.state != "out of memory" for x in record.measurements)
+    assert len(record.measurements) == sum(map(len, suite.groups()))
+
+
+def test_changes_keep_the_rest_of_a_suite():
+    suite = change_suite(SUITES["lra-speed"](), {"tokens": 64, "layers": 1, "runs": None})
+    assert (suite.batch_size, suite.tokens, suite.sizes.layers, suite.runs) == (None, 64, 1, 3)
+    assert suite.sizes.hidden_size == SUITES["lra-speed"]().sizes.hidden_size
+    assert suite.options("linformer", 1_000)["rank"] > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"mechanisms": ("locl",)}, UnknownNameError, "did you mean local?"),
+        ({"scopes": ("layers",)}, UnknownNameError, "did you mean layer?"),
+        ({"works": ("train",)}, UnknownNameError, "no pass called 'train'"),
+        ({"precisions": ("fp32",)}, UnknownNameError, "no dtype called 'fp32'"),
+        ({"lengths": (0, 4)}, OptionError, "lengths must be >= 1"),
+        ({"runs": 0}, OptionError, "must be >= 1"),
+        ({"padding": 1.0}, OptionError, "padding must be at least 0 and below 1"),
+        ({"heads": 3}, OptionError, "heads"),
+    ],
+)
+def test_invalid_suites_are_refused(changes, error, message):
+    with pytest.raises(error, match=message):
+        change_suite(TINY, changes)
+
+
+def test_records_are_read_as_written(tmp_path):
+    record = run_suite(TINY, CPU)
+    path = default_path(tmp_path, record)
+    save_efficiency(record, path)
+    assert load_efficiency(path) == record
+    assert efficiency_paths([tmp_path]) == [path]
+    path.write_text('{"schema": 9}')
+    with pytest.raises(DataError, match="measure again with `longspan bench`"):
+        load_efficiency(path)
+    path.write_text(path.read_text().replace("9", "1"))
+    with pytest.raises(DataError):
+        load_efficiency(path)
+
+
+def measurement(mechanism, length, seconds, **changes):
+    fields = {
+        "scope": "layer", "work": "training", "batch_size": 1, "precision": "float32",
+        "padding": 0.0, "state": "measured", "minimum": seconds, "maximum": seconds,
+    }  # fmt: skip
+    return Measurement(mechanism=mechanism, length=length, median=seconds, **{**fields, **changes})
+
+
+def test_summaries_of_known_laws():
+    lengths = (256, 1_024, 4_096, 16_384)
+    full = [measurement("full", n, n**2 / 1e6, peak_memory=100) for n in lengths]
+    own = [measurement("linear", n, 1_000 * n / 1e6, peak_memory=50) for n in lengths]
+    assert exponent(full) == pytest.approx(2)
+    assert exponent(own) == pytest.approx(1)
+    assert crossing_length(own, full) == pytest.approx(1_000)
+    assert crossing_length(own[:1], full) == math.inf
+    assert crossing_length(own[2:], full) == 0
+    assert crossing_length([], full) is None
+    assert exponent(own[:2]) is None
+    assert over_baseline(own[2], full + own) == pytest.approx(4.096)
+    assert memory_over_baseline(own[2], full + own) == 0.5
+    assert over_baseline(own[2], own) is None
+    # Rows of a batch are one of several: the time of a row counts.
+    batched = [dataclasses.replace(x, batch_size=2, median=2 * x.median) for x in own]
+    assert crossing_length(batched, full) == pytest.approx(1_000)

@@ -1,0 +1,63 @@
+"""`longspan bench`: tables, record, JSON, refusals."""
+
+import json
+
+import pytest
+import torch
+
+from longspan.bench import load_efficiency
+from longspan.bench import suite as suite_module
+from longspan.bench.limits import Limits
+from test_cli_errors import check_rejected
+
+SMALL = (
+    *("--lengths", "16,64", "--hidden-size", 32, "--heads", 2, "--tokens", 64, "--times", 1),
+    *("--mechanisms", "local", "--device", "cpu"),
+)
+
+
+@pytest.fixture(autouse=True)
+def quick_limits(monkeypatch):
+    made = Limits(flops_per_second=2e9, bytes_per_second=3e9)
+    monkeypatch.setattr(suite_module, "measure_limits", lambda dtype, device: made)
+
+
+def test_tables_and_record(cli, tmp_path):
+    code, out, err = cli("bench", *SMALL, "--runs", tmp_path)
+    assert code == 0, err
+    assert f"{torch.get_num_threads()} threads, torch {torch.__version__}" in out
+    assert "float32: products 2 GFLOP/s, copies 3 GB/s" in out
+    assert "layer, training, float32" in out
+    assert "faster than full" in out
+    (path,) = (tmp_path / "efficiency").glob("layer-*.json")
+    assert f"record: {path}" in err
+    record = load_efficiency(path)
+    # The baseline of the ratios is measured too.
+    assert [x.mechanism for x in record.measurements] == ["full", "local"] * 2
+    assert [x.batch_size for x in record.measurements] == [4, 4, 1, 1]
+
+
+def test_json_is_the_record(cli, tmp_path):
+    path = tmp_path / "mine.json"
+    code, out, err = cli(
+        "bench", "scopes", *SMALL, "--passes", "inference", "--out", path, "--json"
+    )
+    assert code == 0, err
+    assert json.loads(out).items() <= json.loads(path.read_text()).items()
+    assert {x["scope"] for x in json.loads(out)["measurements"]} == {"operator", "layer", "model"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("layers",), "no suite called 'layers'; did you mean layer?"),
+        (("--lengths", "1K"), "--lengths must be numbers, such as 1024,4096; got '1K'"),
+        (("--mechanisms", "lcal"), "did you mean local?"),
+        (("--dtypes", "fp8"), "no dtype called 'fp8'"),
+        (("--padding", 1.5), "padding must be at least 0 and below 1, got 1.5"),
+        (("--threads", 0), "--threads must be >= 1, got 0"),
+        (("--heads", 7), "heads must divide hidden_size, got 7 heads and 512"),
+    ],
+)
+def test_bad_arguments_are_one_message(cli, arguments, message):
+    check_rejected(cli("bench", *arguments), message)
