@@ -143,6 +143,25 @@ def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
     assert "set notes.task.target_length=16" in err
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, 16), (9, 9)])
+def test_summaries_are_as_long_as_the_decoder_of_the_checkpoint(
+    cli, tmp_path, places, notes, given, expected
+):
+    """The recipe's number is lowered, as that of texts is; a user's own is kept."""
+    fields = {"is_encoder_decoder": True, "decoder_overrides": {"max_position_embeddings": 16}}
+    checkpoint = save_checkpoint(
+        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
+    )
+    options = {} if given is None else {"target_length": given}
+    code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", options))
+    assert code == 0, err
+    (result,) = load_results([tmp_path / "runs"])
+    assert result.config.task.options["target_length"] == expected
+    assert result.config.task.options["length"] == 32
+    changed = {"task.target_length": expected} if given else {}
+    assert {x: y for x, y in result.overrides.items() if "target_length" in x} == changed
+
+
 def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, places, notes):
     checkpoint = save_checkpoint(tmp_path / "encoder", LongspanForMaskedLM)
     options = flags("task", {"target_length": 12, "vocabulary": 40})
