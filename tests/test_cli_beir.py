@@ -76,6 +76,7 @@ def test_what_was_left_out_is_printed(cli, tmp_path):
         "1 queries without text were left out",
         "1 judgments name a query that queries.jsonl lacks",
         "1 judgments name a document that corpus.jsonl lacks",
+        "1 relevant documents of queries are not in corpus.jsonl: no ranking can find them",
         "1 queries without a relevant document were left out",
         "1 queries without a judgment were left out",
         "unknown id at train.tsv, line 7: 'q9'",

@@ -73,6 +73,8 @@ def _print_notes(described: "BeirDescription") -> None:
         "empty_queries": "queries without text were left out",
         "judgments_of_unknown_queries": "judgments name a query that queries.jsonl lacks",
         "judgments_of_unknown_documents": "judgments name a document that corpus.jsonl lacks",
+        "missing_relevant_documents": "relevant documents of queries are not in corpus.jsonl: no "
+        "ranking can find them, so scores leave them out (trec_eval counts them as missed)",
         "without_relevant_documents": "queries without a relevant document were left out",
         "unjudged_queries": "queries without a judgment were left out",
         "in_another_split": "queries were left out whose text is in a held-out split too",
