@@ -195,14 +195,13 @@ def _collect_queries(
         judged: dict[str, dict[int, int]] = {}
         for one in beir.read_judgments(file):
             seen.add(one.query)
-            kind, name = "queries", one.query
-            if one.query in known:
-                grades = judged.setdefault(one.query, {})
-                if one.document in numbers:
-                    grades[numbers[one.document]] = one.grade
-                    continue
-                kind, name = "documents", one.document
-                counts["missing_relevant_documents"] += one.grade > 0
+            grades = judged.setdefault(one.query, {}) if one.query in known else None
+            if grades is not None and one.document in numbers:
+                grades[numbers[one.document]] = one.grade
+                continue
+            is_document = grades is not None
+            kind, name = ("documents", one.document) if is_document else ("queries", one.query)
+            counts["missing_relevant_documents"] += is_document and one.grade > 0
             counts[f"judgments_of_unknown_{kind}"] += 1
             places.append(f"{one.place.removeprefix(f'{file.parent}/')}: {name!r:.80}")
         for query in sorted(judged):
