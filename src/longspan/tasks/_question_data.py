@@ -64,7 +64,7 @@ class QuestionData(Task, Generic[Q]):
     """
 
     options: QuestionOptions
-    asks_questions = True
+    has_answers = True
     id_field: ClassVar[str]  # name of the field of ids in the source files
     outcomes: ClassVar[tuple[str, ...]] = ("marked", "behind_cut", "not_in_context")  # labels
     # Outcomes of which nothing can be learned: training leaves these questions out.

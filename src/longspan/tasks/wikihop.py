@@ -127,7 +127,7 @@ class WikiHop(Task):
 
     Options = WikiHopOptions
     options: WikiHopOptions
-    asks_questions = True
+    has_answers = True
     info = TaskInfo(
         name="wikihop",
         version=1,
