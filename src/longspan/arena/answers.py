@@ -52,7 +52,7 @@ def write_answers(
         batch_size: see `answer_questions`.
 
     Returns:
-        The number of answers, and what has been answered: questions or documents.
+        The number of answers, and what has been answered: question or document.
 
     Raises:
         UnknownNameError: see `answer_questions`.
@@ -62,10 +62,10 @@ def write_answers(
     """
     found, task = _answer(record, split, paths, batch_size)
     if isinstance(task.layout, CoreferenceLayout):
-        text, count, unit = "".join(found.values()), len(found), "documents"
+        text, count, unit = "".join(found.values()), len(found), "document"
     else:
         text = json.dumps(found, indent=1, ensure_ascii=False)
-        count, unit = len(found.get("answer", found)), "questions"
+        count, unit = len(found.get("answer", found)), "question"
     with atomic_write(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return count, unit

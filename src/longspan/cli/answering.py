@@ -8,6 +8,7 @@ import typer
 from longspan.cli.common import Data, Device, Json, make_paths, print_json, print_text
 from longspan.cli.evaluating import BatchSize
 from longspan.cli.plugins import Cache, Imports
+from longspan.wording import counted
 
 
 def answers(
@@ -32,6 +33,7 @@ def answers(
     paths = make_paths(Path("runs"), cache, data, device)
     count, unit = write_answers(record, split, paths, output, batch_size)
     if as_json:
-        print_json({"output": str(output), "split": split, unit: count})
+        print_json({"output": str(output), "split": split, f"{unit}s": count})
     else:
-        print_text(f"answers to {count:,} {unit} of {split} in {output}")
+        answered = counted(count, f"{unit}|{unit}s")
+        print_text(f"answers to {answered} of {split} in {output}")
