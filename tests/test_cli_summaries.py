@@ -199,4 +199,4 @@ def test_unusable_summaries_are_refused(cli, tmp_path, notes):
     check_rejected(cli("data", "import", "texts", notes, *COLUMNS, *cache), "--summary applies to")
     code, _, err = cli("data", "import", "summaries", empty, *COLUMNS, "--drop-empty", *cache)
     assert code == 0, err
-    assert "1 rows without a text or summary" in err
+    assert "1 row without a text or summary was" in err
