@@ -13,6 +13,7 @@ from longspan.models import (
     LongspanForMaskedLM,
 )
 from longspan.results import load_results
+from longspan.validation import validate_records
 from own_files import forgotten_imports, save_tokenizer, write_csv
 from test_cli_errors import check_rejected
 
@@ -160,6 +161,7 @@ def test_summaries_are_as_long_as_the_decoder_of_the_checkpoint(
     assert result.config.task.options["length"] == 32
     changed = {"task.target_length": expected} if given else {}
     assert {x: y for x, y in result.overrides.items() if "target_length" in x} == changed
+    assert [str(x) for x in validate_records([tmp_path / "runs"]).of("error")] == []
 
 
 def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, places, notes):
