@@ -1,12 +1,14 @@
 """Summarization on the command line: papers, summaries of one's own, checkpoints to start from."""
 
 import csv
+import shutil
 
 import pytest
 import torch
 from transformers import AutoTokenizer
 
 import paper_files
+from longspan.data.word_pieces import tokenizer_sha256
 from longspan.models import (
     LongspanConfig,
     LongspanForConditionalGeneration,
@@ -118,6 +120,18 @@ def test_encoder_starts_a_summarizer(cli, tmp_path, places, notes):
     assert "model.decoder.embeddings.words.weight" not in result.start.new  # tied to the encoder's
     assert not any("encoder.layers" in name for name in result.start.new + result.start.dropped)
     assert any("transform" in name for name in result.start.dropped)
+
+
+def test_copied_checkpoint_loads_the_finished_run(cli, tmp_path, places, notes):
+    """The tokenizer is known by its files, wherever their folder is."""
+    checkpoint = save_checkpoint(tmp_path / "encoder", LongspanForMaskedLM)
+    copy = shutil.copytree(checkpoint, tmp_path / "elsewhere" / "copy")
+    for folder in (checkpoint, copy):
+        code, _, err = finetune(cli, folder, notes, places, *flags("task", {"target_length": 12}))
+        assert code == 0, err
+    (result,) = load_results([tmp_path / "runs"])
+    assert result.config.start.tokenizer == tokenizer_sha256(checkpoint)
+    assert [str(x) for x in validate_records([tmp_path / "runs"]).of("error")] == []
 
 
 def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):

@@ -8,7 +8,7 @@ from longspan.arena.checkpoint_folder import read_config, trained_task, weights_
 from longspan.arena.run_state import read_state
 from longspan.attention import options_of
 from longspan.config import ModelConfig, TaskConfig
-from longspan.data.word_pieces import WordPieceTokenizer, has_word_pieces
+from longspan.data.word_pieces import WordPieceTokenizer, has_word_pieces, tokenizer_sha256
 from longspan.errors import DataError, OptionError
 from longspan.models import LongspanConfig
 from longspan.tasks import TASKS, Task, build
@@ -116,6 +116,8 @@ class GivenCheckpoint:
         changes: dict[str, Any] = {}
         if "vocabulary" in names and self.vocabulary is not None:
             changes["task.vocabulary"] = self.vocabulary
+            if has_word_pieces(self.folder):
+                changes["start.tokenizer"] = tokenizer_sha256(self.folder)
         longest = self.config.max_position_embeddings
         if (
             extend_positions is None
