@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = (
     (
         *("bounds", "config", "metrics", "shapes", "errors", "files", "temporaries", "memory"),
-        *("results", "space", "entry_points"),
+        *("results", "space", "entry_points", "wording"),
     ),
     ("attention",),
     ("nn",),

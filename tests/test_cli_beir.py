@@ -73,11 +73,12 @@ def test_what_was_left_out_is_printed(cli, tmp_path):
     code, _, err = run_import(cli, tmp_path, "owls", folder, "--validation", "0.25")
     assert code == 0, err
     for line in (
-        "1 queries without text were left out",
-        "1 judgments name a query that queries.jsonl lacks",
-        "1 judgments name a document that corpus.jsonl lacks",
-        "1 queries without a relevant document were left out",
-        "1 queries without a judgment were left out",
+        "1 query without text was left out",
+        "1 judgment names a query that queries.jsonl lacks",
+        "1 judgment names a document that corpus.jsonl lacks",
+        "1 relevant document of queries is not in corpus.jsonl: no ranking can find it",
+        "1 query without a relevant document was left out",
+        "1 query without a judgment was left out",
         "unknown id at train.tsv, line 7: 'q9'",
         "unknown id at train.tsv, line 8: 'd9'",
         "validation is 0.25 of the queries of train.tsv, as no file judges it",

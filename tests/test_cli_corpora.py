@@ -49,8 +49,8 @@ def test_import_reports_what_was_left_out(cli, tmp_path, folder):
     assert not (tmp_path / "cache" / "corpora").exists()
     code, _, err = run_import(cli, tmp_path, *arguments, "--skip-bad")
     assert code == 0, err
-    assert "1 empty documents were left out" in err
-    assert "1 documents repeat another one" in err
+    assert "1 empty document was left out" in err
+    assert "1 document repeats another one and was" in err
     assert "1 unreadable left out" in err
     assert "26 utf-8, 1 latin-1" in err
 
@@ -104,7 +104,7 @@ def test_a_corpus_of_the_next_token_is_a_task(cli, tmp_path, folder, arguments, 
     assert code == 0, err
     assert "task: mine" in out
     # the space before a word is a token of a pair encoding of words
-    assert ("documents of fewer than two tokens were left out" in err) == ("bpe" not in name)
+    assert ("document of fewer than two tokens was left out" in err) == ("bpe" not in name)
     described = json.loads((tmp_path / "cache/corpora/mine/import.json").read_text())
     assert (described["objective"], described["tokenizer"]["name"]) == ("next", name)
     code, out, err = cli("data", "card", "mine", "--cache", tmp_path / "cache")

@@ -248,6 +248,6 @@ def test_folder_of_classes_becomes_a_task(cli, tmp_path):
     assert code == 0, err
     assert "train: 27\nvalidation: 3\ntest: 9\n" in out
     notes = " ".join(err.split())
-    assert "1 validation and test rows have a class that training lacks; they are scored" in notes
+    assert "1 held-out row has a class that training lacks; scores count it" in notes
     assert "38 texts are longer than 10 tokens and were cut" in notes
     check_rejected(cli(*command, "--name", "texts"), "'texts' is the name of this command")

@@ -1,18 +1,21 @@
 """Summarization on the command line: papers, summaries of one's own, checkpoints to start from."""
 
 import csv
+import shutil
 
 import pytest
 import torch
 from transformers import AutoTokenizer
 
 import paper_files
+from longspan.data.word_pieces import tokenizer_sha256
 from longspan.models import (
     LongspanConfig,
     LongspanForConditionalGeneration,
     LongspanForMaskedLM,
 )
 from longspan.results import load_results
+from longspan.validation import validate_records
 from own_files import forgotten_imports, save_tokenizer, write_csv
 from test_cli_errors import check_rejected
 
@@ -119,6 +122,18 @@ def test_encoder_starts_a_summarizer(cli, tmp_path, places, notes):
     assert any("transform" in name for name in result.start.dropped)
 
 
+def test_copied_checkpoint_loads_the_finished_run(cli, tmp_path, places, notes):
+    """The tokenizer is known by its files, wherever their folder is."""
+    checkpoint = save_checkpoint(tmp_path / "encoder", LongspanForMaskedLM)
+    copy = shutil.copytree(checkpoint, tmp_path / "elsewhere" / "copy")
+    for folder in (checkpoint, copy):
+        code, _, err = finetune(cli, folder, notes, places, *flags("task", {"target_length": 12}))
+        assert code == 0, err
+    (result,) = load_results([tmp_path / "runs"])
+    assert result.config.start.tokenizer == tokenizer_sha256(checkpoint)
+    assert [str(x) for x in validate_records([tmp_path / "runs"]).of("error")] == []
+
+
 def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
     fields = {"is_encoder_decoder": True, "decoder_overrides": {"max_position_embeddings": 16}}
     checkpoint = save_checkpoint(
@@ -141,6 +156,26 @@ def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
     assert code == 2
     assert "up to 17 tokens, the checkpoint's decoder 16 positions" in err
     assert "set notes.task.target_length=16" in err
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 16), (9, 9)])
+def test_summaries_are_as_long_as_the_decoder_of_the_checkpoint(
+    cli, tmp_path, places, notes, given, expected
+):
+    """The recipe's number is lowered, as that of texts is; a user's own is kept."""
+    fields = {"is_encoder_decoder": True, "decoder_overrides": {"max_position_embeddings": 16}}
+    checkpoint = save_checkpoint(
+        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
+    )
+    options = {} if given is None else {"target_length": given}
+    code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", options))
+    assert code == 0, err
+    (result,) = load_results([tmp_path / "runs"])
+    assert result.config.task.options["target_length"] == expected
+    assert result.config.task.options["length"] == 32
+    changed = {"task.target_length": expected} if given else {}
+    assert {x: y for x, y in result.overrides.items() if "target_length" in x} == changed
+    assert [str(x) for x in validate_records([tmp_path / "runs"]).of("error")] == []
 
 
 def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, places, notes):
@@ -180,4 +215,4 @@ def test_unusable_summaries_are_refused(cli, tmp_path, notes):
     check_rejected(cli("data", "import", "texts", notes, *COLUMNS, *cache), "--summary applies to")
     code, _, err = cli("data", "import", "summaries", empty, *COLUMNS, "--drop-empty", *cache)
     assert code == 0, err
-    assert "1 rows without a text or summary" in err
+    assert "1 row without a text or summary was" in err

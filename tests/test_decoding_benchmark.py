@@ -109,7 +109,7 @@ def test_table_compares_with_full_of_the_same_run(import_script):
         },
     ]
     record = {"layers": 1, "width": 64, "tokens": 24, "environment": {"device": "x"}, "rows": rows}
-    lines = import_script("tables").decoding(record)
+    lines = import_script("mechanism_tables").decoding(record)
     assert "| `full` | 100.00 | 3.8 | 1000.00 | 38.1 | +900.0 | 1.0 | 1.0 |" in lines
     assert "| `local` | 100.00 | 3.8 | 100.00 | 3.8 | +0.0 | 8.0 | 10.0 |" in lines
     assert "| `slow` | – | – | – | – | – | – | – |" in lines

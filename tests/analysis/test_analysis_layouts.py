@@ -1,5 +1,7 @@
 """Analyses of models that read windows, score tokens, or get global tokens from their task."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -67,8 +69,15 @@ def test_texts_in_windows_are_analyzed_by_their_first_window(folders, name):
 
 
 def test_encoder_decoders_are_refused():
-    with pytest.raises(OptionError, match="pubmed_summarization trains an encoder-decoder"):
-        module._check_layout(build("pubmed_summarization"))
+    """The message has what was expected, what was given, and the remedy."""
+    with pytest.raises(OptionError) as caught:
+        module._check_layout(Path("runs/local-1-0.json"), build("pubmed_summarization"))
+    for part in (
+        "need a model with one stack of layers",
+        "local-1-0.json is an encoder-decoder of pubmed_summarization",
+        "Name the record of a run on another task",
+    ):
+        assert part in str(caught.value)
 
 
 def test_scored_tokens_of_candidates_are_their_markers(folders):

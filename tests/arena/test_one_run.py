@@ -14,7 +14,9 @@ import toy_layouts
 from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain
 from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
+from longspan.arena.run_state import differences
 from longspan.arena.start import find_source
+from longspan.data.word_pieces import tokenizer_sha256
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, convert, longify
 from longspan.report.leaderboard.build import build_leaderboards
@@ -234,7 +236,33 @@ def test_texts_are_encoded_with_the_tokenizer_of_the_checkpoint(trained, record,
     text = build("text", {"length": 1_000})
     assert open_checkpoint(plain).encoding(text) == {"task.length": 24}
     found = open_checkpoint(own).encoding(build("text", {"length": 20}))
-    assert found == {"task.vocabulary": f"tokenizer:{own}"}
+    assert found == {
+        "task.vocabulary": f"tokenizer:{own}",
+        "start.tokenizer": tokenizer_sha256(own),
+    }
+
+
+def test_folder_of_a_tokenizer_is_no_part_of_the_identity(toys, record, tmp_path):
+    """Another folder with the weights and the tokenizer is the same run, another tokenizer not."""
+    first, second, other = (tmp_path / name for name in ("first", "second", "other"))
+    for folder, size in ((first, 13), (second, 13), (other, 12)):
+        shutil.copytree(best(record), folder)
+        save_tokenizer(folder, size)
+
+    def made(folder, **changes):
+        return finetuning_experiment(folder, "text", RunChoices(changes={**SMALL, **changes}))
+
+    runs = [made(folder) for folder in (first, second, other)]
+    named = [run.config.task.options["vocabulary"] for run in runs]
+    assert named == [f"tokenizer:{folder}" for folder in (first, second, other)]
+    assert runs[0].hash == runs[1].hash != runs[2].hash
+    # An interrupted run goes on from the copy.
+    assert differences(runs[0].config, runs[1].config) == []
+    assert any("start.tokenizer" in x for x in differences(runs[0].config, runs[2].config))
+    # A tokenizer that the user names is taken as it is named.
+    chosen = [made(first, **{"task.vocabulary": f"tokenizer:{x}"}) for x in (second, other)]
+    assert [run.config.start.tokenizer for run in chosen] == [None, None]
+    assert len({run.hash for run in (runs[0], *chosen)}) == 3
 
 
 def test_changed_checkpoint_is_refused_on_resumption(trained, record, tmp_path):

@@ -46,6 +46,23 @@ def test_one_window_is_the_text_of_the_paper(encoder):
     assert not found.is_cut
 
 
+def test_boundaries_are_where_documents_begin(encoder):
+    """Each is the first separator behind the candidates, or behind the end of a document."""
+    texts = ("who", ["ann", "bo"], ["ann is here", "bo is not", "nobody"])
+    whole = windows(encoder, 200, texts=texts)
+    for length in range(whole.num_prefix + 12, len(whole.texts[0]) + 1):
+        found = windows(encoder, length, texts=texts)
+        if found.num_prefix < whole.num_prefix:  # cut
+            continue
+        shown = []
+        for ids, places in zip(found.texts, found.boundaries, strict=True):
+            symbols = [encoder.symbols[token] for token in ids.tolist()]
+            assert {symbols[place] for place in places} <= {"[SEP]"}
+            shown += ["".join(symbols[x + 1 : x + 3]).replace("Ġ", " ") for x in places]
+        assert len(shown) == 3
+        assert all(a.startswith(b) for a, b in zip([" a", " b", " n"], shown, strict=True))
+
+
 def test_windows_repeat_the_prefix_until_the_documents_are_exhausted(encoder):
     whole = windows(encoder, 99)
     size, prefix = len(whole.texts[0]), whole.num_prefix

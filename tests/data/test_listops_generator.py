@@ -144,7 +144,7 @@ def test_parsed_tree_has_every_node_with_its_value_and_size():
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        ("[MAX 1 2", "1 operators are not closed"),
+        ("[MAX 1 2", "1 operator is not closed"),
         ("1 2", "2 values; expected 0 and 1"),
         ("[MAX X", "symbol 'X' at index 1"),
         ("X", "symbol 'X' at index 0"),

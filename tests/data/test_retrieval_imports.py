@@ -63,13 +63,31 @@ def test_judgments_of_unknown_ids_are_counted_and_named(tmp_path):
         "empty_queries": 1,
         "judgments_of_unknown_queries": 2,  # q9, and q6 without a text
         "judgments_of_unknown_documents": 3,  # d9, d8, and d5 without a text
-        "without_relevant_documents": 0,
+        "missing_relevant_documents": 3,
+        "without_relevant_documents": 1,  # q1 of the test split
         "unjudged_queries": 1,
         "in_another_split": 0,
     }
     assert described.unknown[0] == "train.tsv, line 6: 'q6'"
     assert described.documents == 4
     assert stored(tmp_path).queries["validation"].judged == [{3: 2}]
+
+
+def test_missing_documents_leave_no_query_out_silently(tmp_path):
+    """Scores of 1 or more are of relevant documents; each query is kept or counted."""
+    rows = {
+        **JUDGMENTS,
+        "dev": [*JUDGMENTS["dev"], ("q3", "gone", 2), ("q3", "away", 0)],
+        "test": [*JUDGMENTS["test"], ("q5", "gone", 1), ("q6", "away", 0)],
+    }
+    described = run_import(tmp_path, write_beir(tmp_path / "set", judgments=rows))
+    assert described.counts["judgments_of_unknown_documents"] == 4
+    assert described.counts["missing_relevant_documents"] == 2
+    assert described.counts["without_relevant_documents"] == 2
+    judged = {split: {query for query, *_ in found} for split, found in rows.items()}
+    kept = sum(described.queries.values()) + described.counts["without_relevant_documents"]
+    assert kept == sum(map(len, judged.values()))
+    assert stored(tmp_path).queries["validation"].judged == [{3: 2, 4: 1}]
 
 
 def test_queries_without_relevant_documents_are_left_out(tmp_path):

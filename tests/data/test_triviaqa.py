@@ -11,7 +11,8 @@ from longspan.data.questions.mentions import find_mentions
 from longspan.data.questions.report import Report
 from longspan.errors import DataError
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, token_f1
-from question_files import extract_triviaqa, published
+from longspan.tasks import build
+from question_files import extract_triviaqa, published, write_triviaqa
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +115,41 @@ def test_verified_files_keep_verified_questions_and_documents(copy):
     path.write_text(json.dumps(content))
     (question,), _ = read(copy, "wikipedia", "dev")
     assert question.context == (copy / "evidence/wikipedia/England.txt").read_text().strip()
+
+
+@pytest.mark.parametrize(
+    ("path", "domains"),
+    [
+        ("evidence/wikipedia/England.txt", ["wikipedia", "web"]),
+        ("evidence/web/46/46_46.txt", ["web"]),
+    ],
+)
+def test_other_documents_are_another_source(copy, path, domains):
+    """A copy whose documents were unpacked in part is not taken for the whole one."""
+    before = {x: triviaqa.find(copy, x).origin for x in ("wikipedia", "web")}
+    (copy / path).write_bytes((copy / path).read_bytes() + b" more")
+    longer = {x: triviaqa.find(copy, x).origin for x in before}
+    assert [x for x in before if before[x] != longer[x]] == domains
+    (copy / path).unlink()
+    fewer = {x: triviaqa.find(copy, x).origin for x in before}
+    assert [x for x in before if fewer[x] not in (before[x], longer[x])] == domains
+
+
+def test_other_documents_are_encoded_again(tmp_path):
+    root = write_triviaqa(tmp_path / "triviaqa")
+    task = build("triviaqa", {"length": 128, "question_length": 24})
+    checksums = []
+    for text in ("It is color5, not color6.", "Color5 is next to color6, a hue."):
+        (root / "evidence/wikipedia/Doc_5.txt").write_text(text)
+        task.open(tmp_path / "cache", root)
+        checksums.append(task.dataset.manifest.checksum)
+    assert len(set(checksums)) == 2
+
+
+def test_a_copy_without_documents_is_not_here(copy):
+    shutil.rmtree(copy / "evidence")
+    with pytest.raises(DataError, match=r"TriviaQA \(wikipedia\) is not here"):
+        triviaqa.find(copy, "wikipedia")
 
 
 def test_a_file_name_may_not_lead_outside(copy):

@@ -11,7 +11,9 @@ from conll_files import column_document, write_conll
 from longspan.arena import run
 from longspan.arena.model import forward_flops, make_model
 from longspan.config import TaskConfig
+from longspan.data.coreference.conll import read_documents
 from longspan.errors import DataError
+from longspan.metrics.coreference import CONLL, conll_counts
 from longspan.models.coreference import CoreferenceOutput
 from longspan.results import load_results
 from longspan.tasks import IGNORE, SPLITS, build
@@ -94,6 +96,20 @@ def test_mentions_behind_the_last_window_count_as_missed(cache, folder):
     assert scores_of(both, "test", batch, right_logits(both, batch))["conll_f1"] == 1
 
 
+def test_predicted_clusters_are_written_as_columns(cache, folder, tmp_path):
+    """The file of the right clusters is read as the annotated one; words that are cut are there."""
+    task = opened(cache, folder, length=30)
+    batch = whole(task, "test")
+    found = task.answers("test", batch.rows, right_logits(task, batch), batch.targets)
+    (tmp_path / "response").write_text("".join(found.values()))
+    read = list(read_documents(tmp_path / "response"))
+    key = list(read_documents(folder / "test.english.v4_gold_conll"))
+    assert list(found) == [x.id for x in read] == [x.id for x in key]
+    for ours, theirs in zip(read, key, strict=True):
+        assert ours.sentences == theirs.sentences
+        assert list(map(list, ours.clusters)) == [[(0, 0), (5, 5)]]
+
+
 def test_features_are_those_of_the_words(cache, folder):
     task = opened(cache, folder)
     batch = whole(task, "test")
@@ -154,6 +170,28 @@ def test_run_is_recorded_with_all_metrics(tmp_path, cache, folder):
     metrics = record.scores["test"].metrics
     assert set(metrics) == {"conll_f1", "muc_f1", "b_cubed_f1", "ceaf_f1"}
     assert record.scores["test"].num_targets == 2
+
+
+def test_answers_of_a_run_are_a_file_for_the_reference_scorer(cli, tmp_path, cache, folder):
+    paths = tiny.paths(tmp_path / "runs", cache)
+    made, task = (
+        experiment({"training.steps": 40, "training.evaluate_every": 40}),
+        opened(cache, folder),
+    )
+    run(made, task, paths)
+    (record,) = load_results([paths.runs])
+    output = tmp_path / "test.conll"
+    places = ["--cache", cache, "--data", folder, "--device", "cpu"]
+    code, out, err = cli("answers", paths.record_file(made), "--output", output, *places)
+    assert code == 0, err
+    assert "answers to 2 documents of test in" in out
+    response = {x.id: x.clusters for x in read_documents(output)}
+    key = {x.id: x.clusters for x in read_documents(folder / "test.english.v4_gold_conll")}
+    assert response.keys() == key.keys()
+    assert any(response.values())
+    counts = [conll_counts(response[x], key[x]) for x in key]
+    score = CONLL.finalize(np.sum(counts, axis=0))
+    assert float(score) == pytest.approx(record.scores["test"].metrics["conll_f1"], abs=1e-9)
 
 
 @pytest.mark.parametrize("most", [128, 1])

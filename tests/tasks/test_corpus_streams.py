@@ -117,7 +117,7 @@ def test_documents_of_one_token_are_counted_and_left_out(tmp_path):
     # é has two bytes
     assert sum(task.facts["too_short"].values()) == 1
     assert sum(task.facts["documents"].values()) == len(TEXTS) + 2
-    assert task.build_notes == ["1 documents of fewer than two tokens were left out"]
+    assert task.build_notes == ["1 document of fewer than two tokens was left out"]
     for split, count in task.facts["documents"].items():
         assert len(documents_of(task.dataset.splits[split])) == count
 

@@ -97,6 +97,27 @@ def test_global_tokens_are_those_of_question_and_candidates(cache, folder, choic
         assert mask[: int(mask.sum())].all()
 
 
+def test_first_tokens_of_documents_are_global_on_request(cache, folder):
+    """The separators that no document precedes, those that end one aside."""
+    plain, task = (opened(cache, folder, global_tokens=x) for x in ("candidates", "boundaries"))
+    batches = [whole(x, "test") for x in (plain, task)]
+    assert batches[0].inputs.equal(batches[1].inputs)
+    more = batches[1].global_mask & ~batches[0].global_mask
+    assert (batches[0].global_mask & ~batches[1].global_mask).sum() == 0
+    separator = task.ids_to_tokens(np.arange(task.vocab_size)).index("[SEP]")
+    for windows, marked in zip(batches[1].inputs, more, strict=True):
+        is_separator = (windows == separator).flatten()
+        # [SEP] document [SEP] [SEP] document [SEP]: every other one, over all windows.
+        places = is_separator.nonzero().flatten()[::2]
+        assert marked.flatten().nonzero().flatten().equal(places)
+        assert marked.sum() == 3
+    assert batches[1].global_mask.sum(-1).max() <= task.num_global_tokens
+    short = build("wikihop", {**SMALL, "global_tokens": "boundaries"})
+    assert short.num_global_tokens == SMALL["length"]
+    longer = build("wikihop", {"global_tokens": "boundaries"})
+    assert longer.num_global_tokens == 3 * 4096 // 4 + 64
+
+
 def test_training_examples_are_shuffled_by_seed_and_number(cache, folder):
     task, fixed = opened(cache, folder), opened(cache, folder, shuffle=False)
     batch, same = (next(x.batches("train", batch_size=18, seed=3)) for x in (task, fixed))

@@ -73,7 +73,7 @@ def analyze_run(
     """
     _check_counts(samples, examples)
     result, task, model = load_run(record, paths)
-    _check_layout(task)
+    _check_layout(record, task)
     first = 0 if row is None and token is not None else row
     _check_position(task, first, token)
     device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
@@ -102,11 +102,17 @@ def analyze_run(
     return found
 
 
-def _check_layout(task: Task) -> None:
+def _check_layout(record: Path, task: Task) -> None:
+    """Refuse encoder-decoders.
+
+    Raises:
+        OptionError: the model is one.
+    """
     if isinstance(task.layout, TextToTextLayout):
         raise OptionError(
-            "analyses read the encoder of a task with one output per text or token; "
-            f"{task.info.name} trains an encoder-decoder"
+            "analyses need a model with one stack of layers, such as a classifier or a language "
+            f"model; {record.name} is an encoder-decoder of {task.info.name}. Name the record of a "
+            "run on another task, such as the pretraining of its encoder"
         )
 
 

@@ -8,7 +8,7 @@ from longspan.arena.checkpoint_folder import read_config, trained_task, weights_
 from longspan.arena.run_state import read_state
 from longspan.attention import options_of
 from longspan.config import ModelConfig, TaskConfig
-from longspan.data.word_pieces import WordPieceTokenizer, has_word_pieces
+from longspan.data.word_pieces import WordPieceTokenizer, has_word_pieces, tokenizer_sha256
 from longspan.errors import DataError, OptionError
 from longspan.models import LongspanConfig
 from longspan.tasks import TASKS, Task, build
@@ -105,7 +105,8 @@ class GivenCheckpoint:
         """Return the options of a task that fit the checkpoint, by dotted name.
 
         Own texts are read as far as the checkpoint can, others as far as their options say. With
-        more positions than those of the checkpoint, all are.
+        more positions than those of the checkpoint, all are. Targets are no longer than the
+        checkpoint's decoder, whose positions are not extended.
 
         Args:
             task: task with the options of its protocol.
@@ -115,6 +116,8 @@ class GivenCheckpoint:
         changes: dict[str, Any] = {}
         if "vocabulary" in names and self.vocabulary is not None:
             changes["task.vocabulary"] = self.vocabulary
+            if has_word_pieces(self.folder):
+                changes["start.tokenizer"] = tokenizer_sha256(self.folder)
         longest = self.config.max_position_embeddings
         if (
             extend_positions is None
@@ -122,6 +125,10 @@ class GivenCheckpoint:
             and (task.is_own or task.length > longest)
         ):
             changes["task.length"] = longest
+        if self.config.is_encoder_decoder and "target_length" in names:
+            written = self.config.decoder_overrides.get("max_position_embeddings", longest)
+            if task.options.target_length > written:
+                changes["task.target_length"] = written
         return changes
 
     def _other_fields(self, task: type[Task]) -> dict[str, Any]:

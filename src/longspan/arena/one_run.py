@@ -176,6 +176,8 @@ def _from_checkpoint(
         **given.changes(task, choices.mechanism, choices.extend_positions),
     }
     fitting = {field: value for field, value in fitting.items() if field not in changes}
+    if "task.vocabulary" not in fitting:
+        fitting.pop("start.tokenizer", None)  # the user has chosen another one
     base = protocol.row(task, name, choices.seed, fitting, choices.budget)
     # What the checkpoint decides is no change of the recipe.
     chosen = (ROW, VARIANT, "budget", START_CHECKPOINT, EXTEND_POSITIONS)

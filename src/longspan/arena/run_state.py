@@ -86,7 +86,12 @@ def claim(experiment: Experiment, task: Task, run_dir: Path) -> RunState:
 
 
 def differences(there: RunConfig, here: RunConfig) -> list[str]:
-    """Return the fields that differ, as `training.steps: 200 there, 300 here`."""
+    """Return the fields that differ, as `training.steps: 200 there, 300 here`.
+
+    Configurations of one hash have none: a tokenizer may be in another folder.
+    """
+    if there.hash == here.hash:
+        return []
     old, new, absent = flatten(there), flatten(here), _Absent()
     return [
         f"{name}: {_short(old.get(name, absent))} there, {_short(new.get(name, absent))} here"

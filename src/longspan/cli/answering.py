@@ -1,6 +1,5 @@
-"""`longspan answers`: answers of a saved model to the questions of its task."""
+"""`longspan answers`: answers of a saved model to the examples of its task."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +8,12 @@ import typer
 from longspan.cli.common import Data, Device, Json, make_paths, print_json, print_text
 from longspan.cli.evaluating import BatchSize
 from longspan.cli.plugins import Cache, Imports
+from longspan.wording import counted
 
 
 def answers(
     record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
-    output: Annotated[Path, typer.Option(help="JSON file to write.")],
+    output: Annotated[Path, typer.Option(help="File to write: JSON, or columns of CoNLL-2012.")],
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     batch_size: BatchSize = None,
     cache: Cache = None,
@@ -22,21 +22,18 @@ def answers(
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Answer the questions of a split with the saved model of a run.
+    """Answer the questions of a split, or find its coreference, with the saved model of a run.
 
-    The output is a file for the official evaluation of the task: SQuAD, TriviaQA, HotpotQA or
-    WikiHop. That of HotpotQA has the ranked paragraphs, too, which a second stage reads
-    (task.selection).
+    The output is a file for the official evaluation of the task: SQuAD, TriviaQA, HotpotQA,
+    WikiHop, or the reference scorer of CoNLL-2012. That of HotpotQA has the ranked paragraphs, too,
+    which a second stage reads (task.selection).
     """
-    from longspan.arena.answers import answer_questions
-    from longspan.files import atomic_write
+    from longspan.arena.answers import write_answers
 
     paths = make_paths(Path("runs"), cache, data, device)
-    found = answer_questions(record, split, paths, batch_size)
-    with atomic_write(output) as temporary:
-        temporary.write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
-    count = len(found.get("answer", found))
+    count, unit = write_answers(record, split, paths, output, batch_size)
     if as_json:
-        print_json({"output": str(output), "split": split, "questions": count})
+        print_json({"output": str(output), "split": split, f"{unit}s": count})
     else:
-        print_text(f"answers to {count:,} questions of {split} in {output}")
+        answered = counted(count, f"{unit}|{unit}s")
+        print_text(f"answers to {answered} of {split} in {output}")

@@ -69,13 +69,18 @@ def _share(text: str | None, name: str) -> float | None:
 def _print_notes(described: "BeirDescription") -> None:
     """Print what was left out, splits that the folder does not judge, and the next command."""
     messages = {
-        "empty_documents": "documents without title and text were left out",
-        "empty_queries": "queries without text were left out",
-        "judgments_of_unknown_queries": "judgments name a query that queries.jsonl lacks",
-        "judgments_of_unknown_documents": "judgments name a document that corpus.jsonl lacks",
-        "without_relevant_documents": "queries without a relevant document were left out",
-        "unjudged_queries": "queries without a judgment were left out",
-        "in_another_split": "queries were left out whose text is in a held-out split too",
+        "empty_documents": "document|documents without title and text was|were left out",
+        "empty_queries": "query|queries without text was|were left out",
+        "judgments_of_unknown_queries": "judgment|judgments names|name a query that "
+        "queries.jsonl lacks",
+        "judgments_of_unknown_documents": "judgment|judgments names|name a document that "
+        "corpus.jsonl lacks",
+        "missing_relevant_documents": "relevant document|documents of queries is|are not in "
+        "corpus.jsonl: no ranking can find it|them, so scores leave it|them out (trec_eval counts "
+        "it|them as missed)",
+        "without_relevant_documents": "query|queries without a relevant document was|were left out",
+        "unjudged_queries": "query|queries without a judgment was|were left out",
+        "in_another_split": "query|queries was|were left out whose text is in a held-out split too",
     }
     print_counts(described.counts, messages)
     for place in described.unknown:

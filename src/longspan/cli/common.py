@@ -19,6 +19,7 @@ from rich.text import Text
 
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import parse_json
+from longspan.wording import counted
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
@@ -351,10 +352,10 @@ def print_error(error: Exception) -> None:
 
 
 def print_counts(counts: Mapping[str, int], messages: Mapping[str, str]) -> None:
-    """Print a note for each count that is not zero: the number, then its message."""
+    """Print a note for each count that is not zero; see `counted` for the form of messages."""
     for name, message in messages.items():
         if counts[name]:
-            print_note("note:", f"{counts[name]:,} {message}")
+            print_note("note:", counted(counts[name], message))
 
 
 def print_note(label: str, message: object, style: str = "") -> None:

@@ -285,9 +285,9 @@ def _parse_weights(text: str | None) -> tuple[float, ...]:
 def _print_notes(described: "CorpusDescription") -> None:
     """Print what was left out."""
     messages = {
-        "empty": "empty documents were left out",
-        "repeated": "documents repeat another one and were left out",
-        "in_another_split": "documents of a held-out path were left out of training",
+        "empty": "empty document|documents was|were left out",
+        "repeated": "document|documents repeats|repeat another one and was|were left out",
+        "in_another_split": "document|documents of a held-out path was|were left out of training",
     }
     print_counts(described.counts, messages)
     _print_unreadable(described.counts["unreadable"], described.reasons)

@@ -20,6 +20,7 @@ from longspan.cli.common import (
 from longspan.cli.finetuning import Checkpoint
 from longspan.cli.plugins import Cache, Imports
 from longspan.errors import DataError, OptionError
+from longspan.wording import device_text
 
 if TYPE_CHECKING:
     from longspan.arena.generation import Generated
@@ -159,5 +160,5 @@ def _summary(found: "Generated") -> str:
     return (
         f"{found.prompt_tokens:,} prompt tokens at "
         f"{magnitude(found.prompt_tokens_per_second)} tokens/s, {decoded}, "
-        f"state of {memory(found.state_bytes)}, {found.device}"
+        f"state of {memory(found.state_bytes)}, {device_text(found.device)}"
     )

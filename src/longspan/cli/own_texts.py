@@ -12,6 +12,7 @@ from longspan.errors import OptionError
 
 if TYPE_CHECKING:
     from longspan.data.own_texts import OwnDescription
+    from longspan.data.summaries.stored import SummariesDescription
 
 KINDS = ("texts", "csv")  # in place of a task; csv is the earlier name
 PANEL = "Own texts (import texts)"
@@ -195,7 +196,7 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
         replace=options.replace,
     )
     register_imports(cache)
-    _print_notes(described)
+    print_notes(described, "target")
     return described
 
 
@@ -266,13 +267,20 @@ def share_or_file(text: str | None) -> float | Path | None:
     return Path(found) if isinstance(found, str) else found
 
 
-def _print_notes(described: "OwnDescription") -> None:
-    """Print the rows that were left out, the repeated ones, and the next command."""
+def print_notes(described: "OwnDescription | SummariesDescription", target: str) -> None:
+    """Print the rows that were left out, the repeated ones, and the next command.
+
+    Args:
+        described: import.
+        target: what a row has besides its text.
+    """
     messages = {
-        "empty": "rows without a text or target were left out",
-        "in_another_split": "rows were left out whose text is in a held-out split too",
-        "repeated": "rows repeat a text of their split (equal texts are in one split)",
-        "unseen": "validation and test rows have a class that training lacks; they are scored",
+        "empty": f"row|rows without a text or {target} was|were left out",
+        "in_another_split": "row|rows was|were left out whose text is in a held-out split too",
+        "repeated": "row|rows repeats|repeat a text of its|their split (equal texts are in one "
+        "split)",
+        "unseen": "held-out row|rows has|have a class that training lacks; scores count it|them",
     }
-    print_counts(described.counts, messages)
+    counts = described.counts
+    print_counts(counts, {name: text for name, text in messages.items() if name in counts})
     print_note("next:", f"longspan train local {described.name}")

@@ -11,6 +11,7 @@ from longspan.results import (
     exceeds_parameter_tolerance,
     parameter_excess,
 )
+from longspan.wording import counted
 
 if TYPE_CHECKING:
     from longspan.arena import Experiment, RunPaths
@@ -84,8 +85,9 @@ def _summary(rows: "Sequence[PlannedRun]", totals: "Totals") -> list[str]:
     lines = [
         "GF fwd: GFLOPs of one example, forward; TF train: TFLOPs of the run; "
         "memory: tensors of one training step",
-        f"{totals.runs} runs ({states}); remaining: {totals.training_flops / 1e12:.3g} TFLOPs of "
-        f"training, about {duration(totals.seconds)} one after the other{peak}",
+        f"{counted(totals.runs, 'run|runs')} ({states}); remaining: "
+        f"{totals.training_flops / 1e12:.3g} TFLOPs of training, about "
+        f"{duration(totals.seconds)} one after the other{peak}",
     ]
     exceeding = sorted({row.row_name for row in rows if exceeds_parameter_tolerance(row)})
     if exceeding:

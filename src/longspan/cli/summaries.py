@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longspan.cli.common import print_counts, print_note
-from longspan.cli.own_texts import OwnOptions, check_free, share_or_file
+from longspan.cli.own_texts import OwnOptions, check_free, print_notes, share_or_file
 from longspan.errors import OptionError
 
 if TYPE_CHECKING:
@@ -48,16 +47,5 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "SummariesDescr
         replace=options.replace,
     )
     register_imports(cache)
-    _print_notes(described)
+    print_notes(described, "summary")
     return described
-
-
-def _print_notes(described: "SummariesDescription") -> None:
-    """Print the rows that were left out, the repeated ones, and the next command."""
-    messages = {
-        "empty": "rows without a text or summary were left out",
-        "in_another_split": "rows were left out whose text is in a held-out split too",
-        "repeated": "rows repeat a text of their split (equal texts are in one split)",
-    }
-    print_counts(described.counts, messages)
-    print_note("next:", f"longspan train local {described.name}")

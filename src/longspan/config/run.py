@@ -35,6 +35,7 @@ NEWER_FIELDS: dict[str, Any] = {
     "mechanism.reformer.same_hashes": False,
     "model.stem": "none",
     "start.extend_positions": None,
+    "start.tokenizer": None,
     "training.stages": (),
     "training.train_eval_examples": None,
 }
@@ -130,6 +131,9 @@ class RunConfig:
                     del own[field]
         if self.start is None:
             del tree["start"]  # newer than published records, as `NEWER_FIELDS` are
+        elif self.start.tokenizer is not None:
+            # Its folder may be another one; the digest is in `start`.
+            tree["task"]["options"].pop("vocabulary", None)
         options = tree["task"]["options"].items()
         newer = NEWER_TEXT_OPTIONS.items()
         tree["task"]["options"] = {k: x for k, x in options if (k, x) not in newer}

@@ -14,7 +14,7 @@ EXTENSIONS = ("tile", "keep", "interpolate")  # of learned positions, as `longif
 class StartConfig:
     """Checkpoint that a run starts from: of another run of its protocol, or a given one.
 
-    The folder of a given checkpoint is no part of the configuration: its weights are.
+    The folder of a given checkpoint is no part of the identity: its weights and tokenizer are.
     """
 
     task: str | None = setting(
@@ -22,6 +22,11 @@ class StartConfig:
     )
     run: str | None = setting("hash of that run's configuration", None)
     checkpoint: str | None = setting("sha256 of the weights of a given checkpoint", None)
+    tokenizer: str | None = setting(
+        "sha256 of the tokenizer of a given checkpoint, if texts are encoded with it: the folder "
+        "that task.vocabulary names is then no part of the run's identity",
+        None,
+    )
     positions: PositiveInt = setting("maximum number of tokens of the checkpoint")
     vocabulary: PositiveInt = setting("token ids of the checkpoint")
     extend_positions: str | None = setting(

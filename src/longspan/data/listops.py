@@ -21,6 +21,7 @@ import numpy as np
 from longspan.data._listops_vocabulary import CLOSE, MIN, SM, VOCABULARY, ZERO
 from longspan.data.store import Examples, Ragged, as_read_only
 from longspan.errors import DataError, OptionError
+from longspan.wording import counted
 
 _CHUNK = 1 << 14  # candidates drawn from one seed
 # Generation fails if this many chunks, or kept expressions, have fewer new expressions than
@@ -164,9 +165,10 @@ def parse(expression: Sequence[str]) -> Node:
             )
     roots = frames[0][2]
     if len(frames) > 1 or len(roots) != 1:
+        still_open = counted(len(frames) - 1, "operator|operators is|are not closed")
         raise DataError(
-            f"ListOps expression: {len(frames) - 1} operators are not closed and the top level has "
-            f"{len(roots)} values; expected 0 and 1"
+            f"ListOps expression: {still_open} and the top level has "
+            f"{counted(len(roots), 'value|values')}; expected 0 and 1"
         )
     return roots[0]
 

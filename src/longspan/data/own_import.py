@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from longspan.data.class_folders import find_split_folders
+from longspan.data.import_rows import store_rows
 from longspan.data.own_splits import (
     DROPPED,
     NAMES,
@@ -20,7 +21,7 @@ from longspan.data.own_splits import (
     assign_splits,
 )
 from longspan.data.own_targets import Targets, parse_classes, parse_numbers
-from longspan.data.own_texts import OWN_TEXTS, OwnDescription, store_import
+from longspan.data.own_texts import OWN_TEXTS, TEXTS, OwnDescription
 from longspan.data.text_files import FileFormat, TextFile, read_text_file
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
@@ -100,7 +101,8 @@ def import_texts(
         rows_sha256="",
     )
     table = _make_table(rows.texts, targets.values, assigned.splits)
-    return store_import(OWN_TEXTS.path(cache, name), table, described, replace=replace)
+    path = OWN_TEXTS.path(cache, name) / TEXTS
+    return store_rows(OWN_TEXTS, path, table, described, replace=replace)
 
 
 def _checksums(files: Sequence[TextFile]) -> dict[str, str]:

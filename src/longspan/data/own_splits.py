@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from longspan.errors import DataError
+from longspan.wording import counted
 
 TRAIN, VALIDATION, TEST = range(3)
 NAMES = ("train", "validation", "test")
@@ -46,8 +47,8 @@ def assign_splits(keys: Sequence[Key], given: np.ndarray, shares: dict[int, floa
     pool = sorted(_keys_of(keys, given, TRAIN) - held_out.keys(), key=_digest)
     if len(pool) <= len(shares):
         raise DataError(
-            f"{len(pool)} different texts cannot fill {len(shares) + 1} splits (train"
-            f"{''.join(f', {NAMES[split]}' for split in shares)}); add texts"
+            f"{counted(len(pool), 'different text|texts')} cannot fill {len(shares) + 1} splits "
+            f"(train{''.join(f', {NAMES[split]}' for split in shares)}); add texts"
         )
     assigned, first = dict(held_out), 0
     for split, share in shares.items():

@@ -10,10 +10,12 @@ import torch
 from longspan.data.questions.candidates import CandidateEncoder, Parts, Windows
 from longspan.data.questions.wikihop import CandidateQuestion
 from longspan.data.store import Examples, Spool
+from longspan.shapes import Bool
 from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, Batch
 from longspan.tasks.layout import CandidateLayout
 
-GlobalTokens = Literal["candidates", "first", "none"]
+GlobalTokens = Literal["candidates", "boundaries", "first", "none"]
+MOST_BOUNDARIES = 64  # documents of a window that may be marked; published questions have fewer
 
 _ABSENT = -1  # position of a candidate that an example does not have
 
@@ -115,18 +117,34 @@ def collate_windows(
         for number, text in enumerate(windows.texts):
             ids[row, number, : len(text)] = text
             lengths[row, number] = len(text)
-    places = np.arange(shape[2])
-    first_tokens = {
-        "candidates": np.array([x.num_prefix for x in read])[:, None, None],
-        "first": np.array(1),
-    }
-    marked = first_tokens.get(global_tokens)
-    is_real = places < lengths
+    is_real = np.arange(shape[2]) < lengths
     return Batch(
         inputs=torch.from_numpy(ids),
         key_mask=torch.from_numpy(is_real),
         targets=torch.from_numpy(labels),
         rows=torch.from_numpy(rows),
         candidate_positions=torch.from_numpy(positions),
-        global_mask=None if marked is None else torch.from_numpy((places < marked) & is_real),
+        global_mask=_mark_global_tokens(read, is_real, global_tokens),
     )
+
+
+def _mark_global_tokens(
+    read: list[Windows], is_real: np.ndarray, chosen: GlobalTokens
+) -> Bool[torch.Tensor, "B W T"] | None:
+    """Return the global tokens of windows, None for none.
+
+    Args:
+        read: windows of each question.
+        is_real: True at real tokens, (B, W, T).
+        chosen: tokens of each window that are global.
+    """
+    if chosen == "none":
+        return None
+    prefixes = [1 if chosen == "first" else x.num_prefix for x in read]
+    marked = np.arange(is_real.shape[2]) < np.array(prefixes)[:, None, None]
+    marked = marked & is_real
+    if chosen == "boundaries":
+        for row, windows in enumerate(read):
+            for number, places in enumerate(windows.boundaries):
+                marked[row, number, places[:MOST_BOUNDARIES]] = True
+    return torch.from_numpy(marked)

@@ -24,6 +24,7 @@ from longspan.errors import OptionError
 from longspan.tasks._global_tokens import GlobalTokens, global_positions, mark_global_tokens
 from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks.base import Batch, Grouping, Split, Task
+from longspan.wording import counted
 
 # number of examples that has room for each class
 BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]
@@ -150,7 +151,8 @@ class EncodedTextTask(Task):
     def build_notes(self) -> list[str]:
         """Number of texts that were cut to the length, where the build counted them."""
         cut = sum(self.facts.get("cut", {}).values())
-        note = f"{cut:,} texts are longer than {self.length:,} tokens and were cut"
+        limit = f"{self.length:,} tokens"
+        note = counted(cut, f"text|texts is|are longer than {limit} and was|were cut")
         return [note] if cut else []
 
     @property

@@ -27,6 +27,7 @@ from longspan.tasks._grouping import Grouping
 from longspan.tasks._pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
 from longspan.tasks._spans import boundary_mask, question_mask
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
+from longspan.wording import counted
 
 GlobalTokens = Literal["question", "first", "boundaries", "none"]
 Q = TypeVar("Q", bound=Question)
@@ -64,7 +65,7 @@ class QuestionData(Task, Generic[Q]):
     """
 
     options: QuestionOptions
-    asks_questions = True
+    has_answers = True
     id_field: ClassVar[str]  # name of the field of ids in the source files
     outcomes: ClassVar[tuple[str, ...]] = ("marked", "behind_cut", "not_in_context")  # labels
     # Outcomes of which nothing can be learned: training leaves these questions out.
@@ -138,7 +139,8 @@ class QuestionData(Task, Generic[Q]):
             return []
         counts = ", ".join(f"{name} {count:,}" for name, count in cases.items())
         path = self.dataset.folder / reporting.FILE
-        return [f"{sum(cases.values()):,} questions or documents are listed in {path}: {counts}"]
+        listed = "question|questions or document|documents is|are listed in"
+        return [f"{counted(sum(cases.values()), listed)} {path}: {counts}"]
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the files of questions."""

@@ -34,6 +34,7 @@ from longspan.tasks.batching import pad_sequences
 from longspan.tasks.generation import Generation
 from longspan.tasks.layout import TextToTextLayout
 from longspan.tasks.scoring import IGNORE
+from longspan.wording import counted
 
 METRICS = (*ROUGE, "perplexity")
 SELECTION = ("perplexity",)
@@ -191,14 +192,14 @@ class SummaryTask(EncodedTextTask):
         """Texts that were cut, and the number of listed cases, by reason."""
         notes, cases = super().build_notes, self.facts["cases"]
         if cut := sum(self.facts["cut_summaries"].values()):
-            notes.append(
-                f"{cut:,} summaries are longer than {self.options.target_length:,} tokens and were "
-                "cut for training; scores are against the whole ones"
-            )
+            limit = f"{self.options.target_length:,} tokens"
+            longer = f"summary|summaries is|are longer than {limit} and was|were cut for training"
+            notes.append(f"{counted(cut, longer)}; scores are against the whole ones")
         if cases:
             counts = ", ".join(f"{name} {count:,}" for name, count in cases.items())
             path = self.dataset.folder / reporting.FILE
-            notes.append(f"{sum(cases.values()):,} documents are listed in {path}: {counts}")
+            listed = counted(sum(cases.values()), "document|documents is|are listed in")
+            notes.append(f"{listed} {path}: {counts}")
         return notes
 
     def data_options(self) -> dict[str, Any]:

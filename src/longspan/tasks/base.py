@@ -45,7 +45,7 @@ class Task(TaskData):
     """
 
     unit: ClassVar[str] = "example"  # name of what `units` returns the numbers of
-    asks_questions: ClassVar[bool] = False  # True: `answers` writes them as text
+    has_answers: ClassVar[bool] = False  # True: `answers` returns them as text
     is_own: ClassVar[bool] = False  # made of a user's texts, which have no published length
 
     @property
@@ -290,9 +290,9 @@ class Task(TaskData):
         logits: Float[Tensor, "B ..."],
         targets: Int[Tensor, "B ..."],
     ) -> dict[str, Any]:
-        """Return the answers to some questions, as in a file for the official evaluation.
+        """Return the answers to some examples, as in a file for the official evaluation.
 
-        Override it, and `asks_questions`, where examples are questions with an official evaluation.
+        Override it, and `has_answers`, where an official evaluation reads a file of answers.
 
         Args:
             split: split of the examples.
@@ -301,9 +301,9 @@ class Task(TaskData):
             targets: targets of their batch, which may tell where the documents begin.
 
         Raises:
-            OptionError: the task asks no questions.
+            OptionError: the task has none.
         """
-        raise OptionError(f"{self.info.name} asks no questions")
+        raise OptionError(f"{self.info.name} has no answers for an official evaluation")
 
     def generation_statistics(
         self,

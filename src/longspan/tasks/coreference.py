@@ -6,7 +6,6 @@ OntoNotes", 2012 (https://aclanthology.org/W12-4501), with the coarse-to-fine mo
 """
 
 import functools
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,14 +24,15 @@ from longspan.data.coreference.encoding import (
     NO_SENTENCE,
     DocumentEncoder,
     Window,
-    count_parts,
+    restore_document,
     token_spans,
 )
-from longspan.data.store import Examples, Spool
+from longspan.data.store import Examples
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.metrics.coreference import COUNTS, Mention
 from longspan.shapes import Float, Int
+from longspan.tasks._coreference_data import GENRES, SplitWriter, load_details, right_clusters
 from longspan.tasks._global_tokens import SentenceTokens, mask_sentences
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
@@ -46,7 +46,6 @@ from longspan.tasks.scoring import IGNORE
 if TYPE_CHECKING:
     from longspan.models.coreference_head import Scores
 
-GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 _PARTS: dict[Split, Part] = {"train": "train", "validation": "development", "test": "test"}
 # Options that change neither the examples nor their order.
 _NOT_IN_DATA = (
@@ -95,6 +94,7 @@ class Coreference(Task):
 
     Options = CoreferenceOptions
     options: CoreferenceOptions
+    has_answers = True
     info = TaskInfo(
         name="coreference",
         version=1,
@@ -179,7 +179,7 @@ class Coreference(Task):
         splits: dict[str, Examples] = {}
         counts: dict[str, Counter[str]] = {}
         for split, part in _PARTS.items():
-            writer = _SplitWriter(scratch / split, encoder)
+            writer = SplitWriter(scratch / split, encoder)
             for number, path in enumerate(files.files[part]):
                 progress(f"encoding CoNLL-2012 ({part})", number, len(files.files[part]))
                 for document in conll.read_documents(path):
@@ -207,7 +207,7 @@ class Coreference(Task):
             DataError: a row has changed on disk since it was written.
         """
         examples.check(rows)
-        documents = [(examples.tokens[row], _load_details(examples, row)) for row in rows.tolist()]
+        documents = [(examples.tokens[row], load_details(examples, row)) for row in rows.tolist()]
         options = self.options
         read = [
             self._encoder.make_windows(ids, details, options.length, options.windows)
@@ -266,7 +266,7 @@ class Coreference(Task):
     ) -> dict[str, Tensor]:
         """Return the counts of precision and recall of the predicted clusters."""
         predicted = self.clusters(split, rows, logits)
-        right = [_right_clusters(self._examples(split), row) for row in rows.tolist()]
+        right = [right_clusters(self._examples(split), row) for row in rows.tolist()]
         pairs = list(zip(predicted, right, strict=True))
         return {
             metric.name: torch.tensor([COUNTS[metric.name](*x) for x in pairs], dtype=torch.float64)
@@ -287,10 +287,24 @@ class Coreference(Task):
 
         found = []
         for row, scores in zip(rows.tolist(), _unpack(logits), strict=True):
-            tokens = _load_details(self._examples(split), row)["tokens"]
+            tokens = load_details(self._examples(split), row)["tokens"]
             words = np.repeat(np.arange(len(tokens)), tokens).tolist()
             clusters = decode_clusters(scores.spans, scores.antecedents, scores.scores)
             found.append([[(words[a], words[b]) for a, b in cluster] for cluster in clusters])
+        return found
+
+    def answers(
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B K _"],
+        targets: Int[Tensor, "B N 3"],
+    ) -> dict[str, str]:
+        """Return documents with the predicted clusters as columns of CoNLL-2012, by id."""
+        found = {}
+        for row, clusters in zip(rows.tolist(), self.clusters(split, rows, logits), strict=True):
+            details = load_details(self._examples(split), row)
+            found[details["id"]] = conll.format_document(restore_document(details, clusters))
         return found
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
@@ -309,7 +323,7 @@ class Coreference(Task):
     def show(self, split: Split, row: int) -> str:
         """Return the beginning of a document, with the clusters of its mentions."""
         self._example(split, row)
-        details = _load_details(self._examples(split), row)
+        details = load_details(self._examples(split), row)
         words = details["words"]
         shown = "; ".join(
             ", ".join(" ".join(words[a : b + 1]) for a, b in cluster)
@@ -336,50 +350,6 @@ class Coreference(Task):
                 features[(*own, 0)] = window.sentences
                 features[(*own, 1)] = window.words + (window.sentences >= 0)
         return ids, is_real, features
-
-
-class _SplitWriter:
-    """Documents of a split in files, since they may be larger than memory."""
-
-    def __init__(self, folder: Path, encoder: DocumentEncoder):
-        self.encoder = encoder
-        self.tokens = Spool(folder / "tokens", encoder.tokenizer.dtype)
-        self.details = Spool(folder / "details", np.uint8)
-        self.labels: list[int] = []
-        self.counts: Counter[str] = Counter()
-
-    def add(self, document: conll.Document) -> None:
-        """Append a document."""
-        if document.genre not in GENRES:
-            raise DataError(
-                f"document {document.id} is of genre {document.genre!r}; expected one of "
-                f"{', '.join(GENRES)}"
-            )
-        ids, details = self.encoder.store(document)
-        text = json.dumps(details, ensure_ascii=False, separators=(",", ":"))
-        self.tokens.add(ids)
-        self.details.add(np.frombuffer(text.encode(errors="replace"), np.uint8))
-        self.labels.append(GENRES.index(document.genre))
-        self.counts += count_parts(details)
-
-    def examples(self) -> Examples:
-        """Return all documents; their sequences are views of the files."""
-        return Examples(
-            tokens=self.tokens.ragged(),
-            details=self.details.ragged(),
-            labels=np.array(self.labels, np.uint8),
-        )
-
-
-def _load_details(examples: Examples, row: int) -> dict[str, Any]:
-    """Return what is known of a document beside its tokens."""
-    assert examples.details is not None
-    return json.loads(examples.details[row].tobytes())
-
-
-def _right_clusters(examples: Examples, row: int) -> list[list[Mention]]:
-    clusters = _load_details(examples, row)["clusters"]
-    return [[(first, last) for first, last in cluster] for cluster in clusters]
 
 
 def _unpack(logits: Float[Tensor, "B K _"]) -> "list[Scores]":

@@ -17,6 +17,7 @@ from longspan.tasks._streams import StreamTask
 from longspan.tasks.base import Task
 from longspan.tasks.imported import make_class
 from longspan.tasks.layout import StreamLayout
+from longspan.wording import counted
 
 _NOTES = (
     "Documents are split by their sha256 unless files or folders were given for the splits; equal "
@@ -49,7 +50,8 @@ class CorpusStreamTask(ImportedCorpus, StreamTask):
     def build_notes(self) -> list[str]:
         """Documents that were left out, and parts that the tokenizer does not give back."""
         short, changed = sum(self.facts["too_short"].values()), self.facts.get("changed_parts", 0)
-        notes = [f"{short:,} documents of fewer than two tokens were left out"] if short else []
+        left_out = "document|documents of fewer than two tokens was|were left out"
+        notes = [counted(short, left_out)] if short else []
         if changed:
             notes.append(
                 f"the tokenizer does not give {changed:,} of {self.facts['parts']:,} parts of "

@@ -31,6 +31,7 @@ from longspan.data.store import Examples
 from longspan.errors import DataError, OptionError
 from longspan.shapes import Float, Int
 from longspan.tasks._candidates import (
+    MOST_BOUNDARIES,
     CandidateWriter,
     GlobalTokens,
     collate_windows,
@@ -77,7 +78,8 @@ class WikiHopOptions:
     masked: bool = setting("replace candidates by placeholders, as in the masked files", False)
     global_tokens: GlobalTokens = setting(
         "global tokens, for mechanisms that have such: candidates: all of question and candidates; "
-        "first: the first one; none",
+        "boundaries: those, and the first one of each document (of 64 in a window at most); first: "
+        "the first one; none",
         "candidates",
     )
     shuffle: bool = setting("shuffle candidates and documents of training examples", True)
@@ -127,7 +129,7 @@ class WikiHop(Task):
 
     Options = WikiHopOptions
     options: WikiHopOptions
-    asks_questions = True
+    has_answers = True
     info = TaskInfo(
         name="wikihop",
         version=1,
@@ -204,7 +206,13 @@ class WikiHop(Task):
     @property
     def num_global_tokens(self) -> int:
         """Maximum number of global tokens in a window."""
-        longest = {"candidates": prefix_length(self.length), "first": 1, "none": 0}
+        prefix = prefix_length(self.length)
+        longest = {
+            "candidates": prefix,
+            "boundaries": min(self.length, prefix + MOST_BOUNDARIES),
+            "first": 1,
+            "none": 0,
+        }
         return longest[self.options.global_tokens]
 
     @property

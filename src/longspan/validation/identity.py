@@ -115,7 +115,7 @@ def _of_checkpoint(record: Result | Failure) -> dict[str, Any]:
             name.startswith(("model.", "mechanism.", "start."))
             and name not in ("mechanism.name", "start.task", "start.run")
         )
-        or name in ("task.vocabulary", "task.length")
+        or name in ("task.vocabulary", "task.length", "task.target_length")
     }
 
 

@@ -20,7 +20,10 @@ START_TASK, START_ROW, START_CHECKPOINT = "start.task", "start.row", "start.chec
 EXTEND_POSITIONS = "start.extend_positions"
 OF_RUN = (START_TASK, START_ROW, EXTEND_POSITIONS)  # settings of a start from another run
 # Fields that settings change.
-FIELDS = ("task", "row", "checkpoint", "positions", "vocabulary", "fields", "extend_positions")
+FIELDS = (
+    *("task", "row", "checkpoint", "tokenizer", "positions", "vocabulary", "fields"),
+    "extend_positions",
+)
 
 
 class RunStart(NamedTuple):

@@ -1,4 +1,6 @@
-"""Reader of CoNLL-2012 (Pradhan et al. 2012, https://aclanthology.org/W12-4501), column layout.
+"""Reader and writer of CoNLL-2012 (Pradhan et al. 2012, https://aclanthology.org/W12-4501).
+
+The layout has columns:
 
     #begin document (nw/wsj/00/wsj_0001); part 000
     nw/wsj/00/wsj_0001   0   0   Pierre   NNP   (TOP(S(NP*   -   -   -   -   (PERSON*   (0
@@ -13,6 +15,7 @@ is licensed, by the scripts of the shared task.
 
 import dataclasses
 import hashlib
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.errors import DataError
+from longspan.errors import DataError, InputError
 from longspan.files import explain_read_error, file_sha256
 from longspan.metrics.coreference import Mention
 
@@ -33,6 +36,9 @@ _SUFFIX = "_gold_conll"
 _BEGIN = re.compile(r"#begin document \((.+)\); part (\d+)\s*$")
 _END = "#end document"
 _WORD, _SPEAKER, _FEWEST = 3, 9, 12  # columns
+# Columns between the word and the speaker, and behind the speaker, of documents without such
+# annotations: part of speech, parse, lemma, frame, sense; named entity.
+_BETWEEN, _BEHIND = ("-", "*", "-", "-", "-"), ("*",)
 _SHORT: dict[Part, str] = {"train": "train", "development": "dev", "test": "test"}
 
 
@@ -143,6 +149,70 @@ def read_documents(path: Path) -> Iterator[Document]:
             document.add(line, where)
     if document is not None:
         raise DataError(f"{path} ends within document {document.id}; it is truncated")
+
+
+def format_document(document: Document) -> str:
+    """Return a document as columns, which `read_documents` and the reference scorer read.
+
+    At a word, mentions that end there come before those of one word, and these before those that
+    begin there, so that mentions of one cluster may share a word. A mention is written once a
+    cluster. Annotations that a document does not have are "-" or "*".
+
+    Raises:
+        InputError: the id has no part, a word or speaker is no single column, the document has
+            another number of speakers than of words, or mentions cannot be written: one is not
+            within the document, or two of one cluster overlap without one within the other.
+    """
+    name, _, part = document.id.rpartition("_")
+    if not (name and part.isdecimal()):
+        raise InputError(f"the id {document.id!r} has no part; expected NAME_PART, such as nw/1_0")
+    words = [word for sentence in document.sentences for word in sentence]
+    columns = (*words, *document.speakers, name)
+    if wrong := [x for x in columns if len(x.split()) != 1 or x.strip() != x]:
+        raise InputError(f"{document.id}: expected text without white space, got {wrong[0]!r:.80}")
+    if len(words) != len(document.speakers):
+        raise InputError(
+            f"{document.id}: expected one speaker for each of {len(words)} words, got "
+            f"{len(document.speakers)}"
+        )
+    marks, place = _format_mentions(document, len(words)), 0
+    lines = [f"#begin document ({name}); part {int(part):03d}"]
+    for sentence in document.sentences:
+        for number, word in enumerate(sentence):
+            before = (name, str(int(part)), str(number), word, *_BETWEEN)
+            after = (document.speakers[place], *_BEHIND, marks[place])
+            lines.append("   ".join((*before, *after)))
+            place += 1
+        lines.append("")
+    return "\n".join([*lines, _END, ""])
+
+
+def _format_mentions(document: Document, count: int) -> list[str]:
+    """Return the coreference column of each of `count` words."""
+    ends: list[list[str]] = [[] for _ in range(count)]
+    single: list[list[str]] = [[] for _ in range(count)]
+    starts: list[list[str]] = [[] for _ in range(count)]
+    for number, cluster in enumerate(document.clusters):
+        mentions = sorted(set(cluster))
+        for first, last in mentions:
+            if not 0 <= first <= last < count:
+                raise InputError(
+                    f"{document.id}: mention ({first}, {last}) of cluster {number} is not within "
+                    f"the {count} words of the document"
+                )
+            if first == last:
+                single[first].append(f"({number})")
+                continue
+            starts[first].append(f"({number}")
+            ends[last].append(f"{number})")
+        for (a, b), (c, d) in itertools.combinations(mentions, 2):
+            if a < c < b < d:
+                raise InputError(
+                    f"{document.id}: mentions ({a}, {b}) and ({c}, {d}) of cluster {number} "
+                    "cross, which columns cannot say; remove one of them"
+                )
+    parts = zip(ends, single, starts, strict=True)
+    return ["|".join((*a, *b, *c)) or "-" for a, b, c in parts]
 
 
 class _Builder:

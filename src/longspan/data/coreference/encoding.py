@@ -8,6 +8,7 @@ Windows are independent (Joshi et al. 2019, https://arxiv.org/abs/1908.09091, se
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from longspan.data.coreference.conll import Document
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
+from longspan.metrics.coreference import Mention
 
 NO_SENTENCE = -1  # number of special tokens' sentence
 
@@ -104,6 +106,25 @@ class DocumentEncoder:
             sentences=np.pad(sentences, around, constant_values=NO_SENTENCE),
             words=np.pad(words, around),
         )
+
+
+def restore_document(details: dict[str, Any], clusters: Sequence[Sequence[Mention]]) -> Document:
+    """Return the document of some details, with other clusters.
+
+    Names of speakers are not stored: all are "-".
+
+    Args:
+        details: details of a document; see `DocumentEncoder.store`.
+        clusters: first and last word of each mention.
+    """
+    words, ends = details["words"], np.cumsum(details["sentences"]).tolist()
+    bounds = zip([0, *ends], ends, strict=False)
+    return Document(
+        id=details["id"],
+        sentences=tuple(tuple(words[first:end]) for first, end in bounds),
+        speakers=("-",) * len(words),
+        clusters=tuple(map(tuple, clusters)),
+    )
 
 
 def token_spans(details: dict[str, Any], kept: int) -> list[tuple[int, int, int]]:

@@ -10,6 +10,7 @@ from longspan.data.corpora.documents import CorpusFormat, Document, ReadingRepor
 from longspan.data.corpora.sources import Source
 from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION
 from longspan.errors import DataError
+from longspan.wording import counted
 
 Progress = Callable[[str, int, int], None]  # description, done, total
 _REPORT_EVERY = 256  # documents
@@ -124,7 +125,8 @@ def _assign(
     pool, first = kept[given[kept] == TRAIN], 0
     if len(pool) <= len(shares):
         raise DataError(
-            f"{len(pool)} different documents cannot fill {len(shares) + 1} splits; add documents, "
+            f"{counted(len(pool), 'different document|documents')} cannot fill {len(shares) + 1} "
+            "splits; add documents, "
             "pass --document paragraph or line to split text files into more, or name files with "
             "--validation and --test"
         )

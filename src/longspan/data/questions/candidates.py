@@ -45,12 +45,15 @@ class Windows(NamedTuple):
         texts: token ids of each window.
         positions: place of each candidate's first marker, the same in every window.
         num_prefix: tokens of question and candidates, which begin each window.
+        boundaries: places in each window where a document begins: its separator, if the tokenizer
+            has one, or its first token.
         is_cut: whether tokens of documents, candidates or the question are left out.
     """
 
     texts: list[np.ndarray]
     positions: np.ndarray
     num_prefix: int
+    boundaries: list[np.ndarray]
     is_cut: bool
 
 
@@ -128,6 +131,8 @@ class CandidateEncoder:
         documents = np.concatenate(
             [before[:0], *(x for ids in parts.documents for x in (after, ids, after))]
         )
+        starts = np.cumsum([0, *(len(ids) + 2 * len(after) for ids in parts.documents)])[:-1]
+        starts = starts[starts < len(documents)]  # a document may have no token
         room = length - len(prefix)
         firsts = range(0, max(1, len(documents)), room)[:windows]
         kept = [len(ids) for ids in (question, *candidates)]
@@ -136,6 +141,9 @@ class CandidateEncoder:
             texts=[np.concatenate((prefix, documents[i : i + room])) for i in firsts],
             positions=ends[1:-1],
             num_prefix=len(prefix),
+            boundaries=[
+                len(prefix) + starts[(starts >= i) & (starts < i + room)] - i for i in firsts
+            ],
             is_cut=kept != whole or len(documents) > windows * room,
         )
 

@@ -9,6 +9,7 @@ evaluation scores them so, too.
 """
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -27,8 +28,14 @@ Part = Literal["train", "dev", "test"]
 URL = "https://nlp.cs.washington.edu/triviaqa/data/triviaqa-rc.tar.gz"
 
 _FILES = {"train": "{}-train.json", "dev": "{}-dev.json", "test": "{}-test-without-answers.json"}
+_ROOT = "evidence"
 # Lists of a question's documents, and the folders of their texts.
-_EVIDENCE = {"EntityPages": "evidence/wikipedia", "SearchResults": "evidence/web"}
+_EVIDENCE = {"EntityPages": f"{_ROOT}/wikipedia", "SearchResults": f"{_ROOT}/web"}
+# Folders of the documents that questions of a domain name.
+_FOLDERS: dict[Domain, tuple[str, ...]] = {
+    "wikipedia": (_EVIDENCE["EntityPages"],),
+    "web": tuple(_EVIDENCE.values()),
+}
 _SEPARATOR = "\n\n"  # of joined documents
 
 
@@ -46,8 +53,14 @@ class TriviaQAFiles(SourceFiles):
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Domain, names and sizes of the files of questions."""
-        return {"form": "folder", "domain": self.domain, "bytes": self.sizes()}
+        """Domain, names and sizes of the files of questions, number and size of the documents."""
+        documents = {name: _measure(self.root / name) for name in _FOLDERS[self.domain]}
+        return {
+            "form": "folder",
+            "domain": self.domain,
+            "bytes": self.sizes(),
+            "documents": documents,
+        }
 
     def questions_file(self, part: Part) -> Path:
         """Return the file of the questions of a part."""
@@ -75,7 +88,7 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
     for path in paths:
         for root in (*usual_folders(path, "triviaqa"), path / "triviaqa-rc"):
             found = TriviaQAFiles(root=root, domain=domain)
-            if all(one.is_file() for one in found.paths):
+            if all(x.is_file() for x in found.paths) and (root / _ROOT).is_dir():
                 return found
     raise DataError(
         f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, "
@@ -160,6 +173,23 @@ def _make_question(record: Any, where: str, documents: list[str], name: str) -> 
         passages=passages,
         where=where,
     )
+
+
+def _measure(folder: Path) -> dict[str, int]:
+    """Return the number of files below a folder, and their bytes; reads none of them.
+
+    Raises:
+        UnreadableError: the system does not list them now.
+    """
+    try:
+        sizes = [
+            Path(where, name).stat().st_size
+            for where, _, names in os.walk(folder)
+            for name in names
+        ]
+    except OSError as error:
+        raise explain_read_error(folder, error) from error
+    return {"files": len(sizes), "bytes": sum(sizes)}
 
 
 def _only_verified(record: Any) -> Any:

@@ -195,12 +195,13 @@ def _collect_queries(
         judged: dict[str, dict[int, int]] = {}
         for one in beir.read_judgments(file):
             seen.add(one.query)
-            if one.query in known and one.document in numbers:
-                judged.setdefault(one.query, {})[numbers[one.document]] = one.grade
+            grades = judged.setdefault(one.query, {}) if one.query in known else None
+            if grades is not None and one.document in numbers:
+                grades[numbers[one.document]] = one.grade
                 continue
-            kind, name = "documents", one.document
-            if one.query not in known:
-                kind, name = "queries", one.query
+            is_document = grades is not None
+            kind, name = ("documents", one.document) if is_document else ("queries", one.query)
+            counts["missing_relevant_documents"] += is_document and one.grade > 0
             counts[f"judgments_of_unknown_{kind}"] += 1
             places.append(f"{one.place.removeprefix(f'{file.parent}/')}: {name!r:.80}")
         for query in sorted(judged):
@@ -220,6 +221,7 @@ _COUNTS = (
     "empty_queries",
     "judgments_of_unknown_queries",
     "judgments_of_unknown_documents",
+    "missing_relevant_documents",
     "without_relevant_documents",
     "unjudged_queries",
 )

@@ -47,8 +47,8 @@ class BeirDescription(ImportDescription):
         documents: number of documents.
         queries: queries by split.
         counts: documents and queries that were left out as empty; judgments of ids that neither
-            file has; queries without a relevant document, without a judgment, or with a text that
-            is in another split too.
+            file has; relevant documents of queries that the corpus lacks; queries without a
+            relevant document, without a judgment, or with a text that is in another split too.
         unknown: first places of unknown ids.
         document_words, query_words: 95th percentile of the lengths.
         rows_sha256: sha256 of the documents, and of queries and judgments.

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from longspan.data.import_rows import store_rows
 from longspan.data.own_import import (
     ImportRequest,
     check_task_name,
@@ -14,7 +15,7 @@ from longspan.data.own_import import (
     read_files,
 )
 from longspan.data.own_splits import DROPPED, NAMES, TRAIN, assign_splits
-from longspan.data.summaries.stored import SUMMARIES, SummariesDescription, store_summaries
+from longspan.data.summaries.stored import ROWS, SUMMARIES, SummariesDescription
 from longspan.errors import DataError, OptionError
 
 
@@ -72,4 +73,5 @@ def import_summaries(
     order = sorted(np.flatnonzero(splits != DROPPED), key=lambda row: pairs[row])
     columns = {x: [pairs[row][n] for row in order] for n, x in enumerate(("text", "summary"))}
     table = pa.table({"split": splits[order], **columns})
-    return store_summaries(SUMMARIES.path(cache, name), table, described, replace=replace)
+    path = SUMMARIES.path(cache, name) / ROWS
+    return store_rows(SUMMARIES, path, table, described, replace=replace)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from longspan.report.numbers import duration, magnitude, memory
 from longspan.results import ROW, VARIANT, Failure, Result
+from longspan.wording import device_text
 
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
 Run = TypeVar("Run", Result, Failure)
@@ -55,7 +56,7 @@ def data_of(run: Result) -> Data:
 def hardware_of(run: Result) -> str:
     """Return the conditions under which the cost of a run was measured."""
     several = f", {run.world_size} processes ({run.parallelism})" if run.world_size > 1 else ""
-    return f"{run.device}, {run.dtype}{several}"
+    return f"{device_text(run.device)}, {run.dtype}{several}"
 
 
 def value_text(value: Any) -> str:

@@ -1,0 +1,172 @@
+"""Tables of the cost of mechanisms: in a layer, in models, in decoding, on streams."""
+
+from table_parts import environment, mebibytes, table
+
+
+def layer(record: dict) -> list[str]:
+    lines = [
+        "## One layer of every mechanism",
+        "",
+        f"`benchmarks/layer.py`: attention layer from (B, T, {record['width']}) to the same shape, "
+        f"{record['heads']} heads, projections included, forward and backward, default options. "
+        "*Floor* is the time of the layer's FLOPs at the rate of a 2048 x 2048 matrix product "
+        "measured in the same process; *peak* is the peak memory above that of the idle process. "
+        "Runs of all mechanisms are interleaved in one process; times are medians.",
+        "",
+        environment(record),
+        "",
+    ]
+    dtypes = sorted({row["dtype"] for row in record["rows"]}, reverse=True)
+    for dtype in dtypes:
+        lines += layer_table(dtype, [row for row in record["rows"] if row["dtype"] == dtype])
+    return lines[:-1]
+
+
+def layer_table(dtype: str, rows: list[dict]) -> list[str]:
+    lengths = sorted({row["length"] for row in rows})
+    columns = "ms | speed-up over `full` | floor, ms | peak, MiB"
+    header = " | ".join(f"T = {length:,}: {columns}" for length in lengths)
+    by_key = {(row["mechanism"], row["length"]): row for row in rows}
+    names = dict.fromkeys(row["mechanism"] for row in rows)
+    cells = [
+        [f"`{name}`", *(cell for x in lengths for cell in layer_cells(by_key.get((name, x))))]
+        for name in names
+    ]
+    alignment = "|---|" + "---:|" * (4 * len(lengths))
+    return [f"### {dtype}", "", *table(f"| mechanism | {header} |", alignment, cells)]
+
+
+def layer_cells(row: dict | None) -> list[str]:
+    if row is None:
+        return ["–"] * 4
+    return [
+        f"{1e3 * row['median']:,.0f}",
+        f"{row['full_over_this']:.2f}",
+        f"{1e3 * row['floor_seconds']:,.0f}",
+        mebibytes(row["peak_memory"]),
+    ]
+
+
+def models(record: dict) -> list[str]:
+    return [
+        "## Whole models against transformers",
+        "",
+        "`benchmarks/models.py`: encoders of base size (width 768, 12 heads), transformers' class "
+        "and ours with the same mechanism and equally many keys per query, random weights, no "
+        "dropout. *Training* is forward and backward, *inference* forward without gradients. Calls "
+        "of both alternate in one process; times are medians, and ratios are transformers' figure "
+        "over ours. *At the floor* is the ratio that attention without cost would reach: the "
+        "linear maps, which both share, at the rate of a large matrix product.",
+        "",
+        environment(record),
+        "",
+        *table(
+            "| transformers' class | our mechanism | phase | layers | T | dtype | theirs, s "
+            "| ours, s | times faster | goal | at the floor | theirs, MiB | ours, MiB |",
+            "|---|---|---|---:|---:|---|" + "---:|" * 7,
+            map(model_cells, record["rows"]),
+        ),
+    ]
+
+
+def model_cells(row: dict) -> list[str]:
+    ours, theirs = row["ours"], row["theirs"]
+    return [
+        f"`{row['model']}`",
+        f"`{row['attention']}`",
+        row["phase"],
+        str(row["layers"]),
+        f"{row['length']:,}",
+        row["dtype"],
+        f"{theirs['median']:.2f}",
+        f"{ours['median']:.2f}",
+        f"{row['time_ratio']:.2f}",
+        f"{row['goal']:.1f}",
+        f"{row['ratio_at_floor']:.2f}",
+        mebibytes(theirs["peak_memory"]),
+        mebibytes(ours["peak_memory"]),
+    ]
+
+
+def decoding(record: dict) -> list[str]:
+    prefixes = sorted({own["prefix"] for row in record["rows"] for own in row["prefixes"]})
+    header = " | ".join(f"after {prefix:,}: ms | state, MiB" for prefix in prefixes)
+    full = next((row for row in record["rows"] if row["mechanism"] == "full"), None)
+    reference = {} if full is None else _by_prefix(full)
+    return [
+        "## Decoding after long prefixes",
+        "",
+        f"`benchmarks/decoding.py`: causal language models of {record['layers']} layers of width "
+        f"{record['width']} decode up to {record['tokens']:,} tokens one by one with their state; "
+        "windows see 512 keys back. Times per token are medians, in turns after all prefixes. "
+        "*Growth* is that of the time from the shortest to the longest prefix; the state is the "
+        f"largest memory that it keeps. *Faster* and *smaller* compare with `full` in the same run "
+        f"after {prefixes[-1]:,} tokens: its time per token, and its state.",
+        "",
+        environment(record),
+        "",
+        *table(
+            f"| mechanism | {header} | growth, % | times faster | times smaller |",
+            "|---|" + "---:|" * (2 * len(prefixes) + 3),
+            (decoding_cells(row, prefixes, reference) for row in record["rows"]),
+        ),
+        *(
+            f"`{row['mechanism']}` after {int(prefix):,} tokens: {reason}.\n"
+            for row in record["rows"]
+            for prefix, reason in row.get("left_out", {}).items()
+        ),
+    ]
+
+
+def streams(record: dict) -> list[str]:
+    relative = ", ".join(f"`{name}` {ratio:.2f}" for name, ratio in record["relative"].items())
+    rows = sorted(record["rows"], key=lambda row: -row["tokens_per_second"])
+    return [
+        "## Training on streams",
+        "",
+        "`benchmarks/streams.py`: training steps of causal language models of 4 layers of width "
+        f"{record['width']}, on {record['tokens']:,} bytes in rows of the given length, each "
+        "mechanism in turns with `full`; recurrent ones with their memory. Windows have 768 keys "
+        "before a query, as many as a segment of 512 and its memory on average. Time of the "
+        "recurrent mechanisms with relative terms over that of `local`, which has none: "
+        f"{relative}.",
+        "",
+        environment(record),
+        "",
+        *table(
+            "| mechanism | length | tokens/s | times the speed of full | times its memory |",
+            "|---|---:|---:|---:|---:|",
+            (
+                [
+                    f"`{row['mechanism']}`",
+                    f"{row['length']:,}",
+                    f"{row['tokens_per_second']:,.0f}",
+                    f"{row['times_full']:.2f}",
+                    f"{row['memory_over_full']:.2f}",
+                ]
+                for row in rows
+            ),
+        ),
+    ]
+
+
+def _by_prefix(row: dict) -> dict[int, dict]:
+    return {own["prefix"]: own for own in row["prefixes"]}
+
+
+def decoding_cells(row: dict, prefixes: list[int], reference: dict[int, dict]) -> list[str]:
+    cells, own, full = [f"`{row['mechanism']}`"], _by_prefix(row), reference.get(prefixes[-1])
+    for prefix in prefixes:
+        if prefix in own:
+            seconds, size = own[prefix]["seconds_per_token"], own[prefix]["state_bytes"]
+            cells += [f"{1e3 * seconds:.2f}", f"{size / 2**20:,.1f}"]
+        else:
+            cells += ["–", "–"]
+    cells.append("–" if row["growth"] is None else f"{100 * row['growth']:+.1f}")
+    last = own.get(prefixes[-1])
+    if last is None or full is None:
+        return [*cells, "–", "–"]
+    # That of `full` is measured in turns with each mechanism.
+    seconds = last.get("full_seconds_per_token", full["seconds_per_token"])
+    faster, smaller = seconds / last["seconds_per_token"], full["state_bytes"] / last["state_bytes"]
+    return [*cells, f"{faster:,.1f}", f"{smaller:,.1f}"]

@@ -1,0 +1,23 @@
+"""Wording of messages: numbers with their nouns, and names of devices."""
+
+import re
+
+_FORMS = re.compile(r"(\w+)\|(\w+)")
+_ONE_THREAD = re.compile(r"\b1 threads\b")
+
+
+def counted(number: int, text: str) -> str:
+    """Return a number and the text about it, in the singular or plural.
+
+    Args:
+        number: number of things.
+        text: text that follows it, with both forms of each word that has two:
+            "row|rows was|were left out".
+    """
+    forms = _FORMS.sub(lambda found: found[1 if number == 1 else 2], text)
+    return f"{number:,} {forms}"
+
+
+def device_text(name: str) -> str:
+    """Return the name of a device for readers; records have "1 threads"."""
+    return _ONE_THREAD.sub("1 thread", name)

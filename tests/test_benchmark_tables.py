@@ -1,0 +1,29 @@
+"""Pages of the benchmarks: current, whole, and rendered by files of a readable size."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("tables")
+
+
+def test_committed_page_is_that_of_the_records(tables):
+    assert tables.PAGE.read_text() == tables.render()
+
+
+def test_every_record_has_a_section(tables):
+    titles = [line for line in tables.render().splitlines() if line.startswith("## ")]
+    records = [name for name in tables.SECTIONS if (tables.RESULTS / name).exists()]
+    assert len(titles) == len(records) > 5
+
+
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
+def test_scripts_are_of_a_readable_size(path):
+    assert len(path.read_text().splitlines()) <= 400
