@@ -6,20 +6,20 @@ import math
 import pytest
 import torch
 
-from longspan.bench import Suite, load_efficiency, run_suite, save_efficiency
+from longspan.bench import Suite, run_suite
 from longspan.bench import suite as suite_module
-from longspan.bench.cases import IDENTITY, Sizes
-from longspan.bench.limits import Limits
-from longspan.bench.record import Measurement, efficiency_paths
+from longspan.bench.cases import IDENTITY
 from longspan.bench.suite import default_path
 from longspan.bench.suites import SUITES, change_suite
-from longspan.bench.summary import (
+from longspan.errors import DataError, OptionError, UnknownNameError
+from longspan.report.statistics.growth import (
     crossing_length,
     exponent,
     memory_over_baseline,
     over_baseline,
 )
-from longspan.errors import DataError, OptionError, UnknownNameError
+from longspan.results import load_efficiency, save_efficiency
+from longspan.results.efficiency import Limits, Measurement, Sizes, efficiency_paths
 
 CPU = torch.device("cpu")
 SIZES = Sizes(hidden_size=32, heads=2, intermediate_size=48, layers=1, vocab_size=20)

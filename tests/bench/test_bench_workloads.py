@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from longspan.attention import MECHANISMS
-from longspan.bench.cases import IDENTITY, PASSES, SCOPES, Case, Sizes, refusal
+from longspan.bench.cases import IDENTITY, PASSES, SCOPES, Case, refusal
 from longspan.bench.counting import count_executed
-from longspan.bench.limits import Limits
 from longspan.bench.memory import estimate_memory
 from longspan.bench.workloads import make_mask, make_workload
+from longspan.results.efficiency import Limits, Sizes
 from longspan.training.footprint import LiveTensorBytes
 
 CPU = torch.device("cpu")

@@ -1,58 +1,15 @@
 """Cases of a measurement: mechanism, scope, pass, length, dtype and share of padding."""
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from longspan.attention import MECHANISMS
-from longspan.config import settings
-from longspan.errors import OptionError
+from longspan.results.efficiency import Pass, Precision, Scope
 
-Scope = Literal["operator", "layer", "model"]
-Pass = Literal["forward", "training", "inference", "decoding"]
-Precision = Literal["float32", "bfloat16", "float16"]
 SCOPES, PASSES, PRECISIONS = get_args(Scope), get_args(Pass), get_args(Precision)
 
 # The bound of Choromanski et al. 2021, figure 3: attention that returns its values.
 IDENTITY = "identity"
-
-
-@settings
-class Sizes:
-    """Sizes of the measured attention, and of the model around it.
-
-    Attributes:
-        hidden_size: width of layers and models.
-        heads: heads.
-        intermediate_size: width of the feed-forward layers.
-        layers: layers of a model.
-        vocab_size: tokens of a model.
-        num_labels: classes of a model.
-    """
-
-    hidden_size: int = 512
-    heads: int = 8
-    intermediate_size: int = 2_048
-    layers: int = 4
-    vocab_size: int = 256
-    num_labels: int = 2
-
-    def __post_init__(self) -> None:
-        """Check the sizes.
-
-        Raises:
-            OptionError: one is below 1, or the heads do not divide the width.
-        """
-        if small := [name for name, x in dataclasses.asdict(self).items() if x < 1]:
-            raise OptionError(f"{', '.join(small)} must be >= 1")
-        if self.hidden_size % self.heads:
-            raise OptionError(
-                f"heads must divide hidden_size, got {self.heads} heads and {self.hidden_size}"
-            )
-
-    @property
-    def head_dim(self) -> int:
-        """Width of a head."""
-        return self.hidden_size // self.heads
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,33 +3,11 @@
 import torch
 
 from longspan.bench.timing import compare
-from longspan.config import settings
+from longspan.results.efficiency import Limits
 
 SIZE = 2048  # rows and columns of the matrices
 COPIED = 2**28  # bytes, more than most caches hold
 RUNS = 7
-
-
-@settings
-class Limits:
-    """Rates that no program of a device exceeds by much, measured in the same process.
-
-    Attributes:
-        flops_per_second: floating-point operations of a large square matrix product.
-        bytes_per_second: bytes read and written by a large copy.
-    """
-
-    flops_per_second: float
-    bytes_per_second: float
-
-    def least_seconds(self, flops: int, traffic: int) -> float:
-        """Return the time that the slower of the two limits asks for.
-
-        Args:
-            flops: floating-point operations.
-            traffic: bytes that must be read or written.
-        """
-        return max(flops / self.flops_per_second, traffic / self.bytes_per_second)
 
 
 def measure_limits(dtype: torch.dtype, device: torch.device) -> Limits:

@@ -18,21 +18,26 @@ from longspan.bench.cases import (
     PRECISIONS,
     SCOPES,
     Case,
-    Pass,
-    Precision,
-    Scope,
-    Sizes,
     refusal,
 )
 from longspan.bench.counting import count_executed
-from longspan.bench.limits import Limits, measure_limits
+from longspan.bench.limits import measure_limits
 from longspan.bench.machine import machine_name
 from longspan.bench.memory import estimate_memory, free_memory
-from longspan.bench.record import EfficiencyRecord, Measurement, State
 from longspan.bench.timing import time_in_turns, warm_up
 from longspan.bench.workloads import Workload, make_workload
 from longspan.errors import OptionError, check_name
 from longspan.memory import keep_freed_memory
+from longspan.results.efficiency import (
+    EfficiencyRecord,
+    Limits,
+    Measurement,
+    Pass,
+    Precision,
+    Scope,
+    Sizes,
+    State,
+)
 from longspan.results.reading import EFFICIENCY
 from longspan.space import format_bytes, is_out_of_memory
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from longspan.arena.protocols import get
 from longspan.attention import MECHANISMS
-from longspan.bench.cases import IDENTITY, SCOPES, Sizes
+from longspan.bench.cases import IDENTITY, SCOPES
 from longspan.bench.suite import Suite
 from longspan.config import RunConfig
 from longspan.results import BASELINE
+from longspan.results.efficiency import Sizes
 
 ALL = (BASELINE, *sorted(MECHANISMS.keys() - {BASELINE}))
 LRA = "lra-paper"  # protocol with the model of the byte-text task

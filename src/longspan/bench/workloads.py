@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from longspan.attention import Attention, Cache, LayerInput
-from longspan.bench.cases import IDENTITY, Case, Sizes
+from longspan.bench.cases import IDENTITY, Case
 from longspan.bench.identity import Identity
 from longspan.models import (
     LongspanConfig,
@@ -22,6 +22,7 @@ from longspan.models import (
     count_flops,
 )
 from longspan.models.attention_layer import LayerContext, SelfAttention, build_mechanism
+from longspan.results.efficiency import Sizes
 
 DENSE = "full"  # stands where a model needs a mechanism that `Identity` replaces
 PASSES_OF_TRAINING = 3  # forward, gradients of the inputs, gradients of the parameters

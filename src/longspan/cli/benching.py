@@ -13,16 +13,16 @@ from longspan.cli.common import (
     Runs,
     err,
     make_paths,
+    out,
     print_json,
     print_note,
     split_names,
 )
-from longspan.cli.efficiency_tables import print_efficiency
 from longspan.cli.plugins import Imports
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
-    from longspan.bench import Measurement
+    from longspan.results import EfficiencyRecord, Measurement
 
 
 def bench(
@@ -61,8 +61,9 @@ def bench(
     times: Annotated[int | None, typer.Option(help="Timed passes of each case.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads on CPU.")] = None,
     runs: Runs = Path("runs"),
-    out: Annotated[
-        Path | None, typer.Option(help="File of the record.", show_default="below --runs")
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", help="File of the record.", show_default="below --runs"),
     ] = None,
     device: Device = None,
     imports: Imports = None,
@@ -75,9 +76,10 @@ def bench(
     """
     import torch
 
-    from longspan.bench import run_suite, save_efficiency
+    from longspan.bench import run_suite
     from longspan.bench.suite import default_path
     from longspan.bench.suites import SUITES, change_suite, mechanisms_of
+    from longspan.results import save_efficiency
 
     check_name(suite, SUITES, "suite")
     if threads is not None:
@@ -108,13 +110,23 @@ def bench(
             status.update(f"{one.precision} {one.scope} {one.work}, {one.length:,} tokens")
 
         record = run_suite(chosen, torch.device(kind), on_measurement=show)
-    path = out or default_path(runs, record)
+    path = output or default_path(runs, record)
     save_efficiency(record, path)
     if as_json:
         print_json(dataclasses.asdict(record))
     else:
-        print_efficiency(record)
+        _print(record)
         print_note("record:", path)
+
+
+def _print(record: "EfficiencyRecord") -> None:
+    """Print the tables of a record."""
+    from longspan.report.output.terminal import terminal
+    from longspan.report.published_figures import read_published_figures
+    from longspan.report.tables.efficiency import efficiency_tables
+
+    for part in terminal(efficiency_tables(record, read_published_figures())):
+        out.print(part)
 
 
 def _split(text: str | None, option: str) -> tuple[str, ...] | None:

@@ -273,7 +273,13 @@ def _build(
     from longspan.report.published_figures import read_published_figures
     from longspan.report.sections import Context
     from longspan.report.tables.published import read_published
-    from longspan.results import load_analyses, load_context_uses, load_cross_evaluations
+    from longspan.results import (
+        efficiency_paths,
+        load_analyses,
+        load_context_uses,
+        load_cross_evaluations,
+        load_efficiency,
+    )
 
     boards = build_leaderboards(results, failures)
     return boards, Context(
@@ -283,6 +289,7 @@ def _build(
         analyses=tuple(load_analyses(folders)),
         evaluations=tuple(load_cross_evaluations(folders)),
         context_uses=tuple(load_context_uses(folders)),
+        efficiency=tuple(map(load_efficiency, efficiency_paths(folders))),
     )
 
 

@@ -82,6 +82,14 @@ def duration(seconds: Number | None) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
+def duration_of(seconds: float) -> str:
+    """Return a time of less than a few minutes with three digits: 1.23 ms, 45.6 s."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{significant(seconds / size)} {unit}"
+    return f"{significant(seconds / 1e-6)} µs"
+
+
 def ratio(value: Number | None) -> str:
     """Return a quotient with a multiplication sign."""
     return MISSING if value is None else f"{significant(value)} ×"

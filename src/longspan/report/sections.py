@@ -12,6 +12,7 @@ from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
 from longspan.report.tables.context_use import context_use
 from longspan.report.tables.cross_evaluations import cross_evaluations
+from longspan.report.tables.efficiency import efficiency_tables
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.predictions import predictions
 from longspan.report.tables.published import PublishedScore, published
@@ -21,7 +22,7 @@ from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
 from longspan.report.tables.steps_to_accuracy import steps_to_accuracy
 from longspan.report.tables.table import Table
-from longspan.results import Analysis, ContextUse, CrossEvaluation
+from longspan.results import Analysis, ContextUse, CrossEvaluation, EfficiencyRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class Context:
         analyses: analyses of trained models.
         evaluations: scores of trained models on data that they were not trained on.
         context_uses: what trained language models use of their context.
+        efficiency: measurements of time, memory and operations.
         boards: all leaderboards of the report, for sections that compare protocols; none: those of
             which tables are made.
     """
@@ -43,7 +45,16 @@ class Context:
     analyses: tuple[Analysis, ...] = ()
     evaluations: tuple[CrossEvaluation, ...] = ()
     context_uses: tuple[ContextUse, ...] = ()
+    efficiency: tuple[EfficiencyRecord, ...] = ()
     boards: tuple[Leaderboard, ...] = ()
+
+
+def _efficiency(board: Leaderboard, context: Context) -> list[Table]:
+    """Return the tables of all records of efficiency, behind the first leaderboard."""
+    if not context.boards or board is not context.boards[0]:
+        return []
+    figures = context.published_figures
+    return [table for one in context.efficiency for table in efficiency_tables(one, figures)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +93,7 @@ SECTIONS = (
     ),
     Section(name="intervals", title="Scores with intervals", figures=FigureSource.scores),
     Section(name="cost", title="Cost", tables=lambda board, _: runs.cost(board)),
+    Section(name="efficiency", title="Efficiency", tables=_efficiency),
     Section(
         name="curves",
         title="Learning curves",

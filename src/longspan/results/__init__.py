@@ -26,6 +26,13 @@ from longspan.results.cross_evaluation import (
     load_cross_evaluation,
     load_cross_evaluations,
 )
+from longspan.results.efficiency import (
+    EfficiencyRecord,
+    Measurement,
+    efficiency_paths,
+    load_efficiency,
+    save_efficiency,
+)
 from longspan.results.packing import Quantized, quantize
 from longspan.results.parameters import (
     PARAMETER_TOLERANCE,
@@ -81,9 +88,11 @@ __all__ = [
     "ContextLoss",
     "ContextUse",
     "CrossEvaluation",
+    "EfficiencyRecord",
     "ExampleScores",
     "Failure",
     "Inference",
+    "Measurement",
     "Point",
     "PositionLoss",
     "Quantized",
@@ -100,6 +109,7 @@ __all__ = [
     "TrialRecord",
     "Tuning",
     "effective_context",
+    "efficiency_paths",
     "exceeds_parameter_tolerance",
     "failure_from",
     "failure_paths",
@@ -110,6 +120,7 @@ __all__ = [
     "load_context_uses",
     "load_cross_evaluation",
     "load_cross_evaluations",
+    "load_efficiency",
     "load_failure",
     "load_failures",
     "load_result",
@@ -122,5 +133,6 @@ __all__ = [
     "record_paths",
     "result_from",
     "result_paths",
+    "save_efficiency",
     "write_record",
 ]

@@ -5,15 +5,77 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from longspan.bench.cases import Pass, Precision, Scope, Sizes
-from longspan.bench.limits import Limits
 from longspan.config import settings
-from longspan.errors import DataError
+from longspan.errors import DataError, OptionError
 from longspan.files import read_json_file, write_json
 from longspan.results.reading import EFFICIENCY, validate
 
 EFFICIENCY_SCHEMA = 1
+Scope = Literal["operator", "layer", "model"]
+Pass = Literal["forward", "training", "inference", "decoding"]
+Precision = Literal["float32", "bfloat16", "float16"]
 State = Literal["measured", "out of memory", "refused"]
+
+
+@settings
+class Sizes:
+    """Sizes of the measured attention, and of the model around it.
+
+    Attributes:
+        hidden_size: width of layers and models.
+        heads: heads.
+        intermediate_size: width of the feed-forward layers.
+        layers: layers of a model.
+        vocab_size: tokens of a model.
+        num_labels: classes of a model.
+    """
+
+    hidden_size: int = 512
+    heads: int = 8
+    intermediate_size: int = 2_048
+    layers: int = 4
+    vocab_size: int = 256
+    num_labels: int = 2
+
+    def __post_init__(self) -> None:
+        """Check the sizes.
+
+        Raises:
+            OptionError: one is below 1, or the heads do not divide the width.
+        """
+        if small := [name for name, x in dataclasses.asdict(self).items() if x < 1]:
+            raise OptionError(f"{', '.join(small)} must be >= 1")
+        if self.hidden_size % self.heads:
+            raise OptionError(
+                f"heads must divide hidden_size, got {self.heads} heads and {self.hidden_size}"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        return self.hidden_size // self.heads
+
+
+@settings
+class Limits:
+    """Rates that no program of a device exceeds by much, measured in the same process.
+
+    Attributes:
+        flops_per_second: floating-point operations of a large square matrix product.
+        bytes_per_second: bytes read and written by a large copy.
+    """
+
+    flops_per_second: float
+    bytes_per_second: float
+
+    def least_seconds(self, flops: int, traffic: int) -> float:
+        """Return the time that the slower of the two limits asks for.
+
+        Args:
+            flops: floating-point operations.
+            traffic: bytes that must be read or written.
+        """
+        return max(flops / self.flops_per_second, traffic / self.bytes_per_second)
 
 
 @settings

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from longspan.bench.record import Measurement
 from longspan.results import BASELINE
+from longspan.results.efficiency import Measurement
 
 FITTED = 3  # longest lengths of a fitted exponent
 
