@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Runs of the arena at a time, of one thread each: equal answers on machines of any size.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() or 1))')
 
-.PHONY: arena test mutants docs site lint types clean
+.PHONY: arena test mutants gpu docs site lint types clean
 
 arena: $(READY)
 	@echo "== running the quick protocol (minutes on two CPU cores); report in runs/quick/report.html"
@@ -21,6 +21,14 @@ test: $(READY)
 mutants: $(READY)
 	@echo "== planting bugs, one at a time, and running the attention tests (about an hour)"
 	@$(BIN)/python tests/mutants.py
+
+# The environment's own torch, which knows the GPU; .venv has that of the CPU.
+GPU_PYTHON ?= $(PYTHON)
+GPU_OPTIONS ?=
+
+gpu:
+	@echo "== tests, efficiency and small runs on the GPU, part by part; results in runs/gpu"
+	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu_day.py $(GPU_OPTIONS)
 
 docs: $(READY)
 	@echo "== rendering the pages of mechanisms, tasks, benchmarks and results"

@@ -1,0 +1,85 @@
+"""The day on a GPU: parts end as they should, are not repeated, and can be rehearsed."""
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COUNT = "import pathlib; p = pathlib.Path(r'{out}/calls'); p.open('a').write('x')"
+
+
+@pytest.fixture(scope="module")
+def gpu_day():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        yield importlib.import_module("gpu_day")
+
+
+@pytest.fixture
+def part(gpu_day):
+    """Function that makes a part of Python code."""
+
+    def make(name, code, limit=60.0):
+        command = (sys.executable, "-c", code)
+        return gpu_day.Part(name, limit, command, command)
+
+    return make
+
+
+def options(out, **changes):
+    fields = {"out": out, "seconds": None, "rehearse": False}
+    return argparse.Namespace(**{**fields, **changes})
+
+
+def test_finished_parts_are_not_run_again_and_others_are(gpu_day, part, tmp_path):
+    parts = [part("good", COUNT), part("bad", COUNT + "; raise SystemExit(3)")]
+    for _ in range(2):
+        states = gpu_day.run_parts(parts, options(tmp_path))
+        assert states == {"good": "done", "bad": "failed"}
+    assert (tmp_path / "calls").read_text() == "xxx"
+    saved = json.loads((tmp_path / gpu_day.STATE).read_text())
+    assert (saved["good"]["code"], saved["bad"]["code"]) == (0, 3)
+
+
+def test_parts_are_interrupted_at_their_limit(gpu_day, part, tmp_path):
+    waits = (
+        "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    print('saved')"
+    )
+    states = gpu_day.run_parts([part("long", waits, 3.0)], options(tmp_path))
+    assert states == {"long": "unfinished"}
+    assert (tmp_path / "long.log").read_text() == "ready\nsaved\n"
+
+
+def test_no_part_begins_after_the_time_for_all(gpu_day, part, tmp_path):
+    states = gpu_day.run_parts([part("late", COUNT)], options(tmp_path, seconds=1e-9))
+    assert states == {"late": "unfinished"}
+    assert not (tmp_path / "calls").exists()
+
+
+def test_archives_hold_records_without_data_and_checkpoints(gpu_day, tmp_path):
+    folder = tmp_path / "day"
+    for name in ("parts.json", "runs/quick/a.json", "cache/data.bin", "runs/quick/work/last.bin"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    gpu_day.archive(folder, tmp_path / "day.tar.gz")
+    with tarfile.open(tmp_path / "day.tar.gz") as file:
+        assert sorted(file.getnames()) == ["parts.json", "runs/quick/a.json"]
+
+
+def test_every_part_ends_within_ten_minutes(gpu_day):
+    assert all(0 < x.limit + gpu_day.GRACE / 2 <= 600 for x in gpu_day.PARTS)
+
+
+@pytest.mark.slow
+def test_every_part_can_be_rehearsed(gpu_day, tmp_path):
+    command = [sys.executable, "benchmarks/gpu_day.py", "--rehearse", "--out", str(tmp_path)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
+    assert found.stdout.split() == [w for x in gpu_day.PARTS for w in (x.name, "done")]
