@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from longspan.bench import Suite, run_suite
+from longspan.bench import Suite, Timing, run_suite
 from longspan.bench import suite as suite_module
 from longspan.bench.cases import IDENTITY
 from longspan.bench.suite import default_path
@@ -93,8 +93,25 @@ def test_too_large_cases_are_recorded_and_never_run(monkeypatch):
     assert (small.state, large.state, larger.state) == ("measured", *["out of memory"] * 2)
     assert large.estimated_memory > limit
     assert "needs" in large.reason
-    assert larger.reason == "a shorter row needs too much already"
+    assert larger.reason == "so are 4,096 tokens"
     assert large.useful is None
+
+
+def test_slow_mechanisms_are_not_tried_at_longer_lengths(monkeypatch):
+    def timed(calls, peaks, *, runs, device):
+        calls = {name: call() for name, call in calls.items()}
+        timing = Timing(median=2.0, minimum=1.0, maximum=3.0, runs=runs, peak_memory=None)
+        return dict.fromkeys(calls, timing)
+
+    monkeypatch.setattr(suite_module, "time_in_turns", timed)
+    suite = dataclasses.replace(
+        TINY, mechanisms=("full",), lengths=(16, 24, 64, 128), batch_size=1, max_seconds=4.0
+    )
+    found = run_suite(suite, CPU).measurements
+    # 24 tokens would take 3 s, 64 tokens more than 5 s.
+    assert [x.state for x in found] == ["measured", "measured", "too slow", "too slow"]
+    assert found[2].reason == "24 tokens took 2.0 s, the limit is 4 s"
+    assert found[3].reason == "so are 64 tokens"
 
 
 def test_memory_that_ends_in_a_run_is_a_result(monkeypatch):
@@ -150,6 +167,7 @@ def test_changes_keep_the_rest_of_a_suite():
         ({"precisions": ("fp32",)}, UnknownNameError, "no dtype called 'fp32'"),
         ({"lengths": (0, 4)}, OptionError, "lengths must be >= 1"),
         ({"runs": 0}, OptionError, "must be >= 1"),
+        ({"max_seconds": 0.0}, OptionError, "max_seconds must be above 0"),
         ({"padding": 1.0}, OptionError, "padding must be at least 0 and below 1"),
         ({"heads": 3}, OptionError, "heads"),
     ],

@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +67,8 @@ class Suite:
         sizes: sizes of attention and model.
         options: options of a mechanism at a length.
         runs: timed passes.
+        max_seconds: longest pass; a mechanism that would need more, in proportion to the length,
+            is not measured at that length.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Suite:
     sizes: Sizes = dataclasses.field(default_factory=Sizes)
     options: Options = no_options
     runs: int = 5
+    max_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         """Check the names and numbers.
@@ -101,6 +104,8 @@ class Suite:
             raise OptionError(f"lengths must be >= 1, got {list(self.lengths)}")
         if min(self.tokens, self.runs, self.batch_size or 1) < 1:
             raise OptionError("tokens, runs and batch_size must be >= 1")
+        if not self.max_seconds > 0:
+            raise OptionError(f"max_seconds must be above 0, got {self.max_seconds}")
         if not 0 <= self.padding < 1:
             raise OptionError(f"padding must be at least 0 and below 1, got {self.padding}")
 
@@ -184,7 +189,9 @@ def _measure_group(
     before: Sequence[Measurement],
 ) -> list[Measurement]:
     """Measure cases in turns; those that cannot be measured come first."""
-    outcomes = [_prepare(case, suite.sizes, device, before) for case in group]
+    outcomes = [
+        _excluded(case, suite, before) or _prepare(case, suite.sizes, device) for case in group
+    ]
     left_out = [x for x in outcomes if isinstance(x, Measurement)]
     ready = [x for x in outcomes if isinstance(x, _Ready)]
     outcomes.clear()
@@ -213,14 +220,24 @@ def _measure_group(
     return [*left_out, *measured]
 
 
-def _prepare(
-    case: Case, sizes: Sizes, device: torch.device, before: Iterable[Measurement]
-) -> "_Ready | Measurement":
-    """Return a warm workload, or the reason why there is none."""
+def _excluded(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measurement | None:
+    """Return why a case is not tried, by itself or after shorter rows; None: it is."""
     if reason := refusal(case):
         return _left_out(case, "refused", reason)
-    if any(_is_shorter(one, case) and one.state == "out of memory" for one in before):
-        return _left_out(case, "out of memory", "a shorter row needs too much already")
+    one = next((x for x in reversed(before) if _is_shorter(x, case)), None)
+    if one is None:
+        return None
+    if one.median is None:
+        return _left_out(case, one.state, f"so are {one.length:,} tokens")
+    tokens = case.batch_size * case.length / (one.batch_size * one.length)
+    if one.median * tokens <= suite.max_seconds:
+        return None
+    taken = f"{one.length:,} tokens took {one.median:.1f} s"
+    return _left_out(case, "too slow", f"{taken}, the limit is {suite.max_seconds:g} s")
+
+
+def _prepare(case: Case, sizes: Sizes, device: torch.device) -> "_Ready | Measurement":
+    """Return a warm workload, or the reason why there is none."""
     estimate = estimate_memory(lambda: make_workload(case, sizes, CPU))
     free = free_memory(device)
     if estimate is not None and free is not None and estimate > free:

@@ -59,6 +59,10 @@ def bench(
     heads: Annotated[int | None, typer.Option(help="Heads.")] = None,
     layers: Annotated[int | None, typer.Option(help="Layers of a model.")] = None,
     times: Annotated[int | None, typer.Option(help="Timed passes of each case.")] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(help="Longest pass that is measured.", show_default="60"),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads on CPU.")] = None,
     runs: Runs = Path("runs"),
     output: Annotated[
@@ -102,6 +106,7 @@ def bench(
         "heads": heads,
         "layers": layers,
         "runs": times,
+        "max_seconds": max_seconds,
     }
     chosen = change_suite(chosen, changes)
     with err.status(suite) as status:

@@ -14,7 +14,7 @@ EFFICIENCY_SCHEMA = 1
 Scope = Literal["operator", "layer", "model"]
 Pass = Literal["forward", "training", "inference", "decoding"]
 Precision = Literal["float32", "bfloat16", "float16"]
-State = Literal["measured", "out of memory", "refused"]
+State = Literal["measured", "out of memory", "too slow", "refused"]
 
 
 @settings
@@ -90,8 +90,8 @@ class Measurement:
         batch_size: rows.
         precision: dtype.
         padding: share of padding.
-        state: measured; out of memory: it needs more than the machine has; refused: the mechanism
-            cannot do it.
+        state: measured; out of memory: it needs more than the machine has; too slow: a pass would
+            exceed the limit of the suite; refused: the mechanism cannot do it.
         reason: why it was not measured.
         backend: implementation that computed it.
         median: median seconds of a pass.
