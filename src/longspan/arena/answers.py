@@ -7,7 +7,12 @@ import numpy as np
 import torch
 
 from longspan.arena.paths import RunPaths
-from longspan.arena.rescore import check_request, load_run, prepare_model
+from longspan.arena.rescore import (
+    check_request,
+    evaluation_options,
+    load_run,
+    prepare_model,
+)
 from longspan.errors import OptionError
 from longspan.tasks.base import Split
 from longspan.training.evaluate import model_inputs
@@ -40,11 +45,12 @@ def answer_questions(
     prepared.eval()
     chosen, found = cast(Split, split), dict[str, Any]()
     rows = np.arange(task.size(chosen))
-    for batch in task.batches(chosen, batch_size=where["batch_size"], rows=rows):
-        with torch.no_grad():
-            output = prepared(**model_inputs(prepared, task, batch, where["device"]))
-        logits = task.output_logits(output).cpu()
-        _merge(found, task.answers(chosen, batch.rows, logits, batch.targets))
+    with evaluation_options(result, prepared).applied(chosen):
+        for batch in task.batches(chosen, batch_size=where["batch_size"], rows=rows):
+            with torch.no_grad():
+                output = prepared(**model_inputs(prepared, task, batch, where["device"]))
+            logits = task.output_logits(output).cpu()
+            _merge(found, task.answers(chosen, batch.rows, logits, batch.targets))
     return found
 
 
