@@ -7,6 +7,7 @@ import pytest
 
 import tiny
 import toy_streams
+from longspan.analysis import measure_context
 from longspan.arena import PROTOCOLS, get, load_protocol, override, run
 from longspan.arena.cross_evaluation import evaluate_elsewhere
 from longspan.arena.grid import grid, misfit
@@ -180,6 +181,16 @@ def test_options_by_hand_are_saved_beside_the_record(trained):
     # Documents of other lengths are read with the options of the run.
     shorter = evaluate_elsewhere(record, paths, changes={"task.held_out_tokens": 60})
     assert shorter.mechanism_options == LONGER
+
+
+def test_the_use_of_the_context_is_measured_with_the_options(trained):
+    """The longest context is a segment of 8 with the memory of 64 that evaluations have."""
+    _, paths, record = trained
+    found = measure_context(record, paths, blocks=2, tolerance=0.01)
+    assert found.contexts[-1].context == 8 + 64
+    # Of 64 to 71 keys before the query, the memory has 64.
+    assert sum(found.parts[0].values()) == pytest.approx(1)
+    assert found.parts[0]["memory"] > 0.8
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import numpy as np
 from torch import nn
 
 from longspan.analysis.attention_parts import (
-    Shares,
+    BucketShares,
     memory_reach,
     memory_sizes,
+    shares_by_bucket,
     shares_by_part,
     window_with_memory,
 )
@@ -87,7 +88,7 @@ def measure_context(
     with _options(result, model).applied(held_out):
         contexts = _measure_contexts(model, stream, held_out, longest, blocks, size, progress)
         positions = _measure_positions(model, stream, held_out, size)
-        parts, windows = _measure_parts(model, stream, held_out)
+        buckets, windows = _measure_buckets(model, stream, held_out)
     return ContextUse(
         **_identity(result),
         split=split,
@@ -96,7 +97,8 @@ def measure_context(
         **contexts,
         tolerance=tolerance,
         effective=effective_context(contexts["contexts"], tolerance),
-        parts=parts,
+        parts=shares_by_part(buckets),
+        buckets=buckets,
         part_windows=windows,
         device=device_name(paths.device_type),
         versions=versions(),
@@ -194,10 +196,10 @@ def _longest_document(task: StreamTask, split: Split) -> int:
     return int(np.bincount(segments.documents, segments.scored).max()) + 1
 
 
-def _measure_parts(
+def _measure_buckets(
     model: LongspanPreTrainedModel, task: StreamTask, split: Split
-) -> tuple[list[Shares], int]:
-    """Measure attention by part of the keys; return the number of sequences as well."""
+) -> tuple[list[BucketShares], int]:
+    """Measure attention by bucket of the keys; return the number of sequences as well."""
     if not (sizes := memory_sizes(model)):
         return [], 0
     length = window_with_memory(sizes)
@@ -206,4 +208,4 @@ def _measure_parts(
     if not len(whole):
         return [], 0
     rows = whole[sample_rows(len(whole), PART_WINDOWS)]
-    return shares_by_part(model, windows, rows), len(rows)
+    return shares_by_bucket(model, windows, rows), len(rows)
