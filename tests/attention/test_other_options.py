@@ -190,3 +190,14 @@ def test_a_released_parameter_stays_with_the_model():
         out = attention(*qkv(T), shared=shared)
     assert torch.equal(out, attention(*qkv(T), shared=shared))
     assert out.shape[1] == HEADS
+
+
+def test_attributes_that_the_options_of_training_alone_have_are_absent_inside():
+    """Queries choose the slots with `most_used`, which the instance's traits say."""
+    attention = perturbed("compressive", compression="most_used")
+    other = OtherOptions(attention, {"compression": "max"})
+    assert attention.traits.mixes_queries
+    with other.applied():
+        assert attention.traits == built_with(attention, {"compression": "max"}).traits
+        assert not attention.traits.mixes_queries
+    assert attention.traits.mixes_queries
