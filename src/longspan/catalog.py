@@ -122,6 +122,8 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
     row["options by mechanism"] = {k: dict(v) for k, v in protocol.mechanism_options.items()}
     for task, options in protocol.task_mechanism_options.items():
         row[f"options by mechanism ({task})"] = {k: dict(v) for k, v in options.items()}
+    for task, options in protocol.evaluation_options.items():
+        row[f"options in evaluation ({task})"] = {k: dict(v) for k, v in options.items()}
     for title, rows in (("reference rows", protocol.references), ("variants", protocol.variants)):
         if rows:
             row[title] = {

@@ -13,6 +13,7 @@ from longspan.analysis import measure_context, run_context
 from longspan.analysis.attention_parts import (
     memory_reach,
     memory_sizes,
+    shares_by_bucket,
     shares_by_part,
     window_with_memory,
 )
@@ -68,9 +69,9 @@ def make_model(mechanism, **fields):
     return LongspanForCausalLM(config).eval()
 
 
-@pytest.fixture
-def task(tmp_path):
-    return open_task(tmp_path)
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    return open_task(tmp_path_factory.mktemp("task"))
 
 
 def open_task(tmp_path, **options):
@@ -88,16 +89,18 @@ def nats(model, tokens):
 
 
 @pytest.mark.parametrize("mechanism", ["transformer_xl", "position_infused", "local"])
-def test_losses_by_position_are_those_of_every_prefix(task, mechanism):
+def test_losses_by_position_are_those_of_every_prefix(tmp_path, mechanism):
     """A state from segment to segment is a prefix from the beginning of the document."""
+    task = open_task(tmp_path, held_out_tokens=52)  # three segments and a part of one
     model, length = make_model(mechanism), task.options.window
     fresh, kept, count = (np.zeros(length) for _ in range(3))
     for text in toy_streams.documents("validation"):
-        for target in range(1, len(text)):
+        for target in range(1, 52):
             place = (target - 1) % length
             fresh[place] += nats(model, text[target - 1 - place : target + 1])
-            kept[place] += nats(model, text[: target + 1])
             count[place] += 1
+            if task.keeps_state([mechanism]):
+                kept[place] += nats(model, text[: target + 1])
     segments = task.windows("validation", length, length)
     found = [sum_by_position(model, task, segments, 1, x) for x in (False, True)]
     np.testing.assert_allclose(found[0], [fresh, count], rtol=1e-4)
@@ -137,12 +140,12 @@ def test_ranges_of_positions_double_and_hold_weighted_means():
 @pytest.mark.parametrize("mechanism", [*MEMORIES, "local"])
 def test_losses_by_context_are_those_of_cut_documents(task, mechanism):
     model, contexts = make_model(mechanism), [1, 7, 32, 40]
-    windows, rows, available = block_windows(task, "validation", 40, 6)
+    windows, rows, available = block_windows(task, "validation", 40, 3)
     texts = toy_streams.documents("validation")
     starts = np.cumsum([0, *map(len, texts)])
     # Of a document of n tokens, the targets from 40 on are divided into whole blocks.
     assert available == sum((len(text) - 40) // BLOCK for text in texts)
-    assert len(rows) == len(set(rows.tolist())) == 6
+    assert len(rows) == len(set(rows.tolist())) == 3
     expected = np.zeros((len(contexts), len(rows)))
     for column, row in enumerate(rows):
         document = windows.documents[row]
@@ -234,7 +237,7 @@ def test_attention_by_part_is_that_of_single_pairs(task):
     windows = task.windows("validation", 48, 48)
     (rows,) = np.nonzero(windows.lengths == 48)
     assert len(rows) == 4
-    found = shares_by_part(model, windows, rows)
+    found = shares_by_part(shares_by_bucket(model, windows, rows))
     tokens = [torch.from_numpy(windows.tokens(row)[:-1].astype(np.int64)) for row in rows]
     with torch.no_grad():
         expected = np.mean([reference_shares(model, x[None], 32) for x in tokens], axis=0)
@@ -243,8 +246,67 @@ def test_attention_by_part_is_that_of_single_pairs(task):
     assert 0.05 < found[0]["memory"] < 0.95
 
 
+def test_attention_by_bucket_is_that_of_single_pairs(task):
+    """A part of 24 keys has buckets of four, one of 16 has two or three in each."""
+    model = make_model("transformer_xl", attention_options={"segment": 16, "memory": 24})
+    tokens, first = torch.from_numpy(documents_of(48)), 32
+    expected = np.zeros((2, 2, 6))
+    with torch.no_grad():
+        states = model.model(tokens, output_hidden_states=True, use_cache=False).hidden_states
+        for x, layer, total in zip(states, model.model.layers, expected, strict=False):
+            own = layer.attention
+            x = layer.attention_norm(x) if model.config.norm == "pre" else x
+            q, k = (y(x).unflatten(-1, (2, 8)).transpose(1, 2) for y in (own.query, own.key))
+            for i in range(first, 48):
+                seen = torch.ones(1, i - 7, dtype=torch.bool)
+                distance = i - torch.arange(8, i + 1)
+                pair = q[:, :, i : i + 1], k[:, :, 8 : i + 1], distance[None], seen
+                weights = own.mechanism.reference_weights(*pair).mean((0, 1, 2)).numpy() / 16
+                for key, weight in enumerate(weights):
+                    part, place, size = (0, key, 24) if key < 24 else (1, key - 24, 16)
+                    total[part, int(6 * place / size)] += weight
+    windows = task.windows("validation", 48, 48)
+    (rows,) = np.nonzero(windows.lengths == 48)
+    found = shares_by_bucket(model, windows, rows)
+    assert [list(x) for x in found] == [["memory", "segment"]] * 2
+    np.testing.assert_allclose([list(x.values()) for x in found], expected, rtol=1e-4)
+
+
+def documents_of(length):
+    """Return whole windows of the held-out documents, (N, length), without their last token."""
+    texts = toy_streams.documents("validation")
+    cut = [x[at : at + length] for x in texts for at in range(0, len(x) - length, length)]
+    return np.stack(cut).astype(np.int64)
+
+
 @pytest.mark.parametrize("mechanism", MEMORIES)
-def test_equal_weights_give_each_part_the_share_of_its_keys(task, mechanism, monkeypatch):
+def test_equal_weights_give_each_bucket_the_share_of_its_keys(task, mechanism):
+    """Without scores the share of a bucket is the mean share of its keys among the visible ones."""
+    model = make_model(mechanism)
+    for name, parameter in model.named_parameters():
+        if ".query." in name or name.endswith(("content_bias", "position_bias")):
+            torch.nn.init.zeros_(parameter)
+    length = window_with_memory(memory_sizes(model))
+    windows = task.windows("validation", length, length)
+    (rows,) = np.nonzero(windows.lengths == length)
+    sizes = {"transformer_xl": (16, 16), "compressive": (4, 16, 16), "position_infused": (24, 16)}
+    *kept, segment = sizes[mechanism]
+    expected = np.zeros((len(kept) + 1, 6))
+    for query in range(segment):
+        visible = sum(kept) + query + 1
+        for part, size in enumerate((*kept, segment)):
+            keys = range(size if part < len(kept) else query + 1)
+            for key in keys:
+                # Four slots are four buckets.
+                bucket = key if size < 6 else int(6 * key / size)
+                expected[part, bucket] += 1 / visible / segment
+    assert expected.sum() == pytest.approx(1)
+    for shares in shares_by_bucket(model, windows, rows):
+        np.testing.assert_allclose([*shares.values()], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mechanism", MEMORIES)
+def test_equal_weights_give_each_part_the_share_of_its_keys(task, mechanism):
     """Without scores every key has the same weight: of the memories and half of the segment."""
     model = make_model(mechanism)
     for name, parameter in model.named_parameters():
@@ -253,7 +315,7 @@ def test_equal_weights_give_each_part_the_share_of_its_keys(task, mechanism, mon
     length = window_with_memory(memory_sizes(model))
     windows = task.windows("validation", length, length)
     (rows,) = np.nonzero(windows.lengths == length)
-    found = shares_by_part(model, windows, rows)
+    found = shares_by_part(shares_by_bucket(model, windows, rows))
     kept = {"transformer_xl": (16,), "compressive": (4, 16), "position_infused": (24,)}[mechanism]
     names = ["compressed memory", "memory", "segment"][-len(kept) - 1 :]
     places = np.arange(1, 17)
@@ -283,7 +345,7 @@ MODEL = ModelConfig(
     position="rotary",
 )
 TRAINING = TrainingConfig(
-    **{**tiny.TRAIN, "steps": 8, "eval_batch_size": 1}, schedule="constant", train_eval_examples=0
+    **{**tiny.TRAIN, "steps": 4, "eval_batch_size": 1}, schedule="constant", train_eval_examples=0
 )
 ROWS = {"transformer_xl": {"segment": 16, "memory": 16}, "local": {"window": 8}}
 

@@ -37,9 +37,9 @@ DIGESTS = {
     "xiong": "b0ec25540c68e98b",
     "xiong-ablations": "20619b2a23df5c65",
     "longformer-char": "25dc1e882a3b7785",
-    "transformer-xl": "ed4c20e324085224",
+    "transformer-xl": "96936b5e3c6577b5",
     "shortformer": "a87f24b628578023",
-    "compressive-transformer": "a824652dc975ce37",
+    "compressive-transformer": "ba107a13b67b66e8",
     "long-short-char": "7dfa5d05476511d9",
 }
 

@@ -78,6 +78,7 @@ def biased_attention(attention, q, k, v, clamp=math.inf):
         {"segment": 8, "memory": 0},
         {"segment": 5, "memory": 17, "clamp": 6},
         {"segment": 8, "memory": 3, "same_length": True},
+        {"segment": 4, "memory": 13, "clamp": 5, "same_length": True},  # as in evaluation
         {"segment": 1, "memory": 4, "clamp": 0},
         {"segment": 9, "memory": 9, "backprop_through_memory": True},
     ],

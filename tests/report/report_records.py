@@ -322,6 +322,14 @@ def context_use(run: Result, losses: tuple[float, ...] = (1.5, 1.2, 1.0), **chan
         tolerance=0.01,
         effective=32 * 2 ** (len(losses) - 1),
         parts=[{"compressed memory": 0.125, "memory": 0.25, "segment": 0.625}, {}],
+        buckets=[
+            {
+                "compressed memory": [0.03125, 0.09375],
+                "memory": [0.125, 0.125],
+                "segment": [0.5, 0.125],
+            },
+            {},
+        ],
         part_windows=7,
         device="cpu",
         versions={"longspan": "0.1.0"},

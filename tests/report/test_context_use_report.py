@@ -26,6 +26,7 @@ def board_and_uses():
                 for x in context_use(runs[2]).positions
             ],
             parts=[],
+            buckets=[],
             part_windows=0,
         ),
         context_use(runs[2], config_hash="0" * 10),
@@ -78,13 +79,30 @@ def test_losses_by_position_are_listed_with_and_without_state(tables):
 
 
 def test_attention_by_part_is_listed_by_layer_with_a_memory(tables):
-    _, _, table = tables
+    _, _, table, _ = tables
     assert [(x["mechanism"], x["seed"], x["layer"]) for x in lines(table)] == [
         ("local", 0, 1),
         ("local", 1, 1),
     ]
     assert [entry.text for entry in table.rows[0][3:]] == ["12.5", "25.0", "62.5", "7"]
     assert table.keys[3:6] == ["compressed_memory", "memory", "segment"]
+
+
+def test_attention_by_bucket_is_averaged_over_layers_with_a_memory():
+    run = record("local")
+    layer = {"memory": [0.25, 0.25], "segment": [0.25, 0.25]}
+    other = {"memory": [0.0, 0.125], "segment": [0.375, 0.5]}
+    parts = [{name: sum(x) for name, x in own.items()} for own in (layer, {}, other)]
+    use = context_use(run, parts=parts, buckets=[layer, {}, other])
+    *_, table = section_tables([build_leaderboard([run])], Context(context_uses=(use,)), "context")
+    assert table.title == "listops: attention by bucket of the keys"
+    found = {x["part"]: [x["1"], x["2"]] for x in lines(table)}
+    assert found == {"memory": [0.125, 0.1875], "segment": [0.3125, 0.375]}
+    assert [entry.text for entry in table.rows[0][3:]] == ["12.5", "18.8", "7"]
+    # A record of schema 1 has none.
+    old = (replace(use, buckets=[]),)
+    tables = section_tables([build_leaderboard([run])], Context(context_uses=old), "context")
+    assert len(tables) == 3
 
 
 def test_chart_draws_the_numbers_of_the_table(tables, tmp_path):

@@ -43,6 +43,7 @@ FOUND = ContextUse(
     tolerance=0.01,
     effective=128,
     parts=[{"memory": 0.25, "segment": 0.75}, {}],
+    buckets=[{"memory": [0.0, 0.25], "segment": [0.5, 0.25]}, {}],
     part_windows=5,
 )
 
@@ -58,6 +59,19 @@ def test_record_is_read_as_written_and_is_no_result(tmp_path):
     assert named.filename == FOUND.filename.replace("local-", "full-short-", 1)
 
 
+def test_records_of_schema_1_have_no_buckets(tmp_path):
+    record = RESULT.save(tmp_path)
+    path = FOUND.save(record.parent)
+    content = {**read_json(path), "schema": 1}
+    del content["buckets"]
+    write_json(path, content)
+    assert load_context_use(path) == dataclasses.replace(FOUND, buckets=[])
+    # Records of schema 2 have them.
+    write_json(path, {**content, "schema": 2})
+    with pytest.raises(DataError, match="buckets is missing"):
+        load_context_use(path)
+
+
 def test_effective_context_is_the_smallest_within_the_tolerance():
     assert effective_context(losses(2.0, 1.5, 1.26, 1.25), 0.01) == 128
     assert effective_context(losses(2.0, 1.5, 1.26, 1.25), 0.001) == 256
@@ -70,7 +84,12 @@ def test_effective_context_is_the_smallest_within_the_tolerance():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 2}, "is not a record of the use of the context of schema 1; measure again"),
+        ({"schema": 3}, "is not a record of the use of the context of schema 1 to 2; measure"),
+        ({"buckets": [{"memory": [0.25]}, {}]}, "buckets must have the layers and parts of the"),
+        (
+            {"buckets": [{"memory": [0.125, 0.0], "segment": [0.75]}, {}]},
+            "buckets of memory in layer 1 do not sum to its share",
+        ),
         ({"split": 3}, "split should be a valid string"),
         ({"effective": 64}, "the effective context must be 128, got 64; measure again"),
         ({"positions": []}, "positions do not follow each other"),

@@ -364,6 +364,7 @@ def test_schema_4_is_kept_without_measurements_of_schema_5():
     assert found["config"]["model"].pop("stem") == "none"
     assert found.pop("start") is None
     assert found["config"].pop("start") is None
+    assert found["config"].pop("evaluation") == {"options": {}}
     assert found["config"]["training"].pop("stages") == []
     assert found["example_scores"].pop("unit") == "example"
     assert found == old
@@ -384,6 +385,7 @@ def test_schema_5_is_kept_with_unnamed_external_sources(name):
     assert [found.pop(name) for name in absent] == [None] * len(absent)
     old.pop("sha256")
     assert found["config"].pop("start") is None
+    assert found["config"].pop("evaluation") == {"options": {}}
     assert found["config"]["training"].pop("stages") == []
     assert found.pop("start", None) is None  # of results alone
     if not is_failure:

@@ -1,10 +1,11 @@
 """Attention of language models to their memories and to the segment of the query, by layer.
 
 Rae et al. 2020 (https://arxiv.org/abs/1911.05507), figure 2, ask how much attention falls on the
-compressed memory.
+compressed memory, the memory and the sequence, each in six buckets.
 """
 
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -19,7 +20,9 @@ from longspan.models import LongspanPreTrainedModel
 from longspan.models.attention_layer import SelfAttention
 from longspan.tasks._segments import Segments
 
+BUCKETS = 6  # of each part
 Shares = dict[str, float]
+BucketShares = dict[str, list[float]]  # the oldest keys first
 
 
 def memory_sizes(model: nn.Module) -> list[MemorySizes]:
@@ -46,11 +49,16 @@ def window_with_memory(sizes: Sequence[MemorySizes]) -> int:
     return first_full(sizes) + max(x.segment for x in sizes)
 
 
+def shares_by_part(buckets: Sequence[BucketShares]) -> list[Shares]:
+    """Return the share of the attention weight on each part of the keys, for each layer."""
+    return [{name: math.fsum(shares) for name, shares in own.items()} for own in buckets]
+
+
 @torch.no_grad()
-def shares_by_part(
+def shares_by_bucket(
     model: LongspanPreTrainedModel, windows: Segments, rows: np.ndarray
-) -> list[Shares]:
-    """Return the share of the attention weight on each part of the keys, for each layer.
+) -> list[BucketShares]:
+    """Return the share of the attention weight on the buckets of each part of the keys, by layer.
 
     It is averaged over heads and over the tokens behind the first full memory; a layer whose
     mechanism has no memory has no parts.
@@ -62,14 +70,15 @@ def shares_by_part(
     """
     windows.check(rows)
     layers, first = _attention_layers(model), first_full(memory_sizes(model))
-    sums: list[Shares] = [{} for _ in layers]
+    sums: list[dict[str, Tensor]] = [{} for _ in layers]
     tokens = np.stack([windows.tokens(row)[:-1] for row in rows]).astype(np.int64)
 
     def add(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
         call = Call(cast(Any, module), *args, **kwargs)
-        for name, weights in _part_weights(call).items():
+        for name, weights in _bucket_weights(call).items():
             own = sums[places[call.attention]]
-            own[name] = own.get(name, 0.0) + float(weights[..., first:].mean(-1).mean(1).sum())
+            total = weights[:, :, first:].double().mean((1, 2)).sum(0).cpu()
+            own[name] = own[name] + total if name in own else total
 
     places = {layer.mechanism: number for number, layer in enumerate(layers)}
     size = max(1, TOKENS_PER_BATCH // tokens.shape[1])
@@ -79,17 +88,18 @@ def shares_by_part(
             hooks.callback(handle.remove)
         for part in torch.from_numpy(tokens).split(size):
             model.base_model(input_ids=part.to(model.device), use_cache=False)
-    return [{name: total / len(rows) for name, total in own.items()} for own in sums]
+    return [{name: (x / len(rows)).tolist() for name, x in own.items()} for own in sums]
 
 
-def _part_weights(call: Call) -> dict[str, Tensor]:
+def _bucket_weights(call: Call) -> dict[str, Tensor]:
     """Return the weights of the parts of the keys; none if the mechanism has no memory."""
     attention = call.attention
     source = (call.layer_input,) if attention.traits.needs_layer_input else ()
     assert call.v is not None
     if attention.memory_sizes is None:
         return {}
-    return attention.part_weights(call.q, call.k, call.v, call.real_keys, *source) or {}
+    found = attention.bucket_weights(call.q, call.k, call.v, call.real_keys, BUCKETS, *source)
+    return found or {}
 
 
 def _attention_layers(model: nn.Module) -> list[SelfAttention]:

@@ -8,9 +8,10 @@ import numpy as np
 from torch import nn
 
 from longspan.analysis.attention_parts import (
-    Shares,
+    BucketShares,
     memory_reach,
     memory_sizes,
+    shares_by_bucket,
     shares_by_part,
     window_with_memory,
 )
@@ -25,16 +26,17 @@ from longspan.analysis.context_losses import (
 )
 from longspan.arena.paths import RunPaths
 from longspan.arena.provenance import device_name, versions
-from longspan.arena.rescore import load_run
+from longspan.arena.rescore import evaluation_options, load_run
 from longspan.errors import OptionError, check_name
 from longspan.models import LongspanPreTrainedModel, lengthen
 from longspan.results import ContextUse, Result
-from longspan.results.context_use import BLOCK, ContextLoss, PositionLoss, effective_context
+from longspan.results.context_use import BLOCK, PositionLoss, effective_context
 from longspan.tasks import Task
 from longspan.tasks._streams import StreamTask
 from longspan.tasks.base import Split
 from longspan.tasks.batching import sample_rows
 from longspan.tasks.layout import StreamLayout
+from longspan.training.evaluation_options import EvaluationOptions
 
 HELD_OUT = ("validation", "test")
 PART_WINDOWS = 64  # sequences that attention by part is averaged over
@@ -52,6 +54,8 @@ def measure_context(
     progress: Progress | None = None,
 ) -> ContextUse:
     """Measure what the selected model of a run uses of its context, in float32.
+
+    The mechanism has the options of the run's evaluations.
 
     Args:
         record: result file of the run, which trained a language model on streams of documents.
@@ -75,27 +79,26 @@ def measure_context(
     _check_numbers(blocks, tolerance, max_context)
     result, task, model = load_run(record, paths)
     stream = _check_layout(task)
-    longest = max_context or _longest_context(stream, model)
+    with _options(result, model).applied(held_out):
+        longest = max_context or _longest_context(stream, model)
     if model.config.limits_length:
         model = lengthen(model, longest + BLOCK - 1)
     cast(nn.Module, model).to(paths.device_type).float().eval()
     size = result.effective_config.training.eval_batch_size
-    contexts, drawn, available = _measure_contexts(
-        model, stream, held_out, longest, blocks, size, progress
-    )
-    positions = _measure_positions(model, stream, held_out, size)
-    parts, windows = _measure_parts(model, stream, held_out)
+    with _options(result, model).applied(held_out):
+        contexts = _measure_contexts(model, stream, held_out, longest, blocks, size, progress)
+        positions = _measure_positions(model, stream, held_out, size)
+        buckets, windows = _measure_buckets(model, stream, held_out)
     return ContextUse(
         **_identity(result),
         split=split,
         segment=stream.options.window,
         positions=positions,
-        blocks=drawn,
-        available=available,
-        contexts=contexts,
+        **contexts,
         tolerance=tolerance,
-        effective=effective_context(contexts, tolerance),
-        parts=parts,
+        effective=effective_context(contexts["contexts"], tolerance),
+        parts=shares_by_part(buckets),
+        buckets=buckets,
         part_windows=windows,
         device=device_name(paths.device_type),
         versions=versions(),
@@ -123,6 +126,10 @@ def _check_layout(task: Task) -> StreamTask:
             "a corpus imported with --objective next"
         )
     return cast(StreamTask, task)
+
+
+def _options(result: Result, model: LongspanPreTrainedModel) -> EvaluationOptions:
+    return evaluation_options(result, cast(nn.Module, model))
 
 
 def _identity(result: Result) -> dict[str, Any]:
@@ -162,8 +169,8 @@ def _measure_contexts(
     count: int,
     size: int,
     progress: Progress | None,
-) -> tuple[list[ContextLoss], int, int]:
-    """Measure losses by context; return them, and the numbers of drawn and of available blocks.
+) -> dict[str, Any]:
+    """Measure losses by context; return them with the numbers of drawn and of available blocks.
 
     Raises:
         OptionError: no two blocks have the longest context.
@@ -179,7 +186,8 @@ def _measure_contexts(
     lengths = context_lengths(longest)
     per_batch = size * max(task.options.window, longest)
     losses = block_losses(model, windows, rows, lengths, per_batch, progress)
-    return compare_contexts(losses, lengths), len(rows), available
+    found = compare_contexts(losses, lengths)
+    return {"contexts": found, "blocks": len(rows), "available": available}
 
 
 def _longest_document(task: StreamTask, split: Split) -> int:
@@ -188,10 +196,10 @@ def _longest_document(task: StreamTask, split: Split) -> int:
     return int(np.bincount(segments.documents, segments.scored).max()) + 1
 
 
-def _measure_parts(
+def _measure_buckets(
     model: LongspanPreTrainedModel, task: StreamTask, split: Split
-) -> tuple[list[Shares], int]:
-    """Measure attention by part of the keys; return the number of sequences as well."""
+) -> tuple[list[BucketShares], int]:
+    """Measure attention by bucket of the keys; return the number of sequences as well."""
     if not (sizes := memory_sizes(model)):
         return [], 0
     length = window_with_memory(sizes)
@@ -200,4 +208,4 @@ def _measure_parts(
     if not len(whole):
         return [], 0
     rows = whole[sample_rows(len(whole), PART_WINDOWS)]
-    return shares_by_part(model, windows, rows), len(rows)
+    return shares_by_bucket(model, windows, rows), len(rows)

@@ -8,7 +8,12 @@ import numpy as np
 import torch
 
 from longspan.arena.paths import RunPaths
-from longspan.arena.rescore import check_request, load_run, prepare_model
+from longspan.arena.rescore import (
+    check_request,
+    evaluation_options,
+    load_run,
+    prepare_model,
+)
 from longspan.errors import OptionError
 from longspan.files import atomic_write
 from longspan.tasks.base import Split, Task
@@ -86,11 +91,12 @@ def _answer(
     prepared.eval()
     chosen, found = cast(Split, split), dict[str, Any]()
     rows = np.arange(task.size(chosen))
-    for batch in task.batches(chosen, batch_size=where["batch_size"], rows=rows):
-        with torch.no_grad():
-            output = prepared(**model_inputs(prepared, task, batch, where["device"]))
-        logits = task.output_logits(output).cpu()
-        _merge(found, task.answers(chosen, batch.rows, logits, batch.targets))
+    with evaluation_options(result, prepared).applied(chosen):
+        for batch in task.batches(chosen, batch_size=where["batch_size"], rows=rows):
+            with torch.no_grad():
+                output = prepared(**model_inputs(prepared, task, batch, where["device"]))
+            logits = task.output_logits(output).cpu()
+            _merge(found, task.answers(chosen, batch.rows, logits, batch.targets))
     return found, task
 
 

@@ -1,4 +1,4 @@
-"""Evaluation of a finished run's model on another task, or on other options of its task.
+"""Evaluation of a finished run's model on another task, or on other options.
 
 Long Range Arena's question on Path-X, for example: does a model that solves Pathfinder at 1,024
 tokens solve it at 16,384?
@@ -26,9 +26,12 @@ from longspan.errors import OptionError, UnknownNameError
 from longspan.models import lengthen
 from longspan.results import CrossEvaluation, Result, load_result
 from longspan.tasks import Task, build, configure
-from longspan.tasks.base import ProgressCallback, Split
+from longspan.tasks.base import HELD_OUT, ProgressCallback, Split
 from longspan.tasks.vocabulary import describe_other_tokens
+from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.inference import evaluate_timed
+
+OPTIONS = "evaluation."  # before the names of options of the mechanism
 
 
 def evaluate_elsewhere(
@@ -49,7 +52,8 @@ def evaluate_elsewhere(
         paths: folders of the data, and the device.
         task: task to evaluate on; None: that of the run. Another task has the options that the
             run's protocol gives it, or else its defaults.
-        changes: options of the task by dotted name, such as `task.length`.
+        changes: options of the task by dotted name, such as `task.length`, and of the mechanism in
+            held-out evaluation, such as `evaluation.memory`.
         split: split to score.
         examples: size of a random sample to score; None: the whole split, and of the training
             split as many examples as the run scores at its end.
@@ -65,6 +69,7 @@ def evaluate_elsewhere(
     result = load_result(record)
     check_registered(record, result)
     config = task_config(result, task, changes or {})
+    options = mechanism_options(result, changes or {}, split)
     target = build(config.name, config.options)
     result, trained, model = load_run(record, paths)
     _refuse(record, config, misfits(trained, target))
@@ -72,24 +77,33 @@ def evaluate_elsewhere(
     # A vocabulary may be learned from the data, which may take long to build.
     target.open(paths.cache, paths.data, progress)
     _refuse(record, config, vocabulary_misfits(trained, target))
-    rows = choose_rows(target, cast(Split, split), examples, result)
+    chosen = cast(Split, split)
+    rows = choose_rows(target, chosen, examples, result)
     prepared, where = prepare_model(record, result, model, paths, batch_size)
-    evaluation, inference = evaluate_timed(prepared, target, cast(Split, split), rows=rows, **where)
+    with EvaluationOptions(prepared, result.mechanism, options).applied(chosen):
+        evaluation, inference = evaluate_timed(prepared, target, chosen, rows=rows, **where)
     return CrossEvaluation(
         **_identity(result),
+        **_data(target, chosen),
         evaluated_on=config,
-        length=target.length,
-        data_source=target.source,
-        data_checksum=target.checksum,
-        split=split,
-        available=target.size(cast(Split, split)),
-        metric=target.metrics[0].name,
-        chance=target.chance,
         score=evaluation.score,
         inference=inference,
         batch_size=where["batch_size"],
         device=device_name(str(where["device"])),
+        mechanism_options=options,
     )
+
+
+def _data(task: Task, split: Split) -> dict[str, Any]:
+    return {
+        "length": task.length,
+        "data_source": task.source,
+        "data_checksum": task.checksum,
+        "split": split,
+        "available": task.size(split),
+        "metric": task.metrics[0].name,
+        "chance": task.chance,
+    }
 
 
 def _identity(result: Result) -> dict[str, Any]:
@@ -114,20 +128,43 @@ def task_config(result: Result, task: str | None, changes: Mapping[str, Any]) ->
         OptionError: a change is none of the task, an option has an invalid value, or the run was
             trained on the same task and options.
     """
-    if others := [name for name in changes if not name.startswith("task.")]:
+    if others := [name for name in changes if not name.startswith(("task.", OPTIONS))]:
         raise OptionError(
-            f"an evaluation changes options of the task alone, such as task.length; got {others[0]}"
+            "an evaluation changes options of the task, such as task.length, and of the mechanism "
+            f"in held-out evaluation, such as {OPTIONS}memory; got {others[0]}"
         )
     config = result.config.task
     if task is not None and task != config.name:
         config = configure(task, _protocol_options(result.protocol, task))
-    changed = replace_fields(dataclasses.replace(result.config, task=config), changes).task
-    if changed == result.config.task:
+    made = replace_fields(dataclasses.replace(result.effective_config, task=config), changes)
+    changed = made.task
+    is_equal = made.evaluation_changes == result.effective_config.evaluation_changes
+    if changed == result.config.task and is_equal:
         raise OptionError(
             f"the run was trained on {changed.name} with these options; name another task, or "
             "omit --task and --set"
         )
     return changed
+
+
+def mechanism_options(result: Result, changes: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """Return the options of the mechanism in an evaluation that differ from those of training.
+
+    They are those of the run's evaluations, with the changes; on the training split there are none.
+
+    Raises:
+        UnknownNameError: there is no such option.
+        OptionError: the split is that of training, and the changes have options.
+    """
+    own = {name: value for name, value in changes.items() if name.startswith(OPTIONS)}
+    if split in HELD_OUT:
+        return replace_fields(result.effective_config, own).evaluation_changes
+    if own:
+        raise OptionError(
+            f"{', '.join(own)}: options of evaluation are those of {' and '.join(HELD_OUT)}, got "
+            f"split {split!r}; choose one of them, or omit the options"
+        )
+    return {}
 
 
 def _protocol_options(name: str, task: str) -> dict[str, Any]:

@@ -101,12 +101,18 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     changes = expand_scale(experiment.config.model, changes)
     config = replace_fields(experiment.config, changes)
     before, after = flatten(experiment.config), flatten(config)
-    made = {name: after[name] for name in changes if before[name] != after[name]}
+    made = {name: after[name] for name in changes if _before(before, name) != after[name]}
     # Reject values that the task rejects.
     TASKS[config.task.name].Options(**config.task.options)
     return dataclasses.replace(
         experiment, config=config, overrides={**experiment.overrides, **made}
     )
+
+
+def _before(flat: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a field; an option of evaluations that is not set is that of training."""
+    part, _, option = name.partition(".")
+    return flat[f"mechanism.{option}"] if part == "evaluation" and name not in flat else flat[name]
 
 
 def replace_budget(experiment: Experiment, budget: Budget) -> Experiment:

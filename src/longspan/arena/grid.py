@@ -154,11 +154,14 @@ def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) ->
 def misfit(experiment: Experiment) -> str | None:
     """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
+    from longspan.attention.other_options import OtherOptions
     from longspan.models.attention_layer import build_mechanism
 
     task = build(experiment.task, experiment.config.task.options)
     try:
-        build_mechanism(model_config(experiment.config, task), layer=0)
+        attention = build_mechanism(model_config(experiment.config, task), layer=0)
+        if changes := experiment.config.evaluation_changes:
+            OtherOptions(attention, changes)
     except LongspanError as error:
         return str(error)
     return None

@@ -8,7 +8,7 @@ from transformers import GenerationConfig
 
 from longspan.arena.experiment import Experiment
 from longspan.attention import options_of
-from longspan.config import MechanismConfig, RunConfig, StartConfig
+from longspan.config import EvaluationConfig, MechanismConfig, RunConfig, StartConfig
 from longspan.errors import OptionError
 from longspan.models import (
     LongspanConfig,
@@ -274,7 +274,9 @@ def num_parameters(config: RunConfig, task: Task) -> int:
 def full_num_parameters(config: RunConfig, task: Task) -> int:
     """Count the parameters of the same model around the baseline mechanism."""
     baseline = MechanismConfig(name=BASELINE, options=options_of(BASELINE))
-    # Stages may change options that the baseline lacks, and no parameters.
+    # Stages and evaluations may change options that the baseline lacks, and no parameters.
     training = dataclasses.replace(config.training, stages=())
-    config = dataclasses.replace(config, mechanism=baseline, training=training)
+    config = dataclasses.replace(
+        config, mechanism=baseline, training=training, evaluation=EvaluationConfig()
+    )
     return num_parameters(config, task)

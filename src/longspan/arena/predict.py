@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.arena.paths import RunPaths
-from longspan.arena.rescore import load_run, prepare_model
+from longspan.arena.rescore import evaluation_options, load_run, prepare_model
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.tasks._encoded_text import EncodedTextTask
@@ -41,7 +41,8 @@ def predict(
 ) -> Predictions:
     """Predict the class, the number or the summary of new texts with the model of a run.
 
-    Texts are generated as they were for the scores of the run.
+    Texts are generated as they were for the scores of the run, and the mechanism has the options of
+    its evaluations.
 
     Args:
         record: record of a run on a task of texts.
@@ -65,9 +66,12 @@ def predict(
             f"pass {expected} column{'s' if expected == 2 else ''} of texts"
         )
     prepared, where = prepare_model(record, result, model, paths, batch_size)
+    options = evaluation_options(result, prepared)
     if isinstance(task, SummaryTask):
-        return Predictions(_generate(prepared, task, texts, where), None)
-    logits = _logits(prepared, task, texts, where)
+        with options.applied("test"):
+            return Predictions(_generate(prepared, task, texts, where), None)
+    with options.applied("test"):
+        logits = _logits(prepared, task, texts, where)
     if isinstance(task, OwnTexts) and task.is_regression:
         return Predictions(task.predicted_numbers(logits).tolist(), None)
     probabilities, classes = logits.softmax(-1).max(-1)

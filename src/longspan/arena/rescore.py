@@ -20,6 +20,7 @@ from longspan.tasks.batching import sample_rows
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed.group import current_group, make_accelerator
 from longspan.training.evaluate import Evaluation
+from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.final_evaluation import FinalEvaluation, evaluate_final
 from longspan.training.inference import evaluate_timed
 
@@ -78,6 +79,8 @@ def evaluate_run(
 ) -> tuple[Evaluation, Inference]:
     """Evaluate the selected model of a run on a split, in the precision of its training.
 
+    On validation and test the mechanism has the options of the run's evaluations.
+
     Args:
         record: record of the run.
         split: split to score.
@@ -95,7 +98,8 @@ def evaluate_run(
     result, task, model = load_run(record, paths)
     rows = choose_rows(task, cast(Split, split), examples, result)
     prepared, where = prepare_model(record, result, model, paths, batch_size)
-    return evaluate_timed(prepared, task, cast(Split, split), rows=rows, **where)
+    with evaluation_options(result, prepared).applied(cast(Split, split)):
+        return evaluate_timed(prepared, task, cast(Split, split), rows=rows, **where)
 
 
 def evaluate_selected(record: Path, result: Result, task: Task, paths: RunPaths) -> FinalEvaluation:
@@ -107,7 +111,14 @@ def evaluate_selected(record: Path, result: Result, task: Task, paths: RunPaths)
     model = _selected_model(record, result, task)
     prepared, where = prepare_model(record, result, model, paths)
     count = result.effective_config.training.train_eval_examples
-    return evaluate_final(prepared, task, count, **where)
+    options = evaluation_options(result, prepared)
+    return evaluate_final(prepared, task, count, options=options, **where)
+
+
+def evaluation_options(result: Result, model: nn.Module) -> EvaluationOptions:
+    """Return the options of a run's model in held-out evaluation."""
+    config = result.effective_config
+    return EvaluationOptions(model, config.mechanism.name, config.evaluation_changes)
 
 
 def check_request(split: str, examples: int | None, batch_size: int | None) -> None:

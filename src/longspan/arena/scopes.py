@@ -1,9 +1,10 @@
 """Settings limited to a task or to a row of the table: `listops.steps=100`, `local.window=16`.
 
 A setting has the name `[TASK.][ROW.]PART.FIELD`. ROW is a mechanism or a reference row, PART one of
-task, mechanism, model, training and start. After TASK or ROW the part may be left out, if only one
-part has the field: after ROW it is mechanism, model or training, after TASK alone task, model or
-training. Of several settings of a field, the one that is limited to the fewest runs applies.
+task, mechanism, model, training, evaluation and start. After TASK or ROW the part may be left out,
+if only one part has the field: after ROW it is mechanism, model or training, after TASK alone task,
+model or training. Of several settings of a field, the one that is limited to the fewest runs
+applies.
 """
 
 import dataclasses

@@ -63,6 +63,8 @@ class StagePlan:
             config=experiment.config.training,
             make_model=make,
             keep_optimizer=keep_optimizer,
+            mechanism=experiment.mechanism,
+            evaluation_changes=experiment.config.evaluation_changes,
         )
 
     def _start(self, model: LongspanPreTrainedModel) -> None:

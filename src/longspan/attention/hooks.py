@@ -223,8 +223,30 @@ class MechanismHooks(nn.Module):
     def part_weights(self, q, k, v, key_mask, *layer_input) -> dict[str, Tensor] | None:
         """Return the weight of each query on each part of its keys, (B, H, T) by name of the part.
 
+        Parts are those of `bucket_weights`; None: there are none.
+        """
+        found = self.bucket_weights(q, k, v, key_mask, 1, *layer_input)
+        return None if found is None else {name: x[..., 0] for name, x in found.items()}
+
+    def bucket_weights(
+        self, q, k, v, key_mask, buckets: int, *layer_input
+    ) -> dict[str, Tensor] | None:
+        """Return the weight of each query on equal buckets of the keys of each part, by its name.
+
         Mechanisms with `memory_sizes` define it: parts are memories and the query's own segment,
-        the oldest tokens first. Inputs are those of `attend`. The default returns None.
+        the oldest tokens first, and so are their buckets. A part with fewer keys than buckets has
+        one key in each of the first ones. Inputs are those of `attend`. The default returns None.
+
+        Args:
+            q: queries; these, keys, values and mask are those of a call.
+            k: keys.
+            v: values.
+            key_mask: True at real keys, or None.
+            buckets: number of buckets of each part.
+            layer_input: layer input, if the traits declare it.
+
+        Returns:
+            (B, H, T, buckets) by name of the part.
         """
         return None
 

@@ -67,6 +67,12 @@ def summary(use: "ContextUse") -> str:
     last = use.parts[-1] if use.parts else {}
     shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in last.items())
     attention = f"; attention of the last layer: {shares}" if shares else ""
+    if any(use.buckets):
+        by_part = "; ".join(
+            f"{name} {' '.join(f'{100 * share:.0f}' for share in values)}"
+            for name, values in use.buckets[-1].items()
+        )
+        attention += f"; by bucket of the keys, the oldest first, in %: {by_part}"
     return (
         f"{run}: effective context {use.effective:,} tokens (loss within "
         f"{100 * use.tolerance:g} %); nats {losses} tokens; {use.blocks:,} of {use.available:,} "

@@ -29,7 +29,11 @@ TaskName = Annotated[
 ]
 TaskChanges = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override an option of the task: task.length=4096."),
+    typer.Option(
+        "--set",
+        help="Override an option of the task (task.length=4096), or of the mechanism on validation "
+        "and test (evaluation.memory=3800).",
+    ),
 ]
 Examples = Annotated[
     int | None,
@@ -58,9 +62,11 @@ def evaluate(
 ) -> None:
     """Score the saved model of a run again, without dropout, and time it.
 
-    With --task or --set the model is evaluated on data that it was not trained on, such as longer
-    inputs. That score is saved in the folder `evaluations` next to the record, and `longspan
-    report` lists it apart from the scores of trained models.
+    On validation and test the mechanism has the options that the run was evaluated with
+    (evaluation.OPTION of its configuration). With --task or --set the model is evaluated on other
+    data or with other options than in the run, such as longer inputs or a longer memory. That score
+    is saved in the folder `evaluations` next to the record, and `longspan report` lists it apart
+    from the scores of trained models.
     """
     paths = make_paths(Path("runs"), cache, data, device)
     changes = parse_changes(set_)

@@ -5,6 +5,7 @@ from longspan.config.budget import Budget, parse_budget
 from longspan.config.decoding import DecodingConfig
 from longspan.config.model import ModelConfig
 from longspan.config.run import (
+    EvaluationConfig,
     MechanismConfig,
     RunConfig,
     TaskConfig,
@@ -18,6 +19,7 @@ from longspan.config.training import TrainingConfig
 __all__ = [
     "Budget",
     "DecodingConfig",
+    "EvaluationConfig",
     "Length",
     "MechanismConfig",
     "ModelConfig",

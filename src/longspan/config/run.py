@@ -7,17 +7,19 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from longspan.config.base import setting, settings
 from longspan.config.budget import Budget
 from longspan.config.model import ModelConfig
-from longspan.config.stages import PARTS, stage_ends
+from longspan.config.stages import PARTS as STAGE_PARTS
+from longspan.config.stages import stage_ends
 from longspan.config.start import StartConfig
 from longspan.config.training import TrainingConfig
 from longspan.errors import OptionError, check_name
 from longspan.files import to_json_types
 
+PARTS = (*STAGE_PARTS, "evaluation")  # whose fields settings change
 # Fields and options (`mechanism.NAME.OPTION`) that are newer than published records, with the value
 # under which a run is the one that those records describe. They are hashed where they have another
 # value: a record keeps its name.
@@ -76,6 +78,27 @@ class MechanismConfig:
 
 
 @settings
+class EvaluationConfig:
+    """Options of the mechanism in evaluations on validation and test.
+
+    Transformer-XL, for example, is evaluated with a longer memory than it is trained with.
+    """
+
+    name: ClassVar[str] = "evaluation"
+    options: dict[str, Any] = dataclasses.field(
+        default_factory=dict,
+        metadata={
+            "help": "options of the mechanism in held-out evaluation; those left out are those of "
+            "training"
+        },
+    )
+
+    def __post_init__(self) -> None:
+        """Store options as JSON reads them back; see `_store_options`."""
+        _store_options(self)
+
+
+@settings
 class RunConfig:
     """Everything that decides a run, except its seed."""
 
@@ -85,15 +108,29 @@ class RunConfig:
     training: TrainingConfig = setting("training recipe")
     budget: Budget = setting("quantity held equal", Budget())
     start: StartConfig | None = setting("checkpoint of the first weights; none: drawn", None)
+    evaluation: EvaluationConfig = dataclasses.field(
+        default_factory=EvaluationConfig,
+        metadata={"help": "options of the mechanism in held-out evaluation"},
+    )
 
     def __post_init__(self) -> None:
-        """Check the stages.
+        """Check the options of evaluations, and the stages.
 
         Raises:
-            OptionError: the last one changes the task or the mechanism, or a field rejects a value.
-            UnknownNameError: a stage changes a field that does not exist.
+            OptionError: the last stage changes the task or the mechanism, or a field rejects a
+                value.
+            UnknownNameError: a stage changes a field that does not exist, or the mechanism lacks an
+                option of evaluations.
         """
+        for option in self.evaluation.options:
+            _check_option(self.mechanism, option)
         self.stages()
+
+    @property
+    def evaluation_changes(self) -> dict[str, Any]:
+        """Options of the mechanism in held-out evaluation with other values than in training."""
+        trained = self.mechanism.options
+        return {k: x for k, x in self.evaluation.options.items() if trained[k] != x}
 
     def stages(self) -> "list[RunConfig]":
         """Return the configuration of each stage of the training; of a run without any, its own.
@@ -129,11 +166,15 @@ class RunConfig:
             for field, unchanged in fields.items():
                 if own is not None and field in own and own[field] == unchanged:
                     del own[field]
+        # Newer than published records, as `NEWER_FIELDS` are.
         if self.start is None:
             del tree["start"]  # newer than published records, as `NEWER_FIELDS` are
         elif self.start.tokenizer is not None:
             # Its folder may be another one; the digest is in `start`.
             tree["task"]["options"].pop("vocabulary", None)
+        tree["evaluation"] = self.evaluation_changes
+        if not tree["evaluation"]:
+            del tree["evaluation"]
         options = tree["task"]["options"].items()
         newer = NEWER_TEXT_OPTIONS.items()
         tree["task"]["options"] = {k: x for k, x in options if (k, x) not in newer}
@@ -172,7 +213,7 @@ def add_newer_options(config: RunConfig) -> RunConfig:
     )
 
 
-def _store_options(config: TaskConfig | MechanismConfig) -> None:
+def _store_options(config: TaskConfig | MechanismConfig | EvaluationConfig) -> None:
     """Store options as JSON reads them back.
 
     Raises:
@@ -206,7 +247,8 @@ def _is_json(value: Any) -> bool:
 def flatten(config: RunConfig) -> dict[str, Any]:
     """Return the leaves of a configuration by dotted name: `training.steps`, `task.length`.
 
-    Options of the task and of the mechanism have the names `task.OPTION` and `mechanism.OPTION`.
+    Options of the task and of the mechanism have the names `task.OPTION` and `mechanism.OPTION`,
+    those of the mechanism in held-out evaluation `evaluation.OPTION`.
     """
     flat: dict[str, Any] = {}
     for part, fields in dataclasses.asdict(config).items():
@@ -229,7 +271,10 @@ def replace_fields(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
         if not dot:
             raise OptionError(f"{name!r} names no field; use PART.FIELD, such as training.steps")
         record = getattr(config, check_name(part, PARTS, "part of a configuration"))
-        config = dataclasses.replace(config, **{part: _replaced(record, part, field, value)})
+        if part == "evaluation":
+            config = _with_evaluation_option(config, field, value)
+        else:
+            config = dataclasses.replace(config, **{part: _replaced(record, part, field, value)})
     return config
 
 
@@ -239,7 +284,25 @@ def _replaced(record: Any, part: str, field: str, value: Any) -> Any:
         check_name(field, [f.name for f in dataclasses.fields(record)], f"field of {part}")
         return dataclasses.replace(record, **{field: value})
     check_name(field, options, f"option of {part} {record.name!r}")
-    # 1 and 1.0 are one configuration, with one hash.
-    if isinstance(options[field], float) and type(value) is int:
-        value = float(value)
-    return dataclasses.replace(record, options={**options, field: value})
+    return dataclasses.replace(record, options={**options, field: _like(options[field], value)})
+
+
+def _with_evaluation_option(config: RunConfig, option: str, value: Any) -> RunConfig:
+    _check_option(config.mechanism, option)
+    value = _like(config.mechanism.options[option], value)
+    made = EvaluationConfig(options={**config.evaluation.options, option: value})
+    return dataclasses.replace(config, evaluation=made)
+
+
+def _check_option(mechanism: MechanismConfig, option: str) -> None:
+    """Check that a mechanism has an option.
+
+    Raises:
+        UnknownNameError: it has none of this name; the message suggests near names.
+    """
+    check_name(option, mechanism.options, f"option of mechanism {mechanism.name!r}")
+
+
+def _like(earlier: Any, value: Any) -> Any:
+    """Return a value as a float if the earlier one is one: 1 and 1.0 are one configuration."""
+    return float(value) if isinstance(earlier, float) and type(value) is int else value

@@ -60,7 +60,7 @@ class StageConfig:
             part, _, field = name.partition(".")
             if part == "model" and name not in _OF_MODEL:
                 reasons.append(f"a stage changes no {name}; of the model only dropout can change")
-            elif part == "training" and field in _OF_RUN:
+            elif (part == "training" and field in _OF_RUN) or (part == "evaluation" and field):
                 reasons.append(f"a stage changes no {name}; set it for the whole run")
             elif part in ("start", "budget") or not field:
                 reasons.append(

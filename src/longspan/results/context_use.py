@@ -3,6 +3,7 @@
 The path is `<results>/<protocol>/<task>/context/<file name of the record>`.
 """
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -15,7 +16,7 @@ from longspan.files import read_json_file
 from longspan.results.reading import CONTEXTS, side_record_paths, validate
 from longspan.results.side_record import SideRecord
 
-CONTEXT_SCHEMA = 1
+CONTEXT_SCHEMA = 2
 BLOCK = 16  # consecutive targets whose context is cut at the same token
 
 
@@ -72,6 +73,8 @@ class ContextUse(SideRecord):
         effective: smallest of the contexts with a loss within the tolerance of the last one's.
         parts: share of the attention weight on each part of the keys, by name of the part, for
             each layer; empty for a layer without a memory.
+        buckets: share of the attention weight on equal buckets of the keys of each part, the oldest
+            first, for each layer like `parts`; empty: not measured (schema 1).
         part_windows: held-out sequences that these shares are averaged over; 0: none was long
             enough to fill the memories, or there are none.
         reference: name of the reference row or variant; None for a row of the mechanism.
@@ -92,6 +95,7 @@ class ContextUse(SideRecord):
     tolerance: float
     effective: int
     parts: list[dict[str, float]]
+    buckets: list[dict[str, list[float]]]
     part_windows: int
     device: str
     versions: dict[str, str]
@@ -131,6 +135,15 @@ class ContextUse(SideRecord):
         for number, shares in enumerate(self.parts, 1):
             if shares and not math.isclose(sum(shares.values()), 1, abs_tol=1e-3):
                 yield f"shares of layer {number} must sum to 1, got {sum(shares.values()):.4f}"
+        if not self.buckets:
+            return
+        if [list(own) for own in self.buckets] != [list(own) for own in self.parts]:
+            yield "buckets must have the layers and parts of the shares by part"
+            return
+        for number, (shares, own) in enumerate(zip(self.parts, self.buckets, strict=True), 1):
+            for name, values in own.items():
+                if not math.isclose(math.fsum(values), shares[name], abs_tol=1e-6):
+                    yield f"buckets of {name} in layer {number} do not sum to its share"
 
 
 def effective_context(contexts: Sequence[ContextLoss], tolerance: float) -> int:
@@ -151,11 +164,14 @@ def load_context_use(path: Path) -> ContextUse:
         DataError: the file is not a valid record; the message lists every reason.
     """
     _, text, content = read_json_file(path)
-    if not isinstance(content, dict) or content.get("schema") != CONTEXT_SCHEMA:
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if type(schema) is not int or not 1 <= schema <= CONTEXT_SCHEMA:
         raise DataError(
-            f"{path} is not a record of the use of the context of schema {CONTEXT_SCHEMA}; "
+            f"{path} is not a record of the use of the context of schema 1 to {CONTEXT_SCHEMA}; "
             "measure again"
         )
+    if schema == 1:  # without buckets
+        text = json.dumps({**content, "buckets": [], "schema": CONTEXT_SCHEMA})
     found = validate(ContextUse, text, path)
     try:
         found.check()

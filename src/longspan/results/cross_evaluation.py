@@ -1,14 +1,16 @@
-"""Scores of trained models on a task, or on task options, that they were not trained on.
+"""Scores of trained models on a task, or with options, that they were not trained on.
 
 They are stored next to the record of the run and never count as its scores. The path is
 `<results>/<protocol>/<task>/evaluations/<stem of the record>-on-<task>-<hash>-<split>.json`, with
 `-<examples>` before the suffix where a sample was scored.
 """
 
+import dataclasses
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from longspan.config import TaskConfig, settings
 from longspan.errors import DataError
@@ -36,6 +38,7 @@ class CrossEvaluation(SideRecord):
         metric: name of the main metric.
         batch_size: examples per batch.
         reference: name of the reference row or variant; None for a row of the mechanism.
+        mechanism_options: options of the mechanism that differ from those of the training.
     """
 
     subfolder: ClassVar[str] = EVALUATIONS
@@ -62,6 +65,7 @@ class CrossEvaluation(SideRecord):
     git_commit: str | None
     date: str  # ISO 8601, UTC
     reference: str | None = None
+    mechanism_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     schema: int = CROSS_EVALUATION_SCHEMA
 
     @property
@@ -76,13 +80,23 @@ class CrossEvaluation(SideRecord):
 
     @property
     def changed_options(self) -> dict[str, object]:
-        """Options of the evaluation with other values than those of the training."""
+        """Options of the evaluation with other values than those of the training.
+
+        Those of the mechanism have the names `evaluation.OPTION`.
+        """
         trained = self.trained_on.options
-        return {
+        own = {
             name: value
             for name, value in self.evaluated_on.options.items()
             if name not in trained or trained[name] != value
         }
+        return own | {f"evaluation.{name}": x for name, x in self.mechanism_options.items()}
+
+    @property
+    def setup(self) -> str:
+        """Text that is equal for equal tasks, their options, and options of the mechanism."""
+        options = self.mechanism_options
+        return self.evaluated_on.key + (json.dumps(options, sort_keys=True) if options else "")
 
     @property
     def filename(self) -> str:
@@ -90,7 +104,7 @@ class CrossEvaluation(SideRecord):
 
         The number of examples is part of the name of a sample.
         """
-        digest = hashlib.sha256(self.evaluated_on.key.encode()).hexdigest()[:10]
+        digest = hashlib.sha256(self.setup.encode()).hexdigest()[:10]
         scored = self.score.num_examples
         sample = "" if scored == self.available else f"-{scored}"
         return f"{self.run_stem}-on-{self.evaluated_on.name}-{digest}-{self.split}{sample}.json"

@@ -342,5 +342,8 @@ def write_record(record: Result | Failure, path: Path) -> Path:
     for tree in (content, content["config"]):
         if tree.get("start") is None:
             tree.pop("start", None)
+    # Likewise where an evaluation has no options of its own.
+    if not record.config.evaluation.options:
+        del content["config"]["evaluation"]
     write_json(path, content)
     return path

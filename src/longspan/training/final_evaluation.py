@@ -1,5 +1,6 @@
 """Evaluation of the selected model when its training has ended: test, timed, and train."""
 
+import contextlib
 import dataclasses
 
 import torch
@@ -9,6 +10,7 @@ from longspan.results import Inference, Score
 from longspan.tasks.base import Task
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.evaluate import Evaluation, evaluate
+from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.inference import evaluate_timed
 
 
@@ -40,6 +42,7 @@ def evaluate_final(
     batch_size: int,
     device: torch.device,
     group: ProcessGroup = SINGLE_PROCESS,
+    options: EvaluationOptions | None = None,
 ) -> FinalEvaluation:
     """Score a model on test and on a sample of the training split.
 
@@ -50,13 +53,15 @@ def evaluate_final(
         batch_size: examples per batch.
         device: device of the model.
         group: processes that share the batches.
+        options: options of the mechanism on test; None: those of training.
 
     Raises:
         NonFiniteLossError: a loss is NaN or infinite.
     """
-    test, inference = evaluate_timed(
-        model, task, "test", batch_size=batch_size, device=device, group=group
-    )
+    with contextlib.nullcontext() if options is None else options.applied("test"):
+        test, inference = evaluate_timed(
+            model, task, "test", batch_size=batch_size, device=device, group=group
+        )
     count = task.size("validation") if train_examples is None else train_examples
     rows = task.sample_rows("train", count)
     train = None

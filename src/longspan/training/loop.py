@@ -31,6 +31,7 @@ from longspan.training.distributed.group import (
 )
 from longspan.training.distributed.sharding import recompute_activations, wrap_model
 from longspan.training.evaluate import evaluate, model_inputs
+from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.final_evaluation import evaluate_final
 from longspan.training.outcome import TrainingOutcome
 from longspan.training.prefetch import prefetch_batches
@@ -56,6 +57,7 @@ class StageRun:
         self.callback = callback if self.group.is_main else None
         self.first_step, self.last_step = stage_steps(stages, number)
         model = stage.make_model()  # before the accelerator, whose state it may reset
+        self.options = EvaluationOptions(model, stage.mechanism, stage.evaluation_changes)
         self.accelerator = make_accelerator(self.config.precision, checkpoints.folder, device)
         self.device = self.accelerator.device
         if self.config.gradient_checkpointing:
@@ -275,7 +277,7 @@ class StageRun:
             self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
     def _validate(self, generate: bool = False) -> Score:
-        with self._explain_divergence():
+        with self._explain_divergence(), self.options.applied("validation"):
             return evaluate(
                 self.model,
                 self.task,
@@ -308,6 +310,7 @@ class StageRun:
                     batch_size=self.config.eval_batch_size,
                     device=self.device,
                     group=self.group,
+                    options=self.options,
                 )
         return TrainingOutcome(
             scores={"validation": validation, **(final.scores if final else {})},

@@ -1,8 +1,8 @@
 """Stages of a training: where each begins and ends, and how it takes over from the one before."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -31,12 +31,17 @@ class Stage:
         make_model: returns the model of the stage with fresh weights, which those at the end of
             the stage before, or a checkpoint, replace.
         keep_optimizer: whether the moments of the optimizer are kept from the stage before.
+        mechanism: name of the mechanism of `evaluation_changes`.
+        evaluation_changes: options of the mechanism in held-out evaluation that differ from those
+            of the model.
     """
 
     task: Task
     config: TrainingConfig
     make_model: Callable[[], PreTrainedModel]
     keep_optimizer: bool = True
+    mechanism: str = ""
+    evaluation_changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def stage_steps(stages: Sequence[Stage], number: int) -> tuple[int, int]:

@@ -92,6 +92,8 @@ class Protocol:
         recipe: recipe of a task.
         mechanism_options: options by mechanism, for every task.
         task_mechanism_options: options by task and mechanism, which take precedence.
+        evaluation_options: options in evaluations on validation and test that differ from those of
+            training, by task and mechanism.
         choices: values on which the sources disagree.
         budget: quantity held equal between mechanisms.
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
@@ -113,6 +115,7 @@ class Protocol:
     recipe: Callable[[str], Recipe]
     mechanism_options: MechanismOptions
     task_mechanism_options: Mapping[str, MechanismOptions] = dataclasses.field(default_factory=dict)
+    evaluation_options: Mapping[str, MechanismOptions] = dataclasses.field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
@@ -315,6 +318,10 @@ class Protocol:
         own = self.task_mechanism_options.get(task, {}).get(mechanism, {})
         return {**self.mechanism_options.get(mechanism, {}), **own}
 
+    def evaluation_options_for(self, task: str, mechanism: str) -> dict[str, Any]:
+        """Return the options of a mechanism in held-out evaluation, which others do not have."""
+        return dict(self.evaluation_options.get(task, {}).get(mechanism, {}))
+
     def config(self, task: str, mechanism: str) -> RunConfig:
         """Return the whole configuration of a run, without its start.
 
@@ -333,6 +340,8 @@ class Protocol:
             budget=self.budget,
         )
         changes = {f"mechanism.{x}": y for x, y in self.options_for(task, mechanism).items()}
+        evaluation = self.evaluation_options_for(task, mechanism)
+        changes |= {f"evaluation.{x}": y for x, y in evaluation.items()}
         if MECHANISMS[mechanism].traits.carries_positions:
             changes["model.position"] = "none"
         return replace_fields(config, changes)

@@ -21,6 +21,7 @@ PARTS = (
     "stage",
     "budget",
     "mechanism",
+    "evaluation",
     "grid",
 )  # order of fields
 
@@ -30,7 +31,8 @@ class Difference:
     """Field whose values differ in the same way on some tasks.
 
     Attributes:
-        field: dotted name as in choices (`training.steps`, `mechanism.MECHANISM.OPTION`);
+        field: dotted name as in choices (`training.steps`, `mechanism.MECHANISM.OPTION`,
+            `evaluation.MECHANISM.OPTION` for one that a protocol sets for held-out evaluation);
             `grid.FIELD` for a field of which a source searches several values; "covered" for a
             task that one of the protocols lacks.
         tasks: tasks with this difference.
@@ -100,11 +102,14 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
     `stage.NUMBER.FIELD`.
     """
     common = flatten(protocol.config(task, BASELINE))
-    values = {name: x for name, x in common.items() if not name.startswith("mechanism.")}
+    shared = ("mechanism.", "evaluation.")
+    values = {name: x for name, x in common.items() if not name.startswith(shared)}
     values |= _stage_values(values.pop("training.stages"))
     for mechanism in mechanisms:
         options = protocol.config(task, mechanism).mechanism.options
         values |= {f"mechanism.{mechanism}.{name}": x for name, x in options.items()}
+        own = protocol.evaluation_options_for(task, mechanism)
+        values |= {f"evaluation.{mechanism}.{name}": x for name, x in own.items()}
     grid = {f"grid.{name}": x for name, x in protocol.grids.get(task, {}).items()}
     return values | start_settings(protocol.recipe(task).start) | grid
 
@@ -123,9 +128,9 @@ def _compare_task(
     task: str, a: Protocol, b: Protocol, mechanisms: Sequence[str]
 ) -> list[Difference]:
     one, two = recipe_values(a, task, mechanisms), recipe_values(b, task, mechanisms)
-    # A field of a grid or stage may be in either; sorted, the order does not depend on which comes
-    # first.
-    own = ("grid.", "stage.")
+    # A field of a grid, stage or evaluation may be in either; sorted, the order does not depend on
+    # which comes first.
+    own = ("grid.", "stage.", "evaluation.")
     sorted_fields = sorted(field for field in {*one, *two} if field.startswith(own))
     fields = [*(f for f in {**one, **two} if not f.startswith(own)), *sorted_fields]
     return [

@@ -7,7 +7,8 @@ A row is a mechanism with changed fields, on every task or on those that it name
 mechanism = "full"                 # default: full
 kind = "reference"                 # or variant, ranked among the mechanisms; the default
 source = "our paper, section 4"
-training = { steps = 250 }         # likewise task, model, options (of the mechanism) and start
+training = { steps = 250 }         # likewise task, model, options (of the mechanism), evaluation
+                                   # (its options on validation and test) and start
 
 [rows.short-stage.tasks.novels]    # its tasks; default: every task of the file
 task = { length = 256 }
@@ -43,7 +44,7 @@ from longspan.tasks import TASKS
 
 TEXTS = ("mechanism", "kind", "source")
 KINDS: dict[str, type[NamedRow]] = {"variant": Variant, "reference": ReferenceRow}
-PARTS = ("task", "model", "training", "options", "start")
+PARTS = ("task", "model", "training", "options", "evaluation", "start")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # a dot separates the parts of a setting
 
 
@@ -108,9 +109,11 @@ def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> 
         "model": {**field_types(ModelConfig), scale: float},
         "training": field_types(TrainingConfig),
         "options": {**get_type_hints(MECHANISMS[mechanism].__init__), "backend": str},
+        "evaluation": get_type_hints(MECHANISMS[mechanism].__init__),
         "start": {name.removeprefix(PREFIX): str for name in OF_RUN},
     }
-    names = {**types, "options": [*options_of(mechanism), "backend"]}
+    own = list(options_of(mechanism))
+    names = {**types, "options": [*own, "backend"], "evaluation": own}
     changes: dict[str, Any] = {}
     for part, known in names.items():
         fields = check_table(table.get(part, {}), part)

@@ -15,11 +15,14 @@ steps = 200
 [mechanisms.local]                 # of every task
 window = 16
 
+[evaluation.transformer_xl]        # its options on validation and test, where they differ
+memory = 1024
+
 [tasks.recall]                     # a further task, or changes to one of the base
 from = "diagnostic"                # protocol that the task starts from
 task = { length = 64 }
 training = { batch_size = 32 }
-mechanisms.local.window = 8
+mechanisms.local.window = 8        # likewise evaluation
 start = "needle"                   # task of the file whose run it starts from; default: none
 # start = { task = "needle", row = "full", extend_positions = "tile" }   # of another row
 ```
@@ -62,8 +65,8 @@ from longspan.results import BASELINE
 from longspan.tasks import TASKS, configure
 
 TEXTS = ("name", "base", "summary", "source", "differs", "budget")
-TABLES = ("model", "training", "mechanisms", "tasks", "rows")
-TASK_TABLES = ("task", "model", "training", "mechanisms")
+TABLES = ("model", "training", "mechanisms", "evaluation", "tasks", "rows")
+TASK_TABLES = ("task", "model", "training", "mechanisms", "evaluation")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 T = TypeVar("T", ModelConfig, TrainingConfig)
 R = TypeVar("R", bound=NamedRow)
@@ -71,11 +74,15 @@ R = TypeVar("R", bound=NamedRow)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _TaskEntry:
-    """A task of a file: the protocol it starts from, its recipe, and options by mechanism."""
+    """A task of a file: the protocol it starts from, its recipe, and options by mechanism.
+
+    `evaluation_options` are those on validation and test.
+    """
 
     origin: Protocol | None
     recipe: Recipe
     mechanism_options: MechanismOptions
+    evaluation_options: MechanismOptions
 
 
 def read_protocol(path: Path, content: bytes) -> Protocol:
@@ -120,7 +127,8 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 def _task_entries(table: Mapping[str, Any], base: Protocol | None) -> dict[str, _TaskEntry]:
     """Return the tasks of the base, then those of the file."""
-    common = {part: table.get(part, {}) for part in ("model", "training", "mechanisms")}
+    parts = ("model", "training", "mechanisms", "evaluation")
+    common = {part: table.get(part, {}) for part in parts}
     _check_common(common)
     own = table.get("tasks", {})
     names = dict.fromkeys([*(base.tasks if base else ()), *own])
@@ -154,12 +162,16 @@ def _task_entry(
         training=_settings(TrainingConfig, start and start.training, common, own, "training"),
         start=_start(own, start and start.start),
     )
-    layers = [_read_mechanisms(x.get("mechanisms", {})) for x in (common, own)]
-    inherited = {} if origin is None else {x: origin.options_for(task, x) for x in MECHANISMS}
+    tables = (common, own)
+    trained, evaluated = {}, {}
+    if origin is not None:
+        trained = {x: origin.options_for(task, x) for x in MECHANISMS}
+        evaluated = {x: origin.evaluation_options_for(task, x) for x in MECHANISMS}
     return _TaskEntry(
         origin=origin,
         recipe=recipe,
-        mechanism_options=_merge({x: y for x, y in inherited.items() if y}, *layers),
+        mechanism_options=_layered(trained, tables, "mechanisms"),
+        evaluation_options=_layered(evaluated, tables, "evaluation"),
     )
 
 
@@ -213,13 +225,23 @@ def _check_common(common: Mapping[str, Any]) -> None:
     for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
         with naming(part):
             check_fields(common[part], field_types(cls), "field")
-    _read_mechanisms(common["mechanisms"])
+    for part in ("mechanisms", "evaluation"):
+        _read_mechanisms(common, part)
 
 
-def _read_mechanisms(table: Mapping[str, Any]) -> MechanismOptions:
-    """Return the options by mechanism of a table."""
+def _layered(
+    inherited: MechanismOptions, tables: Iterable[Mapping[str, Any]], part: str
+) -> MechanismOptions:
+    """Return options by mechanism: the inherited ones, then those of each table's part."""
+    own = {name: options for name, options in inherited.items() if options}
+    return _merge(own, *(_read_mechanisms(table, part) for table in tables))
+
+
+def _read_mechanisms(tables: Mapping[str, Any], part: str) -> MechanismOptions:
+    """Return the options by mechanism of one of several tables."""
     found = {}
-    with naming("mechanisms"):
+    with naming(part):
+        table = tables.get(part, {})
         for name, options in table.items():
             check_name(name, MECHANISMS, "mechanism")
             check_table(options, name)
@@ -265,6 +287,9 @@ def _make(
         recipe={task: entry.recipe for task, entry in entries.items()}.__getitem__,
         mechanism_options=shared,
         task_mechanism_options={task: options for task, options in own.items() if options},
+        evaluation_options={
+            task: x.evaluation_options for task, x in entries.items() if x.evaluation_options
+        },
         budget=_budget(table, base),
         grids={x: y.grids[x] for x, y in origins.items() if x in y.grids},
         **_rows(base, origins, read_rows(table.get("rows", {}), entries, path.name)),

@@ -107,9 +107,13 @@ def unsourced_fields(
 def _set_options(protocol: Protocol, task: str) -> list[str]:
     """Return the options of mechanisms that a protocol sets, by dotted name."""
     return [
-        f"mechanism.{mechanism}.{option}"
+        f"{part}.{mechanism}.{option}"
         for mechanism in sorted(MECHANISMS)
-        for option in protocol.options_for(task, mechanism)
+        for part, options in (
+            ("mechanism", protocol.options_for(task, mechanism)),
+            ("evaluation", protocol.evaluation_options_for(task, mechanism)),
+        )
+        for option in options
     ]
 
 

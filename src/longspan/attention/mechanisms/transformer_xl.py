@@ -55,7 +55,8 @@ class TransformerXLAttention(RelativeAttention):
             segment: tokens per segment.
             memory: tokens in the memory before a segment.
             clamp: longest distance; longer ones count as this one; None: no limit.
-            same_length: whether every query sees at most `memory` keys back.
+            same_length: whether every query sees at most `memory` keys back, beside its own, as in
+                the authors' TensorFlow code (PyTorch: one fewer).
             backprop_through_memory: whether gradients flow through the memory.
             causal: whether keys after the query are excluded.
         """

@@ -5,10 +5,12 @@ same code processes segments in one call or over many steps: a step continues th
 segment of the previous one. A cache holds the memory and that segment.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.base import Attention, Cache, append_tokens
@@ -160,16 +162,24 @@ class SegmentAttention(Attention):
         """Attend segment by segment, each to its memory and itself."""
         return self.advance(q, k, v, key_mask, None, *layer_input)[0]
 
-    def part_weights(self, q, k, v, key_mask, *layer_input):
-        """Attend with a one at the part of each key in place of its value."""
-        mixed, _ = self._walk(self._attend_parts, q, k, v, key_mask, None, *layer_input)
-        return dict(zip(self.part_names, mixed.unbind(-1), strict=True))
+    def bucket_weights(self, q, k, v, key_mask, buckets, *layer_input):
+        """Attend with a one at the bucket of each key in place of its value."""
+        attend = functools.partial(self._attend_buckets, buckets)
+        mixed, _ = self._walk(attend, q, k, v, key_mask, None, *layer_input)
+        mixed = mixed.unflatten(-1, (-1, buckets))
+        return dict(zip(self.part_names, mixed.unbind(-2), strict=True))
 
-    def _attend_parts(self, q: Tensor, parts: tuple[Rows, ...], places: Any) -> Tensor:
-        """Return the weight on each part of the keys, (B, H, T, P)."""
+    def _attend_buckets(
+        self, buckets: int, q: Tensor, parts: tuple[Rows, ...], places: Any
+    ) -> Tensor:
+        """Return the weight on the buckets of the parts of the keys, (B, H, T, P * buckets)."""
         keys = concat_rows(*parts)
-        sizes = torch.tensor([part.size for part in parts], device=q.device)
-        ones = torch.eye(len(parts), dtype=q.dtype, device=q.device).repeat_interleave(sizes, 0)
+        numbers = [
+            place * buckets + torch.arange(part.size) * min(buckets, part.size) // part.size
+            for place, part in enumerate(parts)
+            if part.size
+        ]
+        ones = F.one_hot(torch.cat(numbers), buckets * len(parts)).to(q)
         v = ones.expand(*keys.k.shape[:2], *ones.shape)
         return self.attend_segment(q, keys._replace(v=v), places)
 

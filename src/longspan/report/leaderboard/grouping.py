@@ -89,6 +89,7 @@ def split_rows(runs: list[Result]) -> list[list[Result]]:
             group,
             [
                 lambda run: value_text(run.config.mechanism.options),
+                lambda run: value_text(run.config.evaluation_changes),
                 lambda run: run.backend_used,
                 lambda run: run.config_hash,
             ],
@@ -170,7 +171,7 @@ def _overrides(group: Group, *, with_options: bool = True) -> str:
         name: value
         for name, value in first_run(group).overrides.items()
         if name not in (ROW, VARIANT, "budget")
-        and (with_options or ".mechanism." not in f".{name}")
+        and (with_options or not {"mechanism", "evaluation"} & set(name.split(".")[:-1]))
     }
     # Rows of several checkpoints are compared with each other, not with those from scratch.
     if chosen.pop("start.checkpoint", None) is not None:
@@ -205,7 +206,9 @@ def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
     """Return options and overrides by name; several values where tasks have their own."""
     values: dict[str, set[str]] = {}
     for run in runs:
-        for name, value in {**run.config.mechanism.options, **run.overrides}.items():
+        evaluation = {f"evaluation.{k}": x for k, x in run.config.evaluation_changes.items()}
+        own = {**run.config.mechanism.options, **evaluation, **run.overrides}
+        for name, value in own.items():
             if name not in (ROW, VARIANT):
                 values.setdefault(name, set()).add(value_text(value))
     return {name: "|".join(sorted(several)) for name, several in values.items()}

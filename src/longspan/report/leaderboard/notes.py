@@ -31,6 +31,7 @@ def notes_of(group: Group, *, is_ranked: bool, several_devices: bool) -> list[st
     overrides = {name: x for name, x in first.overrides.items() if name not in (ROW, VARIANT)}
     if overrides and not is_ranked:
         notes.append(f"Not ranked; it overrides the protocol: {list_values(overrides)}.")
+    notes += _evaluation(runs)
     if any(run.selected_on == "test" for run in runs):
         notes.append("Checkpoint selected on test: the score is optimistic.")
     if several_devices and runs:
@@ -53,6 +54,12 @@ def largest_excess(runs: Sequence[Result]) -> float | None:
     """Return the share of parameters beyond those of the baseline, where it is largest."""
     found = [parameter_excess(run) for run in runs]
     return max((share for share in found if share is not None), key=abs, default=None)
+
+
+def _evaluation(runs: Sequence[Result]) -> list[str]:
+    """Return the options of the mechanism in evaluation that differ from those of training."""
+    texts = dict.fromkeys(list_values(run.config.evaluation_changes) for run in runs)
+    return [f"Evaluated with other options than trained: {x}." for x in texts if x]
 
 
 def _tuning(runs: Sequence[Result]) -> str:

@@ -1,6 +1,7 @@
 """Use of the context by language models, run by run."""
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,11 @@ POSITION = (
 PARTS = (
     "Share of the attention weight that falls on each part of the keys, in %, the oldest first: "
     "mean over heads and held-out tokens behind the first full memory."
+)
+BUCKETS = (
+    "Share of the attention weight on equal buckets of the keys of each part, in %, the oldest "
+    "keys first: mean over layers with a memory, heads and held-out tokens behind the first full "
+    "memory, as in figure 2 of Rae et al. 2020. A part with fewer keys than buckets has empty ones."
 )
 
 
@@ -58,6 +64,14 @@ class _Layer(Measured):
     number: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Part(Measured):
+    """Attention by bucket of one part of the keys, averaged over layers."""
+
+    part: str
+    shares: tuple[float, ...]
+
+
 def measured_rows(board: Leaderboard, column: int, uses: Sequence[ContextUse]) -> list[Measured]:
     """Return the rows with the measured use of the context of their runs on a task, run by run."""
     found = []
@@ -81,6 +95,8 @@ def context_use(board: Leaderboard, uses: Sequence[ContextUse]) -> list[Table]:
             tables.append(_position_table(name, task.label, found))
             if layers := _layers(found):
                 tables.append(_part_table(name, task.label, layers))
+            if parts := [part for one in found for part in _bucket_means(one)]:
+                tables.append(_bucket_table(name, task.label, parts))
     return tables
 
 
@@ -168,6 +184,32 @@ def _part_column(part: str) -> Column:
     return Column(
         part.capitalize(), "text", value=lambda x: x.use.parts[x.number - 1].get(part), show=percent
     )
+
+
+def _bucket_means(one: Measured) -> Iterable[_Part]:
+    """Yield the parts of the keys with the means of their buckets over the layers that have it."""
+    for part in dict.fromkeys(name for own in one.use.buckets for name in own):
+        layers = [own[part] for own in one.use.buckets if part in own]
+        shares = tuple(statistics.fmean(values) for values in zip(*layers, strict=True))
+        yield _Part(row=one.row, use=one.use, part=part, shares=shares)
+
+
+def _bucket_table(name: str, label: str, parts: Sequence[_Part]) -> Table:
+    columns = [
+        *_RUN,
+        Column("Part", "text", value=lambda x: x.part),
+        *(_bucket_column(place) for place in range(max(len(x.shares) for x in parts))),
+        Column("Sequences", "higher", value=lambda x: x.use.part_windows),
+    ]
+    title = f"{label}: attention by bucket of the keys"
+    return make_table(f"{name}-buckets", title, columns, parts, about=BUCKETS)
+
+
+def _bucket_column(place: int) -> Column:
+    def share(one: _Part) -> float | None:
+        return one.shares[place] if place < len(one.shares) else None
+
+    return Column(str(place + 1), "text", value=share, show=percent)
 
 
 _RUN = (

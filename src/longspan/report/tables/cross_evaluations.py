@@ -1,4 +1,4 @@
-"""Scores of trained models on tasks, or on task options, that they were not trained on."""
+"""Scores of trained models on tasks, or with options, that they were not trained on."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,10 @@ from longspan.report.tables.table import Column, Table, make_table
 from longspan.results import CrossEvaluation, Result
 
 ABOUT = (
-    "Each model was trained on one task and evaluated, without further training, on another or on "
-    "other options of its own, such as longer inputs. These scores are no scores of models trained "
-    "on the second task, and no leaderboard holds them. Means over the evaluated seeds."
+    "Each model was trained on one task and evaluated, without further training, on another or "
+    "with other options, such as longer inputs or a longer memory. These scores are no scores of "
+    "models trained on the second task, and no leaderboard holds them. Means over the evaluated "
+    "seeds."
 )
 
 
@@ -82,7 +83,7 @@ def _run_of(one: CrossEvaluation) -> tuple[str, str, str, str, int]:
 
 def _data(one: CrossEvaluation) -> tuple[str, str, str, int]:
     """Return what the scores of a mean share."""
-    return one.evaluated_on.key, one.data_checksum, one.split, one.score.num_examples
+    return one.setup, one.data_checksum, one.split, one.score.num_examples
 
 
 COLUMNS = (

@@ -72,16 +72,18 @@ def _describe(run: Result) -> dict[str, Any]:
 
     Options of mechanisms and overrides stay together; separate columns would be mostly empty.
     """
-    options = run.config.mechanism.options
+    options, evaluation = run.config.mechanism.options, run.config.evaluation_changes
     flat = {
         name: value
         for name, value in flatten(run.config).items()
-        if name.partition(".")[2] not in options or not name.startswith("mechanism.")
+        if name.partition(".")[2] not in options
+        or not name.startswith(("mechanism.", "evaluation."))
     }
     for name in ("task.name", "mechanism.name"):
         flat.pop(name)
     return {
         "mechanism options": list_values(options) or "none",
+        **({"mechanism options in evaluation": list_values(evaluation)} if evaluation else {}),
         "overrides": list_values(run.overrides) or "none",
         **flat,
         **{name: read(run) for name, read in FACTS.items()},
