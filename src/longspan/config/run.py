@@ -168,7 +168,7 @@ class RunConfig:
                     del own[field]
         # Newer than published records, as `NEWER_FIELDS` are.
         if self.start is None:
-            del tree["start"]  # newer than published records, as `NEWER_FIELDS` are
+            del tree["start"]
         elif self.start.tokenizer is not None:
             # Its folder may be another one; the digest is in `start`.
             tree["task"]["options"].pop("vocabulary", None)
