@@ -186,6 +186,16 @@ def test_short_inputs_of_shortformer_come_first():
     assert sliding.stages()[0].task.options["evaluation"] == "segments"
 
 
+@pytest.mark.parametrize("name", ["staged", "staged-sliding", "shortformer"])
+def test_one_schedule_spans_both_stages_of_shortformer(name):
+    """Both commands of the README have the same warmup, period and last update."""
+    config = row("shortformer", name, "wikitext_103").config
+    for stage in config.stages():
+        training = stage.training
+        assert (training.schedule, training.schedule_over) == ("cosine", "run")
+        assert (training.warmup_steps, training.learning_rate) == (16_000, 2.5e-4)
+
+
 def test_phases_of_long_short_begin_with_fresh_moments():
     for task, rate in (("text8", 5e-4), ("enwik8", 2.5e-4)):
         config = row("long-short-char", "long_short", task).config

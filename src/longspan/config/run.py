@@ -35,6 +35,7 @@ NEWER_FIELDS: dict[str, Any] = {
     "mechanism.reformer.same_hashes": False,
     "model.stem": "none",
     "start.extend_positions": None,
+    "training.schedule_over": "stage",
     "training.stages": (),
     "training.train_eval_examples": None,
 }

@@ -37,7 +37,13 @@ from longspan.training.prefetch import prefetch_batches
 from longspan.training.progress import Progress
 from longspan.training.scalars import scalars_of
 from longspan.training.schedule import compute_learning_rate
-from longspan.training.stages import Stage, begin_stage, stage_seed, stage_steps
+from longspan.training.stages import (
+    Stage,
+    begin_stage,
+    stage_schedule,
+    stage_seed,
+    stage_steps,
+)
 from longspan.training.stream_state import StreamState
 
 ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has returned
@@ -55,6 +61,7 @@ class StageRun:
         self.group: ProcessGroup = checkpoints.group
         self.callback = callback if self.group.is_main else None
         self.first_step, self.last_step = stage_steps(stages, number)
+        self.schedule, self.schedule_start = stage_schedule(stages, number)
         model = stage.make_model()  # before the accelerator, whose state it may reset
         self.accelerator = make_accelerator(self.config.precision, checkpoints.folder, device)
         self.device = self.accelerator.device
@@ -120,13 +127,17 @@ class StageRun:
         """Steps of the stage so far."""
         return self.progress.step - self.first_step
 
+    def _learning_rate(self, step: int) -> float:
+        """Return the learning rate of a step of the run, counted from 0."""
+        return compute_learning_rate(self.schedule, step - self.schedule_start)
+
     def _step(self, batches: Iterator[Batch]) -> None:
         started = time.perf_counter()
         batch = next(batches)
         progress, config = self.progress, self.config
         progress.data_wait_seconds += time.perf_counter() - started
         for group in self.optimizer.param_groups:
-            group["lr"] = compute_learning_rate(config, self._stage_step)
+            group["lr"] = self._learning_rate(progress.step)
         loss = self._backpropagate(batch)
         if config.max_grad_norm is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
@@ -206,7 +217,7 @@ class StageRun:
     def _evaluate(self) -> None:
         self._check_finite()
         score = self._validate()
-        rate = compute_learning_rate(self.config, self._stage_step - 1)
+        rate = self._learning_rate(self.progress.step - 1)
         point = self.window.close(self.progress.step, self.progress.seconds, rate, score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(scalars_of(point), step=point.step)
