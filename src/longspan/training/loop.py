@@ -30,7 +30,7 @@ from longspan.training.distributed.group import (
     make_accelerator,
 )
 from longspan.training.distributed.sharding import recompute_activations, wrap_model
-from longspan.training.evaluate import evaluate, model_inputs
+from longspan.training.evaluate import evaluate, model_inputs, target_arguments
 from longspan.training.final_evaluation import evaluate_final
 from longspan.training.outcome import TrainingOutcome
 from longspan.training.prefetch import prefetch_batches
@@ -164,17 +164,18 @@ class StageRun:
             is_last = shard is shards[-1]
             own = {name: x[shard.rows] for name, x in inputs.items()}
             own |= self.stream.arguments(batch, shard)
+            own_targets = targets[shard.rows]
+            own |= target_arguments(self.bare, self.window.metrics, own_targets)
             with contextlib.nullcontext() if is_last else self.accelerator.no_sync(self.model):
                 output = self.model(**own)
                 logits = self.task.output_logits(output)
-                losses = self.task.losses(logits, targets[shard.rows])
+                losses = self.task.losses(logits, own_targets)
                 part = shard.weight * losses.sum() / count
                 # Gradients are averaged over the processes; shards need their sum.
                 auxiliary = _auxiliary_part(output, shard, len(targets))
                 self.accelerator.backward(self.group.num_shards * (part + auxiliary))
             self.stream.store(shard, output)
             loss += part.detach()
-            own_targets = targets[shard.rows]
             self.window.add_rows(statistics, batch, shard, logits.detach(), own_targets)
         loss = self.group.all_reduce_sum(loss)
         self.window.add_step(loss, statistics, self.group)
