@@ -186,6 +186,16 @@ def test_short_inputs_of_shortformer_come_first():
     assert sliding.stages()[0].task.options["evaluation"] == "segments"
 
 
+@pytest.mark.parametrize("name", ["staged", "staged-sliding", "shortformer"])
+def test_one_schedule_spans_both_stages_of_shortformer(name):
+    """Both commands of the README have the same warmup, period and last update."""
+    config = row("shortformer", name, "wikitext_103").config
+    for stage in config.stages():
+        training = stage.training
+        assert (training.schedule, training.schedule_over) == ("cosine", "run")
+        assert (training.warmup_steps, training.learning_rate) == (16_000, 2.5e-4)
+
+
 def test_phases_of_long_short_begin_with_fresh_moments():
     for task, rate in (("text8", 5e-4), ("enwik8", 2.5e-4)):
         config = row("long-short-char", "long_short", task).config
@@ -196,13 +206,16 @@ def test_phases_of_long_short_begin_with_fresh_moments():
     assert [x.training.batch_size for x in large] == [32, 64, 32]
 
 
-# Parameters in millions: Beltagy et al. 2020, tables 2 and 3; Dai et al. 2019, table 2.
+# Parameters in millions: Beltagy et al. 2020, tables 2 and 3; Dai et al. 2019, tables 1
+# and 2; Press et al. 2021, table 1.
 PUBLISHED_SIZES = [
     ("longformer-char", "longformer-small", "enwik8", 41),
     ("longformer-char", "longformer-large", "enwik8", 102),
     ("transformer-xl", "transformer_xl", "enwik8", 41),
     ("transformer-xl", "transformer-xl-24", "enwik8", 277),
     ("compressive-transformer", "transformer_xl", "enwik8", 277),
+    ("transformer-xl", "transformer_xl", "wikitext_103", 151),
+    ("shortformer", "full", "wikitext_103", 247),
 ]
 
 
@@ -213,13 +226,38 @@ def test_numbers_of_parameters_are_those_of_the_papers(protocol, name, task, mil
     assert found == pytest.approx(millions, rel=0.02)
 
 
-def test_differs_states_the_size_of_word_models():
-    """Neither embeddings nor softmax are adaptive, which the texts say in numbers."""
-    config = row("shortformer", "full", "wikitext_103").config
-    millions = num_parameters(config, build("wikitext_103", config.task.options)) / 1e6
-    assert f"the model has {millions:.0f} million weights" in get("shortformer").differs
-    embeddings = 267_736 * row("transformer-xl", "full", "wikitext_103").config.model.hidden_size
-    assert f"{embeddings / 1e6:.0f} million weights" in get("transformer-xl").differs
+def test_large_model_of_words_has_the_weights_of_its_script():
+    """Layers of width 1,024 with positions, and the clusters; the paper says 257 million."""
+    layers = 18 * (5 * 1_024**2 + 2 * 1_024 * 4_096)
+    widths = {1_024: 20_000, 256: 20_000, 64: 160_000, 16: 67_736}
+    words = sum(width * (number + 1_024) for width, number in widths.items())
+    config = row("transformer-xl", "transformer-xl-large", "wikitext_103").config
+    found = num_parameters(config, build("wikitext_103", config.task.options))
+    assert found == pytest.approx(layers + words, rel=0.001)
+    assert f"{found / 1e6:.0f} million weights" in get("transformer-xl").differs
+
+
+def test_words_have_the_clusters_of_the_papers():
+    """Baevski and Auli have 20,000 and 40,000 words before the rare ones, Transformer-XL more."""
+    found = {}
+    for protocol, name in (
+        ("shortformer", "staged"),
+        ("transformer-xl", "transformer_xl"),
+        ("transformer-xl", "transformer-xl-large"),
+        ("compressive-transformer", "compressive"),
+    ):
+        model = row(protocol, name, "wikitext_103").config.model
+        found[name] = (model.adaptive_cutoffs, model.adaptive_factor)
+    several = (20_000, 40_000, 200_000)
+    assert found == {
+        "staged": ((20_000, 60_000), 4),
+        "transformer_xl": (several, 1),
+        "transformer-xl-large": (several, 4),
+        "compressive": (several, 4),
+    }
+    for protocol in NAMES:
+        tasks = {x for x in get(protocol).tasks if x != "wikitext_103"}
+        assert not any(get(protocol).recipe(x).model.adaptive_cutoffs for x in tasks)
 
 
 def test_parameters_of_full_are_counted_beside_stages_of_another_mechanism():

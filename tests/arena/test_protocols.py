@@ -121,6 +121,8 @@ def different_value(value, field):
     choices = {
         "attention_head_size": 4,
         "position": "rotary",
+        "adaptive_cutoffs": [3],
+        "schedule_over": "run",
         "stem": "convolution",
         "norm": "post",
         "pooling": "cls",

@@ -18,9 +18,16 @@ OWN = {
     *("task.validation", "task.end", "task.vocabulary", "task.minimum", "task.pixels"),
     *("task.grayscale", "task.split", "task.split_seed", "task.resolution", "task.difficulty"),
     *("model.initializer_range", "model.pair_head", "model.classifier_hidden_size"),
+    *("model.adaptive_cutoffs", "model.adaptive_factor"),
     *("training.gradient_accumulation_steps", "training.gradient_checkpointing"),
     *("training.eval_batch_size", "training.max_grad_norm"),
-    *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
+    *(
+        "training.evaluate_every",
+        "training.train_eval_examples",
+        "training.schedule_over",
+        "budget.kind",
+        "budget.limit",
+    ),
     *("task.gray_levels", "task.global_tokens", "model.stem"),
     *("task.keep_state", "task.held_out_tokens", "task.stride", "task.evaluation_length"),
 }

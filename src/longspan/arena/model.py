@@ -36,7 +36,7 @@ from longspan.models import (
 )
 from longspan.results import BASELINE
 from longspan.space import check_memory
-from longspan.tasks import Task
+from longspan.tasks import TASKS, Task
 from longspan.tasks.layout import (
     CandidateLayout,
     ChoiceLayout,
@@ -83,6 +83,8 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
     start = config.start
     if start is not None:
         _check_start(start, task)
+    elif config.model.adaptive_cutoffs:
+        _check_frequencies(task)
     fields = {
         "vocab_size": max(task.vocab_size, start.vocabulary if start else 0),
         "input_features": task.input_features,
@@ -91,6 +93,7 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         "attention_options": dict(config.mechanism.options),
         "attention_backend": config.mechanism.backend,
         **dataclasses.asdict(config.model),
+        "adaptive_cutoffs": list(config.model.adaptive_cutoffs),
         **_decoder_fields(task, start),
         **task.model_fields,
     }
@@ -171,6 +174,22 @@ def _check_start(start: StartConfig, task: Task) -> None:
         )
     if reasons:
         raise OptionError("; ".join(reasons))
+
+
+def _check_frequencies(task: Task) -> None:
+    """Refuse clusters of words for a task whose ids are not in the order of frequency.
+
+    Raises:
+        OptionError: the message names the tasks that have them.
+    """
+    if isinstance(task.layout, StreamLayout) and task.layout.by_frequency:
+        return
+    layouts = {name: cls.info.layout for name, cls in TASKS.items()}
+    able = [name for name, x in layouts.items() if isinstance(x, StreamLayout) and x.by_frequency]
+    raise OptionError(
+        f"model.adaptive_cutoffs require ids in the order of decreasing frequency, which "
+        f"{task.info.name} does not have; use one of {', '.join(able)}, or set them to []"
+    )
 
 
 def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:

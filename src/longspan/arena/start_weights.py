@@ -19,6 +19,7 @@ from longspan.results import StartRecord
 # mechanism, whose weights are checked by name and shape.
 ARCHITECTURE = (
     *("type_vocab_size", "embedding_size", "scale_embedding", "input_features", "hidden_size"),
+    "adaptive_cutoffs",
     *("num_hidden_layers", "num_attention_heads", "attention_head_size", "intermediate_size"),
     *("feed_forward", "linear_bias", "qkv_bias", "attention_output_bias", "hidden_act"),
     *("position_encoding", "axial_shape", "axial_widths", "rotary_base", "positions_skip_padding"),

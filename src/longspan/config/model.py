@@ -3,7 +3,9 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Strict
 
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError
@@ -28,6 +30,13 @@ class ModelConfig:
         "or none",
         "learned",
     )
+    # JSON has lists in place of tuples.
+    adaptive_cutoffs: Annotated[tuple[int, ...], Strict(False)] = setting(
+        "adaptive embeddings and softmax, of left-to-right models of words by frequency: first ids "
+        "of all clusters but the first; none: ()",
+        (),
+    )
+    adaptive_factor: int = setting("dimensions of a cluster of words per those of the next one", 4)
     stem: str = setting("layers before the first one, on images: none or convolution", "none")
     norm: str = setting("layer normalization: pre or post", "pre")
     pooling: str = setting("sequence summary: mean, cls or first", "mean")

@@ -35,9 +35,12 @@ NEWER_FIELDS: dict[str, Any] = {
     "mechanism.nystrom.reads_padding": False,
     "mechanism.reformer.grid": None,
     "mechanism.reformer.same_hashes": False,
+    "model.adaptive_cutoffs": (),
+    "model.adaptive_factor": 4,
     "model.stem": "none",
     "start.extend_positions": None,
     "start.tokenizer": None,
+    "training.schedule_over": "stage",
     "training.stages": (),
     "training.train_eval_examples": None,
 }

@@ -15,7 +15,9 @@ from longspan.errors import OptionError
 
 PARTS = ("task", "mechanism", "model", "training")  # of a configuration; else a mechanism
 # Fields that are of the whole run. Dropout alone changes no shape and no weight of the model.
-_OF_RUN = ("steps", "stages", "selection", "precision", "gradient_checkpointing")
+_OF_RUN = (
+    *("steps", "stages", "schedule_over", "selection", "precision", "gradient_checkpointing"),
+)
 _OF_MODEL = ("model.hidden_dropout_prob", "model.attention_dropout")
 
 

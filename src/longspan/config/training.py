@@ -15,6 +15,8 @@ from longspan.config.base import setting, settings
 from longspan.config.stages import Stages, stage_ends
 from longspan.errors import OptionError
 
+# Fields that decide the learning rate.
+_SCHEDULE = ("training.learning_rate", "training.warmup_steps", "training.schedule")
 Parallelism = Literal["ddp", "fsdp", "context"]  # of several processes that train one model
 
 
@@ -28,6 +30,10 @@ class TrainingConfig:
     warmup_steps: int = setting("steps of linear warmup")
     schedule: Literal["linear", "cosine", "rsqrt", "constant"] = setting(
         "learning rate schedule after warmup"
+    )
+    schedule_over: Literal["stage", "run"] = setting(
+        "what warmup and schedule span: each stage has its own, or one spans all steps of the run",
+        "stage",
     )
     evaluate_every: int = setting("steps between evaluations on validation")
     weight_decay: float = setting("decoupled weight decay (AdamW)", 0.0)
@@ -85,3 +91,18 @@ class TrainingConfig:
             raise OptionError("; ".join(reasons))
         if self.stages:
             stage_ends(self.stages, self.steps)
+            self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        """Refuse stages that change a schedule of the run.
+
+        Raises:
+            OptionError: the message names the fields.
+        """
+        changed = {name for stage in self.stages for name in stage.changes}
+        found = [name for name in _SCHEDULE if name in changed]
+        if found and self.schedule_over == "run":
+            raise OptionError(
+                f"schedule_over='run' has one schedule for all stages, got {', '.join(found)} of a "
+                "stage; set them for the whole run, or set schedule_over='stage'"
+            )

@@ -44,6 +44,11 @@ class Metric:
     finalize: Finalize
     comparison: Literal["mcnemar", "bootstrap"] = "bootstrap"
 
+    @property
+    def is_likelihood(self) -> bool:
+        """True if the metric follows from the nats of the targets, without other classes."""
+        return self.columns[0] == "nats"
+
     def aggregate(self, statistics: np.ndarray) -> float:
         """Return the value on a set of examples.
 

@@ -10,6 +10,7 @@ from transformers.modeling_outputs import (
     ModelOutput,
 )
 
+from longspan.models.adaptive import Projection
 from longspan.models.attention_layer import ProjectedAttention
 from longspan.models.config import LongspanConfig
 from longspan.models.freezing import apply_freeze
@@ -48,10 +49,12 @@ class LongspanPreTrainedModel(PreTrainedModel):
         apply_freeze(self)
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialize a module; those of relative positions have parameters of their own."""
+        """Initialize a module; some have parameters of their own."""
         super()._init_weights(module)
         if isinstance(module, RelativePositions):
             module.initialize(self.config.initializer_range)
+        if isinstance(module, Projection):
+            module.initialize()
 
     def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:
         """Return an output, or a tuple of its fields if the caller or configuration asks for it."""

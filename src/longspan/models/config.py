@@ -23,6 +23,10 @@ class LongspanConfig(PreTrainedConfig):
         vocab_size: number of token ids.
         type_vocab_size: number of token types, such as the two segments of BERT; 0: none.
         embedding_size: width of the embeddings, which a linear map widens (ELECTRA); None: M.
+        adaptive_cutoffs: first ids of all clusters of words but the first one, ascending, of ids in
+            the order of decreasing frequency: embeddings and the softmax of a causal language model
+            are adaptive, see `longspan.models.adaptive`. Empty: they are not.
+        adaptive_factor: quotient of the dimensions of a cluster and the next one, 1: equal ones.
         scale_embedding: whether embeddings are multiplied by the square root of their width, before
             positions are added.
         input_features: numbers per position of continuous inputs, which a linear map embeds; None
@@ -132,6 +136,8 @@ class LongspanConfig(PreTrainedConfig):
     vocab_size: int = 512
     type_vocab_size: int = 0
     embedding_size: int | None = None
+    adaptive_cutoffs: list[int] = dataclasses.field(default_factory=list)
+    adaptive_factor: int = 4
     scale_embedding: bool = False
     input_features: int | None = None
     hidden_size: int = 64

@@ -17,6 +17,7 @@ from longspan.bounds import (
     range_error,
 )
 from longspan.errors import OptionError, check_name
+from longspan.models.adaptive import adaptive_refusals
 from longspan.models.axial import axial_refusals
 from longspan.models.parts import check_cross_attention, check_parts
 from longspan.models.relative import relative_refusals
@@ -49,6 +50,7 @@ SIZES = {
     "vocab_size": (1, MOST_IDS),
     "type_vocab_size": (0, MOST_IDS),
     "embedding_size": (1, WIDEST),
+    "adaptive_factor": (1, WIDEST),
     "input_features": (1, WIDEST),
     "hidden_size": (1, WIDEST),
     "num_hidden_layers": (0, MOST_LAYERS),
@@ -100,6 +102,7 @@ def check_config(config: "LongspanConfig") -> None:
         reasons = (
             _layered_refusals(config)
             + _width_refusals(config)
+            + adaptive_refusals(config)
             + _position_refusals(config)
             + _norm_refusals(config)
             + _freezing_refusals(config)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from longspan.attention.masking import apply_mask
 from longspan.errors import InputError
+from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.axial import AxialPositions
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
@@ -15,6 +16,8 @@ from longspan.models.norms import make_norm
 from longspan.models.positions import sinusoidal_table
 from longspan.models.stem import ConvolutionStem
 from longspan.shapes import Bool, Float, Int
+
+WordTable = nn.Embedding | AdaptiveEmbedding
 
 
 class Embeddings(nn.Module):
@@ -26,7 +29,7 @@ class Embeddings(nn.Module):
         width = config.embedding_size or model_width
         self.config = config
         features = config.input_features
-        self.words = nn.Embedding(config.vocab_size, width) if features is None else None
+        self.words = make_words(config, width) if features is None else None
         self.values = None if features is None else nn.Linear(features, width)
         self.types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.stem = ConvolutionStem(width) if config.stem == "convolution" else None
@@ -77,7 +80,7 @@ class Embeddings(nn.Module):
     def _embed(self, inputs: Tensor) -> Tensor:
         if self.values is not None:
             return self.values(inputs)
-        return _look_up(cast(nn.Embedding, self.words), inputs, "token ids", "vocab_size")
+        return _look_up(cast(WordTable, self.words), inputs, "token ids", "vocab_size")
 
     def _add_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
         if self.positions is not None:
@@ -107,7 +110,14 @@ class Embeddings(nn.Module):
         return torch.where((positions < frozen)[..., None], rows.detach(), rows)
 
 
-def _look_up(table: nn.Embedding, ids: Tensor, name: str, field: str) -> Tensor:
+def make_words(config: LongspanConfig, width: int) -> WordTable:
+    """Return the embeddings of token ids."""
+    if config.adaptive_cutoffs:
+        return AdaptiveEmbedding(config, width)
+    return nn.Embedding(config.vocab_size, width)
+
+
+def _look_up(table: WordTable, ids: Tensor, name: str, field: str) -> Tensor:
     """Return the embeddings of ids.
 
     Raises:

@@ -1,5 +1,6 @@
 """Forward FLOPs of a model, computed from the shapes in its configuration."""
 
+from longspan.models.adaptive import adaptive_input_flops, adaptive_softmax_flops
 from longspan.models.attention_layer import build_mechanism
 from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
@@ -44,6 +45,9 @@ def count_flops(
 def count_language_flops(config: LongspanConfig, length: int, logits: int | None = None) -> int:
     """Return the forward FLOPs of a language model on one example; see `count_flops`.
 
+    Those of an adaptive softmax are of all words, as without labels: how many words training reads
+    depends on the text.
+
     Args:
         config: configuration of the model.
         length: tokens of the example.
@@ -56,7 +60,11 @@ def count_language_flops(config: LongspanConfig, length: int, logits: int | None
     transforms = config.prediction_head == "transform" and not config.is_decoder
     maps = transforms or width != config.output_size
     head = linear_flops(rows, config.output_size, width if maps else 0)
-    return encoder_flops(config, length) + head + linear_flops(rows, width, config.vocab_size)
+    if config.adaptive_cutoffs:
+        words = adaptive_softmax_flops(config, rows)
+    else:
+        words = linear_flops(rows, width, config.vocab_size)
+    return encoder_flops(config, length) + head + words
 
 
 def count_span_flops(config: LongspanConfig, length: int) -> int:
@@ -155,6 +163,7 @@ def encoder_flops(config: LongspanConfig, length: int) -> int:
     encoder = config.num_hidden_layers * feed_forward + linear_flops(
         length, config.input_features or 0, M
     )
+    encoder += adaptive_input_flops(config, length)
     encoder += stem_flops(length, M) if config.stem == "convolution" else 0
     for layer in range(config.num_hidden_layers):
         attention = build_mechanism(config, layer)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,11 +11,12 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
 
 from longspan.errors import OptionError
+from longspan.models.adaptive import AdaptiveSoftmax, tied_names
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import TokenIds, TokenMask
-from longspan.models.losses import IGNORED, add_losses, label_loss
+from longspan.models.losses import IGNORED, add_losses, label_loss, mean_loss
 from longspan.models.model import LongspanModel
 from longspan.models.norms import make_norm
 from longspan.shapes import Float, Int
@@ -43,14 +45,19 @@ class LanguageModel(LongspanPreTrainedModel):
             )
         super().__init__(config)
         self.model = self.model_class(config)
-        self.lm_head = nn.Linear(config.logits_input_size, config.vocab_size, bias=bias)
+        self.lm_head: nn.Linear | AdaptiveSoftmax
+        if config.adaptive_cutoffs:
+            self.lm_head = AdaptiveSoftmax(config)
+            self._tied_weights_keys = tied_names(config, "lm_head", "model.embeddings.words")
+        else:
+            self.lm_head = nn.Linear(config.logits_input_size, config.vocab_size, bias=bias)
 
-    def get_output_embeddings(self) -> nn.Linear:
-        """Return the linear map to the logits."""
+    def get_output_embeddings(self) -> nn.Linear | AdaptiveSoftmax:
+        """Return the map to the logits: linear, or an adaptive softmax."""
         return self.lm_head
 
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        """Replace the linear map to the logits."""
+    def set_output_embeddings(self, new_embeddings: nn.Linear | AdaptiveSoftmax) -> None:
+        """Replace the map to the logits."""
         self.lm_head = new_embeddings
 
 
@@ -61,6 +68,11 @@ class LongspanForMaskedLM(LanguageModel):
         if config.is_decoder:
             raise OptionError(
                 "masked tokens are predicted from both sides; set is_decoder to False, or use "
+                "LongspanForCausalLM"
+            )
+        if config.adaptive_cutoffs:
+            raise OptionError(
+                "masked tokens have no adaptive softmax; set adaptive_cutoffs to [], or use "
                 "LongspanForCausalLM"
             )
         transforms = config.prediction_head == "transform"
@@ -131,13 +143,25 @@ class CausalOutput(CausalLMOutputWithPast):
 
     Attributes:
         loss: mean cross entropy of the next tokens, plus `auxiliary_loss` in training.
-        logits: scores of the next token (B, T, V).
+        logits: scores of the next token (B, T, V). Those of an adaptive softmax are
+            log-probabilities, and None with labels.
         past_key_values: state for the next tokens.
         hidden_states: see `LongspanOutput`.
         auxiliary_loss: see `LongspanOutput`.
+        token_losses: with labels, the cross entropy of each of them (B, T) under an adaptive
+            softmax, 0 where it is -100; else None.
     """
 
     auxiliary_loss: Float[Tensor, ""] | None = None
+    token_losses: Float[Tensor, "B T"] | None = None
+
+
+class Scores(NamedTuple):
+    """Parts of a `CausalOutput` that follow from states and labels."""
+
+    logits: Tensor | None = None
+    loss: Tensor | None = None
+    token_losses: Tensor | None = None
 
 
 class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
@@ -179,7 +203,8 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         `labels` are the input ids, and -100 where nothing is predicted; they are shifted here, so
         that the last token has no loss. `shift_labels` are the tokens after each position instead,
         as in segments of a stream, whose last token is followed by the next segment.
-        `logits_to_keep` is the number of last positions with logits; 0: all.
+        `logits_to_keep` is the number of last positions with logits; 0: all. With labels an
+        adaptive softmax computes their losses and no logits.
 
         Returns:
             See `CausalOutput`.
@@ -196,19 +221,30 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
-        logits = self.lm_head(self.narrow(decoded.last_hidden_state[:, -logits_to_keep:]))
+        states = self.narrow(decoded.last_hidden_state[:, -logits_to_keep:])
         if labels is not None and shift_labels is None:
             shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
-        loss = None if shift_labels is None else label_loss(logits, shift_labels)
+        scores = self._score(states, shift_labels)
         output = CausalOutput(
-            loss=add_losses(loss, decoded.auxiliary_loss),
-            logits=logits,
+            loss=add_losses(scores.loss, decoded.auxiliary_loss),
+            logits=scores.logits,
             past_key_values=decoded.past_key_values,
             hidden_states=decoded.hidden_states,
             attentions=decoded.attentions,
             auxiliary_loss=decoded.auxiliary_loss,
+            token_losses=scores.token_losses,
         )
         return self.as_requested(output, return_dict)
+
+    def _score(self, states: Tensor, labels: Tensor | None) -> Scores:
+        """Return the logits, the losses, or both, as the head computes them."""
+        if labels is None:
+            return Scores(logits=self.lm_head(states))
+        if isinstance(self.lm_head, AdaptiveSoftmax):
+            losses = self.lm_head(states, labels)
+            return Scores(loss=mean_loss(losses.sum(), labels), token_losses=losses)
+        logits = self.lm_head(states)
+        return Scores(logits=logits, loss=label_loss(logits, labels))
 
 
 def make_narrow(config: LongspanConfig) -> nn.Module:

@@ -17,22 +17,41 @@ def label_loss(logits: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"]) -> Floa
     Raises:
         InputError: the labels have another shape, or are outside the classes.
     """
-    if logits.shape[:-1] != labels.shape:
-        raise InputError(
-            f"labels must have the shape of the logits without classes, "
-            f"{tuple(logits.shape[:-1])}, got {tuple(labels.shape)}"
-        )
+    check_label_shape(logits, labels)
     classes, labels = logits.shape[-1], labels.flatten().long()
     scores = at_least_float32(logits).reshape(-1, classes)
     try:
         total = F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="sum")
     except IndexError as error:
-        low, high = int(labels.min()), int(labels.max())
-        raise InputError(
-            f"labels must be in 0..{classes - 1}, or {IGNORED}, got {low}..{high}; check the "
-            "labels or build the model for more classes"
-        ) from error
+        raise label_error(labels, classes) from error
+    return mean_loss(total, labels)
+
+
+def mean_loss(total: Float[Tensor, ""], labels: Int[Tensor, "*_"]) -> Float[Tensor, ""]:
+    """Return the mean of a sum over labels other than -100; the sum without any."""
     return total / (labels != IGNORED).sum().clamp(min=1)
+
+
+def check_label_shape(scores: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"]) -> None:
+    """Refuse labels that do not have the shape of the positions.
+
+    Raises:
+        InputError: they have another shape.
+    """
+    if scores.shape[:-1] != labels.shape:
+        raise InputError(
+            f"labels must have the shape of the logits without classes, "
+            f"{tuple(scores.shape[:-1])}, got {tuple(labels.shape)}"
+        )
+
+
+def label_error(labels: Int[Tensor, "*_"], classes: int) -> InputError:
+    """Return the error of labels outside the classes."""
+    low, high = int(labels.min()), int(labels.max())
+    return InputError(
+        f"labels must be in 0..{classes - 1}, or {IGNORED}, got {low}..{high}; check the "
+        "labels or build the model for more classes"
+    )
 
 
 def add_losses(loss: Tensor | None, *auxiliary: Tensor | None) -> Tensor | None:

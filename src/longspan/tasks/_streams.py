@@ -31,7 +31,7 @@ from longspan.tasks._segments import (
 )
 from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.batching import SAMPLE_SEED, check_batches
-from longspan.tasks.scoring import IGNORE, LOGIT_STATISTICS, likelihood_statistics
+from longspan.tasks.scoring import IGNORE, LOGIT_STATISTICS
 
 FEW_DOCUMENTS, BLOCKS = 20, 100  # see `StreamTask.units`
 _KEEP = (
@@ -236,29 +236,42 @@ class StreamTask(Task):
             del arguments["attention_mask"]
         return arguments
 
+    def output_logits(self, output: Any) -> Float[Tensor, "B T V"] | Float[Tensor, "B T"]:
+        """Return the logits, or the losses of the targets of a model that got them as labels."""
+        return super().output_logits(output) if output.logits is not None else output.token_losses
+
+    def losses(
+        self, logits: Float[Tensor, "B T V"] | Float[Tensor, "B T"], targets: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T"]:
+        """Return the nats of each target, from logits or as the model has computed them."""
+        return logits if logits.shape == targets.shape else super().losses(logits, targets)
+
     def example_statistics(
         self,
         metrics: Sequence[Metric],
         split: Split,
         rows: Int[Tensor, " B"],
-        logits: Float[Tensor, "*B C"],
-        targets: Int[Tensor, "*B"] | Float[Tensor, "*B"],
+        logits: Float[Tensor, "B T V"] | Float[Tensor, "B T"],
+        targets: Int[Tensor, "B T"],
     ) -> dict[str, Tensor]:
         """Return the nats of each segment, and the tokens, bytes, characters or words they are of.
 
-        Arguments are those of `Task.example_statistics`.
+        Arguments are those of `Task.example_statistics`, with the losses of the targets in place of
+        the logits if the metrics follow from nats.
         """
-        known = [metric for metric in metrics if metric.name in LOGIT_STATISTICS]
-        found = {metric.name: LOGIT_STATISTICS[metric.name](logits, targets) for metric in known}
-        nats = likelihood_statistics(logits, targets)[:, 0]
+        found, nats = {}, self.losses(logits, targets).double().sum(1)
         for metric in metrics:
-            if metric not in known:
-                count = self._count(metric.columns[1], split, rows)
-                found[metric.name] = torch.stack((nats, count.to(nats.device)), dim=1)
+            if not metric.is_likelihood:
+                found[metric.name] = LOGIT_STATISTICS[metric.name](logits, targets)
+                continue
+            count = self._count(metric.columns[1], split, rows, targets)
+            found[metric.name] = torch.stack((nats, count.to(nats.device)), dim=1)
         return found
 
-    def _count(self, name: str, split: Split, rows: Tensor) -> Tensor:
-        """Return the number of bytes, characters or words among the targets of each segment."""
+    def _count(self, name: str, split: Split, rows: Tensor, targets: Tensor) -> Tensor:
+        """Return the tokens, bytes, characters or words among the targets of each segment."""
+        if name == "tokens":
+            return (targets != IGNORE).sum(1).double()
         segments, found = self.segments(split), []
         for row in rows.tolist():
             is_scored = np.arange(segments.lengths[row], 0, -1) <= segments.scored[row]

@@ -88,7 +88,7 @@ def make_info(published: WikiText, *, name: str, title: str, checksum: str) -> T
         num_classes=size,
         metrics=("perplexity",),
         chance=None,
-        layout=StreamLayout(),
+        layout=StreamLayout(by_frequency=True),
         published=published_language_scores(name, "perplexity"),
         notes=_NOTES,
     )

@@ -40,7 +40,13 @@ class StreamLayout:
 
     Segments of a document follow each other in a row of the batches, so that a model can keep its
     state from one to the next.
+
+    Attributes:
+        by_frequency: True if ids are in the order of decreasing frequency in the training split,
+            but for padding and ends of lines, which are first.
     """
+
+    by_frequency: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

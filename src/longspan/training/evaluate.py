@@ -5,7 +5,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from longspan.errors import NonFiniteLossError
 from longspan.metrics import Metric
+from longspan.models import LongspanForCausalLM
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.batching import sample_rows
@@ -35,6 +36,26 @@ def model_inputs(
     mechanisms that do.
     """
     return _prepare(model, task.model_arguments(batch), device)
+
+
+def target_arguments(
+    model: nn.Module, metrics: Sequence[Metric], targets: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the targets as an argument of a model that computes their losses without logits.
+
+    That is a language model with an adaptive softmax, if no metric reads other words. None of its
+    calls then makes the logits of the whole vocabulary.
+
+    Args:
+        model: model, possibly wrapped.
+        metrics: metrics that follow from the call.
+        targets: targets on the device of the model.
+    """
+    bare = getattr(model, "module", model)
+    computes = isinstance(bare, LongspanForCausalLM) and bool(bare.config.adaptive_cutoffs)
+    if not computes or not all(metric.is_likelihood for metric in metrics):
+        return {}
+    return {"shift_labels": targets}
 
 
 def _prepare(
@@ -142,7 +163,10 @@ def warm_up(
     model.eval()
     for batch, inputs in passes:
         (own,) = group.shard_rows(len(batch.rows))
-        further = {} if documents is None else {"return_loss": False}
+        further: dict[str, Any] = {"return_loss": False}
+        if documents is None:
+            targets = batch.targets[own.rows].to(device)
+            further = target_arguments(model, _logit_metrics(task), targets)
         given = {name: x[own.rows] for name, x in inputs.items()}
         output = model(**given, **further, **stream.arguments(batch, own))
         if task.generation is not None:
@@ -169,9 +193,11 @@ def _score_batches(
             own = stream.shard(group, len(batch.rows), first_rows)
             inputs = model_inputs(model, task, batch, device)
             given = {name: x[own.rows] for name, x in inputs.items()}
-            output = model(**given, **stream.arguments(batch, own))
+            targets = batch.targets[own.rows].to(device, non_blocking=True)
+            labels = target_arguments(model, sums.logit_metrics, targets)
+            output = model(**given, **labels, **stream.arguments(batch, own))
             stream.store(own, output)
-            sums.add(batch, own, task.output_logits(output))
+            sums.add(batch, own, task.output_logits(output), targets)
             if generation is not None:
                 with timed():
                     generated = generate_tokens(model, given, output, generation, group)
@@ -205,6 +231,11 @@ def _score_rankings(
         sums.add_rankings(rows.to(device), rankings)
 
 
+def _logit_metrics(task: Task) -> Sequence[Metric]:
+    """Return the metrics that follow from the model's output, without texts that it generates."""
+    return task.metrics if task.generation is None else task.selection_metrics
+
+
 class _SplitSums:
     """Sums over rows of a split: statistics and targets by example, and the total loss."""
 
@@ -219,6 +250,7 @@ class _SplitSums:
         self.task, self.split, self.rows, self.device = task, split, rows, device
         self.generates = generates
         self.metrics = task.metrics if generates else task.selection_metrics
+        self.logit_metrics = _logit_metrics(task)
         size, columns = task.size(split), {x.name: len(x.columns) for x in self.metrics}
         self.statistics = {
             name: torch.zeros(size, count, dtype=torch.float64, device=device)
@@ -228,13 +260,13 @@ class _SplitSums:
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         self.num_documents = 0
 
-    def add(self, batch: Batch, shard: RowShard, logits: torch.Tensor) -> None:
+    def add(
+        self, batch: Batch, shard: RowShard, logits: torch.Tensor, targets: torch.Tensor
+    ) -> None:
         """Add some rows of a batch."""
         task, weight = self.task, shard.weight
-        targets = batch.targets[shard.rows].to(self.device, non_blocking=True)
         rows = batch.rows[shard.rows].to(self.device, non_blocking=True)
-        metrics = task.metrics if task.generation is None else task.selection_metrics
-        found = task.example_statistics(metrics, self.split, rows, logits, targets)
+        found = task.example_statistics(self.logit_metrics, self.split, rows, logits, targets)
         self._add_statistics(rows, weight, found)
         self.num_targets[rows] += weight * task.count_targets(targets)
         self.loss += weight * task.losses(logits, targets).double().sum()

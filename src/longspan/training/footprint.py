@@ -29,7 +29,7 @@ from longspan.config import TrainingConfig
 from longspan.tasks.base import Task
 from longspan.training.distributed.sharding import recompute_activations
 from longspan.training.dummy_batch import make_dummy_batch
-from longspan.training.evaluate import model_inputs
+from longspan.training.evaluate import model_inputs, target_arguments
 
 NEEDS_VALUES = (
     DataDependentOutputException,
@@ -151,8 +151,10 @@ def _run_step(
         rows = slice(0, len(microbatch))
         with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
             own = {name: x[rows] for name, x in inputs.items()}
+            targets = batch.targets[rows]
+            own |= target_arguments(model, task.training_metrics, targets)
             logits = task.output_logits(model(**own))
-        task.losses(logits, batch.targets[rows]).mean().backward()
+        task.losses(logits, targets).mean().backward()
         del logits
     if config.max_grad_norm is not None:
         nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)

@@ -30,7 +30,7 @@ from longspan.training.distributed.group import (
     make_accelerator,
 )
 from longspan.training.distributed.sharding import recompute_activations, wrap_model
-from longspan.training.evaluate import evaluate, model_inputs
+from longspan.training.evaluate import evaluate, model_inputs, target_arguments
 from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.final_evaluation import evaluate_final
 from longspan.training.outcome import TrainingOutcome
@@ -38,7 +38,13 @@ from longspan.training.prefetch import prefetch_batches
 from longspan.training.progress import Progress
 from longspan.training.scalars import scalars_of
 from longspan.training.schedule import compute_learning_rate
-from longspan.training.stages import Stage, begin_stage, stage_seed, stage_steps
+from longspan.training.stages import (
+    Stage,
+    begin_stage,
+    stage_schedule,
+    stage_seed,
+    stage_steps,
+)
 from longspan.training.stream_state import StreamState
 
 ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has returned
@@ -56,6 +62,7 @@ class StageRun:
         self.group: ProcessGroup = checkpoints.group
         self.callback = callback if self.group.is_main else None
         self.first_step, self.last_step = stage_steps(stages, number)
+        self.schedule, self.schedule_start = stage_schedule(stages, number)
         model = stage.make_model()  # before the accelerator, whose state it may reset
         self.options = EvaluationOptions(model, stage.mechanism, stage.evaluation_changes)
         self.accelerator = make_accelerator(self.config.precision, checkpoints.folder, device)
@@ -122,13 +129,17 @@ class StageRun:
         """Steps of the stage so far."""
         return self.progress.step - self.first_step
 
+    def _learning_rate(self, step: int) -> float:
+        """Return the learning rate of a step of the run, counted from 0."""
+        return compute_learning_rate(self.schedule, step - self.schedule_start)
+
     def _step(self, batches: Iterator[Batch]) -> None:
         started = time.perf_counter()
         batch = next(batches)
         progress, config = self.progress, self.config
         progress.data_wait_seconds += time.perf_counter() - started
         for group in self.optimizer.param_groups:
-            group["lr"] = compute_learning_rate(config, self._stage_step)
+            group["lr"] = self._learning_rate(progress.step)
         loss = self._backpropagate(batch)
         if config.max_grad_norm is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
@@ -155,17 +166,18 @@ class StageRun:
             is_last = shard is shards[-1]
             own = {name: x[shard.rows] for name, x in inputs.items()}
             own |= self.stream.arguments(batch, shard)
+            own_targets = targets[shard.rows]
+            own |= target_arguments(self.bare, self.window.metrics, own_targets)
             with contextlib.nullcontext() if is_last else self.accelerator.no_sync(self.model):
                 output = self.model(**own)
                 logits = self.task.output_logits(output)
-                losses = self.task.losses(logits, targets[shard.rows])
+                losses = self.task.losses(logits, own_targets)
                 part = shard.weight * losses.sum() / count
                 # Gradients are averaged over the processes; shards need their sum.
                 auxiliary = _auxiliary_part(output, shard, len(targets))
                 self.accelerator.backward(self.group.num_shards * (part + auxiliary))
             self.stream.store(shard, output)
             loss += part.detach()
-            own_targets = targets[shard.rows]
             self.window.add_rows(statistics, batch, shard, logits.detach(), own_targets)
         loss = self.group.all_reduce_sum(loss)
         self.window.add_step(loss, statistics, self.group)
@@ -208,7 +220,7 @@ class StageRun:
     def _evaluate(self) -> None:
         self._check_finite()
         score = self._validate()
-        rate = compute_learning_rate(self.config, self._stage_step - 1)
+        rate = self._learning_rate(self.progress.step - 1)
         point = self.window.close(self.progress.step, self.progress.seconds, rate, score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(scalars_of(point), step=point.step)

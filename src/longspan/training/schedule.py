@@ -1,5 +1,6 @@
 """Learning rate schedules, as pure functions of the step."""
 
+import dataclasses
 import math
 
 from longspan.config import TrainingConfig
@@ -18,6 +19,21 @@ def compute_learning_rate(config: TrainingConfig, step: int) -> float:
     - "constant": linear from 0 during warmup, then the peak.
     """
     return config.learning_rate * _factor(config, step)
+
+
+def scheduled_steps(config: TrainingConfig, first: int, total: int) -> tuple[TrainingConfig, int]:
+    """Return the recipe of a stage's learning rates, and the step of the run that is its step 0.
+
+    With `schedule_over="run"` the recipe has the steps of the run, and their step 0.
+
+    Args:
+        config: recipe of the stage, with its own number of steps.
+        first: step of the run before the stage.
+        total: steps of the run.
+    """
+    if config.schedule_over == "run":
+        return dataclasses.replace(config, steps=total), 0
+    return config, first
 
 
 def _factor(config: TrainingConfig, step: int) -> float:

@@ -16,6 +16,7 @@ from longspan.models.conversion.positions import stretch_own_table
 from longspan.tasks import Task
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.progress import Progress
+from longspan.training.schedule import scheduled_steps
 
 SEED_STRIDE = 2**32  # between the orders of batches in the stages of one seed
 EXTENSION = "tile"  # of learned positions to the longer inputs of a stage
@@ -48,6 +49,12 @@ def stage_steps(stages: Sequence[Stage], number: int) -> tuple[int, int]:
     """Return the step of the run before a stage, and that at its end."""
     first = sum(stage.config.steps for stage in stages[:number])
     return first, first + stages[number].config.steps
+
+
+def stage_schedule(stages: Sequence[Stage], number: int) -> tuple[TrainingConfig, int]:
+    """Return the recipe of a stage's learning rates, and the step of the run that is its step 0."""
+    first, total = stage_steps(stages, number)[0], sum(x.config.steps for x in stages)
+    return scheduled_steps(stages[number].config, first, total)
 
 
 def stage_seed(seed: int, number: int) -> int:

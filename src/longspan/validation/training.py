@@ -5,15 +5,15 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from longspan.arena.budget_resolution import MICROBATCHES, scale_steps, training_flops
 from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
-from longspan.config import flatten
+from longspan.config import TrainingConfig, flatten
 from longspan.metrics import get_metric
 from longspan.results import Point, Result, TrialRecord, Tuning
-from longspan.training.schedule import compute_learning_rate
+from longspan.training.schedule import compute_learning_rate, scheduled_steps
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_close, is_whole
 
 MAX_REEVALUATION = 0.02  # relative; rounding on another device may flip a few examples
@@ -49,21 +49,49 @@ def _budget_changes(record: Result, measurements: dict[str, Any]) -> Any:
     return scale_steps(config.training, int(steps))
 
 
+class _Stage(NamedTuple):
+    """Steps of a stage, and the recipe of its learning rates, whose step 0 is `start`."""
+
+    config: TrainingConfig
+    first: int
+    last: int
+    schedule: TrainingConfig
+    start: int
+
+    def evaluations(self) -> list[int]:
+        """Return the steps of the run that the stage evaluates after."""
+        steps, every = self.config.steps, self.config.evaluate_every
+        return [self.first + min(step, steps) for step in range(every, steps + every, every)]
+
+
+def _scheduled_stages(record: Result) -> list[_Stage]:
+    """Return the stages of a run, in their order; one for a run without any."""
+    configs = [config.training for config in record.effective_config.stages()]
+    ends = list(itertools.accumulate(config.steps for config in configs))
+    found = []
+    for config, first, last in zip(configs, [0, *ends[:-1]], ends, strict=True):
+        schedule, start = scheduled_steps(config, first, ends[-1])
+        found.append(_Stage(config, first, last, schedule, start))
+    return found
+
+
 def check_curve(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require every evaluation up to the last step, in order, at the scheduled learning rate."""
     record, training = file.record, file.record.effective_config.training
     yield from file.compare("steps", record.steps, training.steps, RUN_AGAIN)
-    every, found = training.evaluate_every, [point.step for point in record.curve]
-    due = [min(every * number, training.steps) for number in range(1, len(found) + 1)]
-    if found != due or len(found) != -(-training.steps // every):
-        expected = f"every {every} steps up to {training.steps}"
+    stages, found = _scheduled_stages(record), [point.step for point in record.curve]
+    if found != [step for stage in stages for step in stage.evaluations()]:
+        expected = " and ".join(
+            f"every {stage.config.evaluate_every} steps up to {stage.last}" for stage in stages
+        )
         yield file.finding("curve", f"steps {found!r:.60}", expected, RUN_AGAIN)
     seconds = [0.0, *(point.seconds for point in record.curve)]
     if any(b <= a for a, b in itertools.pairwise(seconds)):
         yield file.finding("curve", f"{seconds!r:.60}", "increasing seconds")
     yield from file.compare("seconds", record.seconds, seconds[-1])
     for point in record.curve:
-        rate = compute_learning_rate(training, point.step - 1)
+        stage = next((x for x in stages if point.step <= x.last), stages[-1])
+        rate = compute_learning_rate(stage.schedule, point.step - 1 - stage.start)
         remedy = "restore the learning rate, schedule and warmup that ran"
         field = f"curve.learning_rate at step {point.step}"
         if findings := file.compare(field, point.learning_rate, rate, remedy):
@@ -78,7 +106,8 @@ def check_selection(file: RecordFile[Result]) -> Iterator[Finding]:
         remedy = "compare it only with scores that were selected on test"
         yield file.finding("selected_on", "test", "validation", remedy, "warning")
     metric = record.selection_metric
-    points = [point for point in record.curve if metric in point.validation_metrics]
+    first = _scheduled_stages(record)[-1].first  # the last stage selects
+    points = [x for x in record.curve if metric in x.validation_metrics and x.step > first]
     if not points or "validation" not in record.scores:
         return
     selected = points[-1] if rule == "last" else max(points, key=lambda p: _merit(record, p))

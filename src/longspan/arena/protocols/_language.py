@@ -21,6 +21,8 @@ def decoder(
     dropout: float,
     attention_dropout: float,
     position: str = "rotary",
+    cutoffs: tuple[int, ...] = (),
+    factor: int = 4,
 ) -> ModelConfig:
     """Return a model, whose weights have a deviation of 0.02."""
     return ModelConfig(
@@ -30,6 +32,8 @@ def decoder(
         intermediate_size=feed_forward,
         classifier_hidden_size=width,  # of no model here
         position=position,
+        adaptive_cutoffs=cutoffs,
+        adaptive_factor=factor,
         norm=norm,
         hidden_dropout_prob=dropout,
         attention_dropout=attention_dropout,

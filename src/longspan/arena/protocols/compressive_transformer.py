@@ -23,7 +23,17 @@ TASKS = ("enwik8", "wikitext_103", "pg19")
 LENGTH = {"enwik8": 768, "wikitext_103": 512, "pg19": 512}
 MODELS = {
     "enwik8": decoder(24, 1_024, 8, 3_072, norm="post", dropout=0.15, attention_dropout=0.15),
-    "wikitext_103": decoder(18, 1_024, 16, 4_096, norm="post", dropout=0.2, attention_dropout=0.2),
+    "wikitext_103": decoder(
+        18,
+        1_024,
+        16,
+        4_096,
+        norm="post",
+        dropout=0.2,
+        attention_dropout=0.2,
+        cutoffs=(20_000, 40_000, 200_000),
+        factor=4,
+    ),
     "pg19": decoder(36, 1_024, 16, 4_096, norm="post", dropout=0.1, attention_dropout=0.1),
 }
 
@@ -46,7 +56,7 @@ def _training(warmup: int, decay: int, batch: int, accumulation: int) -> Trainin
 
 TRAIN = {
     "enwik8": _training(4_000, 100_000, 64, 4),
-    "wikitext_103": _training(16_000, 500_000, 128, 32),  # 267,735 words
+    "wikitext_103": _training(16_000, 500_000, 128, 32),
     "pg19": _training(16_000, 500_000, 512, 32),
 }
 
@@ -126,7 +136,12 @@ CHOICES = (
     ),
     *choose(
         ("wikitext_103",),
-        {"model.hidden_dropout_prob": 0.2, "model.attention_dropout": 0.2},
+        {
+            "model.hidden_dropout_prob": 0.2,
+            "model.attention_dropout": 0.2,
+            "model.adaptive_cutoffs": [20_000, 40_000, 200_000],
+            "model.adaptive_factor": 4,
+        },
         f"{XL}, pytorch/run_wt103_large.sh, a model of the same size",
         SILENT,
     ),
@@ -190,8 +205,8 @@ register(
             "throughout. Rates rise from 0 and end at 0 (1e-6). Steps are its warmup and decay; "
             "the batch size of enwik8 and dropout are those of Transformer-XL at the same size. "
             "PG-19 is read as bytes, where the paper has 32,000 subwords: 512 bytes are fewer "
-            "words, and perplexity per word compares all the same. Words have one softmax and "
-            "embeddings of the full width (adaptive ones). Feed-forward layers have GELU. "
+            "words, and perplexity per word compares all the same. Adaptive embeddings and "
+            "softmax have the clusters of Transformer-XL. Feed-forward layers have GELU. "
             "Articles and books begin with empty memories. What is compressed are keys and "
             "values, by a convolution that learns from the attention-reconstruction loss. Rows of "
             "table 5 compress otherwise, on enwik8 at rate 3; the paper has the best of rates 2 "

@@ -12,6 +12,7 @@ WITHOUT_EFFECT = {
     *("attention_backend", "max_global_tokens", "freeze", "frozen_positions", "use_cache"),
     *("pair_head", "shared_towers", "similarity", "similarity_scale", "symmetric_loss"),
     "tie_word_embeddings",
+    "adaptive_factor",  # of adaptive_cutoffs, which no class has
     "decoder_overrides",  # compared as the configuration of the decoder
 }
 # Fields that some heads read; a head states its own.
