@@ -1,6 +1,6 @@
 """Attention of language models to their memories and to the segment of the query, by layer.
 
-Rae et al. 2020 (https://arxiv.org/abs/1911.05507), figure 2, ask how much attention falls on the
+Rae et al. 2020 (https://arxiv.org/abs/1911.05507) ask how much attention falls on the
 compressed memory, the memory and the sequence, each in six buckets.
 """
 

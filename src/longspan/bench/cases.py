@@ -8,7 +8,7 @@ from longspan.results.efficiency import Pass, Precision, Scope
 
 SCOPES, PASSES, PRECISIONS = get_args(Scope), get_args(Pass), get_args(Precision)
 
-# The bound of Choromanski et al. 2021, figure 3: attention that returns its values.
+# The bound in the figure of speed of Choromanski et al. 2021: attention that returns its values.
 IDENTITY = "identity"
 
 

@@ -1,6 +1,6 @@
 """Attention that returns its values: the bound of what any mechanism can reach.
 
-Choromanski et al. 2021 (https://arxiv.org/abs/2009.14794), figure 3, "OPT".
+Choromanski et al. 2021 (https://arxiv.org/abs/2009.14794), figure of speed, "OPT".
 """
 
 from longspan.attention import Attention, Traits

@@ -63,7 +63,7 @@ def lra_speed() -> Suite:
 def scaling() -> Suite:
     """Return forward and training passes against the length, until memory ends.
 
-    Choromanski et al. 2021, figure 3; Beltagy et al. 2020, figure 1; Wang et al. 2020, figure 2.
+    As in the figures of speed of Choromanski et al. 2021, Beltagy et al. 2020, Wang et al. 2020.
     """
     return Suite(
         name="scaling",

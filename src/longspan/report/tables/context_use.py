@@ -29,7 +29,7 @@ PARTS = (
 BUCKETS = (
     "Share of the attention weight on equal buckets of the keys of each part, in %, the oldest "
     "keys first: mean over layers with a memory, heads and held-out tokens behind the first full "
-    "memory, as in figure 2 of Rae et al. 2020. A part with fewer keys than buckets has empty ones."
+    "memory, as in Rae et al. 2020. A part with fewer keys than buckets has empty ones."
 )
 
 
