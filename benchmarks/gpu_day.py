@@ -126,22 +126,25 @@ def run_parts(parts: list[Part], given: argparse.Namespace) -> dict[str, str]:
     states = json.loads(path.read_text()) if path.exists() else {}
     for part in parts:
         left = ends - time.monotonic()
+        chosen = part.rehearsal if given.rehearse else part.command
+        command = [word.replace("{out}", str(out)) for word in chosen]
+        # Another command is another part: a rehearsal, or that of an earlier version.
+        if states.get(part.name, {}).get("command") != command:
+            states.pop(part.name, None)
         if states.get(part.name, {}).get("state") != DONE and left > 0:
-            command = part.rehearsal if given.rehearse else part.command
             states[part.name] = run_part(part, command, out, min(part.limit, left))
             path.write_text(json.dumps(states, indent=1) + "\n")
         print(part.name, states.get(part.name, {}).get("state", UNFINISHED), flush=True)
     return {x.name: states.get(x.name, {}).get("state", UNFINISHED) for x in parts}
 
 
-def run_part(part: Part, command: tuple[str, ...], out: Path, limit: float) -> dict[str, object]:
+def run_part(part: Part, command: list[str], out: Path, limit: float) -> dict[str, object]:
     """Run a command with its output in a file; interrupt it at its limit."""
-    made = [word.replace("{out}", str(out)) for word in command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
     started = time.monotonic()
     with (out / f"{part.name}.log").open("a") as log:
         process = subprocess.Popen(
-            made, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
+            command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
         )
         try:
             state = FAILED if process.wait(limit) else DONE
@@ -149,7 +152,7 @@ def run_part(part: Part, command: tuple[str, ...], out: Path, limit: float) -> d
             state = UNFINISHED
             stop(process)
     seconds = round(time.monotonic() - started, 1)
-    return {"state": state, "code": process.returncode, "seconds": seconds, "command": made}
+    return {"state": state, "code": process.returncode, "seconds": seconds, "command": command}
 
 
 def stop(process: subprocess.Popen) -> None:

@@ -40,7 +40,7 @@ FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 420, 40, 3
 # Chart specifications and lists of command line options are declarations. So are the arguments of
 # transformers' models, which a head has and passes on.
 LONGER_FUNCTIONS = {
-    "cli/benching.py": 95,
+    "cli/benching.py": 100,
     "cli/data.py": 75,
     "cli/finetuning.py": 55,
     "cli/running.py": 45,

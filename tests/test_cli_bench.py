@@ -37,6 +37,17 @@ def test_tables_and_record(cli, tmp_path):
     assert [x.batch_size for x in record.measurements] == [4, 4, 1, 1]
 
 
+def test_report_shows_records_without_runs(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = cli("report", tmp_path, "--section", "efficiency")
+    assert code == 2
+    assert "holds no record of efficiency; run `longspan bench` first" in err
+    cli("bench", *SMALL, "--runs", tmp_path)
+    code, out, err = cli("report", tmp_path, "--section", "efficiency", "--format", "markdown")
+    assert code == 0, err
+    assert "layer, training, float32" in out
+
+
 def test_json_is_the_record(cli, tmp_path):
     path = tmp_path / "mine.json"
     code, out, err = cli(

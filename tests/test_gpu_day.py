@@ -47,6 +47,14 @@ def test_finished_parts_are_not_run_again_and_others_are(gpu_day, part, tmp_path
     assert (saved["good"]["code"], saved["bad"]["code"]) == (0, 3)
 
 
+def test_a_rehearsal_does_not_count_as_the_day(gpu_day, tmp_path):
+    command, rehearsal = ((sys.executable, "-c", COUNT + x) for x in ("", " # rehearsal"))
+    part = gpu_day.Part("both", 60.0, command, rehearsal)
+    for rehearse in (True, True, False, False):
+        assert gpu_day.run_parts([part], options(tmp_path, rehearse=rehearse)) == {"both": "done"}
+    assert (tmp_path / "calls").read_text() == "xx"
+
+
 def test_parts_are_interrupted_at_their_limit(gpu_day, part, tmp_path):
     waits = (
         "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\n"

@@ -30,6 +30,12 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, NEVER))
 
 
+def release_freed_memory() -> None:
+    """Return memory that glibc keeps to the system, where there is glibc."""
+    if trim := _libc("malloc_trim"):
+        trim(0)
+
+
 class PeakMemory:
     """Peak memory since `start`, in bytes above the memory in use at `start`.
 
@@ -50,8 +56,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats()
             self.before = torch.cuda.memory_allocated()
             return
-        if trim := _libc("malloc_trim"):
-            trim(0)
+        release_freed_memory()
         # some containers forbid this file, and other systems lack it
         with contextlib.suppress(OSError):
             CLEAR.write_text(RESET_PEAK)

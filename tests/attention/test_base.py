@@ -406,3 +406,9 @@ def test_steps_cache_layer_input_states():
     torch.testing.assert_close(torch.cat(outs, 2), expected)
     with pytest.raises(InputError, match="this step: layer_input is not supported"):
         build("local", causal=True).step(*inputs, layer_input=LayerInput(states, *maps))
+
+
+def test_steps_name_their_backend():
+    attention = build("linear", causal=True)
+    attention.step(*(torch.randn(1, 2, 3, 4) for _ in range(3)))
+    assert attention.backend_used == "torch"

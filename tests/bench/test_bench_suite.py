@@ -53,8 +53,9 @@ def test_cases_of_a_shape_are_measured_in_turns(monkeypatch):
     monkeypatch.setattr(suite_module, "make_workload", workload_of)
     record = run_suite(TINY, CPU)
     both = ["full", "local"]
-    # Warm-up, two timed runs in turns, and the run whose operations are counted.
-    expected = [(n, name) for n in (16, 32) for name in both * 4]
+    # Each is warmed up and counted, then both are timed in turns, twice.
+    order = ["full", "full", "local", "local", *both * 2]
+    expected = [(n, name) for n in (16, 32) for name in order]
     assert calls == expected
     assert [(x.length, x.batch_size) for x in record.measurements] == [
         (16, 4), (16, 4), (32, 2), (32, 2)
@@ -78,7 +79,7 @@ def test_measurements_hold_time_memory_and_work():
 
 def test_too_large_cases_are_recorded_and_never_run(monkeypatch):
     limit = 10**6
-    monkeypatch.setattr(suite_module, "free_memory", lambda device: limit)
+    monkeypatch.setattr(suite_module, "free_memory", lambda: limit)
     suite = dataclasses.replace(TINY, mechanisms=("full",), lengths=(16, 4_096, 8_192), tokens=16)
     real, built = suite_module.make_workload, []
 
@@ -112,6 +113,44 @@ def test_slow_mechanisms_are_not_tried_at_longer_lengths(monkeypatch):
     assert [x.state for x in found] == ["measured", "measured", "too slow", "too slow"]
     assert found[2].reason == "24 tokens took 2.0 s, the limit is 4 s"
     assert found[3].reason == "so are 64 tokens"
+
+
+def test_suites_that_differ_have_records_of_their_own(tmp_path):
+    changes = ({}, {"lengths": (16,)}, {"precisions": ("bfloat16",)}, {"mechanisms": ("full",)})
+    suites = [dataclasses.replace(TINY, **x) for x in changes]
+    suites.append(change_suite(TINY, {"layers": 2}))
+    paths = {default_path(tmp_path, suite, CPU) for suite in suites}
+    assert len(paths) == len(suites)
+    assert default_path(tmp_path, dataclasses.replace(TINY), CPU) in paths
+
+
+def test_the_record_so_far_survives_an_interruption(monkeypatch):
+    saved, real = [], suite_module.make_workload
+
+    def interrupted(case, sizes, device):
+        if case.length == 32:
+            raise KeyboardInterrupt
+        return real(case, sizes, device)
+
+    monkeypatch.setattr(suite_module, "make_workload", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_suite(TINY, CPU, save=saved.append)
+    (record,) = saved
+    assert [x.length for x in record.measurements] == [16, 16]
+
+
+def test_a_mechanism_that_refuses_does_not_end_the_suite(monkeypatch):
+    real = suite_module.make_workload
+
+    def refusing(case, sizes, device):
+        if case.mechanism == "local":
+            raise OptionError("local: too short\nsecond line")
+        return real(case, sizes, device)
+
+    monkeypatch.setattr(suite_module, "make_workload", refusing)
+    monkeypatch.setattr(suite_module, "estimate_memory", lambda make: None)
+    found = {(x.mechanism, x.state, x.reason) for x in run_suite(TINY, CPU).measurements}
+    assert found == {("full", "measured", None), ("local", "refused", "local: too short")}
 
 
 def test_memory_that_ends_in_a_run_is_a_result(monkeypatch):
@@ -179,7 +218,7 @@ def test_invalid_suites_are_refused(changes, error, message):
 
 def test_records_are_read_as_written(tmp_path):
     record = run_suite(TINY, CPU)
-    path = default_path(tmp_path, record)
+    path = default_path(tmp_path, TINY, CPU)
     save_efficiency(record, path)
     assert load_efficiency(path) == record
     assert efficiency_paths([tmp_path]) == [path]

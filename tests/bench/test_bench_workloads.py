@@ -86,6 +86,18 @@ def test_identity_costs_the_maps_alone(scope):
     assert dense.flops - work.flops == layers * maps_and_scores
 
 
+def test_tied_weights_stay_tied_and_gradients_are_freed():
+    model = make_workload(case(scope="model", work="decoding"), SIZES, CPU).call.__wrapped__
+    cells = dict(
+        zip(model.__code__.co_freevars, (c.cell_contents for c in model.__closure__), strict=True)
+    )
+    decoder = cells["model"]
+    assert decoder.lm_head.weight is decoder.model.embeddings.words.weight
+    layer = make_workload(case(), SIZES, CPU)
+    layer.call()
+    assert all(p.grad is None for p in layer.attention.parameters())
+
+
 def test_training_changes_a_model_and_inference_does_not():
     for work, changes in (("training", True), ("inference", False), ("forward", False)):
         workload = make_workload(case(scope="model", work=work), SIZES, CPU)

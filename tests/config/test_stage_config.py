@@ -112,3 +112,14 @@ def test_options_of_unknown_mechanisms_are_refused(name, reason):
     stages = (StageConfig(steps=1, changes={name: 3}), StageConfig(steps=1))
     with pytest.raises(UnknownNameError, match=reason):
         override(tiny.experiment("full"), {"training.stages": stages})
+
+
+def test_options_of_evaluations_are_hashed_where_a_stage_differs_from_them():
+    """Options that equal those of the last stage may differ from those of an earlier one."""
+    window = config().mechanism.options["window"]
+    changes = {"mechanism.window": window + 1}
+    staged = config(StageConfig(steps=1, changes=changes), StageConfig(steps=1))
+    plain = [replace_fields(x, {"evaluation.window": window}) for x in (config(), staged)]
+    assert plain[0].hash == config().hash
+    assert plain[1].hash != staged.hash
+    assert plain[1].stages()[0].evaluation_changes == {"window": window}

@@ -126,6 +126,17 @@ def test_published_ratios_stand_beside_ours():
     assert cells(published, "Here") == ["1.02 ×", "0.500 ×"]
 
 
+def test_other_models_are_not_compared_with_published_ones():
+    assert len(efficiency_tables(dataclasses.replace(RECORD, suite="scopes"), FIGURES)) == 2
+
+
+def test_a_mechanism_beyond_the_memory_of_full_says_so():
+    slow = [measured("linear", n, n**2 * 2e-6, 1) for n in (*LENGTHS, 8_192)]
+    full = [x for x in RECORD.measurements if x.mechanism == "full"]
+    record = dataclasses.replace(RECORD, measurements=[*full, *slow])
+    assert cells(efficiency_tables(record)[1], "Pays off")[1] == "not up to 4,096, where full ends"
+
+
 @pytest.mark.parametrize("scope", ["layer", "operator"])
 def test_layers_are_not_compared_with_published_models(scope):
     changed = [dataclasses.replace(x, scope=scope) for x in RECORD.measurements]

@@ -159,9 +159,10 @@ def misfit(experiment: Experiment) -> str | None:
 
     task = build(experiment.task, experiment.config.task.options)
     try:
-        attention = build_mechanism(model_config(experiment.config, task), layer=0)
-        if changes := experiment.config.evaluation_changes:
-            OtherOptions(attention, changes)
+        build_mechanism(model_config(experiment.config, task), layer=0)
+        for stage in experiment.config.stages():
+            if changes := stage.evaluation_changes:
+                OtherOptions(build_mechanism(model_config(stage, task), layer=0), changes)
     except LongspanError as error:
         return str(error)
     return None

@@ -259,6 +259,7 @@ class Attention(MechanismHooks):
         source, relative = mask_layer_input(layer_input, mask), mask_relative(relative, mask)
         extra = self._optional_inputs(source, None, bias, relative)
         with without_autocast(q.device):
+            self.backend_used = "torch"
             out, state = self.advance(q, k, v, mask, cache, *extra)
         made = self.make_cache(length, q, v, state)
         return zero_masked(out, mask), drop_repeated_heads(made, groups, names)

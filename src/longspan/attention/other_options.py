@@ -17,6 +17,7 @@ from longspan.attention.initial_values import initial_values
 from longspan.errors import OptionError
 
 _OF_TORCH = frozenset(vars(nn.Module()))  # tensors, submodules, hooks and the mode
+_KEPT = _OF_TORCH | {"backend_used"}
 
 
 class OtherOptions:
@@ -87,7 +88,7 @@ def _build_again(attention: Attention, changes: Mapping[str, Any]) -> Attention:
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
     """Return the attributes of a module that torch does not manage."""
-    return {name: x for name, x in vars(module).items() if name not in _OF_TORCH}
+    return {name: x for name, x in vars(module).items() if name not in _KEPT}
 
 
 def _changed_tensors(trained: Attention, other: Attention) -> list[str]:

@@ -1,11 +1,13 @@
 """Memory of a workload: counted from its tensors before it runs, so that no machine swaps."""
 
+import gc
 from collections.abc import Callable
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from longspan.bench.workloads import Workload
+from longspan.memory import release_freed_memory
 from longspan.space import available_memory
 from longspan.training.footprint import NEEDS_VALUES, LiveTensorBytes
 
@@ -30,9 +32,16 @@ def estimate_memory(make: Callable[[], Workload]) -> int | None:
     return live.peak
 
 
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that a workload may take on a device; None if unknown."""
+def release_memory(device: torch.device) -> None:
+    """Give memory that nothing uses back to the system, so that it counts as free."""
+    gc.collect()
     if device.type == "cuda":
-        return int(RESERVE * torch.cuda.mem_get_info(device)[0])
+        torch.cuda.empty_cache()
+    else:
+        release_freed_memory()
+
+
+def free_memory() -> int | None:
+    """Return the bytes that a workload may take on the CPU; None if unknown."""
     free = available_memory()
     return None if free is None else int(RESERVE * free)

@@ -3,7 +3,9 @@
 import dataclasses
 import datetime
 import gc
+import hashlib
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +25,10 @@ from longspan.bench.cases import (
 from longspan.bench.counting import count_executed
 from longspan.bench.limits import measure_limits
 from longspan.bench.machine import machine_name
-from longspan.bench.memory import estimate_memory, free_memory
+from longspan.bench.memory import estimate_memory, free_memory, release_memory
 from longspan.bench.timing import time_in_turns, warm_up
 from longspan.bench.workloads import Workload, make_workload
-from longspan.errors import OptionError, check_name
+from longspan.errors import LongspanError, OptionError, check_name
 from longspan.memory import keep_freed_memory
 from longspan.results.efficiency import (
     EfficiencyRecord,
@@ -139,6 +141,7 @@ class _Ready(NamedTuple):
     workload: Workload
     peak: int | None
     estimate: int | None
+    executed: int
 
 
 def run_suite(
@@ -146,6 +149,7 @@ def run_suite(
     device: torch.device,
     *,
     on_measurement: Callable[[Measurement], None] = lambda _: None,
+    save: Callable[[EfficiencyRecord], None] = lambda _: None,
 ) -> EfficiencyRecord:
     """Measure a suite.
 
@@ -156,6 +160,7 @@ def run_suite(
         suite: what to measure.
         device: device that computes.
         on_measurement: called with each measurement as it is made.
+        save: called with the record so far whenever the mechanisms of a shape are measured.
     """
     keep_freed_memory()
     torch.manual_seed(0)
@@ -163,22 +168,25 @@ def run_suite(
         x: measure_limits(getattr(torch, x), device) for x in suite.precisions
     }
     found: list[Measurement] = []
-    for group in suite.groups():
-        for one in _measure_group(suite, group, limits[group[0].precision], device, found):
-            found.append(one)
-            on_measurement(one)
-    return EfficiencyRecord(
+    record = EfficiencyRecord(
         suite=suite.name,
         sizes=suite.sizes,
         options=_options(suite),
         limits=limits,
-        measurements=found,
+        measurements=[],
         device=machine_name(device),
         threads=torch.get_num_threads(),
         versions=versions(),
         git_commit=git_commit(),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
+    for group in suite.groups():
+        for one in _measure_group(suite, group, limits[group[0].precision], device, found):
+            found.append(one)
+            on_measurement(one)
+        record = dataclasses.replace(record, measurements=list(found))
+        save(record)
+    return record
 
 
 def _measure_group(
@@ -199,8 +207,8 @@ def _measure_group(
     peaks = {x.case.mechanism: x.peak for x in ready}
     timings = time_in_turns(calls, peaks, runs=suite.runs, device=device)
     measured = []
-    for case, workload, _, estimate in ready:
-        flops, executed = workload.flops, count_executed(workload.call)
+    for case, workload, _, estimate, executed in ready:
+        flops = workload.flops
         needed = executed if flops is None else min(flops, executed)
         measured.append(
             Measurement(
@@ -227,10 +235,10 @@ def _excluded(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measur
     one = next((x for x in reversed(before) if _is_shorter(x, case)), None)
     if one is None:
         return None
-    if one.median is None:
+    if one.state in ("out of memory", "too slow"):
         return _left_out(case, one.state, f"so are {one.length:,} tokens")
     tokens = case.batch_size * case.length / (one.batch_size * one.length)
-    if one.median * tokens <= suite.max_seconds:
+    if one.median is None or one.median * tokens <= suite.max_seconds:
         return None
     taken = f"{one.length:,} tokens took {one.median:.1f} s"
     return _left_out(case, "too slow", f"{taken}, the limit is {suite.max_seconds:g} s")
@@ -238,19 +246,28 @@ def _excluded(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measur
 
 def _prepare(case: Case, sizes: Sizes, device: torch.device) -> "_Ready | Measurement":
     """Return a warm workload, or the reason why there is none."""
-    estimate = estimate_memory(lambda: make_workload(case, sizes, CPU))
-    free = free_memory(device)
-    if estimate is not None and free is not None and estimate > free:
-        needed = f"needs {format_bytes(estimate)}, and {format_bytes(free)} may be used"
-        return _left_out(case, "out of memory", needed, estimate)
     try:
-        workload = make_workload(case, sizes, device)
-        peak = warm_up(workload.call, device)
+        return _warm(case, sizes, device)
+    except (LongspanError, NotImplementedError) as error:
+        return _left_out(case, "refused", str(error).splitlines()[0])
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        return _left_out(case, "out of memory", str(error).splitlines()[0], estimate)
-    return _Ready(case, workload, peak, estimate)
+        return _left_out(case, "out of memory", str(error).splitlines()[0])
+
+
+def _warm(case: Case, sizes: Sizes, device: torch.device) -> "_Ready | Measurement":
+    """Return a warm workload, unless it is estimated to need too much memory."""
+    estimate = estimate_memory(lambda: make_workload(case, sizes, CPU))
+    release_memory(device)
+    # A GPU refuses what does not fit by itself; a CPU's system would swap, or end the process.
+    free = None if device.type == "cuda" else free_memory()
+    if estimate is not None and free is not None and estimate > free:
+        needed = f"needs {format_bytes(estimate)}, and {format_bytes(free)} may be used"
+        return _left_out(case, "out of memory", needed, estimate)
+    workload = make_workload(case, sizes, device)
+    peak = warm_up(workload.call, device)
+    return _Ready(case, workload, peak, estimate, count_executed(workload.call))
 
 
 def _is_shorter(one: Measurement, case: Case) -> bool:
@@ -284,8 +301,16 @@ def _options(suite: Suite) -> dict[str, dict[str, Any]]:
     return made
 
 
-def default_path(runs: Path, record: EfficiencyRecord) -> Path:
-    """Return the path of a record in a folder of results."""
-    words = "".join(x if x.isalnum() else "-" for x in record.device.lower())
+def default_path(runs: Path, suite: Suite, device: torch.device) -> Path:
+    """Return the path of the record of a suite in a folder of results.
+
+    Suites that differ in anything have different paths, as do devices and numbers of threads.
+    """
+    words = "".join(x if x.isalnum() else "-" for x in machine_name(device).lower())
     name = "-".join(part for part in words.split("-") if part)
-    return runs / EFFICIENCY / f"{record.suite}-{name}-{record.threads}.json"
+    fields = {x.name: getattr(suite, x.name) for x in dataclasses.fields(suite)}
+    fields["sizes"] = dataclasses.asdict(suite.sizes)
+    fields["options"] = _options(suite)
+    text = json.dumps([fields, torch.get_num_threads()], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return runs / EFFICIENCY / f"{suite.name}-{name}-{digest}.json"

@@ -93,10 +93,12 @@ def _build(case: Case, make: Callable[[], M], device: torch.device, dtype: torch
     for layer in [x for x in module.modules() if isinstance(x, SelfAttention)]:
         if case.mechanism == IDENTITY:
             layer.mechanism, layer.query, layer.key = Identity(), None, None
+    # Tied weights are one parameter, and stay so.
+    moved = {x: nn.Parameter(x.detach().to(device, dtype)) for x in module.parameters()}
     for part in module.modules():
         for name, weight in part._parameters.items():
             if weight is not None:
-                part._parameters[name] = nn.Parameter(weight.detach().to(device, dtype))
+                part._parameters[name] = moved[weight]
         for name, x in part._buffers.items():
             if x is not None:
                 part._buffers[name] = x.to(device, dtype if x.is_floating_point() else x.dtype)
@@ -262,9 +264,10 @@ def _pass(
         return run
 
     def step() -> None:
+        run().backward(grad)
+        # Other workloads of the same shape run next: gradients would take their memory.
         for x in inputs:
             x.grad = None
-        run().backward(grad)
 
     return step
 

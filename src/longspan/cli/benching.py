@@ -61,7 +61,10 @@ def bench(
     times: Annotated[int | None, typer.Option(help="Timed passes of each case.")] = None,
     max_seconds: Annotated[
         float | None,
-        typer.Option(help="Longest pass that is measured.", show_default="60"),
+        typer.Option(
+            help="Longest pass, in seconds; a case takes --times of them, and two.",
+            show_default="60",
+        ),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads on CPU.")] = None,
     runs: Runs = Path("runs"),
@@ -108,15 +111,19 @@ def bench(
         "runs": times,
         "max_seconds": max_seconds,
     }
-    chosen = change_suite(chosen, changes)
+    chosen, where = change_suite(chosen, changes), torch.device(kind)
+    path = output or default_path(runs, chosen, where)
     with err.status(suite) as status:
 
         def show(one: "Measurement") -> None:
             status.update(f"{one.precision} {one.scope} {one.work}, {one.length:,} tokens")
 
-        record = run_suite(chosen, torch.device(kind), on_measurement=show)
-    path = output or default_path(runs, record)
-    save_efficiency(record, path)
+        record = run_suite(
+            chosen,
+            where,
+            on_measurement=show,
+            save=lambda record: save_efficiency(record, path),
+        )
     if as_json:
         print_json(dataclasses.asdict(record))
     else:

@@ -74,7 +74,7 @@ def _print_notes(described: "BeirDescription") -> None:
         "judgments_of_unknown_queries": "judgment|judgments names|name a query that "
         "queries.jsonl lacks",
         "judgments_of_unknown_documents": "judgment|judgments names|name a document that "
-        "corpus.jsonl lacks",
+        "corpus.jsonl lacks or has without a text",
         "missing_relevant_documents": "relevant document|documents of queries is|are not in "
         "corpus.jsonl: no ranking can find it|them, so scores leave it|them out (trec_eval counts "
         "it|them as missed)",

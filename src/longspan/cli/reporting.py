@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from longspan.report.leaderboard.values import Leaderboard
     from longspan.report.output.page import Subject
     from longspan.report.sections import Context, Section
+    from longspan.report.tables.table import Table
     from longspan.results import Failure, Result
 
 T = TypeVar("T")
@@ -145,10 +146,13 @@ def _report_folders(
 ) -> None:
     """Report on folders of results."""
     from longspan.report.sections import WITH_TABLES
-    from longspan.results import load_failures, load_results
+    from longspan.results import load_failures, load_results, record_paths
 
     if look.section is not None:
         check_name(look.section, WITH_TABLES, "section")
+    if look.section == "efficiency" and not any(map(record_paths, folders)):
+        _print_efficiency(folders, look.format)
+        return
     results, failures = load_results(folders), load_failures(folders)
     if names is not None:
         known = {run.row_name for run in [*results, *failures]}
@@ -162,6 +166,28 @@ def _report_folders(
         _write_page(boards, context, output or Path("report.html"))
         _print(boards, context, look.format, look.section)
     _write_figures(boards, context, look)
+
+
+def _print_efficiency(folders: Sequence[Path], format: str) -> None:
+    """Print the tables of efficiency of folders without runs; there is no page.
+
+    Raises:
+        DataError: there is no record.
+    """
+    from longspan.report.published_figures import read_published_figures
+    from longspan.report.tables.efficiency import efficiency_tables
+    from longspan.results import efficiency_paths, load_efficiency
+
+    paths, figures = efficiency_paths(folders), read_published_figures()
+    if not paths:
+        raise DataError(
+            f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan bench` "
+            "first"
+        )
+    _print_tables(
+        [table for path in paths for table in efficiency_tables(load_efficiency(path), figures)],
+        format,
+    )
 
 
 def _report_run(
@@ -313,8 +339,6 @@ def _print(
     sections: "Sequence[Section] | None" = None,
 ) -> None:
     """Print the tables of one section; notices go to the error stream."""
-    from longspan.report.output.terminal import terminal
-    from longspan.report.output.text import WRITERS
     from longspan.report.sections import SECTIONS, section_tables
 
     # Programs that read CSV or JSON need one line for each score.
@@ -322,6 +346,13 @@ def _print(
     tables = section_tables(boards, context, section or default, sections or SECTIONS)
     if not tables:
         print_note("note:", f"no record has the data of section {section}")
+    _print_tables(tables, format)
+
+
+def _print_tables(tables: "list[Table]", format: str) -> None:
+    from longspan.report.output.terminal import terminal
+    from longspan.report.output.text import WRITERS
+
     if format == "terminal":
         for part in terminal(tables):
             out.print(part)

@@ -160,6 +160,16 @@ class RunConfig:
             )
         return made
 
+    def _hashed_evaluation(self) -> dict[str, Any]:
+        """Return the options of evaluations, unless no evaluation differs from training.
+
+        What equals the options of the last stage may differ from those of an earlier one.
+        """
+        if not self.training.stages or not self.evaluation.options:
+            return self.evaluation_changes
+        differs = any(stage.evaluation_changes for stage in self.stages())
+        return dict(self.evaluation.options) if differs else {}
+
     @property
     def hash(self) -> str:
         """Ten hex digits that name the configuration, the same in every process."""
@@ -175,7 +185,7 @@ class RunConfig:
         elif self.start.tokenizer is not None:
             # Its folder may be another one; the digest is in `start`.
             tree["task"]["options"].pop("vocabulary", None)
-        tree["evaluation"] = self.evaluation_changes
+        tree["evaluation"] = self._hashed_evaluation()
         if not tree["evaluation"]:
             del tree["evaluation"]
         options = tree["task"]["options"].items()

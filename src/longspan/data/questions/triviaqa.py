@@ -179,12 +179,16 @@ def _measure(folder: Path) -> dict[str, int]:
     """Return the number of files below a folder, and their bytes; reads none of them.
 
     Raises:
-        UnreadableError: the system does not list them now.
+        UnreadableError: the system does not list them now, or the folder is absent.
     """
+
+    def fail(error: OSError) -> None:
+        raise error
+
     try:
         sizes = [
             Path(where, name).stat().st_size
-            for where, _, names in os.walk(folder)
+            for where, _, names in os.walk(folder, onerror=fail)
             for name in names
         ]
     except OSError as error:

@@ -21,7 +21,8 @@ ABOUT = (
     f"Mechanisms of one shape in turns in one process. Times {BASELINE}: its time over that of the "
     "row. Memory: peak above what was in use before. Of the limit: time that the operations take "
     "at the rate of a large matrix product, or that inputs, outputs and parameters take at the "
-    "rate of a large copy, over the measured time. Executed: operations over those of the formula."
+    "rate of a large copy, over the measured time; padding counts as work. Executed: operations "
+    "over those of the formula."
 )
 GROWTH = (
     "Growth: exponent of the time of a row over its three longest lengths. Pays off: length from "
@@ -29,8 +30,9 @@ GROWTH = (
 )
 PUBLISHED = (
     f"Speed and memory over those of {BASELINE} at the same length, as published and here. The "
-    "published figures are of other hardware and of dense attention that keeps its scores."
+    "published figures are of other hardware, 32 rows, and dense attention that keeps its scores."
 )
+LRA_SUITE = "lra-speed"  # with the model of the published figures
 LENGTH_TOLERANCE = 0.03  # "4K" is 4,000 or 4,096 tokens
 
 
@@ -58,6 +60,7 @@ class _Compared:
     figure: PublishedFigure
     printed: float
     here: float
+    own: Measurement
 
 
 def efficiency_tables(
@@ -156,7 +159,10 @@ def _pays_off(x: _Grown) -> Entry:
     if length is None:
         return Entry(value=None)
     if math.isinf(length):
-        return Entry(value=None, text="not at these lengths")
+        ends = max(one.length for one in x.baseline if one.median is not None)
+        is_beyond = (_longest(x) or 0) > ends
+        text = f"not up to {ends:,}, where {BASELINE} ends" if is_beyond else "not at these lengths"
+        return Entry(value=None, text=text)
     return Entry(value=length, text=f"above {length:,.0f} tokens" if length else "at every length")
 
 
@@ -168,17 +174,21 @@ def _comparisons(
     record: EfficiencyRecord, figures: Sequence[PublishedFigure]
 ) -> Iterable[_Compared]:
     """Yield published ratios of speed and memory, and ours at the same length."""
+    if record.suite != LRA_SUITE:
+        return
     trained = [x for x in record.measurements if (x.scope, x.work) == ("model", "training")]
     ours = {"steps_per_second": over_baseline, "memory": memory_over_baseline}
     # As printed, probably a misprint: those have a condition of their own.
     known = [x for x in figures if x.quantity in ours and "misprint" not in x.condition]
     for figure in known:
         base = [x for x in known if _is_base(x, figure)]
-        same = [x for x in trained if _is_same(x, figure)]
-        here = ours[figure.quantity](same[0], trained) if same else None
-        if base and here is not None and figure.mechanism != BASELINE:
-            printed = float(figure.value) / float(base[0].value)
-            yield _Compared(figure=figure, printed=printed, here=here)
+        if not base or figure.mechanism == BASELINE:
+            continue
+        printed = float(figure.value) / float(base[0].value)
+        for one in trained:
+            here = ours[figure.quantity](one, trained) if _is_same(one, figure) else None
+            if here is not None:
+                yield _Compared(figure=figure, printed=printed, here=here, own=one)
 
 
 def _is_base(one: PublishedFigure, other: PublishedFigure) -> bool:
@@ -202,6 +212,8 @@ def _published_table(record: EfficiencyRecord, compared: Sequence[_Compared]) ->
         Column("Length", "text", value=lambda x: x.figure.length, show=lambda n: f"{n:,}"),
         Column("Published", "text", value=lambda x: x.printed, show=ratio),
         Column("Here", "text", value=lambda x: x.here, show=ratio),
+        Column("Dtype", "text", value=lambda x: x.own.precision),
+        Column("Rows", "text", value=lambda x: x.own.batch_size),
         Column("Source", "text", value=lambda x: x.figure.source, is_minor=True),
     ]
     title = f"Published speed and memory over {BASELINE}"
