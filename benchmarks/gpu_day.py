@@ -144,7 +144,12 @@ def run_part(part: Part, command: list[str], out: Path, limit: float) -> dict[st
     started = time.monotonic()
     with (out / f"{part.name}.log").open("a") as log:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=heed_interrupts,
         )
         try:
             state = FAILED if process.wait(limit) else DONE
@@ -153,6 +158,11 @@ def run_part(part: Part, command: list[str], out: Path, limit: float) -> dict[st
             stop(process)
     seconds = round(time.monotonic() - started, 1)
     return {"state": state, "code": process.returncode, "seconds": seconds, "command": command}
+
+
+def heed_interrupts() -> None:
+    """Restore the interrupt, which processes started in the background of a shell ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stop(process: subprocess.Popen) -> None:

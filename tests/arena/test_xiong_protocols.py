@@ -31,6 +31,7 @@ OWN = {
     *("model.pair_head", "model.stem", "training.gradient_accumulation_steps"),
     *("training.gradient_checkpointing", "training.eval_batch_size", "training.max_grad_norm"),
     *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
+    *("model.adaptive_cutoffs", "model.adaptive_factor", "training.schedule_over"),
 }
 
 

@@ -26,6 +26,7 @@ from report_records import (
     with_train,
 )
 from rich.console import Console
+from test_efficiency_tables import RECORD as EFFICIENCY
 
 from longspan.config import TaskConfig
 from longspan.errors import OptionError, UnknownNameError
@@ -99,6 +100,7 @@ def tables_of(only):
         analyses=(analysis(first),),
         evaluations=(cross_evaluation(first, 0.52),),
         context_uses=(context_use(first),),
+        efficiency=(EFFICIENCY, EFFICIENCY),
     )
     return section_tables(boards, context, only)
 

@@ -43,6 +43,7 @@ REJECTED = {
         (0.9,): r"adam_betas.1 is missing",
         0.9: "adam_betas should be a valid tuple, got 0.9",
     },
+    "schedule_over": {"all": "schedule_over should be 'stage' or 'run', got 'all'"},
     "stages": {3: "stages should be a valid tuple, got 3"},
     "max_grad_norm": {0.0: "max_grad_norm must be positive or none, got 0", "x": "valid number"},
     "gradient_checkpointing": {1: "gradient_checkpointing should be a valid boolean, got 1"},

@@ -184,10 +184,9 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
             f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan bench` "
             "first"
         )
-    _print_tables(
-        [table for path in paths for table in efficiency_tables(load_efficiency(path), figures)],
-        format,
-    )
+    records = enumerate(map(load_efficiency, paths), 1)
+    tables = [efficiency_tables(one, figures, number=i) for i, one in records]
+    _print_tables([table for found in tables for table in found], format)
 
 
 def _report_run(

@@ -54,7 +54,8 @@ def _efficiency(board: Leaderboard, context: Context) -> list[Table]:
     if not context.boards or board is not context.boards[0]:
         return []
     figures = context.published_figures
-    return [table for one in context.efficiency for table in efficiency_tables(one, figures)]
+    records = enumerate(context.efficiency, 1)
+    return [table for i, one in records for table in efficiency_tables(one, figures, number=i)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from longspan.report.numbers import duration_of, memory, percent, ratio
 from longspan.report.published_figures import PublishedFigure
@@ -64,13 +64,14 @@ class _Compared:
 
 
 def efficiency_tables(
-    record: EfficiencyRecord, figures: Sequence[PublishedFigure] = ()
+    record: EfficiencyRecord, figures: Sequence[PublishedFigure] = (), *, number: int = 1
 ) -> list[Table]:
     """Return the tables of a record.
 
     Args:
         record: record of efficiency.
         figures: published figures; those of speed and memory of a model are compared.
+        number: number of the record among several, which names of tables contain.
     """
     tables = []
     for group in dict.fromkeys(map(group_of, record.measurements)):
@@ -80,7 +81,7 @@ def efficiency_tables(
             tables.append(_growth_table(record, group, own))
     if compared := list(_comparisons(record, figures)):
         tables.append(_published_table(record, compared))
-    return tables
+    return [replace(table, name=f"efficiency-{number}-{table.name}") for table in tables]
 
 
 def _measured_table(record: EfficiencyRecord, group: Group, own: Sequence[Measurement]) -> Table:
