@@ -21,11 +21,12 @@ from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
 from longspan.report.leaderboard.verdict import verdict
 from longspan.report.output.text import markdown
 from longspan.report.published_figures import read_published_figures
+from longspan.report.tables.efficiency import efficiency_tables
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.predictions import predictions
 from longspan.report.tables.published import Pair, pair_published, read_published
 from longspan.report.tables.table import Table
-from longspan.results import BASELINE, load_results
+from longspan.results import BASELINE, efficiency_paths, load_efficiency, load_results
 
 ROOT = Path(__file__).parents[1]
 LAYER_RECORD = ROOT / "benchmarks" / "results" / "layer-cpu.json"
@@ -58,6 +59,10 @@ def main() -> None:
             place = None if board.means else 0
             chart = score_against_cost(board, place, board.hardware[0], styles)
             save_chart(chart, PICTURE)
+    for number, path in enumerate(efficiency_paths([RESULTS]), 1):
+        record = load_efficiency(path)
+        tables = efficiency_tables(record, read_published_figures(), number=number)
+        pages.append(f"## Efficiency: {record.suite}\n\n{markdown(tables)}")
     pages.append((RESULTS / "NOTES.md").read_text())
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
 
