@@ -21,7 +21,7 @@ from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
 from longspan.report.leaderboard.verdict import verdict
 from longspan.report.output.text import markdown
 from longspan.report.published_figures import read_published_figures
-from longspan.report.tables.efficiency import efficiency_tables
+from longspan.report.tables.efficiency import tables_of_records
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.predictions import predictions
 from longspan.report.tables.published import Pair, pair_published, read_published
@@ -59,10 +59,9 @@ def main() -> None:
             place = None if board.means else 0
             chart = score_against_cost(board, place, board.hardware[0], styles)
             save_chart(chart, PICTURE)
-    for number, path in enumerate(efficiency_paths([RESULTS]), 1):
-        record = load_efficiency(path)
-        tables = efficiency_tables(record, read_published_figures(), number=number)
-        pages.append(f"## Efficiency: {record.suite}\n\n{markdown(tables)}")
+    measured = map(load_efficiency, efficiency_paths([RESULTS]))
+    if tables := tables_of_records(measured, read_published_figures()):
+        pages.append(f"## Efficiency\n\n{markdown(tables)}")
     pages.append((RESULTS / "NOTES.md").read_text())
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
 

@@ -12,7 +12,7 @@ from longspan.results.efficiency import Limits, Sizes
 LENGTHS = (1_024, 2_048, 4_096)
 
 
-def measured(mechanism, length, seconds, memory):
+def measurement(mechanism, length, **fields):
     return Measurement(
         mechanism=mechanism,
         scope="model",
@@ -21,6 +21,14 @@ def measured(mechanism, length, seconds, memory):
         batch_size=2,
         precision="float32",
         padding=0.0,
+        **fields,
+    )
+
+
+def measured(mechanism, length, seconds, memory):
+    return measurement(
+        mechanism,
+        length,
         state="measured",
         backend="torch",
         median=seconds,
@@ -35,17 +43,8 @@ def measured(mechanism, length, seconds, memory):
 
 
 def lost(mechanism, length):
-    return Measurement(
-        mechanism=mechanism,
-        scope="model",
-        work="training",
-        length=length,
-        batch_size=2,
-        precision="float32",
-        padding=0.0,
-        state="out of memory",
-        reason="needs 9 GiB, and 8 GiB may be used",
-    )
+    reason = "needs 9 GiB, and 8 GiB may be used"
+    return measurement(mechanism, length, state="out of memory", reason=reason)
 
 
 RECORD = EfficiencyRecord(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import gc
 import hashlib
 import itertools
 import json
@@ -167,7 +166,6 @@ def run_suite(
     limits: dict[str, Limits] = {
         x: measure_limits(getattr(torch, x), device) for x in suite.precisions
     }
-    found: list[Measurement] = []
     record = EfficiencyRecord(
         suite=suite.name,
         sizes=suite.sizes,
@@ -181,10 +179,11 @@ def run_suite(
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
     for group in suite.groups():
-        for one in _measure_group(suite, group, limits[group[0].precision], device, found):
-            found.append(one)
+        before = record.measurements
+        made = _measure_group(suite, group, limits[group[0].precision], device, before)
+        for one in made:
             on_measurement(one)
-        record = dataclasses.replace(record, measurements=list(found))
+        record = dataclasses.replace(record, measurements=[*before, *made])
         save(record)
     return record
 
@@ -202,7 +201,6 @@ def _measure_group(
     ]
     left_out = [x for x in outcomes if isinstance(x, Measurement)]
     ready = [x for x in outcomes if isinstance(x, _Ready)]
-    outcomes.clear()
     calls = {x.case.mechanism: x.workload.call for x in ready}
     peaks = {x.case.mechanism: x.peak for x in ready}
     timings = time_in_turns(calls, peaks, runs=suite.runs, device=device)
@@ -222,9 +220,6 @@ def _measure_group(
                 least_seconds=limits.least_seconds(needed, workload.traffic),
             )
         )
-    calls.clear()
-    ready.clear()
-    gc.collect()
     return [*left_out, *measured]
 
 

@@ -115,7 +115,7 @@ def change_suite(suite: Suite, changes: dict[str, Any]) -> Suite:
     return dataclasses.replace(suite, sizes=sizes, **given)
 
 
-def mechanisms_of(suite: Suite, names: Sequence[str]) -> tuple[str, ...]:
+def with_baseline(names: Sequence[str]) -> tuple[str, ...]:
     """Return chosen mechanisms, with the baseline that ratios need first."""
     return tuple(dict.fromkeys((BASELINE, *names)))
 

@@ -125,7 +125,7 @@ def _operator(case: Case, sizes: Sizes, device: torch.device) -> Workload:
     traffic = (tensors * q.numel() + own) * itemsize
     run = functools.partial(attention, q, k, v, mask, layer_input=source)
     call = _pass(case, run, (q, k, v, *attention.parameters()), torch.randn_like(v))
-    return Workload(call, attention, _of_training(case, flops), int(_of_training(case, traffic)))
+    return Workload(call, attention, _of_training(case, flops), _of_training(case, traffic))
 
 
 def _layer_input(
@@ -170,7 +170,7 @@ def _layer(case: Case, sizes: Sizes, device: torch.device) -> Workload:
         call,
         layer.mechanism,
         _of_training(case, case.batch_size * flops),
-        int(_of_training(case, traffic)),
+        _of_training(case, traffic),
     )
 
 
@@ -202,7 +202,7 @@ def _model(case: Case, sizes: Sizes, device: torch.device) -> Workload:
         ADAMW_TRAFFIC if case.work == "training" else 1
     )
     call = step if case.has_gradients else _inference(step)
-    return Workload(call, _attention_of(model), flops, int(traffic))
+    return Workload(call, _attention_of(model), flops, traffic)
 
 
 def _model_flops(case: Case, config: LongspanConfig, sizes: Sizes) -> int:

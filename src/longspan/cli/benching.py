@@ -13,12 +13,12 @@ from longspan.cli.common import (
     Runs,
     err,
     make_paths,
-    out,
     print_json,
     print_note,
     split_names,
 )
 from longspan.cli.plugins import Imports
+from longspan.cli.reporting import print_tables
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def bench(
 
     from longspan.bench import run_suite
     from longspan.bench.suite import default_path
-    from longspan.bench.suites import SUITES, change_suite, mechanisms_of
+    from longspan.bench.suites import SUITES, change_suite, with_baseline
     from longspan.results import save_efficiency
 
     check_name(suite, SUITES, "suite")
@@ -97,7 +97,7 @@ def bench(
     kind = make_paths(runs, None, None, device).device_type
     names = _split(mechanisms, "--mechanisms")
     changes: dict[str, Any] = {
-        "mechanisms": names and mechanisms_of(chosen, names),
+        "mechanisms": names and with_baseline(names),
         "scopes": _split(scopes, "--scopes"),
         "works": _split(passes, "--passes"),
         "lengths": _numbers(lengths),
@@ -133,12 +133,10 @@ def bench(
 
 def _print(record: "EfficiencyRecord") -> None:
     """Print the tables of a record."""
-    from longspan.report.output.terminal import terminal
     from longspan.report.published_figures import read_published_figures
     from longspan.report.tables.efficiency import efficiency_tables
 
-    for part in terminal(efficiency_tables(record, read_published_figures())):
-        out.print(part)
+    print_tables(efficiency_tables(record, read_published_figures()), "terminal")
 
 
 def _split(text: str | None, option: str) -> tuple[str, ...] | None:

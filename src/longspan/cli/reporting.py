@@ -175,7 +175,7 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
         DataError: there is no record.
     """
     from longspan.report.published_figures import read_published_figures
-    from longspan.report.tables.efficiency import efficiency_tables
+    from longspan.report.tables.efficiency import tables_of_records
     from longspan.results import efficiency_paths, load_efficiency
 
     paths, figures = efficiency_paths(folders), read_published_figures()
@@ -184,9 +184,7 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
             f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan bench` "
             "first"
         )
-    records = enumerate(map(load_efficiency, paths), 1)
-    tables = [efficiency_tables(one, figures, number=i) for i, one in records]
-    _print_tables([table for found in tables for table in found], format)
+    print_tables(tables_of_records(map(load_efficiency, paths), figures), format)
 
 
 def _report_run(
@@ -345,10 +343,11 @@ def _print(
     tables = section_tables(boards, context, section or default, sections or SECTIONS)
     if not tables:
         print_note("note:", f"no record has the data of section {section}")
-    _print_tables(tables, format)
+    print_tables(tables, format)
 
 
-def _print_tables(tables: "list[Table]", format: str) -> None:
+def print_tables(tables: "list[Table]", format: str) -> None:
+    """Print tables on the output stream in one of the formats."""
     from longspan.report.output.terminal import terminal
     from longspan.report.output.text import WRITERS
 

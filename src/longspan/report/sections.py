@@ -12,7 +12,7 @@ from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
 from longspan.report.tables.context_use import context_use
 from longspan.report.tables.cross_evaluations import cross_evaluations
-from longspan.report.tables.efficiency import efficiency_tables
+from longspan.report.tables.efficiency import tables_of_records
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.predictions import predictions
 from longspan.report.tables.published import PublishedScore, published
@@ -53,9 +53,7 @@ def _efficiency(board: Leaderboard, context: Context) -> list[Table]:
     """Return the tables of all records of efficiency, behind the first leaderboard."""
     if not context.boards or board is not context.boards[0]:
         return []
-    figures = context.published_figures
-    records = enumerate(context.efficiency, 1)
-    return [table for i, one in records for table in efficiency_tables(one, figures, number=i)]
+    return tables_of_records(context.efficiency, context.published_figures)
 
 
 @dataclass(frozen=True, kw_only=True)

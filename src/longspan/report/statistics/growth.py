@@ -1,6 +1,7 @@
 """Ratios of measurements to full attention, growth with the length, and crossing lengths."""
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -47,9 +48,9 @@ def memory_over_baseline(one: Measurement, others: Iterable[Measurement]) -> flo
 
 
 def exponent(measurements: Sequence[Measurement]) -> float | None:
-    """Return the growth of the time per token's row with the length: its slope on log axes.
+    """Return the growth of the time of a row with the length: its slope on log axes.
 
-    The time is that of one row, over the longest three lengths. None: fewer were measured.
+    The three longest lengths count. None: fewer were measured.
 
     Args:
         measurements: measurements of a mechanism and a group.
@@ -58,9 +59,7 @@ def exponent(measurements: Sequence[Measurement]) -> float | None:
     if len(points) < FITTED:
         return None
     x, y = ([math.log(value) for value in values] for values in zip(*points, strict=True))
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    return covariance / sum((a - mean_x) ** 2 for a in x)
+    return statistics.linear_regression(x, y).slope
 
 
 def crossing_length(

@@ -14,6 +14,7 @@ from longspan.report.statistics.growth import (
     memory_over_baseline,
     over_baseline,
 )
+from longspan.report.tables.published_figures import is_at_length, published_base
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE, EfficiencyRecord, Measurement
 
@@ -33,7 +34,6 @@ PUBLISHED = (
     "published figures are of other hardware, 32 rows, and dense attention that keeps its scores."
 )
 LRA_SUITE = "lra-speed"  # with the model of the published figures
-LENGTH_TOLERANCE = 0.03  # "4K" is 4,000 or 4,096 tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +82,14 @@ def efficiency_tables(
     if compared := list(_comparisons(record, figures)):
         tables.append(_published_table(record, compared))
     return [replace(table, name=f"efficiency-{number}-{table.name}") for table in tables]
+
+
+def tables_of_records(
+    records: Iterable[EfficiencyRecord], figures: Sequence[PublishedFigure]
+) -> list[Table]:
+    """Return the tables of several records, whose names differ; see `efficiency_tables`."""
+    numbered = enumerate(records, 1)
+    return [x for i, one in numbered for x in efficiency_tables(one, figures, number=i)]
 
 
 def _measured_table(record: EfficiencyRecord, group: Group, own: Sequence[Measurement]) -> Table:
@@ -182,27 +190,18 @@ def _comparisons(
     # As printed, probably a misprint: those have a condition of their own.
     known = [x for x in figures if x.quantity in ours and "misprint" not in x.condition]
     for figure in known:
-        base = [x for x in known if _is_base(x, figure)]
-        if not base or figure.mechanism == BASELINE:
+        base = published_base(figure, known)
+        if base is None or figure.mechanism == BASELINE:
             continue
-        printed = float(figure.value) / float(base[0].value)
+        printed = float(figure.value) / float(base)
         for one in trained:
             here = ours[figure.quantity](one, trained) if _is_same(one, figure) else None
             if here is not None:
                 yield _Compared(figure=figure, printed=printed, here=here, own=one)
 
 
-def _is_base(one: PublishedFigure, other: PublishedFigure) -> bool:
-    return one.mechanism == BASELINE and all(
-        getattr(one, name) == getattr(other, name)
-        for name in ("task", "quantity", "length", "source", "protocol")
-    )
-
-
 def _is_same(one: Measurement, figure: PublishedFigure) -> bool:
-    length = figure.length or 0
-    is_near = abs(one.length - length) <= LENGTH_TOLERANCE * length
-    return one.mechanism == figure.mechanism and is_near
+    return one.mechanism == figure.mechanism and is_at_length(one.length, figure)
 
 
 def _published_table(record: EfficiencyRecord, compared: Sequence[_Compared]) -> Table:

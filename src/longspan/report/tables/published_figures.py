@@ -117,7 +117,7 @@ def compare_figures(board: Leaderboard, figures: Sequence[PublishedFigure]) -> l
     """
     found = []
     for figure in figures:
-        base = _published_base(figure, figures)
+        base = published_base(figure, figures)
         own = _own_rows(board, figure, base)
         if not own and figure.protocol == board.protocol:
             own = [Comparison(published=figure, published_base=base)]
@@ -125,7 +125,8 @@ def compare_figures(board: Leaderboard, figures: Sequence[PublishedFigure]) -> l
     return found
 
 
-def _published_base(figure: PublishedFigure, figures: Iterable[PublishedFigure]) -> Number | None:
+def published_base(figure: PublishedFigure, figures: Iterable[PublishedFigure]) -> Number | None:
+    """Return the published figure of the baseline under the same conditions, or None."""
     key = attrgetter("task", "quantity", "protocol", "source", "length")
     same = (one for one in figures if one.mechanism == BASELINE and key(one) == key(figure))
     return next((one.value for one in same), None)
@@ -156,12 +157,15 @@ def _own_rows(board: Leaderboard, figure: PublishedFigure, base: Number | None) 
     return rows
 
 
+def is_at_length(length: int, figure: PublishedFigure) -> bool:
+    """Return whether a length is that of a published figure; a figure may have none."""
+    published = figure.length
+    return published is None or abs(length - published) <= LENGTH_TOLERANCE * published
+
+
 def _own_value(cell: Cell, figure: PublishedFigure) -> Number | None:
     """Return our value at the published length, or None."""
-    if not cell.runs:
-        return None
-    length = figure.length
-    if length is not None and abs(cell.runs[0].length - length) > LENGTH_TOLERANCE * length:
+    if not cell.runs or not is_at_length(cell.runs[0].length, figure):
         return None
     return QUANTITIES[figure.quantity].own(cell)
 
