@@ -1,11 +1,13 @@
 """A small stream task: documents that repeat a phrase of their own, which only a memory reaches."""
 
 import numpy as np
+import torch
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged
 from longspan.data.stream_vocabularies import ByteVocabulary
+from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks import TaskInfo
 from longspan.tasks._streams import StreamOptions, StreamTask
 from longspan.tasks.layout import StreamLayout
@@ -27,6 +29,28 @@ def documents(split):
         phrase = ord("a") + 1 + generator.integers(LETTERS, size=PHRASE)
         made.append(np.resize(phrase, size).astype(np.uint16))
     return made
+
+
+def make_decoder(attention, options, **fields):
+    """Return a small left-to-right model of the stream; the same weights for every call."""
+    torch.manual_seed(5)
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "attention_dropout": 0.0,
+        "max_position_embeddings": 16,
+        "position": "none",
+    }
+    config = LongspanConfig(
+        vocab_size=ToyStream.info.vocab_size,
+        attention=attention,
+        attention_options=options,
+        is_decoder=True,
+        **{**sizes, **fields},
+    )
+    return LongspanForCausalLM(config)
 
 
 def stored(texts):

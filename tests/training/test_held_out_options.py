@@ -9,7 +9,6 @@ import toy_streams
 from longspan.attention import Attention
 from longspan.config import TrainingConfig
 from longspan.errors import OptionError
-from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.training import Callback, fit_stages
 from longspan.training.evaluate import evaluate
 from longspan.training.evaluation_options import EvaluationOptions
@@ -31,23 +30,12 @@ every_memory = pytest.mark.parametrize("mechanism", SIZES)
 
 
 def make_model(mechanism="transformer_xl", **options):
-    torch.manual_seed(5)
-    config = LongspanConfig(
-        vocab_size=toy_streams.ToyStream.info.vocab_size,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
+    return toy_streams.make_decoder(
+        mechanism,
+        {**SIZES[mechanism], **options},
         hidden_dropout_prob=0.1,
-        attention_dropout=0.0,
-        max_position_embeddings=16,
-        position="none",
-        attention=mechanism,
-        attention_options={**SIZES[mechanism], **options},
-        is_decoder=True,
         initializer_range=0.4,
     )
-    return LongspanForCausalLM(config)
 
 
 @pytest.fixture

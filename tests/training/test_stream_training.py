@@ -12,7 +12,6 @@ import torch.nn.functional as F
 
 import toy_streams
 from longspan.config import TrainingConfig
-from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks import IGNORE
 from longspan.training import Callback, fit
 from longspan.training.distributed.group import SINGLE_PROCESS, RowShard
@@ -32,23 +31,14 @@ OPTIONS = {
 
 
 def make_model(mechanism="transformer_xl", dropout=0.0, **options):
-    torch.manual_seed(5)
-    config = LongspanConfig(
-        vocab_size=toy_streams.ToyStream.info.vocab_size,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
+    return toy_streams.make_decoder(
+        mechanism,
+        {**OPTIONS[mechanism], **options},
         hidden_dropout_prob=dropout,
         attention_dropout=dropout,
-        max_position_embeddings=16,
         position="none" if mechanism in list(OPTIONS)[:3] else "rotary",
-        attention=mechanism,
-        attention_options={**OPTIONS[mechanism], **options},
-        is_decoder=True,
         initializer_range=0.2,
     )
-    return LongspanForCausalLM(config)
 
 
 @pytest.fixture
