@@ -1,8 +1,10 @@
 """`longspan bench`: tables, record, JSON, refusals."""
 
 import json
+import shutil
 
 import pytest
+import synthetic
 import torch
 
 from longspan.bench import suite as suite_module
@@ -46,6 +48,30 @@ def test_report_shows_records_without_runs(cli, tmp_path, monkeypatch):
     code, out, err = cli("report", tmp_path, "--section", "efficiency", "--format", "markdown")
     assert code == 0, err
     assert "layer, training, float32" in out
+
+
+def test_invalid_records_are_named_and_left_out(cli, tmp_path):
+    record = tmp_path / "efficiency" / "mine.json"
+    cli("bench", *SMALL, "--out", record)
+    (tmp_path / "efficiency" / "broken.json").write_text("{")
+    look = ("--section", "efficiency", "--format", "markdown")
+    code, out, err = cli("report", tmp_path, *look)
+    assert code == 0, err
+    assert "layer, training, float32" in out
+    assert err.startswith("left out: ")
+    assert "broken.json" in err
+    result = next(synthetic.records("smoke", 2, ["local"]))
+    result.save(tmp_path)
+    code, out, err = cli("report", tmp_path, *look, "--output", tmp_path / "page.html")
+    assert code == 0, err
+    assert "layer, training, float32" in out
+    assert "broken.json" in err
+    assert "Pays off" in (tmp_path / "page.html").read_text()
+    record.unlink()
+    shutil.rmtree(tmp_path / "smoke")
+    code, _, err = cli("report", tmp_path, *look)
+    assert code == 2
+    assert "holds no record of efficiency" in err
 
 
 def test_json_is_the_record(cli, tmp_path):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from longspan.report.output.page import Subject
     from longspan.report.sections import Context, Section
     from longspan.report.tables.table import Table
-    from longspan.results import Failure, Result
+    from longspan.results import EfficiencyRecord, Failure, Result
 
 T = TypeVar("T")
 FORMATS = ("terminal", "markdown", "csv", "json", "latex")
@@ -172,19 +172,18 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
     """Print the tables of efficiency of folders without runs; there is no page.
 
     Raises:
-        DataError: there is no record.
+        DataError: there is no valid record.
     """
     from longspan.report.published_figures import read_published_figures
     from longspan.report.tables.efficiency import tables_of_records
-    from longspan.results import efficiency_paths, load_efficiency
 
-    paths, figures = efficiency_paths(folders), read_published_figures()
-    if not paths:
+    records, figures = _load_efficiency(folders), read_published_figures()
+    if not records:
         raise DataError(
             f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan bench` "
             "first"
         )
-    print_tables(tables_of_records(map(load_efficiency, paths), figures), format)
+    print_tables(tables_of_records(records, figures), format)
 
 
 def _report_run(
@@ -289,6 +288,13 @@ def _load_valid(paths: "list[Path]", load: Callable[[Path], T]) -> list[T]:
     return found
 
 
+def _load_efficiency(folders: Sequence[Path]) -> "list[EfficiencyRecord]":
+    """Read the records of efficiency in some folders; invalid ones are named and left out."""
+    from longspan.results import efficiency_paths, load_efficiency
+
+    return _load_valid(efficiency_paths(folders), load_efficiency)
+
+
 def _build(
     results: "list[Result]", folders: Sequence[Path], failures: "list[Failure]"
 ) -> "tuple[list[Leaderboard], Context]":
@@ -296,13 +302,7 @@ def _build(
     from longspan.report.published_figures import read_published_figures
     from longspan.report.sections import Context
     from longspan.report.tables.published import read_published
-    from longspan.results import (
-        efficiency_paths,
-        load_analyses,
-        load_context_uses,
-        load_cross_evaluations,
-        load_efficiency,
-    )
+    from longspan.results import load_analyses, load_context_uses, load_cross_evaluations
 
     boards = build_leaderboards(results, failures)
     return boards, Context(
@@ -312,7 +312,7 @@ def _build(
         analyses=tuple(load_analyses(folders)),
         evaluations=tuple(load_cross_evaluations(folders)),
         context_uses=tuple(load_context_uses(folders)),
-        efficiency=tuple(map(load_efficiency, efficiency_paths(folders))),
+        efficiency=tuple(_load_efficiency(folders)),
     )
 
 
