@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from longspan.bench import Timing, compare, measure_limits
+from longspan.bench import Timing, compare
 from longspan.bench.machine import machine_name
-from longspan.bench.timing import time_call
+from longspan.training.timing import measure_matmul_rate, time_call
 
 __all__ = [
     "Timing",
@@ -22,7 +22,7 @@ __all__ = [
 
 def matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
     """Return the floating-point operations per second of a large square matrix product."""
-    return measure_limits(dtype, device).flops_per_second
+    return measure_matmul_rate(device, dtype)
 
 
 def environment(device: torch.device) -> dict[str, str | int]:

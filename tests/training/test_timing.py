@@ -1,11 +1,15 @@
 """Timing of training steps, with a fake clock."""
 
 import pytest
+import torch
 
 import tiny
 from longspan.arena.model import make_model
+from longspan.bench import limits
 from longspan.training import timing
 from longspan.training.timing import TIMED_STEPS, WARMUP_STEPS, measure_step_seconds
+
+CPU = torch.device("cpu")
 
 
 class FakeTime:
@@ -59,7 +63,31 @@ def test_configured_number_of_steps_is_ignored(measure):
 
 
 def test_matmul_rate_is_that_of_fastest_repetition(monkeypatch):
-    import torch
+    durations = [x for seconds in (3.0, 0.5, 2.0, 2.0, 2.0, 2.0, 2.0) for x in (seconds, 0)]
+    monkeypatch.setattr(timing, "time", FakeTime(durations))
+    monkeypatch.setitem(timing.MATMUL_SIZES, "cpu", (16,))
+    assert timing.measure_matmul_rate(CPU) == 2 * 16**3 / 0.5
 
-    monkeypatch.setattr(timing, "time", FakeTime([3.0, 0, 0.5, 0, 2.0, 0, 2.0, 0, 2.0, 0]))
-    assert timing.measure_matmul_rate(torch.device("cpu")) == 2 * 1024**3 / 0.5
+
+def test_matmul_rate_is_that_of_the_fastest_size(monkeypatch):
+    monkeypatch.setitem(timing.MATMUL_SIZES, "cpu", (8, 16, 32))
+    dtypes, seconds = [], {8: 1.0, 16: 2.0, 32: 64.0}
+
+    def timed(call, device):
+        a = call.__closure__[0].cell_contents
+        dtypes.append(a.dtype)
+        return seconds[len(a)]
+
+    monkeypatch.setattr(timing, "time_call", timed)
+    rate = timing.measure_matmul_rate(CPU, torch.bfloat16)
+    assert rate == 2 * 16**3 / 2.0
+    assert set(dtypes) == {torch.bfloat16}
+
+
+def test_limits_hold_the_rate_of_products(monkeypatch):
+    given = []
+    monkeypatch.setattr(limits, "COPIED", 2**10)
+    monkeypatch.setattr(limits, "measure_matmul_rate", lambda *x: given.append(x) or 5.0)
+    made = limits.measure_limits(torch.float16, CPU)
+    assert (made.flops_per_second, given) == (5.0, [(CPU, torch.float16)])
+    assert made.bytes_per_second > 0

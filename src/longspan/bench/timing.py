@@ -2,12 +2,12 @@
 
 import dataclasses
 import statistics
-import time
 from collections.abc import Callable, Mapping
 
 import torch
 
 from longspan.memory import PeakMemory
+from longspan.training.timing import time_call
 
 Call = Callable[[], object]
 
@@ -80,22 +80,3 @@ def time_in_turns(
         )
         for name, times in seconds.items()
     }
-
-
-def time_call(call: Call, device: torch.device) -> float:
-    """Return the seconds of one call: by the device's own clock on CUDA, else by that of the wall.
-
-    On CUDA the clock runs between two events, so it includes the time in which the device waits for
-    the host to launch the next kernel.
-    """
-    if device.type != "cuda":
-        started = time.perf_counter()
-        call()
-        return time.perf_counter() - started
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize(device)
-    begin.record()
-    call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / 1_000

@@ -1,4 +1,4 @@
-"""Time of training steps, measured on this machine."""
+"""Time of calls, training steps and matrix products, measured on this machine."""
 
 import contextlib
 import dataclasses
@@ -6,6 +6,7 @@ import itertools
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -18,7 +19,10 @@ from longspan.training.fitting import fit
 
 WARMUP_STEPS, TIMED_STEPS = 2, 8
 UNREACHED_STEP = 10**9
-MATMUL_SIZE, MATMUL_TRIALS = 1024, 5
+# Rows and columns of the matrices; on a GPU small products do not fill the device.
+MATMUL_SIZES = {"cpu": (2048,), "cuda": (2048, 4096, 8192)}
+MATMUL_REPEATS = {"cpu": 1, "cuda": 10}  # products in a timed call, of which each is launched
+MATMUL_TRIALS = 7
 
 
 class _TimingDone(Exception):
@@ -87,12 +91,38 @@ def measure_step_seconds(
     return timer.median()
 
 
-def measure_matmul_rate(device: torch.device) -> float:
-    """Return the best FLOP/s of a large float32 matrix product on the device."""
-    a = torch.ones(MATMUL_SIZE, MATMUL_SIZE, device=device)
-    seconds = []
-    for _ in range(MATMUL_TRIALS):
+def time_call(call: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds of one call: by the device's own clock on CUDA, else by that of the wall.
+
+    On CUDA the clock runs between two events, so it includes the time in which the device waits for
+    the host to launch the next kernel.
+    """
+    if device.type != "cuda":
         started = time.perf_counter()
-        (a @ a)[0, 0].item()
-        seconds.append(time.perf_counter() - started)
-    return 2 * MATMUL_SIZE**3 / min(seconds)
+        call()
+        return time.perf_counter() - started
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    begin.record()
+    call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1_000
+
+
+def measure_matmul_rate(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
+    """Return the best FLOP/s of large square matrix products on a device, of several sizes."""
+    return max(_matmul_rate(n, device, dtype) for n in MATMUL_SIZES[device.type])
+
+
+def _matmul_rate(size: int, device: torch.device, dtype: torch.dtype) -> float:
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    repeats = MATMUL_REPEATS[device.type]
+
+    def multiply() -> None:
+        for _ in range(repeats):
+            a @ b
+
+    multiply()  # the first product on a device is slower
+    seconds = min(time_call(multiply, device) for _ in range(MATMUL_TRIALS))
+    return 2 * repeats * size**3 / seconds
