@@ -4,9 +4,9 @@ import json
 import shutil
 
 import pytest
-import synthetic
 import torch
 
+import synthetic
 from longspan.bench import suite as suite_module
 from longspan.results import load_efficiency
 from longspan.results.efficiency import Limits

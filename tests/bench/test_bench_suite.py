@@ -2,13 +2,15 @@
 
 import dataclasses
 import math
+import weakref
 
 import pytest
 import torch
 
-from longspan.bench import Suite, Timing, run_suite
+from longspan.bench import Suite, Timing, groups, run_suite
 from longspan.bench import suite as suite_module
 from longspan.bench.cases import IDENTITY
+from longspan.bench.memory import MemoryEstimate
 from longspan.bench.suite import default_path
 from longspan.bench.suites import SUITES, change_suite
 from longspan.errors import DataError, OptionError, UnknownNameError
@@ -49,8 +51,8 @@ def test_cases_of_a_shape_are_measured_in_turns(monkeypatch):
     def device_is_real():
         return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
 
-    real = suite_module.make_workload
-    monkeypatch.setattr(suite_module, "make_workload", workload_of)
+    real = groups.make_workload
+    monkeypatch.setattr(groups, "make_workload", workload_of)
     record = run_suite(TINY, CPU)
     both = ["full", "local"]
     # Each is warmed up and counted, then both are timed in turns, twice.
@@ -79,16 +81,16 @@ def test_measurements_hold_time_memory_and_work():
 
 def test_too_large_cases_are_recorded_and_never_run(monkeypatch):
     limit = 10**6
-    monkeypatch.setattr(suite_module, "free_memory", lambda: limit)
+    monkeypatch.setattr(groups, "free_memory", lambda device: limit)
     suite = dataclasses.replace(TINY, mechanisms=("full",), lengths=(16, 4_096, 8_192), tokens=16)
-    real, built = suite_module.make_workload, []
+    real, built = groups.make_workload, []
 
     def watched(case, sizes, device):
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None:
             built.append(case.length)
         return real(case, sizes, device)
 
-    monkeypatch.setattr(suite_module, "make_workload", watched)
+    monkeypatch.setattr(groups, "make_workload", watched)
     small, large, larger = run_suite(suite, CPU).measurements
     assert built == [16]
     assert (small.state, large.state, larger.state) == ("measured", *["out of memory"] * 2)
@@ -98,13 +100,85 @@ def test_too_large_cases_are_recorded_and_never_run(monkeypatch):
     assert large.useful is None
 
 
+THREE = ("full", "local", "linear")
+
+
+def live_workloads(monkeypatch):
+    """Return the names of built workloads with the numbers of those in memory, and the calls."""
+    real, alive, built, called = groups.make_workload, weakref.WeakSet(), [], []
+
+    class Held:
+        """Weights of a workload, which its call holds."""
+
+    def watched(case, sizes, device):
+        made = real(case, sizes, device)
+        if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+            return made
+        held = Held()
+        alive.add(held)
+        built.append((case.mechanism, len(alive)))
+
+        def call(held=held):
+            called.append(case.mechanism)
+            return made.call()
+
+        return dataclasses.replace(made, call=call)
+
+    monkeypatch.setattr(groups, "make_workload", watched)
+    return built, called
+
+
+def test_workloads_that_do_not_fit_together_are_held_one_at_a_time(monkeypatch):
+    suite = dataclasses.replace(TINY, mechanisms=THREE, lengths=(16,))
+    (case, *_), *_ = suite.groups()
+    one = groups.estimate_memory(lambda: groups.make_workload(case, SIZES, CPU))
+    assert 0 < one.held < one.peak
+    built, called = live_workloads(monkeypatch)
+    together = run_suite(suite, CPU)
+    assert built == [("full", 1), ("local", 2), ("linear", 3)]
+    assert called[-6:] == [*THREE, *THREE]
+    built.clear()
+    called.clear()
+    # Each fits alone.
+    largest = max(x.estimated_memory for x in together.measurements)
+    monkeypatch.setattr(groups, "free_memory", lambda device: largest)
+    apart = run_suite(suite, CPU)
+    assert built == [(name, 1) for name in (*THREE, *THREE)]
+    # In the first turn each is warmed up, counted and timed; in the second warmed up and timed.
+    assert called == [name for n in (3, 2) for name in THREE for _ in range(n)]
+    kept = ("mechanism", "state", "runs", "flops", "executed_flops", "estimated_memory", "backend")
+    pairs = zip(together.measurements, apart.measurements, strict=True)
+    assert all(getattr(a, x) == getattr(b, x) for a, b in pairs for x in kept)
+
+
+def test_workloads_fit_together_if_the_largest_runs_beside_the_others():
+    estimates = [MemoryEstimate(peak=10, held=4), MemoryEstimate(peak=8, held=1)]
+    # The second runs within 7 bytes above the 5 that both hold.
+    assert groups.fit_together(estimates, 12)
+    assert not groups.fit_together(estimates, 11)
+    assert groups.fit_together(estimates[:1], 1), "whether it fits alone was decided before"
+    assert groups.fit_together(estimates, None)
+    assert not groups.fit_together([estimates[0], None], 100)
+
+
+def test_memory_that_ends_while_workloads_are_held_is_tried_one_at_a_time(monkeypatch):
+    def fail(calls, peaks, *, runs, device):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    built, _ = live_workloads(monkeypatch)
+    monkeypatch.setattr(groups, "time_in_turns", fail)
+    suite = dataclasses.replace(TINY, mechanisms=THREE, lengths=(16,))
+    assert {x.state for x in run_suite(suite, CPU).measurements} == {"measured"}
+    assert built[3:] == [(name, 1) for name in (*THREE, *THREE)]
+
+
 def test_slow_mechanisms_are_not_tried_at_longer_lengths(monkeypatch):
     def timed(calls, peaks, *, runs, device):
         calls = {name: call() for name, call in calls.items()}
         timing = Timing(median=2.0, minimum=1.0, maximum=3.0, runs=runs, peak_memory=None)
         return dict.fromkeys(calls, timing)
 
-    monkeypatch.setattr(suite_module, "time_in_turns", timed)
+    monkeypatch.setattr(groups, "time_in_turns", timed)
     suite = dataclasses.replace(
         TINY, mechanisms=("full",), lengths=(16, 24, 64, 128), batch_size=1, max_seconds=4.0
     )
@@ -125,14 +199,14 @@ def test_suites_that_differ_have_records_of_their_own(tmp_path):
 
 
 def test_the_record_so_far_survives_an_interruption(monkeypatch):
-    saved, real = [], suite_module.make_workload
+    saved, real = [], groups.make_workload
 
     def interrupted(case, sizes, device):
         if case.length == 32:
             raise KeyboardInterrupt
         return real(case, sizes, device)
 
-    monkeypatch.setattr(suite_module, "make_workload", interrupted)
+    monkeypatch.setattr(groups, "make_workload", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_suite(TINY, CPU, save=saved.append)
     (record,) = saved
@@ -140,15 +214,15 @@ def test_the_record_so_far_survives_an_interruption(monkeypatch):
 
 
 def test_a_mechanism_that_refuses_does_not_end_the_suite(monkeypatch):
-    real = suite_module.make_workload
+    real = groups.make_workload
 
     def refusing(case, sizes, device):
         if case.mechanism == "local":
             raise OptionError("local: too short\nsecond line")
         return real(case, sizes, device)
 
-    monkeypatch.setattr(suite_module, "make_workload", refusing)
-    monkeypatch.setattr(suite_module, "estimate_memory", lambda make: None)
+    monkeypatch.setattr(groups, "make_workload", refusing)
+    monkeypatch.setattr(groups, "estimate_memory", lambda make: None)
     found = {(x.mechanism, x.state, x.reason) for x in run_suite(TINY, CPU).measurements}
     assert found == {("full", "measured", None), ("local", "refused", "local: too short")}
 
@@ -157,14 +231,14 @@ def test_memory_that_ends_in_a_run_is_a_result(monkeypatch):
     def fail(call, device):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 1 byte")
 
-    monkeypatch.setattr(suite_module, "warm_up", fail)
+    monkeypatch.setattr(groups, "warm_up", fail)
     found = run_suite(TINY, CPU).measurements
     assert {x.state for x in found} == {"out of memory"}
 
     def break_down(call, device):
         raise RuntimeError("sizes must match")
 
-    monkeypatch.setattr(suite_module, "warm_up", break_down)
+    monkeypatch.setattr(groups, "warm_up", break_down)
     with pytest.raises(RuntimeError, match="sizes must match"):
         run_suite(TINY, CPU)
 

@@ -128,13 +128,27 @@ def test_estimated_memory_is_that_of_the_tensors(scope, precision):
     one = case(scope=scope, precision=precision, mechanism="linear", length=256)
     estimate = estimate_memory(lambda: make_workload(one, SIZES, CPU))
     with LiveTensorBytes() as live:
-        make_workload(one, SIZES, CPU).call()
-    assert estimate == pytest.approx(live.peak, rel=0.1)
+        workload = make_workload(one, SIZES, CPU)
+        workload.call()
+        held = live.current
+    assert estimate.peak == pytest.approx(live.peak, rel=0.1)
+    assert estimate.held == pytest.approx(held, rel=0.1)
+
+
+def test_held_memory_is_that_of_weights_inputs_and_moments():
+    """A layer holds its input, the gradient of its output and its weights; a model AdamW's too."""
+    layer = estimate_memory(lambda: make_workload(case(), SIZES, CPU))
+    assert layer.held == 4 * (2 * 2 * 48 * 32 + 4 * (32 * 32 + 32))
+    frozen, trained = (
+        estimate_memory(lambda work=work: make_workload(case(scope="model", work=work), SIZES, CPU))
+        for work in ("inference", "training")
+    )
+    assert trained.held > 2.5 * frozen.held
 
 
 def test_estimates_of_huge_workloads_take_no_memory():
     one = case(length=2**20, batch_size=64, mechanism="linear")
-    assert estimate_memory(lambda: make_workload(one, SIZES, CPU)) > 2**32
+    assert estimate_memory(lambda: make_workload(one, SIZES, CPU)).peak > 2**32
 
 
 def test_limits_take_the_slower_of_both():

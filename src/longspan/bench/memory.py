@@ -2,20 +2,34 @@
 
 import gc
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from longspan.arena.model import free_cuda_memory
 from longspan.bench.workloads import Workload
 from longspan.memory import release_freed_memory
 from longspan.space import available_memory
 from longspan.training.footprint import NEEDS_VALUES, LiveTensorBytes
 
-RESERVE = 0.9  # share of the free memory that a workload may take
+RESERVE = 0.9  # share of the free memory that workloads may take
 
 
-def estimate_memory(make: Callable[[], Workload]) -> int | None:
-    """Return the peak bytes of building and running a workload, from the shapes of its tensors.
+class MemoryEstimate(NamedTuple):
+    """Memory of a workload.
+
+    Attributes:
+        peak: bytes at the peak of building and running it.
+        held: bytes that it keeps between two passes, as weights and inputs.
+    """
+
+    peak: int
+    held: int
+
+
+def estimate_memory(make: Callable[[], Workload]) -> MemoryEstimate | None:
+    """Return the memory of building and running a workload, from the shapes of its tensors.
 
     Nothing is allocated. Scratch memory inside operators is not counted. Returns None if shapes
     depend on values.
@@ -26,10 +40,12 @@ def estimate_memory(make: Callable[[], Workload]) -> int | None:
     with torch.random.fork_rng(devices=()):
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), LiveTensorBytes() as live:
-                make().call()
+                workload = make()
+                workload.call()
+                held = live.current
         except NEEDS_VALUES:
             return None
-    return live.peak
+    return MemoryEstimate(live.peak, held)
 
 
 def release_memory(device: torch.device) -> None:
@@ -41,7 +57,7 @@ def release_memory(device: torch.device) -> None:
         release_freed_memory()
 
 
-def free_memory() -> int | None:
-    """Return the bytes that a workload may take on the CPU; None if unknown."""
-    free = available_memory()
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that workloads may take on a device; None if unknown."""
+    free = free_cuda_memory() if device.type == "cuda" else available_memory()
     return None if free is None else int(RESERVE * free)

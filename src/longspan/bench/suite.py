@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -21,13 +21,10 @@ from longspan.bench.cases import (
     Case,
     refusal,
 )
-from longspan.bench.counting import count_executed
+from longspan.bench.groups import identity, left_out, measure_group
 from longspan.bench.limits import measure_limits
 from longspan.bench.machine import machine_name
-from longspan.bench.memory import estimate_memory, free_memory, release_memory
-from longspan.bench.timing import time_in_turns, warm_up
-from longspan.bench.workloads import Workload, make_workload
-from longspan.errors import LongspanError, OptionError, check_name
+from longspan.errors import OptionError, check_name
 from longspan.memory import keep_freed_memory
 from longspan.results.efficiency import (
     EfficiencyRecord,
@@ -37,12 +34,9 @@ from longspan.results.efficiency import (
     Precision,
     Scope,
     Sizes,
-    State,
 )
 from longspan.results.reading import EFFICIENCY
-from longspan.space import format_bytes, is_out_of_memory
 
-CPU = torch.device("cpu")
 Options = Callable[[str, int], dict[str, Any]]
 
 
@@ -53,7 +47,7 @@ def no_options(mechanism: str, length: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Cases to measure. Every mechanism is measured in turns with the others of one shape.
+    """Cases to measure. Mechanisms are measured in turns with the others of one shape.
 
     Attributes:
         name: name of the suite.
@@ -133,16 +127,6 @@ class Suite:
         )
 
 
-class _Ready(NamedTuple):
-    """A workload that is warm."""
-
-    case: Case
-    workload: Workload
-    peak: int | None
-    estimate: int | None
-    executed: int
-
-
 def run_suite(
     suite: Suite,
     device: torch.device,
@@ -196,90 +180,32 @@ def _measure_group(
     before: Sequence[Measurement],
 ) -> list[Measurement]:
     """Measure cases in turns; those that cannot be measured come first."""
-    outcomes = [
-        _excluded(case, suite, before) or _prepare(case, suite.sizes, device) for case in group
-    ]
-    left_out = [x for x in outcomes if isinstance(x, Measurement)]
-    ready = [x for x in outcomes if isinstance(x, _Ready)]
-    calls = {x.case.mechanism: x.workload.call for x in ready}
-    peaks = {x.case.mechanism: x.peak for x in ready}
-    timings = time_in_turns(calls, peaks, runs=suite.runs, device=device)
-    measured = []
-    for case, workload, _, estimate, executed in ready:
-        flops = workload.flops
-        needed = executed if flops is None else min(flops, executed)
-        measured.append(
-            Measurement(
-                **_identity(case),
-                state="measured",
-                backend=workload.attention.backend_used,
-                **dataclasses.asdict(timings[case.mechanism]),
-                estimated_memory=estimate,
-                flops=flops,
-                executed_flops=executed,
-                least_seconds=limits.least_seconds(needed, workload.traffic),
-            )
-        )
-    return [*left_out, *measured]
+    excluded = [(case, _excluded(case, suite, before)) for case in group]
+    tried = [case for case, reason in excluded if reason is None]
+    made = measure_group(tried, suite.sizes, limits, suite.runs, device)
+    return [*(reason for _, reason in excluded if reason is not None), *made]
 
 
 def _excluded(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measurement | None:
     """Return why a case is not tried, by itself or after shorter rows; None: it is."""
     if reason := refusal(case):
-        return _left_out(case, "refused", reason)
+        return left_out(case, "refused", reason)
     one = next((x for x in reversed(before) if _is_shorter(x, case)), None)
     if one is None:
         return None
     if one.state in ("out of memory", "too slow"):
-        return _left_out(case, one.state, f"so are {one.length:,} tokens")
+        return left_out(case, one.state, f"so are {one.length:,} tokens")
     tokens = case.batch_size * case.length / (one.batch_size * one.length)
     if one.median is None or one.median * tokens <= suite.max_seconds:
         return None
     taken = f"{one.length:,} tokens took {one.median:.1f} s"
-    return _left_out(case, "too slow", f"{taken}, the limit is {suite.max_seconds:g} s")
-
-
-def _prepare(case: Case, sizes: Sizes, device: torch.device) -> "_Ready | Measurement":
-    """Return a warm workload, or the reason why there is none."""
-    try:
-        return _warm(case, sizes, device)
-    except (LongspanError, NotImplementedError) as error:
-        return _left_out(case, "refused", str(error).splitlines()[0])
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return _left_out(case, "out of memory", str(error).splitlines()[0])
-
-
-def _warm(case: Case, sizes: Sizes, device: torch.device) -> "_Ready | Measurement":
-    """Return a warm workload, unless it is estimated to need too much memory."""
-    estimate = estimate_memory(lambda: make_workload(case, sizes, CPU))
-    release_memory(device)
-    # A GPU refuses what does not fit by itself; a CPU's system would swap, or end the process.
-    free = None if device.type == "cuda" else free_memory()
-    if estimate is not None and free is not None and estimate > free:
-        needed = f"needs {format_bytes(estimate)}, and {format_bytes(free)} may be used"
-        return _left_out(case, "out of memory", needed, estimate)
-    workload = make_workload(case, sizes, device)
-    peak = warm_up(workload.call, device)
-    return _Ready(case, workload, peak, estimate, count_executed(workload.call))
+    return left_out(case, "too slow", f"{taken}, the limit is {suite.max_seconds:g} s")
 
 
 def _is_shorter(one: Measurement, case: Case) -> bool:
     """Return whether a measurement is of the same case at a smaller length."""
-    same = _identity(case) | {"length": one.length, "batch_size": one.batch_size}
+    same = identity(case) | {"length": one.length, "batch_size": one.batch_size}
     return one.length < case.length and all(getattr(one, x) == y for x, y in same.items())
-
-
-def _identity(case: Case) -> dict[str, Any]:
-    """Return the fields of a measurement that say what was measured."""
-    values = dataclasses.asdict(case)
-    del values["options"]
-    return values
-
-
-def _left_out(case: Case, state: State, reason: str, estimate: int | None = None) -> Measurement:
-    return Measurement(**_identity(case), state=state, reason=reason, estimated_memory=estimate)
 
 
 def _options(suite: Suite) -> dict[str, dict[str, Any]]:

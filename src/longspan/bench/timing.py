@@ -2,7 +2,7 @@
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -70,13 +70,15 @@ def time_in_turns(
     for _ in range(runs):
         for name, call in calls.items():
             seconds[name].append(time_call(call, device))
-    return {
-        name: Timing(
-            median=statistics.median(times),
-            minimum=min(times),
-            maximum=max(times),
-            runs=runs,
-            peak_memory=peaks[name],
-        )
-        for name, times in seconds.items()
-    }
+    return {name: timing_of(times, peaks[name]) for name, times in seconds.items()}
+
+
+def timing_of(seconds: Sequence[float], peak_memory: int | None) -> Timing:
+    """Return the summary of timed runs."""
+    return Timing(
+        median=statistics.median(seconds),
+        minimum=min(seconds),
+        maximum=max(seconds),
+        runs=len(seconds),
+        peak_memory=peak_memory,
+    )

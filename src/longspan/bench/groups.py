@@ -1,0 +1,219 @@
+"""Cases of one shape, measured in turns within the memory that is free."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from longspan.bench.cases import Case
+from longspan.bench.counting import count_executed
+from longspan.bench.memory import MemoryEstimate, estimate_memory, free_memory, release_memory
+from longspan.bench.timing import Call, Timing, time_in_turns, timing_of, warm_up
+from longspan.bench.workloads import make_workload
+from longspan.errors import LongspanError
+from longspan.results.efficiency import Limits, Measurement, Sizes, State
+from longspan.space import format_bytes, is_out_of_memory
+from longspan.training.timing import time_call
+
+CPU = torch.device("cpu")
+T = TypeVar("T")
+
+
+class _Planned(NamedTuple):
+    """A case that is tried."""
+
+    case: Case
+    estimate: MemoryEstimate | None
+
+
+class _Ready(NamedTuple):
+    """A warm workload, and what is known of it besides its time."""
+
+    call: Call
+    values: dict[str, Any]
+    traffic: int
+
+
+def measure_group(
+    cases: Sequence[Case], sizes: Sizes, limits: Limits, runs: int, device: torch.device
+) -> list[Measurement]:
+    """Measure cases in turns; those that cannot be measured come first.
+
+    All workloads are held in memory if they fit together. If not, each is built, warmed up and
+    freed again in every turn, so that a case needs no more than its own memory.
+
+    Args:
+        cases: cases of different mechanisms.
+        sizes: sizes of attention and model.
+        limits: limits of the device for the dtype of the cases.
+        runs: timed passes of each.
+        device: device that computes.
+    """
+    outcomes = [_attempt(case, functools.partial(_plan, case, sizes, device)) for case in cases]
+    left_out = [x for x in outcomes if isinstance(x, Measurement)]
+    planned = [x for x in outcomes if isinstance(x, _Planned)]
+    release_memory(device)
+    made = None
+    if fit_together([x.estimate for x in planned], free_memory(device)):
+        made = _measure_together(planned, sizes, limits, runs, device)
+    if made is None:
+        made = _measure_apart(planned, sizes, limits, runs, device)
+    left_out += [x for x in made if x.state != "measured"]
+    return [*left_out, *(x for x in made if x.state == "measured")]
+
+
+def fit_together(estimates: Sequence[MemoryEstimate | None], free: int | None) -> bool:
+    """Return whether workloads can be held at a time while each of them runs.
+
+    Args:
+        estimates: memory of each; None: unknown.
+        free: bytes that they may take; None: unknown.
+    """
+    if free is None or len(estimates) < 2:
+        return True
+    known = [x for x in estimates if x is not None]
+    if len(known) < len(estimates):
+        return False
+    return sum(x.held for x in known) + max(x.peak - x.held for x in known) <= free
+
+
+def left_out(
+    case: Case, state: State, reason: str, estimate: MemoryEstimate | None = None
+) -> Measurement:
+    """Return the record of a case that is not measured."""
+    peak = None if estimate is None else estimate.peak
+    return Measurement(**identity(case), state=state, reason=reason, estimated_memory=peak)
+
+
+def identity(case: Case) -> dict[str, Any]:
+    """Return the fields of a measurement that say what was measured."""
+    values = dataclasses.asdict(case)
+    del values["options"]
+    return values
+
+
+def _plan(case: Case, sizes: Sizes, device: torch.device) -> "_Planned | Measurement":
+    """Return a case, unless it is estimated to need too much memory."""
+    estimate = estimate_memory(lambda: make_workload(case, sizes, CPU))
+    release_memory(device)
+    # A GPU refuses what does not fit by itself; a CPU's system would swap, or end the process.
+    free = None if device.type == "cuda" else free_memory(device)
+    if estimate is not None and free is not None and estimate.peak > free:
+        needed = f"needs {format_bytes(estimate.peak)}, and {format_bytes(free)} may be used"
+        return left_out(case, "out of memory", needed, estimate)
+    return _Planned(case, estimate)
+
+
+def _measure_together(
+    planned: Sequence[_Planned],
+    sizes: Sizes,
+    limits: Limits,
+    runs: int,
+    device: torch.device,
+) -> list[Measurement] | None:
+    """Measure workloads that are all in memory; None: they do not fit after all."""
+    made = [_attempt(x.case, functools.partial(_warm, x, sizes, device)) for x in planned]
+    ready = {x.values["mechanism"]: x for x in made if isinstance(x, _Ready)}
+    failed = [x for x in made if isinstance(x, Measurement)]
+    if len(planned) > 1 and any(x.state == "out of memory" for x in failed):
+        return None
+    calls = {name: x.call for name, x in ready.items()}
+    peaks = {name: x.values["peak_memory"] for name, x in ready.items()}
+    try:
+        timings = time_in_turns(calls, peaks, runs=runs, device=device)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    return [*failed, *(_measured(x, timings[name], limits) for name, x in ready.items())]
+
+
+def _measure_apart(
+    planned: Sequence[_Planned],
+    sizes: Sizes,
+    limits: Limits,
+    runs: int,
+    device: torch.device,
+) -> list[Measurement]:
+    """Measure workloads of which one at a time is in memory."""
+    seconds: dict[str, list[float]] = {x.case.mechanism: [] for x in planned}
+    first: dict[str, _Ready] = {}
+    failed: dict[str, Measurement] = {}
+    for _ in range(runs):
+        for one in planned:
+            name = one.case.mechanism
+            if name in failed:
+                continue
+            release_memory(device)
+            action = functools.partial(_time_once, one, sizes, device, name not in first)
+            found = _attempt(one.case, action)
+            if isinstance(found, Measurement):
+                failed[name] = found
+                continue
+            seconds[name].append(found[0])
+            first.setdefault(name, found[1])
+    measured = [
+        _measured(ready, timing_of(seconds[name], ready.values["peak_memory"]), limits)
+        for name, ready in first.items()
+        if name not in failed
+    ]
+    return [*failed.values(), *measured]
+
+
+def _time_once(
+    planned: _Planned, sizes: Sizes, device: torch.device, is_first: bool
+) -> tuple[float, _Ready]:
+    """Return the seconds of a workload that is built, warmed up and freed."""
+    ready = _warm(planned, sizes, device, counts=is_first)
+    return time_call(ready.call, device), ready._replace(call=_freed)
+
+
+def _freed() -> None:
+    """Stand for a workload that is no longer in memory."""
+
+
+def _warm(planned: _Planned, sizes: Sizes, device: torch.device, *, counts: bool = True) -> _Ready:
+    """Return a warm workload.
+
+    Args:
+        planned: its case.
+        sizes: sizes of attention and model.
+        device: device that computes.
+        counts: count its operations, which takes another pass.
+    """
+    case, estimate = planned
+    workload = make_workload(case, sizes, device)
+    peak = warm_up(workload.call, device)
+    values = identity(case) | {
+        "backend": workload.attention.backend_used,
+        "peak_memory": peak,
+        "estimated_memory": None if estimate is None else estimate.peak,
+        "flops": workload.flops,
+        "executed_flops": count_executed(workload.call) if counts else None,
+    }
+    return _Ready(workload.call, values, workload.traffic)
+
+
+def _measured(ready: _Ready, timing: Timing, limits: Limits) -> Measurement:
+    """Return the record of a timed workload."""
+    flops, executed = ready.values["flops"], ready.values["executed_flops"]
+    needed = executed if flops is None else min(flops, executed)
+    return Measurement(
+        **ready.values | dataclasses.asdict(timing),
+        state="measured",
+        least_seconds=limits.least_seconds(needed, ready.traffic),
+    )
+
+
+def _attempt(case: Case, action: Callable[[], T]) -> T | Measurement:
+    """Return what an action returns, or the reason why the case cannot be measured."""
+    try:
+        return action()
+    except (LongspanError, NotImplementedError) as error:
+        return left_out(case, "refused", str(error).splitlines()[0])
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return left_out(case, "out of memory", str(error).splitlines()[0])
