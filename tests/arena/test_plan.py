@@ -7,9 +7,11 @@ import random
 import sys
 
 import pytest
+import torch
 
 import tiny
-from longspan.arena import get, order_runs, plan, replace_budget, run
+from longspan import space
+from longspan.arena import get, grid, order_runs, plan, replace_budget, run
 from longspan.arena.executors.outcomes import make_failure
 from longspan.arena.model import forward_flops, make_model
 from longspan.arena.ordering import CountFlops
@@ -17,6 +19,7 @@ from longspan.arena.plan import PlannedRun, sum_up
 from longspan.arena.provenance import device_name
 from longspan.attention import MECHANISMS
 from longspan.config import parse_budget
+from longspan.errors import OptionError
 from longspan.files import write_json
 from longspan.results import load_result
 from longspan.training import Callback
@@ -259,3 +262,58 @@ def test_plan_numbers_are_never_truncated(monkeypatch, capsys):
         assert "123456 of 250000" in line
         assert "2400 h 0 min" in line
         assert "1.00 TiB" in line
+
+
+def test_models_larger_than_memory_are_planned_without_building_them(tmp_path, monkeypatch):
+    """One layer of `synthesizer` with random scores has 8 GiB at 16,384 tokens."""
+    peak, real = [0], torch.nn.Parameter.__new__
+
+    def watched(cls, data=None, requires_grad=True):
+        if data is not None and data.device.type == "cpu":
+            peak[0] = max(peak[0], data.nbytes)
+        return real(cls, data, requires_grad)
+
+    monkeypatch.setattr(torch.nn.Parameter, "__new__", watched)
+    monkeypatch.setattr(space, "available_memory", lambda: 24 * 2**30)
+    monkeypatch.setattr("longspan.training.timing.measure_matmul_rate", lambda device: 1e12)
+    experiments, left_out = grid(
+        "lra-paper",
+        tasks=["path_x"],
+        mechanisms=["full", "synthesizer"],
+        changes={"synthesizer.mechanism.scores": "random"},
+    )
+    full, large = plan(experiments[:2], tiny.paths(tmp_path, tmp_path))
+    assert (full.reason, left_out) == (None, [])
+    assert large.num_parameters > 4 * 8 * 16_384**2
+    assert "parameters, their gradients and AdamW's moments needs 128.1 GiB" in large.reason
+    assert 0 < peak[0] < 2**28
+    assert sum_up([full, large]).seconds == full.seconds
+    assert sum_up([full, large]).states == {"new": 2}
+
+
+def test_a_layer_that_exceeds_memory_is_left_out_of_grids(monkeypatch):
+    monkeypatch.setattr(space, "available_memory", lambda: 2**30)
+    changes = {"synthesizer.mechanism.scores": "random"}
+    given = {"tasks": ["path_x"], "changes": changes}
+    with pytest.raises(OptionError, match="a layer of synthesizer needs 8 GiB .* 1 GiB are avail"):
+        grid("lra-paper", mechanisms=["synthesizer"], **given)
+    experiments, left_out = grid("lra-paper", **given)
+    assert {x.name for x in left_out} == {"synthesizer on path_x"}
+    assert len({x.row_name for x in experiments}) == len(MECHANISMS) - 1
+
+
+def test_steps_that_exceed_memory_are_not_timed(paths, listops, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("timed")
+
+    (row,) = plan([tiny.experiment()], paths, measure=True)
+    assert (row.seconds_from, row.reason) == ("measured", None)
+    monkeypatch.setattr("longspan.training.timing.measure_step_seconds", refuse)
+    monkeypatch.setattr(space, "available_memory", lambda: row.memory - 1)
+    (found,) = plan([tiny.experiment()], paths, measure=True)
+    assert (found.memory, found.seconds_from) == (row.memory, "FLOPs")
+    assert "a training step of local needs" in found.reason
+    monkeypatch.setattr(space, "available_memory", lambda: 0)
+    (found,) = plan([tiny.experiment()], paths, measure=True)
+    assert found.memory is None
+    assert "gradients and AdamW's moments needs" in found.reason

@@ -4,10 +4,13 @@ import math
 from typing import get_type_hints
 
 import pytest
+import torch
 
 from longspan import space
 from longspan.attention import MECHANISMS, build, options_of
+from longspan.attention.allocation import build_within_memory, sizes_alone
 from longspan.attention.build import SIZES
+from longspan.attention.initial_values import tensors_of
 from longspan.errors import NoMemoryError, OptionError
 
 GIVEN = {"heads": 2, "head_dim": 16, "max_length": 64}
@@ -88,6 +91,36 @@ def test_tensor_that_fits_is_created(monkeypatch):
     monkeypatch.setattr(space, "available_memory", lambda: 2**30)
     conv = build("nystrom", heads=32, conv_kernel_size=2**21 + 1)
     assert sum(x.numel() for x in conv.parameters()) == 32 * (2**21 + 1)
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_sizes_alone_take_no_memory(trainable, monkeypatch):
+    monkeypatch.setattr(space, "available_memory", lambda: 2**30)
+    with sizes_alone():
+        large = build(
+            "synthesizer", heads=64, head_dim=16, max_length=2**20, scores="random",
+            trainable=trainable,
+        )  # fmt: skip
+        small = build("performer", **GIVEN)
+    assert [x.shape for x in tensors_of(large).values()] == [(64, 2**20, 2**20)]
+    assert {x.device.type for x in tensors_of(large).values()} == {"meta"}
+    assert all(
+        x.equal(y)
+        for x, y in zip(small.buffers(), build("performer", **GIVEN).buffers(), strict=True)
+    )
+    with pytest.raises(NoMemoryError):
+        build("synthesizer", heads=64, head_dim=16, max_length=2**20, scores="random")
+
+
+def test_mechanisms_that_read_large_tensors_have_their_values():
+    def make():
+        made.append(torch.ones(2**27))
+        return float(made[-1].sum())
+
+    made = []
+    with sizes_alone():
+        assert build_within_memory("own", make) == 2**27
+    assert [x.device.type for x in made] == ["meta", "cpu"]
 
 
 def test_allocator_that_has_no_memory_is_named(monkeypatch):

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import tiny
+from longspan.arena import get
 from longspan.arena.model import make_model
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, Attention
 from longspan.attention.mechanisms.full import FullAttention
 from longspan.tasks import TASKS, build
 from longspan.tasks.layout import (
@@ -122,6 +123,41 @@ def test_fake_and_real_tensors_give_same_memory(name, monkeypatch):
     monkeypatch.setattr(module, "FakeTensorMode", lambda **_: contextlib.nullcontext())
     monkeypatch.setattr(module, "FakeCopyMode", contextlib.nullcontext)
     assert measure_step_memory(model, task, config) == fake
+
+
+def refuse_real_steps(monkeypatch):
+    """Fail where a step would be measured with real tensors."""
+    real = module._measure
+
+    def measure(*given):
+        fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+        assert fake is not None, "measured with real tensors"
+        return real(*given)
+
+    monkeypatch.setattr(module, "_measure", measure)
+
+
+@pytest.mark.parametrize("name", ["local", "bigbird", "longformer"])
+def test_global_tokens_need_no_values(name, monkeypatch):
+    """A summary token and global tokens of the task, of which the mechanism has no limit."""
+    refuse_real_steps(monkeypatch)
+    changes = {"model.pooling": "cls", "task.max_length": 400}
+    model, task, config = build_step(name, changes)
+    limits = [x.max_global_tokens for x in model.modules() if isinstance(x, Attention)]
+    assert set(limits) == {None}
+    plain = measure_step_memory(model, task, config).working
+    monkeypatch.setattr(type(task), "num_global_tokens", 100)
+    assert measure_step_memory(model, task, config).working > plain
+    limits = [x.max_global_tokens for x in model.modules() if isinstance(x, Attention)]
+    assert set(limits) == {None}, "the model is not changed"
+
+
+def test_texts_are_measured_without_values(monkeypatch):
+    """The positions of their global tokens are tensors."""
+    refuse_real_steps(monkeypatch)
+    experiment = get("lra-small").experiment("text", "full", 0)
+    task = build("text", experiment.config.task.options)
+    assert measure_step_memory(make_model(experiment, task), task, experiment.config.training)
 
 
 def test_value_dependent_shapes_are_measured_with_real_tensors(monkeypatch):

@@ -21,6 +21,7 @@ from longspan.arena.scopes import check_limits
 from longspan.config import Budget
 from longspan.errors import LongspanError, OptionError
 from longspan.results import Failure, Result, write_record
+from longspan.space import check_memory
 from longspan.tasks import build
 
 logger = logging.getLogger(__name__)
@@ -154,12 +155,17 @@ def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) ->
 def misfit(experiment: Experiment) -> str | None:
     """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
+    from longspan.attention.allocation import REMEDY, sizes_alone
+    from longspan.attention.initial_values import tensors_of
     from longspan.attention.other_options import OtherOptions
     from longspan.models.attention_layer import build_mechanism
 
     task = build(experiment.task, experiment.config.task.options)
     try:
-        build_mechanism(model_config(experiment.config, task), layer=0)
+        with sizes_alone():
+            mechanism = build_mechanism(model_config(experiment.config, task), layer=0)
+        needed = sum(x.nbytes for x in tensors_of(mechanism).values())
+        check_memory(needed, f"a layer of {experiment.mechanism}", REMEDY)
         for stage in experiment.config.stages():
             if changes := stage.evaluation_changes:
                 OtherOptions(build_mechanism(model_config(stage, task), layer=0), changes)

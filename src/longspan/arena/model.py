@@ -8,6 +8,7 @@ from transformers import GenerationConfig
 
 from longspan.arena.experiment import Experiment
 from longspan.attention import options_of
+from longspan.attention.allocation import sizes_alone
 from longspan.config import EvaluationConfig, MechanismConfig, RunConfig, StartConfig
 from longspan.errors import OptionError
 from longspan.models import (
@@ -223,8 +224,12 @@ def check_weights(config: RunConfig, task: Task, copies: int = 1, device: str = 
     Raises:
         NoMemoryError: they cannot fit.
     """
-    parameters = num_parameters(config, task)
-    what = f"{config.mechanism.name} with {parameters:,} parameters" + (
+    check_parameters(config.mechanism.name, num_parameters(config, task), copies, device)
+
+
+def check_parameters(mechanism: str, parameters: int, copies: int, device: str) -> None:
+    """Refuse a number of parameters that cannot fit into memory; see `check_weights`."""
+    what = f"{mechanism} with {parameters:,} parameters" + (
         ", their gradients and AdamW's moments" if copies == TRAINING_COPIES else ""
     )
     needed = copies * parameters * torch.get_default_dtype().itemsize
@@ -255,7 +260,12 @@ def model_class(task: Task) -> type[LongspanPreTrainedModel]:
 
 def forward_flops(config: RunConfig, task: Task) -> int:
     """Return the forward FLOPs of one example of the task's length; see `models.count_flops`."""
-    model, layout, length = model_config(config, task), task.layout, task.length
+    with sizes_alone():
+        return _forward_flops(model_config(config, task), task)
+
+
+def _forward_flops(model: LongspanConfig, task: Task) -> int:
+    layout, length = task.layout, task.length
     match layout:
         case MaskedLayout() | StreamLayout():
             return count_language_flops(model, length)
@@ -286,7 +296,7 @@ def forward_flops(config: RunConfig, task: Task) -> int:
 
 def num_parameters(config: RunConfig, task: Task) -> int:
     """Count the parameters of a run's model, without allocating them."""
-    with torch.device("meta"):
+    with sizes_alone():
         return model_class(task)(model_config(config, task)).num_parameters(only_trainable=True)
 
 

@@ -18,6 +18,7 @@ from longspan.results import (
     load_failure,
     load_result,
 )
+from longspan.space import check_memory
 from longspan.tasks import Task, build
 from longspan.training.checkpoint_pointer import saved_step
 
@@ -39,7 +40,7 @@ class PlannedRun:
         row_name: name of the reference row, else of the mechanism.
         seed: seed.
         state: state of its files.
-        reason: why it failed, or cannot run under its budget.
+        reason: why it failed, or cannot run: under its budget, or in the memory of this machine.
         steps: optimizer steps.
         done: steps before the last checkpoint.
         num_parameters: parameters of the model.
@@ -131,6 +132,7 @@ class _Cost:
     full_num_parameters: int
     flops: int
     memory: int | None
+    misfit: str | None
 
 
 class _Planner:
@@ -165,6 +167,7 @@ class _Planner:
 
         config, budget = effective.config, requested.config.budget
         cost = self._cost(effective, task)
+        reason = reason or cost.misfit
         step = training_flops(cost.flops, config.training.batch_size)
         per_step, source = self._seconds_per_step(effective, task, step)
         steps = config.training.steps
@@ -228,13 +231,42 @@ class _Planner:
 
         if effective.hash not in self.costs:
             config = effective.config
+            parameters = num_parameters(config, task)
+            misfit, memory = self._weights_misfit(config, parameters), None
+            if self.measure and misfit is None:
+                memory = self._memory(effective, task)
+                misfit = self._step_misfit(config, memory)
             self.costs[effective.hash] = _Cost(
-                num_parameters=num_parameters(config, task),
+                num_parameters=parameters,
                 full_num_parameters=full_num_parameters(config, task),
                 flops=forward_flops(config, task),
-                memory=self._memory(effective, task) if self.measure else None,
+                memory=memory,
+                misfit=misfit,
             )
         return self.costs[effective.hash]
+
+    def _weights_misfit(self, config: RunConfig, parameters: int) -> str | None:
+        """Return why the weights cannot be trained on this machine, or None."""
+        from longspan.arena.model import TRAINING_COPIES, check_parameters
+
+        # Shards of processes are checked by none of them alone.
+        copies = 1 if self.paths.parallel == "fsdp" else TRAINING_COPIES
+        try:
+            check_parameters(config.mechanism.name, parameters, copies, self.paths.device_type)
+        except NoMemoryError as error:
+            return str(error)
+        return None
+
+    def _step_misfit(self, config: RunConfig, memory: int) -> str | None:
+        """Return why a step cannot be timed in the memory of the CPU, or None."""
+        if self.paths.device_type != "cpu":
+            return None  # the count is of the operators of the CPU
+        try:
+            what = f"a training step of {config.mechanism.name}"
+            check_memory(memory, what, "lower training.batch_size, or use --budget microbatch=SIZE")
+        except NoMemoryError as error:
+            return str(error)
+        return None
 
     def _memory(self, effective: Experiment, task: Task) -> int:
         from longspan.arena.model import make_model
@@ -254,7 +286,7 @@ class _Planner:
             is_same_machine = result.device == self._device and result.world_size == 1
             if is_same_machine and _shape(result.effective_config) == _shape(effective.config):
                 return result.seconds / result.steps, "record"
-        if not self.measure:
+        if not self.measure or self.costs[effective.hash].misfit is not None:
             return step / self._rate, "FLOPs"
         from longspan.arena.model import make_model
         from longspan.training.timing import measure_step_seconds

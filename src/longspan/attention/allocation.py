@@ -1,8 +1,10 @@
-"""Refusal of mechanisms whose tensors cannot fit into memory, before they are allocated."""
+"""Large tensors of mechanisms: refused before they exceed memory, or left without values."""
 
 import contextlib
+import contextvars
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -12,6 +14,41 @@ from longspan.space import check_memory
 
 SMALL = 1 << 28  # bytes of a tensor that is always tried
 REMEDY = "choose smaller sizes or options"
+T = TypeVar("T")
+_COUNTS_SIZES = contextvars.ContextVar("counts_sizes", default=False)
+
+
+@contextlib.contextmanager
+def sizes_alone() -> Iterator[None]:
+    """Build modules inside the context for their sizes: no large tensor is allocated.
+
+    Weights are on the meta device, and so are large tensors of mechanisms, whose other tensors
+    keep their values.
+    """
+    token = _COUNTS_SIZES.set(True)
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        _COUNTS_SIZES.reset(token)
+
+
+def build_within_memory(name: str, make: Callable[[], T]) -> T:
+    """Return what a function builds; its large tensors fit into memory or have no values.
+
+    Args:
+        name: name of the mechanism, for the message.
+        make: function that builds it.
+
+    Raises:
+        NoMemoryError: see `refuse_large_tensors`.
+    """
+    if _COUNTS_SIZES.get():
+        # A mechanism that reads the values of a large tensor needs them.
+        with contextlib.suppress(RuntimeError), _OmitLargeTensors():
+            return make()
+    with refuse_large_tensors(name):
+        return make()
 
 
 @contextlib.contextmanager
@@ -45,13 +82,32 @@ class _RefuseLargeTensors(TorchDispatchMode):
         self.name = name
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Check the shape, which is the first argument of a factory function."""
+        """Check the size before the tensor is created."""
         kwargs = kwargs or {}
-        device = torch.device(kwargs.get("device") or "cpu")
-        shape = args[0] if args and isinstance(args[0], list | tuple) else ()
-        if shape and device.type == "cpu" and all(isinstance(size, int) for size in shape):
-            dtype = kwargs.get("dtype") or torch.get_default_dtype()
-            needed = math.prod(shape) * dtype.itemsize
-            if needed > SMALL:
-                check_memory(needed, f"a tensor of {self.name}", REMEDY)
+        needed = _created_bytes(args, kwargs)
+        if needed > SMALL:
+            check_memory(needed, f"a tensor of {self.name}", REMEDY)
         return func(*args, **kwargs)
+
+
+class _OmitLargeTensors(TorchDispatchMode):
+    """Dispatch mode that creates large tensors on the meta device."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Replace the device; numbers that nothing holds need no generator."""
+        kwargs = kwargs or {}
+        if _created_bytes(args, kwargs) > SMALL:
+            kwargs = {**kwargs, "device": torch.device("meta")}
+            if "generator" in kwargs:
+                kwargs["generator"] = None
+        return func(*args, **kwargs)
+
+
+def _created_bytes(args: tuple, kwargs: dict) -> int:
+    """Return the bytes of a CPU tensor that an operator creates from its first argument, or 0."""
+    device = torch.device(kwargs.get("device") or "cpu")
+    shape = args[0] if args and isinstance(args[0], list | tuple) else ()
+    if not shape or device.type != "cpu" or not all(isinstance(size, int) for size in shape):
+        return 0
+    dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    return math.prod(shape) * dtype.itemsize

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any, get_type_hints
 
-from longspan.attention.allocation import refuse_large_tensors
+from longspan.attention.allocation import build_within_memory
 from longspan.attention.base import Attention
 from longspan.attention.option_types import size_errors, type_errors
 from longspan.attention.registry import MECHANISMS, backends
@@ -81,8 +81,7 @@ def build(
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
-    with refuse_large_tensors(name):
-        attention = cls(**needed, **options)
+    attention = build_within_memory(name, lambda: cls(**needed, **options))
     if weight_dropout and not attention.traits.weight_dropout:
         raise OptionError(
             f"{name} cannot be built: weight_dropout is not supported with these options "

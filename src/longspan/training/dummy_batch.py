@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from longspan.tasks.base import Batch, Task
 from longspan.tasks.layout import (
@@ -38,7 +39,7 @@ def make_dummy_batch(task: Task, num_rows: int) -> Batch:
     inputs, mask = _tokens(num_rows, *first)
     if task.input_features is not None:
         inputs = torch.zeros(*inputs.shape, task.input_features)
-    count = task.num_global_tokens
+    count = count_global_tokens(task)
     return Batch(
         inputs=inputs,
         key_mask=mask,
@@ -47,6 +48,12 @@ def make_dummy_batch(task: Task, num_rows: int) -> Batch:
         global_mask=_first_tokens(mask, count) if count else None,
         **_further_tokens(task, num_rows),
     )
+
+
+def count_global_tokens(task: Task) -> int:
+    """Return the largest number of global tokens of a text, also where tensors have no values."""
+    with unset_fake_temporarily():
+        return task.num_global_tokens
 
 
 def _tokens(*shape: int) -> tuple[Tensor, Tensor]:
@@ -65,17 +72,17 @@ def _first_tokens(mask: Tensor, count: int) -> Tensor:
 
 def _further_tokens(task: Task, num_rows: int) -> dict[str, Tensor]:
     """Return the second sequences of a batch, and the negatives."""
-    layout, found = task.layout, {}
+    layout, found, count = task.layout, {}, count_global_tokens(task)
     if isinstance(layout, PairLayout | RetrievalLayout | TextToTextLayout):
         width = layout.target_length if isinstance(layout, TextToTextLayout) else task.length
         found["inputs_b"], found["key_mask_b"] = _tokens(num_rows, width)
-    if isinstance(layout, PairLayout | RetrievalLayout) and task.num_global_tokens:
-        found["global_mask_b"] = _first_tokens(found["key_mask_b"], task.num_global_tokens)
+    if isinstance(layout, PairLayout | RetrievalLayout) and count:
+        found["global_mask_b"] = _first_tokens(found["key_mask_b"], count)
     if isinstance(layout, RetrievalLayout) and layout.negatives:
         tokens = _tokens(num_rows, layout.negatives, task.length)
         found["negatives"], found["negatives_mask"] = tokens
-        if task.num_global_tokens:
-            found["global_mask_negatives"] = _first_tokens(tokens[1], task.num_global_tokens)
+        if count:
+            found["global_mask_negatives"] = _first_tokens(tokens[1], count)
     if isinstance(layout, CandidateLayout):
         found["candidate_positions"] = torch.zeros(num_rows, layout.candidates, dtype=torch.long)
     if isinstance(layout, CoreferenceLayout):

@@ -25,10 +25,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
+from longspan.attention import Attention
 from longspan.config import TrainingConfig
 from longspan.tasks.base import Task
 from longspan.training.distributed.sharding import recompute_activations
-from longspan.training.dummy_batch import make_dummy_batch
+from longspan.training.dummy_batch import count_global_tokens, make_dummy_batch
 from longspan.training.evaluate import model_inputs, target_arguments
 
 NEEDS_VALUES = (
@@ -117,6 +118,7 @@ def measure_step_memory(model: PreTrainedModel, task: Task, config: TrainingConf
 
 
 def _measure(model: PreTrainedModel, task: Task, config: TrainingConfig) -> StepMemory:
+    _limit_global_tokens(model, count_global_tokens(task))
     model.train()
     if config.gradient_checkpointing:
         recompute_activations(model)
@@ -137,6 +139,15 @@ def _measure(model: PreTrainedModel, task: Task, config: TrainingConfig) -> Step
             optimizer=persistent - parameter_bytes,
             working=live.peak - persistent,
         )
+
+
+def _limit_global_tokens(model: PreTrainedModel, count: int) -> None:
+    """Fix the number of global tokens, which mechanisms without a limit count from values."""
+    count += getattr(model.config, "pooling", None) == "cls"
+    for module in model.modules():
+        is_counting = isinstance(module, Attention) and module.max_global_tokens is None
+        if is_counting and module.traits.global_tokens:
+            module.max_global_tokens = count
 
 
 def _run_step(
