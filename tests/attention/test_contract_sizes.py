@@ -10,7 +10,7 @@ from longspan import space
 from longspan.attention import MECHANISMS, build, options_of
 from longspan.attention.allocation import build_within_memory, sizes_alone
 from longspan.attention.build import SIZES
-from longspan.attention.initial_values import tensors_of
+from longspan.attention.initial_values import initial_values, tensors_of
 from longspan.errors import NoMemoryError, OptionError
 
 GIVEN = {"heads": 2, "head_dim": 16, "max_length": 64}
@@ -96,7 +96,7 @@ def test_tensor_that_fits_is_created(monkeypatch):
 @pytest.mark.parametrize("trainable", [False, True])
 def test_sizes_alone_take_no_memory(trainable, monkeypatch):
     monkeypatch.setattr(space, "available_memory", lambda: 2**30)
-    with sizes_alone():
+    with sizes_alone(), initial_values():
         large = build(
             "synthesizer", heads=64, head_dim=16, max_length=2**20, scores="random",
             trainable=trainable,
@@ -118,7 +118,7 @@ def test_mechanisms_that_read_large_tensors_have_their_values():
         return float(made[-1].sum())
 
     made = []
-    with sizes_alone():
+    with sizes_alone(), initial_values():
         assert build_within_memory("own", make) == 2**27
     assert [x.device.type for x in made] == ["meta", "cpu"]
 

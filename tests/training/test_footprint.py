@@ -141,7 +141,7 @@ def refuse_real_steps(monkeypatch):
 def test_global_tokens_need_no_values(name, monkeypatch):
     """A summary token and global tokens of the task, of which the mechanism has no limit."""
     refuse_real_steps(monkeypatch)
-    changes = {"model.pooling": "cls", "task.max_length": 400}
+    changes = {"model.pooling": "cls", "model.num_hidden_layers": 2, "task.max_length": 400}
     model, task, config = build_step(name, changes)
     limits = [x.max_global_tokens for x in model.modules() if isinstance(x, Attention)]
     assert set(limits) == {None}

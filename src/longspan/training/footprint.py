@@ -145,8 +145,9 @@ def _limit_global_tokens(model: PreTrainedModel, count: int) -> None:
     """Fix the number of global tokens, which mechanisms without a limit count from values."""
     count += getattr(model.config, "pooling", None) == "cls"
     for module in model.modules():
-        is_counting = isinstance(module, Attention) and module.max_global_tokens is None
-        if is_counting and module.traits.global_tokens:
+        if not isinstance(module, Attention) or not module.traits.global_tokens:
+            continue
+        if module.max_global_tokens is None:
             module.max_global_tokens = count
 
 
