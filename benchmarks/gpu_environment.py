@@ -5,13 +5,12 @@ PYTHONPATH=src python benchmarks/gpu_environment.py --out environment.json
 
 import argparse
 import dataclasses
-import importlib.metadata
 import shutil
 import subprocess
 from pathlib import Path
 
 import torch
-from timing import environment, write_record
+from timing import environment, package_version, write_record
 
 from longspan.bench import measure_limits
 
@@ -30,7 +29,7 @@ def main() -> None:
     limits = {x: dataclasses.asdict(measure_limits(getattr(torch, x), device)) for x in DTYPES}
     record = {
         "environment": environment(device),
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": {name: package_version(name) for name in PACKAGES},
         "cuda": torch.version.cuda,
         "capability": torch.cuda.get_device_capability() if device.type == "cuda" else None,
         "memory": torch.cuda.mem_get_info()[1] if device.type == "cuda" else None,
@@ -38,14 +37,6 @@ def main() -> None:
         "limits": limits,
     }
     write_record(record, given.out)
-
-
-def version(name: str) -> str | None:
-    """Return the version of a package; None if it is not installed."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def driver() -> str | None:

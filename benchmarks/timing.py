@@ -1,5 +1,6 @@
 """The environment of a measurement, and its record; clocks are those of `longspan.bench`."""
 
+import importlib.metadata
 import json
 import platform
 from pathlib import Path
@@ -15,6 +16,7 @@ __all__ = [
     "compare",
     "environment",
     "matmul_rate",
+    "package_version",
     "time_call",
     "write_record",
 ]
@@ -23,6 +25,14 @@ __all__ = [
 def matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
     """Return the floating-point operations per second of a large square matrix product."""
     return measure_matmul_rate(device, dtype)
+
+
+def package_version(name: str) -> str | None:
+    """Return the version of a package; None if it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def environment(device: torch.device) -> dict[str, str | int]:

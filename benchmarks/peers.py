@@ -1,0 +1,199 @@
+"""Time and memory of attention layers of other libraries against ours, in one process.
+
+    pip install -e '.[peers]'
+    python benchmarks/peers.py --out benchmarks/results/peers-cpu.json
+
+Each layer maps (1, T, 512) to (1, T, 512), projections included, forward and backward, and both
+attend to equally many keys per query; `peer_list.py` has the libraries, our mechanisms and their
+options. Calls of both alternate: ours, theirs, ours, theirs. Each turn gives a ratio, their time
+over ours; the median of the ratios is reported with the lowest and the highest. Below 1 theirs is
+faster. Each layer is called once, then once more for its peak memory, before turns are timed. The
+allocator is the same for both and named in the record: by default glibc keeps freed memory in the
+process (`longspan.memory.keep_freed_memory`); `--allocator default` leaves it as it is.
+
+A library that is not installed, needs a GPU, or cannot run at a length or in a dtype is left out
+with the reason.
+"""
+
+import argparse
+import dataclasses
+import gc
+import importlib.util
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from peer_layers import OwnLayer, Peer, Sizes
+from peer_list import PEERS
+from timing import environment, package_version, time_call, write_record
+from torch import Tensor, nn
+
+from longspan.bench.timing import timing_of, warm_up
+from longspan.memory import keep_freed_memory
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# Errors by which libraries say that they cannot do something.
+REFUSALS = (RuntimeError, TypeError, ValueError, AssertionError, ImportError, AttributeError)
+KEPT, DEFAULT = "freed memory is kept", "default"
+
+
+def refusal(peer: Peer, device: torch.device) -> str | None:
+    """Return why a peer cannot be measured here at any length, or None."""
+    if peer.cuda and device.type != "cuda":
+        return "needs a GPU"
+    try:
+        found = importlib.util.find_spec(peer.module)
+    except ImportError:
+        found = None
+    return None if found else "is not installed"
+
+
+def forward_backward(layer: nn.Module, x: Tensor, grad: Tensor) -> Callable[[], None]:
+    """Return the callable of a pass, which leaves no gradients behind."""
+
+    def call() -> None:
+        layer(x).backward(grad)
+        x.grad = None
+        layer.zero_grad(set_to_none=True)
+
+    return call
+
+
+def describe(error: Exception) -> str:
+    """Return the first line of an error with its class."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def measure(
+    peer: Peer, sizes: Sizes, length: int, dtype: str, runs: int, device: torch.device
+) -> dict[str, Any]:
+    """Return the times, peaks and ratios of both layers; of a peer that fails, the reason."""
+    x = torch.randn(1, length, sizes.width, device=device, dtype=DTYPES[dtype], requires_grad=True)
+    grad = torch.randn_like(x)
+    own = OwnLayer(peer, sizes, length).to(device=device, dtype=DTYPES[dtype])
+    try:
+        theirs = peer.build(sizes, length).to(device=device, dtype=DTYPES[dtype])
+        forward_backward(theirs, x, grad)()
+    except REFUSALS as error:
+        return {"reason": describe(error)}
+    calls = {
+        "ours": forward_backward(own, x, grad),
+        "theirs": forward_backward(theirs, x, grad),
+    }
+    calls["ours"]()
+    peaks = {key: warm_up(call, device) for key, call in calls.items()}
+    seconds: dict[str, list[float]] = {key: [] for key in calls}
+    for _ in range(runs):
+        for key, call in calls.items():
+            seconds[key].append(time_call(call, device))
+    timings = {key: timing_of(times, peaks[key]) for key, times in seconds.items()}
+    ratios = [b / a for a, b in zip(seconds["ours"], seconds["theirs"], strict=True)]
+    return {
+        "backend": own.layer.mechanism.backend_used,
+        "time_ratio": statistics.median(ratios),
+        "lowest_time_ratio": min(ratios),
+        "highest_time_ratio": max(ratios),
+        "memory_ratio": ratio(peaks["theirs"], peaks["ours"]),
+        **{key: dataclasses.asdict(timing) for key, timing in timings.items()},
+    }
+
+
+def ratio(theirs: int | None, ours: int | None) -> float | None:
+    """Return a ratio of bytes; None if they are not counted here."""
+    return theirs / ours if theirs and ours else None
+
+
+def measure_all(
+    names: list[str],
+    sizes: Sizes,
+    lengths: list[int],
+    dtypes: list[str],
+    runs: int,
+    device: torch.device,
+) -> tuple[list[dict], list[dict]]:
+    """Measure peers; return the rows, and what is left out with the reasons."""
+    rows: list[dict] = []
+    left_out: list[dict] = []
+    for name in names:
+        peer = PEERS[name]
+        if reason := refusal(peer, device):
+            left_out.append({"peer": name, "reason": reason})
+            print(f"{name:28} {reason}", flush=True)
+            continue
+        for dtype in dtypes:
+            for length in lengths:
+                case = {"peer": name, "length": length, "dtype": dtype}
+                found = measure(peer, sizes, length, dtype, runs, device)
+                (left_out if "reason" in found else rows).append(case | found)
+                print(line(case | found), flush=True)
+                gc.collect()
+    return rows, left_out
+
+
+def line(row: dict) -> str:
+    """Return a measured case, or the reason why it is left out, in one line."""
+    case = f"{row['peer']:28} {row['dtype']:8} T={row['length']:<6}"
+    if "reason" in row:
+        return f"{case} {row['reason']}"
+    return (
+        f"{case} ours {1e3 * row['ours']['median']:8.1f} ms  theirs "
+        f"{1e3 * row['theirs']['median']:8.1f} ms  ratio {row['time_ratio']:5.2f} "
+        f"({row['lowest_time_ratio']:.2f} to {row['highest_time_ratio']:.2f})  "
+        f"memory {row['memory_ratio'] or 0:5.2f}"
+    )
+
+
+def describe_peers(rows: list[dict], sizes: Sizes) -> dict[str, dict]:
+    """Return library, version, our mechanism and keys per query of the measured peers."""
+    found: dict[str, dict] = {}
+    for name in dict.fromkeys(row["peer"] for row in rows):
+        peer, lengths = PEERS[name], {x["length"] for x in rows if x["peer"] == name}
+        keys = {peer.keys(sizes, length) for length in lengths}
+        found[name] = {
+            "package": peer.package,
+            "version": package_version(peer.package),
+            "what": peer.what,
+            "mechanism": peer.mechanism,
+            "options": peer.options(sizes, max(lengths)),
+            "causal": peer.causal,
+            "keys": keys.pop() if len(keys) == 1 else "all",
+            "note": peer.note,
+        }
+    return found
+
+
+def make_record(args: argparse.Namespace, sizes: Sizes, allocator: str) -> dict[str, Any]:
+    """Measure and return the record."""
+    torch.manual_seed(0)
+    device = torch.device(args.device)
+    rows, left_out = measure_all(args.peers, sizes, args.lengths, args.dtypes, args.runs, device)
+    return {
+        "environment": environment(device) | {"allocator": allocator},
+        "sizes": dataclasses.asdict(sizes),
+        "runs": args.runs,
+        "peers": describe_peers(rows, sizes),
+        "rows": rows,
+        "left_out": left_out,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384])
+    parser.add_argument("--dtypes", nargs="+", default=list(DTYPES), choices=list(DTYPES))
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--allocator", choices=["kept", "default"], default="kept")
+    args = parser.parse_args()
+    # torch allocates on a GPU by itself.
+    keeps = args.device == "cpu" and args.allocator == "kept" and keep_freed_memory()
+    write_record(make_record(args, Sizes(), KEPT if keeps else DEFAULT), args.out)
+
+
+if __name__ == "__main__":
+    main()
