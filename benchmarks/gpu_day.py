@@ -89,6 +89,12 @@ PARTS = (
                *("--models", "NystromformerModel")),
     ),
     Part(
+        "peers",
+        400,
+        script("peers", "--device", "cuda"),
+        script("peers", *("--peers", "linformer", "natten", "--lengths", "512", "--runs", "1")),
+    ),
+    Part(
         "arena",
         580,
         arena("--protocol", "lra-small", "--tasks", "listops", "--workers", "6"),

@@ -1,8 +1,8 @@
-"""Attention layers of other libraries, each with our mechanism that has equally many keys per query.
+"""Attention layers of other libraries, and ours.
 
-A layer maps (B, T, M) to (B, T, M): projections of queries, keys and values, attention, and an output
-projection. Attention of a library that takes q, k and v, or has no output projection, gets linear
-maps around it, so that both sides have equally many. There is no dropout, padding or position.
+A layer maps (B, T, M) to (B, T, M): projections of queries, keys and values, attention, and an
+output projection. Attention of a library that takes q, k and v, or has no output projection, gets
+linear maps around it, so that both sides have equally many. There is no dropout or padding.
 """
 
 import dataclasses
@@ -380,7 +380,7 @@ def varlen(sizes: Sizes, length: int) -> nn.Module:
 
 def flex(sizes: Sizes, length: int) -> nn.Module:
     library = importlib.import_module("torch.nn.attention.flex_attention")
-    compiled = torch.compile(library.flex_attention)
+    compiled = torch.compile(library.flex_attention, dynamic=False)
 
     def in_window(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query - key).abs() <= sizes.window
@@ -393,6 +393,6 @@ def flex(sizes: Sizes, length: int) -> nn.Module:
 
 
 def neighborhood(sizes: Sizes, length: int) -> nn.Module:
-    library = importlib.import_module("natten")
+    library = importlib.import_module("natten.functional")
     attend = functools.partial(library.na1d, kernel_size=2 * sizes.window + 1)
     return Projected(sizes, attend, time_first=True)

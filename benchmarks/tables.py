@@ -11,6 +11,7 @@ from pathlib import Path
 
 import data_tables
 import mechanism_tables
+import peer_tables
 import result_tables
 import run_tables
 
@@ -21,6 +22,9 @@ HEAD = """# Benchmarks
 
 Rendered by `python benchmarks/tables.py` from the records in `benchmarks/results/`. Each section
 names its script. Devices: {devices}.
+
+Against other libraries: `pip install -e '.[peers]'`, then `python benchmarks/peers.py --out
+benchmarks/results/peers-cpu.json`; `--device cuda` adds those that need a GPU.
 """
 
 SECTIONS = {
@@ -28,6 +32,8 @@ SECTIONS = {
     "layer-cpu.json": mechanism_tables.layer,
     "models-cpu.json": mechanism_tables.models,
     "models-cuda.json": mechanism_tables.models,
+    "peers-cpu.json": peer_tables.peers,
+    "peers-cuda.json": peer_tables.peers,
     "decoding-cpu.json": mechanism_tables.decoding,
     "streams-cpu.json": mechanism_tables.streams,
     "training-loop-cpu.json": run_tables.training_loop,
