@@ -158,7 +158,7 @@ PEERS = {
         mechanism="sinkhorn",
         options=lambda sizes, _: {"block": sizes.sorted_block, "temperature": 0.75},
         keys=lambda sizes, _: 2 * sizes.sorted_block,
-        note="sorted keys stand where the sorted values should",
+        note="reads sorted keys in place of sorted values",
     ),
     "linear-attention-transformer": Peer(
         package="linear-attention-transformer",

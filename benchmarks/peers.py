@@ -1,6 +1,6 @@
 """Time and memory of attention layers of other libraries against ours, in one process.
 
-    pip install -e '.[peers]'
+    pip install -e '.[dev,peers]'
     python benchmarks/peers.py --out benchmarks/results/peers-cpu.json
 
 Each layer maps (1, T, 512) to (1, T, 512), projections included, forward and backward, and both
@@ -151,7 +151,7 @@ def describe_peers(rows: list[dict], sizes: Sizes) -> dict[str, dict]:
     found: dict[str, dict] = {}
     for name in dict.fromkeys(row["peer"] for row in rows):
         peer, lengths = PEERS[name], {x["length"] for x in rows if x["peer"] == name}
-        keys = {peer.keys(sizes, length) for length in lengths}
+        sees_all = all(peer.keys(sizes, length) == length for length in lengths)
         found[name] = {
             "package": peer.package,
             "version": package_version(peer.package),
@@ -159,7 +159,7 @@ def describe_peers(rows: list[dict], sizes: Sizes) -> dict[str, dict]:
             "mechanism": peer.mechanism,
             "options": peer.options(sizes, max(lengths)),
             "causal": peer.causal,
-            "keys": keys.pop() if len(keys) == 1 else "all",
+            "keys": "all" if sees_all else peer.keys(sizes, max(lengths)),
             "note": peer.note,
         }
     return found

@@ -23,7 +23,7 @@ HEAD = """# Benchmarks
 Rendered by `python benchmarks/tables.py` from the records in `benchmarks/results/`. Each section
 names its script. Devices: {devices}.
 
-Against other libraries: `pip install -e '.[peers]'`, then `python benchmarks/peers.py --out
+Against other libraries: `pip install -e '.[dev,peers]'`, then `python benchmarks/peers.py --out
 benchmarks/results/peers-cpu.json`; `--device cuda` adds those that need a GPU.
 """
 
