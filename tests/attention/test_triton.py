@@ -157,7 +157,8 @@ def test_cuda_kernels_equal_float64(causal, dtype, width):
             torch.cuda.set_sync_debug_mode("default")
         found.append((out, *grads))
     for x, y, again in zip(*found, strict=True):
-        assert_near(y.double(), x, "float64", 10 * TOLERANCE[dtype])
+        size = x.abs().max()
+        assert_near(y.double() / size, x / size, "float64", 2 * TOLERANCE[dtype])
         assert torch.equal(y, again)
 
 

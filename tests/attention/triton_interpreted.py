@@ -154,7 +154,9 @@ def test_operators_have_right_schemas_and_fake_outputs(causal):
     q, k, v = (x.detach().float() for x in inputs_of(5, E=3, H=2))
     mask = torch.ones(2, 5, dtype=torch.bool)
     checks = ("test_schema", "test_faketensor")
-    torch.library.opcheck(kernels.mix_values, (q, k, v, mask, True, causal, 1e-30), test_utils=checks)
+    torch.library.opcheck(
+        kernels.mix_values, (q, k, v, mask, True, causal, 1e-30), test_utils=checks
+    )
     inverse = torch.ones(2, 2, 5)
     grad_inputs = (v, q, k, v, None, inverse, True, causal)
     torch.library.opcheck(kernels.mix_gradients, grad_inputs, test_utils=checks)

@@ -143,7 +143,12 @@ def _state_places(state, row, segment, sizes, FORM: tl.constexpr):
     state += (row * sizes.segments + segment) * (sizes.value_width + 1) * sizes.feature_width
     inside = (m < sizes.feature_width)[:, None] & (e < sizes.value_width)[None, :]
     places = state + e[None, :] * sizes.feature_width + m[:, None]
-    return places, inside, state + sizes.value_width * sizes.feature_width + m, m < sizes.feature_width
+    return (
+        places,
+        inside,
+        state + sizes.value_width * sizes.feature_width + m,
+        m < sizes.feature_width,
+    )
 
 
 @triton.jit
@@ -209,12 +214,16 @@ def mix_segment(q, k, v, mask, state, out, inverse, least, sizes, FORM: tl.const
         keys = (segment * sizes.steps + step) * FORM.chunk + tl.arange(0, FORM.chunk)
         queries = keys + sizes.shift
         real = (queries >= 0) & (queries < sizes.queries)
-        fq, inside = _load(q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM)
+        fq, inside = _load(
+            q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM
+        )
         fq = _features(fq, inside, FORM)
         mixed, weight = _dot(fq, summary, FORM), tl.sum(fq * total[None, :], 1)
         if FORM.causal:
             shown = _real_keys(mask, row, keys, sizes)
-            fk, inside = _load(k, row, keys, shown, sizes.feature_width, sizes, FORM.feature_tile, FORM)
+            fk, inside = _load(
+                k, row, keys, shown, sizes.feature_width, sizes, FORM.feature_tile, FORM
+            )
             fk = _features(fk, inside, FORM)
             value, _ = _load(v, row, keys, shown, sizes.value_width, sizes, FORM.value_tile, FORM)
             scores = tl.where(earlier, _dot(fq, tl.trans(fk), FORM), 0.0)
@@ -231,9 +240,7 @@ def mix_segment(q, k, v, mask, state, out, inverse, least, sizes, FORM: tl.const
 
 @triton.jit
 @no_type_check
-def query_gradients(
-    q, k, v, mask, state, grad, inverse, dq, dweight, sizes, FORM: tl.constexpr
-):
+def query_gradients(q, k, v, mask, state, grad, inverse, dq, dweight, sizes, FORM: tl.constexpr):
     """Compute the gradients of the queries of a segment, and of their weights."""
     row, segment = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     summary, total = _load_state(state, row, segment if FORM.causal else 0, sizes, FORM)
@@ -244,12 +251,16 @@ def query_gradients(
         queries = keys + sizes.shift
         real = (queries >= 0) & (queries < sizes.queries)
         g, _ = _load(grad, row, queries, real, sizes.value_width, sizes, FORM.value_tile, FORM)
-        x, inside = _load(q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM)
+        x, inside = _load(
+            q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM
+        )
         own = tl.load(inverse + row * sizes.queries + queries, mask=real, other=0.0)
         change, seen = _dot(g, summary, FORM), total[None, :]
         if FORM.causal:
             shown = _real_keys(mask, row, keys, sizes)
-            fk, in_keys = _load(k, row, keys, shown, sizes.feature_width, sizes, FORM.feature_tile, FORM)
+            fk, in_keys = _load(
+                k, row, keys, shown, sizes.feature_width, sizes, FORM.feature_tile, FORM
+            )
             fk = _features(fk, in_keys, FORM)
             value, _ = _load(v, row, keys, shown, sizes.value_width, sizes, FORM.value_tile, FORM)
             scores = tl.where(earlier, _dot(g, tl.trans(value), FORM), 0.0)
@@ -266,9 +277,7 @@ def query_gradients(
 
 @triton.jit
 @no_type_check
-def key_gradients(
-    q, k, v, mask, state, grad, inverse, dweight, dk, dv, sizes, FORM: tl.constexpr
-):
+def key_gradients(q, k, v, mask, state, grad, inverse, dweight, dk, dv, sizes, FORM: tl.constexpr):
     """Compute the gradients of the keys and values of a segment, from its end to its start."""
     row, segment = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     summary, total = _load_state(state, row, segment if FORM.causal else 0, sizes, FORM)
@@ -285,7 +294,9 @@ def key_gradients(
         if FORM.causal:
             queries = keys + sizes.shift
             real = (queries >= 0) & (queries < sizes.queries)
-            fq, in_rows = _load(q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM)
+            fq, in_rows = _load(
+                q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM
+            )
             fq = _features(fq, in_rows, FORM)
             g, _ = _load(grad, row, queries, real, sizes.value_width, sizes, FORM.value_tile, FORM)
             places = row * sizes.queries + queries
@@ -301,4 +312,3 @@ def key_gradients(
         every = (keys >= 0) & (keys < sizes.keys)
         _store(dk, row, keys, every, sizes.feature_width, sizes, change, FORM.feature_tile)
         _store(dv, row, keys, every, sizes.value_width, sizes, by_value, FORM.value_tile)
-
