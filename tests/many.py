@@ -1,8 +1,8 @@
 """Runs in several processes; one launch executes a list of cases.
 
 A case is `{"runs": ..., "cache": ..., "mechanism": ...}` and optionally `changes`, `parallel`,
-`tokens` (use the copying task), `stream` (options of a toy stream), `kill` (step at which the main
-process is killed) and `blind` (other processes find no cache).
+`tokens` (use the copying task), `stream` (name of a toy stream) with its `options`, `kill` (step at
+which the main process is killed) and `blind` (other processes find no cache).
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ def prepare(case):
         case["mechanism"], changes={**NO_DROPOUT, **case.get("changes", {})}
     )
     if "stream" in case:
-        return prepare_stream(experiment, cache, case["stream"])
+        return prepare_stream(experiment, cache, case["stream"], case.get("options", {}))
     if not case.get("tokens"):
         return experiment, tiny.listops(cache)
     task = build("copying", COPYING)
@@ -108,15 +108,15 @@ def prepare(case):
     return dataclasses.replace(experiment, config=config), task
 
 
-def prepare_stream(experiment, cache, options):
+def prepare_stream(experiment, cache, name, options):
     """Return the experiment on a toy stream, and the open task, which is registered."""
     from longspan.tasks import TASKS, build, configure
-    from toy_streams import ToyStream
+    from toy_streams import STREAMS
 
-    TASKS.setdefault("toy_stream", ToyStream)
-    task = build("toy_stream", options)
+    TASKS.setdefault(name, STREAMS[name])
+    task = build(name, options)
     task.open(cache)
-    config = dataclasses.replace(experiment.config, task=configure("toy_stream", options))
+    config = dataclasses.replace(experiment.config, task=configure(name, options))
     return dataclasses.replace(experiment, config=config), task
 
 

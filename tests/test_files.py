@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from longspan.errors import DataError, OptionError, RunError
-from longspan.files import atomic_write, new_folder, read_json, read_json_file, write_json
+from longspan.files import (
+    atomic_write,
+    new_folder,
+    read_json,
+    read_json_file,
+    replaced_folder,
+    write_json,
+)
 
 FULL_DISK = "No space left on device; free space or choose another folder"
 
@@ -89,6 +96,27 @@ def test_error_names_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file/a\.json: .*; free space or choose"):
         write_json(tmp_path / "file" / "a.json", {})
+
+
+def test_a_replaced_folder_is_the_earlier_or_the_new_one(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    for content in ("earlier", "new"):
+        with replaced_folder(folder) as part:
+            (part / content).touch()
+    assert [path.name for path in folder.iterdir()] == ["new"]
+
+    rename = Path.rename
+
+    def refuse_part(path, target):
+        if (path / "newest").exists():
+            raise OSError(errno.ENOSPC, FULL_DISK)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_part)
+    with pytest.raises(RunError, match=FULL_DISK), replaced_folder(folder) as part:
+        (part / "newest").touch()
+    assert [path.name for path in folder.iterdir()] == ["new"]
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_new_folder_appears_whole_or_not_at_all(tmp_path):

@@ -1,4 +1,6 @@
-"""A small stream task: documents that repeat a phrase of their own, which only a memory reaches."""
+"""Small stream tasks: documents that repeat a phrase of their own, which only a memory reaches."""
+
+import dataclasses
 
 import numpy as np
 import torch
@@ -95,3 +97,17 @@ class ToyStream(StreamTask):
         """Make the splits."""
         splits = {split: stored(documents(split)) for split in SIZES}
         return BuildOutput(splits=splits, source="generated", license="Apache-2.0", facts={})
+
+
+class ToyWords(ToyStream):
+    """The same documents, scored by likelihood alone, for models with an adaptive softmax."""
+
+    info = dataclasses.replace(
+        ToyStream.info,
+        name="toy_words",
+        metrics=("bits_per_byte", "perplexity"),
+        layout=StreamLayout(by_frequency=True),
+    )
+
+
+STREAMS = {task.info.name: task for task in (ToyStream, ToyWords)}

@@ -81,14 +81,35 @@ def new_folder(folder: Path) -> Iterator[Path]:
         RunError: the disk is full or the folder cannot be written.
     """
     check_new_folder(folder)
+    with replaced_folder(folder) as part:
+        yield part
+        check_new_folder(folder)
+
+
+@contextlib.contextmanager
+def replaced_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder; on success, move it to `folder` in place of an earlier one.
+
+    The earlier folder is intact until the new one is complete.
+
+    Raises:
+        RunError: the disk is full or the folder cannot be written.
+    """
     with explain_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
             # The outer folder has the permissions of a temporary one.
-            part = Path(name) / folder.name
+            part, earlier = Path(name) / folder.name, Path(name) / "earlier"
             part.mkdir()
             yield part
-            part.rename(folder)
+            if folder.exists():
+                folder.rename(earlier)
+            try:
+                part.rename(folder)
+            except OSError:
+                if earlier.exists():
+                    earlier.rename(folder)
+                raise
 
 
 def flush_to_disk(path: Path) -> None:

@@ -40,7 +40,7 @@ class Compiled:
         def compile_it(*inputs, **options):
             made = self.kernel.warmup(*inputs, grid=grid, **options)
             assert made.asm["cubin"]
-            print(self.kernel.__name__, made.metadata.shared)
+            sys.stdout.write(f"{self.kernel.__name__} {made.metadata.shared}\n")
 
         return compile_it
 

@@ -53,8 +53,9 @@ CASES = [
     for name, cls in MECHANISMS.items()
     for causal in ((False, True) if cls.traits.causal else (False,))
     for backend in backends(name)
-    # The dense body of short inputs has its own tests (test_dense.py).
-    if backend not in ("auto", "reference", "dense") and (backend != "triton" or RUNS_TRITON)
+    # The bodies of short inputs and of single diagonals have tests of their own.
+    if backend not in ("auto", "reference", "dense", "diagonals")
+    and (backend != "triton" or RUNS_TRITON)
 ]
 
 

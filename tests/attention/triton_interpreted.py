@@ -168,7 +168,9 @@ def test_compiled_calls_have_one_graph(causal):
     compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
     expected, out = attention(*inputs), compiled(*inputs)
     assert_near(out, expected, "compiled")
-    pairs = zip(gradients(out, inputs, attention), gradients(expected, inputs, attention))
+    pairs = zip(
+        gradients(out, inputs, attention), gradients(expected, inputs, attention), strict=True
+    )
     for x, y in pairs:
         assert_near(x, y, "compiled gradient")
 

@@ -1,5 +1,6 @@
 """Documents of a corpus: every format, every kind of bad input, splits, tokens."""
 
+import errno
 import gzip
 import hashlib
 import itertools
@@ -17,7 +18,7 @@ from longspan.data.corpora.documents import PART, CorpusFormat, ReadingReport, s
 from longspan.data.corpora.imports import CorpusRequest, build_tokens, import_corpus
 from longspan.data.corpora.sources import Source
 from longspan.data.store import Examples
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError, OptionError, RunError
 
 
 def read(path, **options):
@@ -323,6 +324,24 @@ def test_a_name_is_not_taken_from_another_corpus(tmp_path):
     request = CorpusRequest(paths=(str(folder),), vocab_size=300)
     described = import_corpus(tmp_path, "mine", request, ignore, replace=True)
     assert sum(described.documents.values()) == 25
+
+
+def test_a_replacement_that_fails_leaves_the_earlier_corpus(tmp_path, monkeypatch):
+    folder = write_folder(tmp_path / "files")
+    described, *_ = make(tmp_path, folder)
+    (folder / "more.txt").write_text("one more document")
+    request = CorpusRequest(paths=(str(folder),), vocab_size=300)
+
+    def fill_disk(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(imports, "write_description", fill_disk)
+    with pytest.raises(RunError, match="No space left"):
+        import_corpus(tmp_path, "mine", request, ignore, replace=True)
+    corpora = tmp_path / "corpora"
+    assert imports.CORPORA.load(corpora / "mine").identity == described.identity
+    imports.load_corpus_tokenizer(corpora / "mine", described)
+    assert [path.name for path in corpora.iterdir()] == ["mine"]
 
 
 def test_training_a_tokenizer_reads_no_held_out_document(tmp_path):

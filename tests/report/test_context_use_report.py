@@ -109,7 +109,7 @@ def test_chart_draws_the_numbers_of_the_table(tables, tmp_path):
     board, uses = board_and_uses()
     styles = assign_styles(families_by_label([board]))
     source = FigureSource(board=board, styles=styles, context_uses=uses)
-    (figure,) = source.contexts()
+    figure, _ = source.contexts()
     assert figure in source.all()
     alt.LayerChart.from_dict(figure.content, validate=True)
     points = figure.content["data"]["values"]
@@ -126,6 +126,29 @@ def test_chart_draws_the_numbers_of_the_table(tables, tmp_path):
     assert x == "['32', '64', '128', '256']"
     written = write_figures([board], tmp_path, "svg", context_uses=uses)
     assert f"{figure.name}.svg" in {path.name for path in written}
+
+
+def test_chart_of_buckets_has_the_oldest_keys_first():
+    runs = [record("local"), record("full")]
+    newer = {"memory": [0.25, 0.125], "segment": [0.125, 0.5]}
+    older = {
+        "compressed memory": [0.125, 0.25],
+        **{x: [y / 2 for y in z] for x, z in newer.items()},
+    }
+    uses = [context_use(run, buckets=[own]) for run, own in zip(runs, (newer, older), strict=True)]
+    board = build_leaderboard(runs)
+    styles = assign_styles(families_by_label([board]))
+    figures = FigureSource(board=board, styles=styles, context_uses=uses).contexts()
+    _, figure = figures
+    alt.LayerChart.from_dict(figure.content, validate=True)
+    (order,) = {str(layer["encoding"]["x"]["sort"]) for layer in figure.content["layer"]}
+    parts = ("compressed memory", "memory", "segment")
+    assert order == str([f"{part} {number}" for part in parts for number in (1, 2)])
+    points = figure.content["data"]["values"]
+    drawn = {(x["row"], x["place"]): x["value"] for x in points}
+    assert drawn["local", "memory 1"] == 25.0
+    assert drawn["full", "segment 2"] == 25.0
+    assert len(drawn) == 4 + 6
 
 
 def test_reports_without_measurements_have_no_section():
@@ -155,7 +178,7 @@ def test_contexts_of_all_runs_are_in_order():
     board = build_leaderboard(runs)
     styles = assign_styles(families_by_label([board]))
     source = FigureSource(board=board, styles=styles, context_uses=[few, context_use(runs[1])])
-    ((figure,), (table, *_)) = (
+    ((figure, *_), (table, *_)) = (
         [*source.contexts()],
         section_tables([board], Context(context_uses=tuple(source.context_uses)), "context"),
     )

@@ -20,15 +20,6 @@ from longspan.training.footprint import measure_step_memory
 STEPS, CPU = 8, torch.device("cpu")
 
 
-class Likelihood(toy_streams.ToyStream):
-    """Toy stream that is scored by likelihood alone."""
-
-    @property
-    def metrics(self):
-        """Return bits, and the perplexity of tokens."""
-        return tuple(get_metric(name) for name in ("bits_per_byte", "perplexity"))
-
-
 def opened(cls, tmp_path):
     task = cls()
     task.open(tmp_path / "cache")
@@ -103,7 +94,7 @@ def train(model, task, folder, callback=None, **changes):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_training_without_logits_is_that_of_a_plain_loop_with_them(tied, tmp_path):
-    task, callback = opened(Likelihood, tmp_path), Losses()
+    task, callback = opened(toy_streams.ToyWords, tmp_path), Losses()
     outcome = train(make_model("full", tied), task, tmp_path / "run", callback)
     model, expected = make_model("full", tied), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, eps=1e-6, weight_decay=0.0)
@@ -124,7 +115,7 @@ def test_training_without_logits_is_that_of_a_plain_loop_with_them(tied, tmp_pat
 
 
 def test_training_and_evaluation_make_no_logits(no_logits, tmp_path):
-    outcome = train(make_model(), opened(Likelihood, tmp_path), tmp_path / "run")
+    outcome = train(make_model(), opened(toy_streams.ToyWords, tmp_path), tmp_path / "run")
     score = outcome.scores["test"]
     assert score.metrics["perplexity"] == pytest.approx(torch.tensor(score.loss).exp().item())
 
@@ -141,7 +132,7 @@ def test_metrics_of_other_words_get_logits(no_logits, tmp_path):
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_scores_from_losses_equal_those_from_logits(split, tmp_path):
     model = make_model()
-    one = evaluate(model, opened(Likelihood, tmp_path), split, batch_size=2, device=CPU)
+    one = evaluate(model, opened(toy_streams.ToyWords, tmp_path), split, batch_size=2, device=CPU)
     two = evaluate(model, opened(toy_streams.ToyStream, tmp_path), split, batch_size=2, device=CPU)
     assert one.score.loss == pytest.approx(two.score.loss, rel=1e-6)
     assert one.score.num_targets == two.score.num_targets
@@ -152,11 +143,11 @@ def test_scores_from_losses_equal_those_from_logits(split, tmp_path):
 
 
 def test_warm_up_makes_no_logits(no_logits, tmp_path):
-    warm_up(make_model(), opened(Likelihood, tmp_path), "test", batch_size=2, device=CPU)
+    warm_up(make_model(), opened(toy_streams.ToyWords, tmp_path), "test", batch_size=2, device=CPU)
 
 
 def test_interrupted_training_ends_as_an_uninterrupted_one(tmp_path):
-    task = opened(Likelihood, tmp_path)
+    task = opened(toy_streams.ToyWords, tmp_path)
     whole = train(make_model(), task, tmp_path / "whole")
     for stop in (4, 7):
         with pytest.raises(KeyboardInterrupt):
@@ -176,7 +167,7 @@ def test_models_without_clusters_get_no_targets():
 
 def test_memory_of_a_step_has_no_logits_of_rare_words(tmp_path):
     """Dummy targets are frequent words, whose scores alone are alive beside the states."""
-    task, config = opened(Likelihood, tmp_path), recipe(gradient_accumulation_steps=1)
+    task, config = opened(toy_streams.ToyWords, tmp_path), recipe(gradient_accumulation_steps=1)
     sizes = {"vocab_size": 40_000, "adaptive_factor": 2, "tie_word_embeddings": True}
     adaptive = make_model("full", adaptive_cutoffs=[300, 1_000], **sizes)
     whole = make_model("full", adaptive_cutoffs=[], **sizes)

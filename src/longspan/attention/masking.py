@@ -59,14 +59,16 @@ def both_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
     return mask & other
 
 
-def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+def masked_softmax(scores: Tensor, mask: Tensor, *, overwrite: bool = False) -> Tensor:
     """Compute softmax over the True entries. A row without any is uniform; the caller zeroes it.
 
     The mask (broadcastable to the scores) becomes a bias of 0 or half the lowest finite number, so
-    scores beyond that size are indistinguishable; float16 is therefore computed in float32.
+    scores beyond that size are indistinguishable; float16 is therefore computed in float32. With
+    `overwrite`, scores that no one else reads are changed in place.
     """
     dtype = scores.dtype
     if dtype == torch.float16:
         scores = scores.float()
     bias = (mask.to(scores.dtype) - 1) * (torch.finfo(scores.dtype).max / 2)
-    return (scores + bias).softmax(-1).to(dtype)
+    scores = scores.add_(bias) if overwrite else scores + bias
+    return scores.softmax(-1).to(dtype)

@@ -3,7 +3,10 @@
 They compute `mix` and `causal_mix` of `ops/feature_map_sums` and their gradients without storing
 features, scores or states of chunks; linear attention's feature map is part of the kernels. Triton
 is imported when a call first runs them. With TRITON_INTERPRET=1 in the environment of the process
-they run on the CPU too, slowly, if they are requested by name.
+they run on the CPU too, slowly.
+
+They run when they are requested by name. Backend "auto" will choose them on CUDA once a GPU has
+checked and timed them.
 """
 
 import functools
@@ -120,7 +123,7 @@ def _mixed(q, k, v, mask, elu: bool, causal: bool, least: float | None = None) -
 def triton_refusals(attention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
     reasons = [] if INSTALLED else ["triton is not installed; run: pip install triton"]
-    interpreted = INTERPRETED and attention.backend == "triton" and q.device.type == "cpu"
+    interpreted = INTERPRETED and q.device.type == "cpu"
     if not interpreted and (q.device.type != "cuda" or torch.version.cuda is None):
         wanted = "a CUDA device is required, or the CPU with TRITON_INTERPRET=1"
         reasons.append(f"{wanted}, got {q.device.type}")
@@ -165,13 +168,13 @@ def performer_refusals(attention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> 
     return reasons
 
 
-@register_kernel(LinearAttention, "triton", triton_refusals, automatic=True)
+@register_kernel(LinearAttention, "triton", triton_refusals, automatic=False)
 def linear(attention: LinearAttention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> Tensor:
     """Compute features and sums in the kernels."""
     return _mixed(q, k, v, key_mask, True, attention.causal)
 
 
-@register_kernel(PerformerAttention, "triton", performer_refusals, automatic=True)
+@register_kernel(PerformerAttention, "triton", performer_refusals, automatic=False)
 def performer(attention: PerformerAttention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> Tensor:
     """Compute features as `attend` does, and their sums in the kernels."""
     wide_q, wide_k = at_least_float32(q), at_least_float32(k)

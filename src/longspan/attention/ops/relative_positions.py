@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.segments import SegmentAttention, segment_mask
 from longspan.attention.relative_bias import shift_to_keys
 from longspan.errors import OptionError
@@ -104,11 +105,13 @@ class RelativeAttention(SegmentAttention):
         u, w = ((x * scale).to(q.dtype)[:, None] for x in (self.content_bias, self.position_bias))
         r = r[..., longest - S : longest + (1 if self.causal else T), :]
         asking = q + w if project is None else (q + w) @ project
-        scores = (q + u) @ keys.k.mT + shift_to_keys(asking @ r.mT, S)
+        by_content, by_position = (q + u) @ keys.k.mT, shift_to_keys(asking @ r.mT, S)
+        overwrite = not has_transforms()  # vmap cannot write a batch into what has none
+        scores = by_content.add_(by_position) if overwrite else by_content + by_position
         mask = segment_mask(T, keys, self.causal, self.reach)
         if mask is None:
             return scores.softmax(-1) @ keys.v
-        out = masked_softmax(scores, mask) @ keys.v
+        out = masked_softmax(scores, mask, overwrite=overwrite) @ keys.v
         return out if keys.real is None else apply_mask(out, mask.any(-1, keepdim=True))
 
     def reference_weights(self, q: Tensor, k: Tensor, distance: Tensor, mask: Tensor) -> Tensor:

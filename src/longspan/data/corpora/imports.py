@@ -7,7 +7,6 @@ the files as long as these are unchanged.
 """
 
 import dataclasses
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ from longspan.data.document_rows import DocumentWriter
 from longspan.data.imports import (
     ImportDescription,
     ImportKind,
-    hide,
     is_complete,
     write_description,
 )
@@ -51,7 +49,7 @@ from longspan.data.word_pieces import (
     load_word_pieces,
 )
 from longspan.errors import DataError, OptionError
-from longspan.files import atomic_write
+from longspan.files import replaced_folder
 
 SCHEMA = 2
 _DOCUMENTS, _TOKENIZER = "documents.parquet", "tokenizer"
@@ -143,13 +141,11 @@ def import_corpus(
     folder = CORPORA.path(cache, name)
     if not replace:
         _check_same(folder, described)
-    hide(folder)
-    shutil.rmtree(folder / _TOKENIZER, ignore_errors=True)
-    with atomic_write(folder / _DOCUMENTS) as temporary:
-        pq.write_table(_to_table(found), temporary)
-    if tokenizer is not None:
-        described = _save_tokenizer(tokenizer, folder, described)
-    write_description(folder, described)
+    with replaced_folder(folder) as part:
+        pq.write_table(_to_table(found), part / _DOCUMENTS)
+        if tokenizer is not None:
+            described = _save_tokenizer(tokenizer, part, described)
+        write_description(part, described)
     return described
 
 

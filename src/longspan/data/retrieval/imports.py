@@ -6,8 +6,6 @@ not needed afterwards. Documents stream from file to file; ids, queries and judg
 """
 
 import dataclasses
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +26,7 @@ from longspan.data.retrieval.stored import (
 )
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
-from longspan.files import explain_write_errors, file_sha256
+from longspan.files import file_sha256, replaced_folder
 
 HELD_OUT_SHARE = 0.1
 _COVERED = 95  # percentile of the lengths that recipes cover
@@ -74,16 +72,9 @@ def import_beir(
     files = beir.find_files(request.folder)
     splits = _resolve_splits(files, request)
     target = BEIR.path(cache, name)
-    with explain_write_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # One level deeper than an import, so that an interrupted one is never found.
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=target.parent) as scratch:
-            part = Path(scratch) / name
-            part.mkdir()
-            described = _write_parts(part, name, files, splits, progress)
-            _check_same(target, described, replace)
-            shutil.rmtree(target, ignore_errors=True)
-            part.rename(target)
+    with replaced_folder(target) as part:
+        described = _write_parts(part, name, files, splits, progress)
+        _check_same(target, described, replace)
     return described
 
 

@@ -13,7 +13,7 @@ def loss_by_context(measured: Sequence[Measured], styles: Styles) -> Spec | None
     """Draw the loss by the context that is left, a line for each run; None without runs."""
     points = [
         {
-            "row": _name(one, measured),
+            "row": run_name(one, measured),
             "mechanism": one.row.label,
             "place": str(loss.context),
             "value": round(loss.loss, 4),
@@ -27,7 +27,7 @@ def loss_by_context(measured: Sequence[Measured], styles: Styles) -> Spec | None
     return series_chart(points, "Context left, tokens", TITLE, None, text, styles)
 
 
-def _name(one: Measured, measured: Sequence[Measured]) -> str:
+def run_name(one: Measured, measured: Sequence[Measured]) -> str:
     """Return the label of the row, with the seed where it has several runs."""
     several = sum(other.row.label == one.row.label for other in measured) > 1
     return f"{one.row.label}, seed {one.use.seed}" if several else one.row.label

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from longspan.errors import OptionError
 from longspan.files import atomic_write
+from longspan.report.charts.attention_buckets import attention_by_bucket
 from longspan.report.charts.attention_spans import (
     Measured,
     span_by_layer,
@@ -116,12 +117,15 @@ class FigureSource:
             yield from self._chart(f"layers {task}", f"{task}, attention span by layer", chart)
 
     def contexts(self) -> Iterator[Figure]:
-        """Draw the loss by the context that is left, for each task with measured models."""
+        """Draw the loss by the context that is left, and attention by bucket, for each task."""
         for i, task in enumerate(self.board.columns):
             measured = measured_rows(self.board, i, self.context_uses)
             chart = loss_by_context(measured, self.styles)
             caption = f"{task.label}, loss by the context that is left"
             yield from self._chart(f"context {task.label}", caption, chart)
+            chart = attention_by_bucket(measured, self.styles)
+            caption = f"{task.label}, attention by bucket of the keys"
+            yield from self._chart(f"buckets {task.label}", caption, chart)
 
     def predictions(self) -> Iterator[Figure]:
         """Draw scores on downstream tasks against the mean of Long Range Arena, else each task."""

@@ -65,7 +65,7 @@ class _Layer(Measured):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Part(Measured):
+class Part(Measured):
     """Attention by bucket of one part of the keys, averaged over layers."""
 
     part: str
@@ -95,7 +95,7 @@ def context_use(board: Leaderboard, uses: Sequence[ContextUse]) -> list[Table]:
             tables.append(_position_table(name, task.label, found))
             if layers := _layers(found):
                 tables.append(_part_table(name, task.label, layers))
-            if parts := [part for one in found for part in _bucket_means(one)]:
+            if parts := [part for one in found for part in bucket_means(one)]:
                 tables.append(_bucket_table(name, task.label, parts))
     return tables
 
@@ -186,15 +186,15 @@ def _part_column(part: str) -> Column:
     )
 
 
-def _bucket_means(one: Measured) -> Iterable[_Part]:
+def bucket_means(one: Measured) -> Iterable[Part]:
     """Yield the parts of the keys with the means of their buckets over the layers that have it."""
     for part in dict.fromkeys(name for own in one.use.buckets for name in own):
         layers = [own[part] for own in one.use.buckets if part in own]
         shares = tuple(statistics.fmean(values) for values in zip(*layers, strict=True))
-        yield _Part(row=one.row, use=one.use, part=part, shares=shares)
+        yield Part(row=one.row, use=one.use, part=part, shares=shares)
 
 
-def _bucket_table(name: str, label: str, parts: Sequence[_Part]) -> Table:
+def _bucket_table(name: str, label: str, parts: Sequence[Part]) -> Table:
     columns = [
         *_RUN,
         Column("Part", "text", value=lambda x: x.part),
@@ -206,7 +206,7 @@ def _bucket_table(name: str, label: str, parts: Sequence[_Part]) -> Table:
 
 
 def _bucket_column(place: int) -> Column:
-    def share(one: _Part) -> float | None:
+    def share(one: Part) -> float | None:
         return one.shares[place] if place < len(one.shares) else None
 
     return Column(str(place + 1), "text", value=share, show=percent)

@@ -4,8 +4,9 @@
 
 B H programs alone would leave most of a GPU idle at the lengths that linear attention is for, and a
 state per chunk would be as large as the values. So a row is divided into as many segments as fill
-the GPU: programs sum the features of each segment, one kernel turns these sums into the state before
-each segment, and programs then walk the chunks of their segment with that state in registers.
+the GPU: programs sum the features of each segment, one kernel turns these sums into the state
+before each segment, and programs then walk the chunks of their segment with that state in
+registers.
 
 A state is (E + 1, M): sum_s v_s phi(k_s)^T, and sum_s phi(k_s) for the normalizer. Nothing of size
 T x T or T x M x E exists, sums have a fixed order, and the backward pass computes features and
@@ -14,8 +15,8 @@ g_t = dout_t / w_t and Z_t the sum of the features that t sees, the gradient of 
 
     a_t - Z_t (phi(q_t) . a_t) / w_t,   a_t = sum_s (g_t . v_s) phi(k_s)
 
-so the output is not needed. Products run in TF32 with sums in float32, as half precision would round
-the states and cannot hold 1 / w_t; TF32 holds half precision inputs exactly.
+so the output is not needed. Products run in TF32 with sums in float32, as half precision would
+round the states and cannot hold 1 / w_t; TF32 holds half precision inputs exactly.
 """
 
 from typing import Any, NamedTuple, no_type_check
@@ -56,13 +57,13 @@ class Sizes(NamedTuple):
 class Form(NamedTuple):
     """Constants of the compiled kernels: tiles of chunk, features and values, and the function."""
 
-    chunk: int
-    feature_tile: int
-    value_tile: int
-    causal: bool
-    elu: bool  # whether the inputs become features elu(x) + 1, or are features
-    precision: str
-    dtype: Any
+    chunk: tl.constexpr
+    feature_tile: tl.constexpr
+    value_tile: tl.constexpr
+    causal: tl.constexpr
+    elu: tl.constexpr  # whether the inputs become features elu(x) + 1, or are features
+    precision: tl.constexpr
+    dtype: tl.constexpr
 
 
 @triton.jit
