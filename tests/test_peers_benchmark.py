@@ -181,6 +181,7 @@ OF_A_GPU = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("name", [*OF_A_GPU, "flex-attention"])
 def test_layers_of_a_gpu_take_the_arguments_of_their_libraries(
     name, import_script, sizes, monkeypatch
