@@ -17,10 +17,13 @@ class Kernel:
     run: Callable
     refusals: Callable
     automatic: bool
+    order: int = 0
 
 
 MECHANISMS: dict[str, type["Attention"]] = {}
 KERNELS: dict[type["Attention"], dict[str, Kernel]] = {}
+# Kernels of packed documents, by the name of a kernel of the same mechanism.
+PACKED_KERNELS: dict[type["Attention"], dict[str, Kernel]] = {}
 
 
 def register(
@@ -48,16 +51,32 @@ def register(
 
 
 def register_kernel(
-    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool
+    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool, order: int = 0
 ) -> Callable:
     """Register a function as a kernel of a mechanism (function decorator).
 
-    With backend "auto", kernels are tried in order of registration if `automatic` is True. A kernel
-    that is not automatic runs only when it is requested by name.
+    With backend "auto", kernels are tried by `order`, and in order of registration where it is
+    equal, if `automatic` is True. A kernel that is not automatic runs only when it is requested by
+    name.
     """
+    return _add_to(KERNELS, cls, name, refusals, automatic, order)
 
+
+def register_packed_kernel(
+    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool, order: int = 0
+) -> Callable:
+    """Register a function for packed documents (function decorator), as `register_kernel` does.
+
+    The function and `refusals` take the arguments of `Attention.attend_packed`. `name` is that of a
+    kernel of the mechanism, which computes the documents one by one where it has no such function.
+    """
+    return _add_to(PACKED_KERNELS, cls, name, refusals, automatic, order)
+
+
+def _add_to(kernels, cls, name: str, refusals: Callable, automatic: bool, order: int) -> Callable:
     def add(run: Callable) -> Callable:
-        KERNELS.setdefault(cls, {})[name] = Kernel(run, refusals, automatic)
+        own = {**kernels.get(cls, {}), name: Kernel(run, refusals, automatic, order)}
+        kernels[cls] = dict(sorted(own.items(), key=lambda item: item[1].order))
         return run
 
     return add

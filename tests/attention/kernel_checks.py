@@ -1,0 +1,64 @@
+"""Checks of kernels from torch's libraries, on a GPU and with stand-ins on the CPU."""
+
+import copy
+
+import torch
+from contract import assert_near, gradients, key_masks, qkv, reference_copy
+
+D = 16  # the smallest head dimension of FlexAttention
+
+# Mechanisms with options whose structure shows within two tiles of 128 tokens.
+FLEX_CASES = [
+    ("local", {"window": 9}),
+    ("dilated", {"window": 7, "dilation": [1, 3, 2]}),
+    ("longformer", {"window": 5, "first_global": 2, "dilation": [1, 2, 3]}),
+    ("blockwise", {"block": 24}),
+    ("disjoint", {"block": 40}),
+    ("sparse_transformer", {"stride": 11}),
+    ("sparse_transformer", {"kind": "fixed", "stride": 12, "summary": 2}),
+    ("sparse_transformer", {"kind": "fixed", "stride": 16, "head_patterns": "separate"}),
+    ("bigbird", {"block": 12, "num_random_blocks": 1}),
+    ("bigbird", {"form": "etc", "block": 16, "global_tokens": 5, "num_random_blocks": 2}),
+    ("bigbird", {"block": 32, "num_random_blocks": 2, "sampling": "original"}),
+]
+
+
+def flex_cases():
+    """Return the cases, not causal and, where a form exists, causal."""
+    only_full = {"form", "sampling"}
+    return [
+        (name, options, causal)
+        for name, options in FLEX_CASES
+        for causal in ((False,) if only_full & set(options) else (False, True))
+    ]
+
+
+def masks_of(T, B=3):
+    """Return pairs of key mask and global mask; the last row of the batch has no key."""
+    ragged = key_masks(T, B)["ragged"]
+    empty = ragged.clone()
+    empty[-1] = False
+    chosen = (torch.arange(T) % 61 == 5) & (torch.arange(B) < B - 1)[:, None]
+    return [(None, None), (ragged, None), (None, chosen), (empty, chosen)]
+
+
+def check_rows_and_gradients(attention, T, device="cpu", dtype=torch.float64, atol=1e-10, B=3):
+    """Check output and gradients of a kernel against the float64 reference on the CPU."""
+    exact = reference_copy(attention).double()
+    attention = copy.deepcopy(attention).to(device, dtype)
+    for key_mask, global_mask in masks_of(T, B):
+        rounded = [x.to(dtype).double() for x in qkv(T, B=B, D=D)]
+        results = []
+        for module, place, kind in ((attention, device, dtype), (exact, "cpu", torch.float64)):
+            inputs = [x.to(place, kind).requires_grad_() for x in rounded]
+            masks = [None if x is None else x.to(place) for x in (key_mask, global_mask)]
+            out = module(*inputs, key_mask=masks[0], global_mask=masks[1])
+            found = (out, *gradients(out.cpu(), inputs, module))
+            results.append([x.cpu().double() for x in found])
+        assert attention.backend_used == attention.backend
+        given = f"T={T}, key mask {key_mask is not None}, globals {global_mask is not None}"
+        for name, a, b in zip(("output", "q", "k", "v"), *results, strict=False):
+            assert a.isfinite().all(), f"{given}: {name}"
+            assert_near(a, b, f"{given}: {name}", atol)
+        if key_mask is not None and not key_mask[-1].any():
+            assert not any(x[-1].any() for x in results[0][:4]), "a row without keys is zero"
