@@ -77,6 +77,13 @@ PARTS = (
         (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
          "tests/test_space.py"),
     ),
+    Part(
+        "kernels",
+        500,
+        script("linear_kernels", "--device", "cuda"),
+        script("linear_kernels", *("--device", "cpu", "--lengths", "20", "--tokens", "20"),
+               *("--widths", "8", "--dtypes", "float32", "--mechanisms", "linear", "--runs", "1")),
+    ),
     Part("layer", 300, bench("layer", *NARROW), bench("layer", *TINY)),
     Part("scaling", 500, bench("scaling", *NARROW), bench("scaling", *TINY)),
     Part("lra-speed", 400, bench("lra-speed", *NARROW), bench("lra-speed", *TINY)),

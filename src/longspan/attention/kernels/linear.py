@@ -1,0 +1,183 @@
+"""Attention through feature maps on a GPU: Triton kernels of linear attention and Performer.
+
+They compute `mix` and `causal_mix` of `ops/feature_map_sums` and their gradients without storing
+features, scores or states of chunks; linear attention's feature map is part of the kernels. Triton
+is imported when a call first runs them. With TRITON_INTERPRET=1 in the environment of the process
+they run on the CPU too, slowly.
+
+They run when they are requested by name. Backend "auto" will choose them on CUDA once a GPU has
+checked and timed them.
+"""
+
+import functools
+import importlib.util
+import os
+
+import torch
+from torch import Tensor
+
+from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.mechanisms.linear import LinearAttention, phi
+from longspan.attention.mechanisms.performer import (
+    PerformerAttention,
+    features,
+    key_features,
+)
+from longspan.attention.ops.feature_map_sums import causal_mix, mix
+from longspan.attention.ops.fused import has_transforms
+from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.registry import register_kernel
+
+INSTALLED = importlib.util.find_spec("triton") is not None
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# Largest width of features and of values, and their largest product, after rounding to powers of
+# two. Compiled for other GPUs, wider tiles exceed registers and shared memory.
+WIDEST, LARGEST = 256, 128 * 128
+WIDEST_FLOAT32 = 128  # in three products of TF32
+WIDEST_ELSEWHERE = 64
+_NAMESPACE = __name__.replace(".", "_")
+
+
+@torch.library.custom_op(f"{_NAMESPACE}::mix", mutates_args=())
+def mix_values(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, elu: bool, causal: bool, least: float
+) -> tuple[Tensor, Tensor]:
+    """Mix values; see `triton.launches`, as for the gradients."""
+    from longspan.attention.kernels.triton.launches import mix_values
+
+    return mix_values(q, k, v, mask, elu, causal, least)
+
+
+@torch.library.custom_op(f"{_NAMESPACE}::mix_gradients", mutates_args=())
+def mix_gradients(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    inverse: Tensor,
+    elu: bool,
+    causal: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of q, k and v."""
+    from longspan.attention.kernels.triton.launches import mix_gradients
+
+    return mix_gradients(grad, q, k, v, mask, inverse, elu, causal)
+
+
+def _like(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    B, H, T, _ = x.shape
+    return x.new_empty((B, T, H, width), dtype=dtype).transpose(1, 2)
+
+
+@mix_values.register_fake
+def _fake_values(q, k, v, mask, elu, causal, least):
+    inverse = q.new_empty(q.shape[:3], dtype=torch.promote_types(v.dtype, torch.float32))
+    return _like(q, v.shape[-1], v.dtype), inverse
+
+
+@mix_gradients.register_fake
+def _fake_gradients(grad, q, k, v, mask, inverse, elu, causal):
+    return tuple(_like(x, x.shape[-1], x.dtype) for x in (q, k, v))
+
+
+def _save(ctx, inputs, output):
+    *tensors, elu, causal, least = inputs
+    ctx.save_for_backward(*tensors, output[1])
+    ctx.function = (elu, causal, least)
+
+
+def _backward(ctx, grad, _):
+    q, k, v, mask, inverse = ctx.saved_tensors
+    elu, causal, least = ctx.function
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        function = functools.partial(_mix_in_torch, mask, elu, causal, least)
+        grads = differentiable_gradients(function, (q, k, v), grad)
+    else:
+        grads = mix_gradients(grad, q, k, v, mask, inverse, elu, causal)
+    return *grads, None, None, None, None
+
+
+mix_values.register_autograd(_backward, setup_context=_save)
+
+
+def _mix_in_torch(
+    mask: Tensor | None, elu: bool, causal: bool, least: float, q: Tensor, k: Tensor, v: Tensor
+) -> Tensor:
+    """Compute the same rows from operations that can be differentiated any number of times."""
+    fq, fk, wide_v = (at_least_float32(x) for x in (q, k, v))
+    if elu:
+        fq, fk = phi(fq), phi(fk)
+    if mask is not None:
+        fk = fk * mask[:, None, :, None]
+    out = causal_mix(fq, fk, wide_v, least=least)[0] if causal else mix(fq, fk, wide_v, least)
+    return out.to(v.dtype)
+
+
+def _mixed(q, k, v, mask, elu: bool, causal: bool, least: float | None = None) -> Tensor:
+    if least is None:
+        least = torch.finfo(at_least_float32(v).dtype).tiny ** 0.8
+    return mix_values(q, k, v, mask, elu, causal, least)[0]
+
+
+def triton_refusals(attention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> list[str]:
+    """Return the reasons why the kernels do not compute these inputs."""
+    reasons = [] if INSTALLED else ["triton is not installed; run: pip install triton"]
+    interpreted = INTERPRETED and q.device.type == "cpu"
+    if not interpreted and (q.device.type != "cuda" or torch.version.cuda is None):
+        wanted = "a CUDA device is required, or the CPU with TRITON_INTERPRET=1"
+        reasons.append(f"{wanted}, got {q.device.type}")
+    if has_transforms():
+        reasons.append("torch.func transforms and forward mode")
+    if interpreted or reasons:
+        return reasons
+    if q.dtype == torch.float64:
+        reasons.append("float64 runs in the interpreter only")
+    major = torch.cuda.get_device_properties(q.device).major
+    if major < 8:
+        reasons.append(f"compute capability 8.0 is required, got {major}.x")
+    width = getattr(attention, "features", q.shape[-1])
+    return reasons + width_refusals(width, v.shape[-1], q.dtype, major)
+
+
+def width_refusals(features: int, values: int, dtype: torch.dtype, major: int) -> list[str]:
+    """Return the reason why tiles of these widths are too large for a GPU.
+
+    Args:
+        features: width of features.
+        values: width of values.
+        dtype: dtype of the inputs.
+        major: major number of the compute capability.
+    """
+    widest = WIDEST_FLOAT32 if dtype == torch.float32 else WIDEST
+    if major not in (9, 10):
+        widest = WIDEST_ELSEWHERE
+    tiles = [1 << (x - 1).bit_length() for x in (features, values)]
+    if max(tiles) <= widest and tiles[0] * tiles[1] <= LARGEST:
+        return []
+    limit = f"at most {widest} features and values, and {LARGEST} of their product"
+    return [f"{limit}, run on this GPU in {dtype}; got {features} and {values}"]
+
+
+def performer_refusals(attention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> list[str]:
+    """Return the reasons why the kernels do not compute these inputs."""
+    reasons = triton_refusals(attention, q, k, v, key_mask)
+    if attention.causal and attention.feature_map != "relu":
+        own = f"causal sums of feature_map={attention.feature_map!r} are relative to levels"
+        reasons.append(f"{own}, which the kernels do not have")
+    return reasons
+
+
+@register_kernel(LinearAttention, "triton", triton_refusals, automatic=False)
+def linear(attention: LinearAttention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> Tensor:
+    """Compute features and sums in the kernels."""
+    return _mixed(q, k, v, key_mask, True, attention.causal)
+
+
+@register_kernel(PerformerAttention, "triton", performer_refusals, automatic=False)
+def performer(attention: PerformerAttention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> Tensor:
+    """Compute features as `attend` does, and their sums in the kernels."""
+    wide_q, wide_k = at_least_float32(q), at_least_float32(k)
+    inputs = (attention.feature_map, wide_q, wide_k, attention.projection, key_mask)
+    fq, fk = key_features(*inputs)[:2] if attention.causal else features(*inputs)
+    return _mixed(fq, fk, v, None, False, attention.causal, attention._least())

@@ -1,0 +1,223 @@
+"""Launches of the kernels in `feature_map_sums`: tiles, segments and buffers of a call."""
+
+import contextlib
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from longspan.attention.kernels.triton.feature_map_sums import (
+    Form,
+    Rows,
+    Sizes,
+    key_gradients,
+    mix_segment,
+    query_gradients,
+    scan_segments,
+    sum_segment,
+    tl,
+    triton,
+)
+
+PROGRAMS = 528  # four for each of the 132 multiprocessors of an H100
+CHUNK = 64  # tokens; tl.dot takes no fewer than 16
+SCAN_BLOCK = 1024
+STAGES = 1
+DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
+
+
+class Plan(NamedTuple):
+    """Constants and sizes of a call.
+
+    A causal call walks over the positions of the keys; `queries` and `keys` are then equal. Others
+    walk over queries or keys, with one state for all.
+    """
+
+    form: Form
+    rows: int
+    queries: Sizes
+    keys: Sizes
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Options of every launch but the scan."""
+        form = self.form
+        large = form.feature_tile.value * form.value_tile.value > 64 * 64
+        # With four warps these would not fit into registers.
+        many = large or form.precision.value == "tf32x3"
+        return {"num_warps": 8 if many else 4, "num_stages": STAGES}
+
+    def read(self, sizes: Sizes) -> Sizes:
+        """Return the sizes of a walk that reads a state."""
+        return sizes if self.form.causal else sizes._replace(segments=1)
+
+
+def mix_values(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, elu: bool, causal: bool, least: float
+) -> tuple[Tensor, Tensor]:
+    """Mix values, without gradients.
+
+    Args:
+        q: inputs of the feature map (B, H, T, M), or features.
+        k: the same of the keys (B, H, S, M); features are zero at hidden keys.
+        v: values (B, H, S, E).
+        mask: True at keys that are seen (B, S), or None.
+        elu: whether features are elu(x) + 1 of the inputs.
+        causal: whether query t sees the keys s <= t + S - T alone.
+        least: a row is zero if the absolute sum of its weights does not exceed this.
+
+    Returns:
+        The mixed values (B, H, T, E), and the reciprocal sum of weights (B, H, T), zero where the
+        row is.
+    """
+    plan = _plan(q, k, v, elu, causal)
+    out = _empty_rows(q, v.shape[-1], v.dtype)
+    inverse = q.new_empty(q.shape[:3], dtype=_sum_dtype(v))
+    q, k, v = (_dense(x) for x in (q, k, v))
+    mask = None if mask is None else mask.contiguous().view(torch.uint8)
+    with _on_device(q):
+        state = _state_of_keys(plan, k, v, mask)
+        mix_segment[plan.rows, plan.queries.segments](
+            *(_rows(x) for x in (q, k, v)),
+            *(mask, state, _rows(out), inverse, least),
+            *(plan.read(plan.queries), plan.form),
+            **plan.options,
+        )
+    return out, inverse
+
+
+def mix_gradients(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    inverse: Tensor,
+    elu: bool,
+    causal: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of q, k and v from the gradient of the output of `mix_values`.
+
+    Args:
+        grad: gradient of the mixed values (B, H, T, E).
+        q: as in `mix_values`, like the following.
+        k: keys.
+        v: values.
+        mask: True at keys that are seen, or None.
+        inverse: reciprocal sums that `mix_values` returned.
+        elu: whether features are elu(x) + 1 of the inputs.
+        causal: whether later keys are hidden.
+    """
+    plan = _plan(q, k, v, elu, causal)
+    dq, dk, dv = (_empty_rows(x, x.shape[-1], x.dtype) for x in (q, k, v))
+    by_weight = torch.empty_like(inverse)
+    grad, q, k, v = (_dense(x) for x in (grad, q, k, v))
+    mask = None if mask is None else mask.contiguous().view(torch.uint8)
+    inputs = (*(_rows(x) for x in (q, k, v)), mask)
+    with _on_device(q):
+        state = _state_of_keys(plan, k, v, mask)
+        query_gradients[plan.rows, plan.queries.segments](
+            *(*inputs, state, _rows(grad), inverse, _rows(dq), by_weight),
+            *(plan.read(plan.queries), plan.form),
+            **plan.options,
+        )
+        state = _state_of_queries(plan, q, grad, inverse, by_weight)
+        key_gradients[plan.rows, plan.keys.segments](
+            *(*inputs, state, _rows(grad), inverse, by_weight, _rows(dk), _rows(dv)),
+            *(plan.read(plan.keys), plan.form),
+            **plan.options,
+        )
+    return dq, dk, dv
+
+
+def _plan(q: Tensor, k: Tensor, v: Tensor, elu: bool, causal: bool) -> Plan:
+    """Choose tiles and segments."""
+    (B, H, T, M), (S, E) = q.shape, v.shape[2:]
+    dtype, tiles = _sum_dtype(v), tile_widths(M, E)
+    exact = v.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    precision = "tf32x3" if exact else "tf32"
+    chunk = chunk_length(q.device)
+    constants = (chunk, *tiles, causal, elu, precision, DTYPES[dtype])
+    form = Form(*(tl.constexpr(x) for x in constants))
+    sizes = Sizes(H, T, S, M, E, *_divide(S, chunk, B * H), T - S if causal else 0)
+    segments, steps = _divide(T, chunk, B * H)
+    queries = sizes if causal else sizes._replace(segments=segments, steps=steps)
+    return Plan(form, B * H, queries, sizes)
+
+
+def tile_widths(features: int, values: int) -> tuple[int, int]:
+    """Return the widths of the tiles of features and of values: powers of two, at least 16."""
+    return tuple(max(16, triton.next_power_of_2(x)) for x in (features, values))
+
+
+def chunk_length(device: torch.device) -> int:
+    """Return the tokens of a chunk.
+
+    Hopper's and Blackwell's matrix instructions take 64 rows. Earlier ones have smaller tiles, for
+    which their registers and shared memory suffice.
+    """
+    if device.type != "cuda" or torch.cuda.get_device_properties(device).major in (9, 10):
+        return CHUNK
+    return CHUNK // 2
+
+
+def _divide(tokens: int, chunk: int, rows: int) -> tuple[int, int]:
+    """Return the number of segments, and the chunks of one."""
+    chunks = triton.cdiv(tokens, chunk)
+    steps = triton.cdiv(chunks, triton.cdiv(PROGRAMS, rows))
+    return triton.cdiv(chunks, steps), steps
+
+
+def _state_of_keys(plan: Plan, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Sum the features of keys times values: before each segment if causal, else over all."""
+    walk = (_rows(k), _rows(v), mask, None, None, plan.keys.keys, 0)
+    return _scan(plan, _sum(plan, plan.keys, v, walk), reverse=False)
+
+
+def _state_of_queries(
+    plan: Plan, q: Tensor, grad: Tensor, inverse: Tensor, by_weight: Tensor
+) -> Tensor:
+    """Sum the features of queries times gradients: after each segment if causal, else over all."""
+    T, shift = plan.queries.queries, plan.queries.shift
+    walk = (_rows(q), _rows(grad), None, inverse, by_weight, T, shift)
+    return _scan(plan, _sum(plan, plan.queries, grad, walk), reverse=True)
+
+
+def _sum(plan: Plan, sizes: Sizes, like: Tensor, walk: tuple) -> Tensor:
+    shape = (plan.rows, sizes.segments, sizes.value_width + 1, sizes.feature_width)
+    state = like.new_empty(shape, dtype=_sum_dtype(like))
+    sum_segment[plan.rows, sizes.segments](*walk, state, sizes, plan.form, **plan.options)
+    return state
+
+
+def _scan(plan: Plan, state: Tensor, reverse: bool) -> Tensor:
+    if not plan.form.causal:
+        return state.sum(1)
+    size = state[0, 0].numel()
+    grid = (plan.rows, triton.cdiv(size, SCAN_BLOCK))
+    scan_segments[grid](state, size, state.shape[1], REVERSE=reverse, BLOCK=SCAN_BLOCK)
+    return state
+
+
+def _rows(x: Tensor) -> Rows:
+    return Rows(x, *x.stride()[:3])
+
+
+def _dense(x: Tensor) -> Tensor:
+    """Return the tensor with rows that are contiguous, without a copy if they are."""
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _empty_rows(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """Return an uninitialized (B, H, T, W) in the order (B, T, H, W), as layers join the heads."""
+    B, H, T, _ = x.shape
+    return x.new_empty((B, T, H, width), dtype=dtype).transpose(1, 2)
+
+
+def _sum_dtype(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _on_device(x: Tensor) -> contextlib.AbstractContextManager:
+    """Launch on the device of a tensor, which may not be the current one."""
+    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
