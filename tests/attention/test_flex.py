@@ -43,9 +43,10 @@ def on_cpu(monkeypatch):
     monkeypatch.setattr(flex, "device_refusals", lambda *_: [])
     monkeypatch.setattr(flex, "DTYPES", (*flex.DTYPES, torch.float64))
     monkeypatch.setattr(flex, "_masks", MaskCache(flex.MASKS))
-    flex.compile_kernel.cache_clear()
+    compiled = flex.compile_kernel
+    compiled.cache_clear()
     yield
-    flex.compile_kernel.cache_clear()
+    compiled.cache_clear()
 
 
 @pytest.fixture
@@ -219,14 +220,10 @@ class HostReads(TorchDispatchMode):
 def test_calls_never_wait_for_the_device(unfused, monkeypatch, name):
     attention = build_flex(name)
     monkeypatch.setattr(flex, "compile_kernel", lambda *_: lambda q, k, v, mask: v)
-    with torch.no_grad():
-        attention(*qkv(300, D=D))  # counts the tiles of the pattern
-        with HostReads() as reads:
-            for key_mask, global_mask in masks_of(300):
-                inputs = [x.to(torch.float64) for x in qkv(300, D=D)]
-                flex_inputs = (*inputs, key_mask, global_mask)
-                for kernel in (flex.BIGBIRD if name == "bigbird" else flex.PATTERNS,):
-                    flex.flex(kernel, attention, *flex_inputs)
+    kind = flex.BIGBIRD if name == "bigbird" else flex.PATTERNS
+    with torch.no_grad(), HostReads() as reads:
+        for masks in masks_of(300):
+            flex.flex(kind, attention, *qkv(300, D=D), *masks)
     assert not reads.found
 
 
@@ -267,7 +264,7 @@ def test_random_blocks_that_were_redrawn_are_read(unfused):
         assert_near(after, reference_copy(bigbird)(*inputs), "new draws")
 
 
-def test_auto_on_the_cpu_runs_what_it_ran():
+def test_auto_runs_what_it_ran():
     for name in sorted(NAMES):
         attention = build_flex(name).float()
         attention.backend = "auto"
@@ -314,8 +311,6 @@ def test_inputs_without_a_kernel_are_refused():
     assert "a bias, or terms of relative positions" in refusals_of(local, bias=bias)
     with torch.enable_grad():
         assert "no backward pass on the CPU; use torch.no_grad()" in refusals_of(local)
-    wide = build_flex("sparse_transformer", max_length=16384, stride=16)
-    assert "tiles of 128 x 128 have" in refusals_of(wide, T=4096)
     meta = [x.to("meta") for x in qkv(40, D=D, dtype=torch.float32)]
     with pytest.raises(InputError, match=r"device must be cuda, or cpu .*, got meta"):
         local.float()(*meta)
@@ -333,7 +328,7 @@ def test_transforms_and_traced_calls_are_refused():
 def test_global_projections_are_refused():
     longformer = build_flex("longformer", global_projections=True)
     extra = None, None, None
-    reasons = flex.PATTERNS.refusals(longformer, 40, D, torch.device("cpu"), *extra)
+    reasons = flex.PATTERNS.refusals(longformer, 40, *extra)
     assert reasons == ["global_projections=True computes the rows of global tokens separately"]
 
 

@@ -17,7 +17,6 @@ class Kernel:
     run: Callable
     refusals: Callable
     automatic: bool
-    order: int = 0
 
 
 MECHANISMS: dict[str, type["Attention"]] = {}
@@ -51,32 +50,30 @@ def register(
 
 
 def register_kernel(
-    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool, order: int = 0
+    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool
 ) -> Callable:
     """Register a function as a kernel of a mechanism (function decorator).
 
-    With backend "auto", kernels are tried by `order`, and in order of registration where it is
-    equal, if `automatic` is True. A kernel that is not automatic runs only when it is requested by
-    name.
+    With backend "auto", kernels are tried in order of registration if `automatic` is True. A kernel
+    that is not automatic runs only when it is requested by name.
     """
-    return _add_to(KERNELS, cls, name, refusals, automatic, order)
+    return _add_to(KERNELS, cls, name, refusals, automatic)
 
 
 def register_packed_kernel(
-    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool, order: int = 0
+    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool
 ) -> Callable:
     """Register a function for packed documents (function decorator), as `register_kernel` does.
 
     The function and `refusals` take the arguments of `Attention.attend_packed`. `name` is that of a
     kernel of the mechanism, which computes the documents one by one where it has no such function.
     """
-    return _add_to(PACKED_KERNELS, cls, name, refusals, automatic, order)
+    return _add_to(PACKED_KERNELS, cls, name, refusals, automatic)
 
 
-def _add_to(kernels, cls, name: str, refusals: Callable, automatic: bool, order: int) -> Callable:
+def _add_to(kernels, cls, name: str, refusals: Callable, automatic: bool) -> Callable:
     def add(run: Callable) -> Callable:
-        own = {**kernels.get(cls, {}), name: Kernel(run, refusals, automatic, order)}
-        kernels[cls] = dict(sorted(own.items(), key=lambda item: item[1].order))
+        kernels.setdefault(cls, {})[name] = Kernel(run, refusals, automatic)
         return run
 
     return add

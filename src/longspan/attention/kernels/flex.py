@@ -14,6 +14,9 @@ reads, so that another mask, or another length of the same bucket, runs the same
 Global tokens are part of the mask: they are not counted, and the host never waits for the device.
 The lists of tiles are made once for a pattern and length, or once for the masks of a batch, which
 the layers of a model share.
+
+The kernels run when they are requested by name. Backend "auto" will choose them on CUDA once a GPU
+has checked and timed them.
 """
 
 import functools
@@ -40,7 +43,6 @@ from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.mask_cache import MaskCache
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.ops.tiles import (
-    TILE,
     Tiles,
     TokenMasks,
     block_tiles,
@@ -55,9 +57,6 @@ from longspan.attention.registry import register_kernel
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 SMALLEST, WIDEST = 16, 256  # head dimensions: torch refuses fewer than 16
-# Visited tiles may have this many times the work of the blocks of the torch body. It excludes
-# patterns whose tiles are nearly all pairs; where both are equally fast is not measured.
-MOST_WORK = 16
 COMPILER = "inductor"
 KERNELS, MASKS = 256, 64  # compiled functions, and lists of tiles, that are kept
 
@@ -80,7 +79,7 @@ class Kind(NamedTuple):
     """Functions by which mechanisms differ.
 
     Attributes:
-        refusals: (attention, T, D, device, *extra) to the reasons why it does not run.
+        refusals: (attention, T, *extra) to the reasons why it does not run.
         source: (attention, q, key_mask, global_mask) to the pairs of the call.
         identity: attention to what the pairs depend on besides length and masks: a value that is
             equal for instances with the same kernel, and tensors.
@@ -96,10 +95,7 @@ _masks: MaskCache[BlockMask] = MaskCache(MASKS)
 
 def flex_refusals(kind: Kind, attention: Attention, q, k, v, key_mask, *extra) -> list[str]:
     """Return the reasons why FlexAttention does not compute these inputs."""
-    if attention.backend == "auto" and q.device.type != "cuda":
-        return ["backend 'auto' chooses it on CUDA only"]
-    reasons = input_refusals(q, k, v)
-    return reasons or kind.refusals(attention, *q.shape[2:], q.device, *extra)
+    return input_refusals(q, k, v) or kind.refusals(attention, q.shape[2], *extra)
 
 
 def input_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
@@ -179,19 +175,11 @@ def _block_mask(source: Source, causal: bool, q: Tensor, key_mask: Tensor | None
     return make_block_mask(tiles, source.pairs, masks, length)
 
 
-def _work_refusals(attention: Attention, T: int, D: int, pairs: int) -> list[str]:
-    """Return the reason why tiles with so many pairs are too much work."""
-    work, flops = 4 * min(pairs, T * T) * D, attention.flops(T, D)
-    if work <= MOST_WORK * flops:
-        return []
-    return [f"tiles of {TILE} x {TILE} have {work // flops} times the work of blocks at T={T}"]
-
-
 # Patterns.
 
 
-def pattern_refusals(attention: PatternAttention, T: int, D: int, device, *extra) -> list[str]:
-    """Return the reasons why the rows are no softmax under the pattern, or tiles do not fit it."""
+def pattern_refusals(attention: PatternAttention, T: int, *extra) -> list[str]:
+    """Return the reasons why the rows are no softmax under the pattern."""
     reasons = []
     if attention._bias(extra) is not None:
         reasons.append("a bias, or terms of relative positions")
@@ -201,10 +189,7 @@ def pattern_refusals(attention: PatternAttention, T: int, D: int, device, *extra
         reasons.append("neighbors=... makes the row a circle")
     if getattr(attention, "projections", None) is not None:
         reasons.append("global_projections=True computes the rows of global tokens separately")
-    if reasons:
-        return reasons
-    visited = _visited_tiles(_unique(attention.pattern), bucket_length(T), device)
-    return _work_refusals(attention, T, D, visited * TILE * TILE)
+    return reasons
 
 
 def pattern_source(
@@ -230,31 +215,19 @@ def _pattern_tiles(pattern: Pattern, length: int, device: torch.device) -> Tiles
         return pattern_tiles(pattern, length, device)
 
 
-@functools.lru_cache(MASKS)
-def _visited_tiles(pattern: Pattern, length: int, device: torch.device) -> int:
-    """Return the number of tiles of a head; the device is read once for a pattern and bucket."""
-    tiles = _pattern_tiles(pattern, length, device).some
-    return int(tiles.sum()) // tiles.shape[1]
-
-
 PATTERNS = Kind(pattern_refusals, pattern_source, lambda x: (_unique(x.pattern), ()))
 
 
 # BigBird, whose random blocks depend on the number of real blocks of a row.
 
 
-def bigbird_refusals(attention: BigBirdAttention, T: int, D: int, device, *extra) -> list[str]:
-    """Return the reasons why the keys of a row are no set, or tiles do not fit them."""
-    rule, count = attention.rule, attention.draws.shape[2]
+def bigbird_refusals(attention: BigBirdAttention, T: int, *extra) -> list[str]:
+    """Return the reasons why the keys of a row are no set."""
     if attention.full_up_to >= T:
         return [f"full_up_to={attention.full_up_to} makes the attention of T={T} full"]
-    if rule.repeats:
+    if attention.rule.repeats:
         return ["repeats=True counts some keys more than once"]
-    # A tile of queries meets so many blocks, whose random blocks are in tiles of their own.
-    blocks, ends = -(-TILE // rule.block) + 1, -(-rule.max_globals(T) // TILE) + 1
-    tiles = blocks * count + -(-(TILE + 2 * rule.block) // TILE) + 1 + ends
-    keys = min(bucket_length(T), tiles * TILE)
-    return _work_refusals(attention, T, D, T * (keys + ends * TILE))
+    return []
 
 
 def bigbird_source(
@@ -299,4 +272,4 @@ for _cls, _kind in {
     SparseTransformerAttention: PATTERNS,
 }.items():
     _refusals, _run = functools.partial(flex_refusals, _kind), functools.partial(flex, _kind)
-    register_kernel(_cls, "flex", _refusals, automatic=True, order=2)(_run)
+    register_kernel(_cls, "flex", _refusals, automatic=False)(_run)

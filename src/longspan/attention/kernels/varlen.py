@@ -5,6 +5,9 @@ laid one after another and a window: query t sees the keys from t - left to t + 
 document, and -1 means no limit. A batch without padding is a row of equally long documents. A key
 mask would have to be counted on the host, so padded batches are refused; `packed` takes the same
 texts without padding.
+
+The kernel runs when it is requested by name. Backend "auto" will choose it once a GPU has checked
+and timed it.
 """
 
 import inspect
@@ -115,8 +118,6 @@ def window_of(attention: Attention) -> tuple[int, int]:
     return window.left, 0 if attention.causal else window.after
 
 
-register_kernel(LocalAttention, "varlen", varlen_refusals, automatic=True, order=1)(varlen)
-# `scaled_dot_product_attention` of the torch body calls the same kernel for a batch.
-register_kernel(FullAttention, "varlen", varlen_refusals, automatic=False, order=1)(varlen)
 for _cls in (FullAttention, LocalAttention):
-    register_packed_kernel(_cls, "varlen", packed_refusals, automatic=True)(varlen_packed)
+    register_kernel(_cls, "varlen", varlen_refusals, automatic=False)(varlen)
+    register_packed_kernel(_cls, "varlen", packed_refusals, automatic=False)(varlen_packed)
