@@ -1,9 +1,21 @@
 """Checks of kernels from torch's libraries, on a GPU and with stand-ins on the CPU."""
 
 import copy
+import os
+import subprocess
+import sys
 
 import torch
-from contract import assert_near, gradients, key_masks, qkv, reference_copy
+from contract import (
+    HERE,
+    SOURCE,
+    assert_near,
+    build_small,
+    gradients,
+    key_masks,
+    qkv,
+    reference_copy,
+)
 
 D = 16  # the smallest head dimension of FlexAttention
 
@@ -62,3 +74,28 @@ def check_rows_and_gradients(attention, T, device="cpu", dtype=torch.float64, at
             assert_near(a, b, f"{given}: {name}", atol)
         if key_mask is not None and not key_mask[-1].any():
             assert not any(x[-1].any() for x in results[0][:4]), "a row without keys is zero"
+
+
+def build_flex(name, causal=False, max_length=700, **options):
+    return build_small(name, causal, "flex", max_length=max_length, head_dim=D, **options)
+
+
+def run_file(*arguments, **environment):
+    """Run a Python command on the tested source; return what it printed."""
+    paths = os.pathsep.join([str(SOURCE), str(HERE)])
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    return done.stdout
+
+
+def run_tests(file, *options, **environment):
+    """Run the tests of a file in a process of their own, without the checks of types."""
+    plain = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=")
+    return run_file("-m", "pytest", *plain, file, *options, **environment)

@@ -57,7 +57,7 @@ from longspan.attention.registry import register_kernel
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 SMALLEST, WIDEST = 16, 256  # head dimensions: torch refuses fewer than 16
-COMPILER = "inductor"
+COMPILER: str | Callable = "inductor"
 KERNELS, MASKS = 256, 64  # compiled functions, and lists of tiles, that are kept
 
 
@@ -91,6 +91,7 @@ class Kind(NamedTuple):
 
 
 _masks: MaskCache[BlockMask] = MaskCache(MASKS)
+_ATTEND = (lambda q, k, v, mask: flex_attention(q, k, v, block_mask=mask)).__code__
 
 
 def flex_refusals(kind: Kind, attention: Attention, q, k, v, key_mask, *extra) -> list[str]:
@@ -149,14 +150,10 @@ def flex(kind: Kind, attention: Attention, q, k, v, key_mask, global_mask, *extr
 
 
 @functools.lru_cache(KERNELS)
-def compile_kernel(key: Hashable, compiler: str) -> Callable[..., Tensor]:
+def compile_kernel(key: Hashable, compiler: str | Callable) -> Callable[..., Tensor]:
     """Return a function that is compiled at its first call, one for each key."""
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, block_mask: BlockMask) -> Tensor:
-        return flex_attention(q, k, v, block_mask=block_mask)
-
     # torch counts compilations by code object: a copy has none.
-    own = types.FunctionType(attend.__code__.replace(), attend.__globals__, "attend")
+    own = types.FunctionType(_ATTEND.replace(), globals(), "attend")
     return torch.compile(own, backend=compiler, dynamic=False, fullgraph=True)
 
 
@@ -258,9 +255,7 @@ def bigbird_source(
     return Source(pairs, block_tiles(table, block, prefix, length), is_global)
 
 
-BIGBIRD = Kind(
-    bigbird_refusals, bigbird_source, lambda x: ((x.rule, x.training), (x.draws,))
-)
+BIGBIRD = Kind(bigbird_refusals, bigbird_source, lambda x: ((x.rule, x.training), (x.draws,)))
 
 for _cls, _kind in {
     BigBirdAttention: BIGBIRD,
