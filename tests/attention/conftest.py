@@ -54,7 +54,7 @@ def on_cpu(monkeypatch):
     import torch.nn.attention.flex_attention as torch_flex
 
     from longspan.attention.kernels import flex
-    from longspan.attention.ops.mask_cache import MaskCache
+    from longspan.attention.kernels.masks.mask_cache import MaskCache
 
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
     monkeypatch.setattr(flex, "device_refusals", lambda *_: [])

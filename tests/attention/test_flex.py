@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.attention import MECHANISMS, backends, build
 from longspan.attention.kernels import flex
-from longspan.attention.ops import tiles as tiles_module
-from longspan.attention.ops.tiles import TILE, bucket_length
+from longspan.attention.kernels.masks import tiles as tiles_module
+from longspan.attention.kernels.masks.tiles import TILE, bucket_length
 from longspan.attention.patterns import Causal, Global, PerHead, Window
 from longspan.errors import InputError
 

@@ -4,6 +4,7 @@ The kernel runs on CUDA only. `test_cuda_kernels.py` runs it on a GPU.
 """
 
 import inspect
+import itertools
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ def dense_varlen(
         assert enable_gqa
         group = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         assert end - start <= min(max_q, max_k)
         t = torch.arange(end - start)
         offset = t - t[:, None]
@@ -102,14 +103,6 @@ def test_batches_equal_the_reference(name, causal, T):
         assert_near(x, y, f"T={T}")
 
 
-@both_orders
-@pytest.mark.usefixtures("stand_in")
-def test_unequal_sides_of_a_window(causal):
-    attention = build_small("local", causal, "varlen", window=5, window_after=0 if causal else 2)
-    inputs = qkv(20)
-    assert_near(attention(*inputs), reference_copy(attention)(*inputs), "sides")
-
-
 @every_name
 @both_orders
 @pytest.mark.parametrize("groups", [1, HEADS])
@@ -122,7 +115,7 @@ def test_packed_documents_and_grouped_heads_equal_documents_one_by_one(name, cau
     bounds = torch.tensor([0, *lengths]).cumsum(0)
     out = attention.packed(q, k, v, bounds)
     assert attention.backend_used == "varlen"
-    for start, end in zip(bounds.tolist(), bounds[1:].tolist(), strict=False):
+    for start, end in itertools.pairwise(bounds.tolist()):
         document = [x[start:end].transpose(0, 1)[None] for x in (q, k, v)]
         assert_near(out[start:end], exact(*document)[0].transpose(0, 1), "document")
 
@@ -135,7 +128,7 @@ def test_inputs_without_a_kernel_are_refused():
         local(*inputs, key_mask=mask)
     with pytest.raises(InputError, match="global tokens are no window"):
         local(*inputs, global_mask=mask)
-    with pytest.raises(InputError, match="dtype must be float16 or bfloat16, got torch.float32"):
+    with pytest.raises(InputError, match=r"dtype must be .*, got torch\.float32"):
         local.float()(*(x.float() for x in inputs))
     with pytest.raises(InputError, match=r"a multiple of 8 up to 256, is required, got 6 and 6"):
         build_small("local", backend="varlen", head_dim=6)(*qkv(9, D=6))

@@ -32,17 +32,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.attention.base import Attention
-from longspan.attention.mechanisms.bigbird import BigBirdAttention
-from longspan.attention.mechanisms.blockwise import BlockwiseAttention
-from longspan.attention.mechanisms.dilated import DilatedAttention
-from longspan.attention.mechanisms.disjoint import DisjointAttention
-from longspan.attention.mechanisms.local import LocalAttention
-from longspan.attention.mechanisms.longformer import LongformerAttention
-from longspan.attention.mechanisms.sparse_transformer import SparseTransformerAttention
-from longspan.attention.ops.fused import has_transforms
-from longspan.attention.ops.mask_cache import MaskCache
-from longspan.attention.ops.pattern_base import PatternAttention
-from longspan.attention.ops.tiles import (
+from longspan.attention.kernels.masks.mask_cache import MaskCache
+from longspan.attention.kernels.masks.tiles import (
     Tiles,
     TokenMasks,
     block_tiles,
@@ -52,6 +43,15 @@ from longspan.attention.ops.tiles import (
     pattern_tiles,
     restrict_tiles,
 )
+from longspan.attention.mechanisms.bigbird import BigBirdAttention
+from longspan.attention.mechanisms.blockwise import BlockwiseAttention
+from longspan.attention.mechanisms.dilated import DilatedAttention
+from longspan.attention.mechanisms.disjoint import DisjointAttention
+from longspan.attention.mechanisms.local import LocalAttention
+from longspan.attention.mechanisms.longformer import LongformerAttention
+from longspan.attention.mechanisms.sparse_transformer import SparseTransformerAttention
+from longspan.attention.ops.fused import has_transforms
+from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.patterns import Pattern
 from longspan.attention.registry import register_kernel
 

@@ -12,6 +12,7 @@ and timed it.
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ MULTIPLE, WIDEST = 8, 256  # head dimensions
 OLDEST = (8, 0)  # compute capability
 
 
-def load_varlen_attn() -> Callable[..., Tensor]:
+def load_varlen_attn() -> Callable[..., Any]:
     """Import torch's function, which takes seconds: it imports the compiler."""
     from torch.nn.attention.varlen import varlen_attn
 
@@ -96,7 +97,8 @@ def varlen_packed(attention: Attention, q, k, v, documents: Documents, *extra) -
 
 def _attend(attention: Attention, q, k, v, bounds: Tensor, longest: int) -> Tensor:
     """Call torch with the layout (tokens, H, D) of all rows."""
-    run, options = load_varlen_attn(), {"window_size": window_of(attention)}
+    run = load_varlen_attn()
+    options: dict[str, Any] = {"window_size": window_of(attention)}
     if k.shape[1] < q.shape[1]:
         if "enable_gqa" in inspect.signature(run).parameters:  # torch 2.12
             options["enable_gqa"] = True
