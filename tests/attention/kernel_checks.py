@@ -21,6 +21,7 @@ D = 16  # the smallest head dimension of FlexAttention
 
 # Mechanisms with options whose structure shows within two tiles of 128 tokens.
 FLEX_CASES = [
+    ("local", {"window": 300}),
     ("local", {"window": 9}),
     ("dilated", {"window": 7, "dilation": [1, 3, 2]}),
     ("longformer", {"window": 5, "first_global": 2, "dilation": [1, 2, 3]}),
@@ -29,6 +30,7 @@ FLEX_CASES = [
     ("sparse_transformer", {"stride": 11}),
     ("sparse_transformer", {"kind": "fixed", "stride": 12, "summary": 2}),
     ("sparse_transformer", {"kind": "fixed", "stride": 16, "head_patterns": "separate"}),
+    ("bigbird", {"block": 128, "num_random_blocks": 1}),
     ("bigbird", {"block": 12, "num_random_blocks": 1}),
     ("bigbird", {"form": "etc", "block": 16, "global_tokens": 5, "num_random_blocks": 2}),
     ("bigbird", {"block": 32, "num_random_blocks": 2, "sampling": "original"}),
@@ -46,11 +48,13 @@ def flex_cases():
 
 
 def masks_of(T, B=3):
-    """Return pairs of key mask and global mask; the last row of the batch has no key."""
+    """Return pairs of key mask and global mask; in the last, row 0 has a hole, the last no key."""
     ragged = key_masks(T, B)["ragged"]
     empty = ragged.clone()
     empty[-1] = False
-    chosen = (torch.arange(T) % 61 == 5) & (torch.arange(B) < B - 1)[:, None]
+    empty[0, min(2, T - 1)] = False
+    place = torch.arange(T)
+    chosen = ((place % 61 == 5) | (place == T - 1)) & (torch.arange(B) < B - 1)[:, None]
     return [(None, None), (ragged, None), (None, chosen), (empty, chosen)]
 
 

@@ -199,6 +199,24 @@ def test_layers_share_the_tiles_of_a_batch(unfused):
         assert_near(out, expected, "a mask that was changed")
 
 
+@torch.no_grad()
+@pytest.mark.usefixtures("unfused")
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_tiles_of_one_batch_do_not_serve_a_larger_one(name):
+    attention = build_flex(name)
+    for B, T in ((1, 150), (3, 150), (2, 200), (2, 130)):
+        inputs = qkv(T, B=B, D=D)
+        assert_near(attention(*inputs), reference_copy(attention)(*inputs), f"{B} rows of {T}")
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures("unfused")
+def test_keys_with_fewer_heads():
+    attention, (q, k, v) = build_flex("local"), qkv(150, D=D)
+    inputs = q, k[:, :1], v[:, :1]
+    assert_near(attention(*inputs), reference_copy(attention)(*inputs), "grouped heads")
+
+
 def test_random_blocks_that_were_redrawn_are_read(unfused):
     bigbird, inputs = build_flex("bigbird", block=8, num_random_blocks=1), qkv(100, D=D)
     with torch.no_grad():

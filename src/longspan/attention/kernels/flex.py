@@ -140,7 +140,7 @@ def flex(kind: Kind, attention: Attention, q, k, v, key_mask, global_mask, *extr
             source = kind.source(attention, q, key_mask, global_mask)
             return _block_mask(source, attention.causal, q, key_mask)
 
-    place = identity, attention.causal, T, q.device
+    place = identity, attention.causal, q.shape[0], T, q.device
     block_mask = _masks.get(place, (*tensors, key_mask, global_mask), make)
     q, k, v = (F.pad(x, (0, 0, 0, length - T)) if length > T else x for x in (q, k, v))
     masks = key_mask is None, global_mask is None
