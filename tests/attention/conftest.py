@@ -1,9 +1,13 @@
-"""Option `--mechanism`: the contract of one mechanism, also of a file outside the package."""
+"""Option `--mechanism`: the contract of one mechanism, also of a file outside the package.
+
+The fixture `on_cpu` lets kernels for GPUs run on the CPU.
+"""
 
 import os
 from pathlib import Path
 
 import pytest
+import torch
 
 
 def pytest_addoption(parser):
@@ -42,3 +46,21 @@ def pytest_collection_modifyitems(config, items):
         raise pytest.UsageError(f"--mechanism: no mechanism {chosen!r}; there are: {known}")
     config.hook.pytest_deselected(items=dropped)
     items[:] = kept
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """Let FlexAttention run in float64 on the CPU, gradients included, and forget earlier calls."""
+    import torch.nn.attention.flex_attention as torch_flex
+
+    from longspan.attention.kernels import flex
+    from longspan.attention.kernels.masks.mask_cache import MaskCache
+
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(flex, "device_refusals", lambda *_: [])
+    monkeypatch.setattr(flex, "DTYPES", (*flex.DTYPES, torch.float64))
+    monkeypatch.setattr(flex, "_masks", MaskCache(flex.MASKS))
+    compiled = flex.compile_kernel
+    compiled.cache_clear()
+    yield
+    compiled.cache_clear()

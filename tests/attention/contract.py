@@ -53,8 +53,8 @@ CASES = [
     for name, cls in MECHANISMS.items()
     for causal in ((False, True) if cls.traits.causal else (False,))
     for backend in backends(name)
-    # The bodies of short inputs and of single diagonals have tests of their own.
-    if backend not in ("auto", "reference", "dense", "diagonals")
+    # Bodies of short inputs, single diagonals and torch's kernels have tests of their own.
+    if backend not in ("auto", "reference", "dense", "diagonals", "flex", "varlen")
     and (backend != "triton" or RUNS_TRITON)
 ]
 

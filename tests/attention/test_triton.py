@@ -1,13 +1,11 @@
 """Triton kernels: interpreted on the CPU, compiled without a GPU, refused, and on a GPU."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
-from contract import HERE, SOURCE, TOLERANCE, assert_near, gradients, qkv, run_in_new_process
+from contract import HERE, TOLERANCE, assert_near, gradients, qkv, run_in_new_process
+from kernel_checks import run_file, run_tests
 
 from longspan.attention import build
 from longspan.attention.kernels import linear as kernels
@@ -22,29 +20,12 @@ both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "cau
 SHARED = {"90": 232_448, "80": 166_912, "86": 101_376}
 
 
-def run_file(*arguments, **environment):
-    """Run a Python command on the tested source; return what it printed."""
-    paths = os.pathsep.join([str(SOURCE), str(HERE)])
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": paths, **environment},
-        cwd=HERE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
-    return done.stdout
-
-
 @needs_triton
 @pytest.mark.parametrize("order", ["full", "causal"])
 def test_interpreted_kernels_equal_the_reference(order):
     """Own process: the interpreter is chosen when triton is imported."""
-    pytest_options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=")
     file = HERE / "triton_interpreted.py"
-    out = run_file("-m", "pytest", *pytest_options, file, "-k", order, TRITON_INTERPRET="1")
-    assert " passed" in out
+    assert " passed" in run_tests(file, "-k", order, TRITON_INTERPRET="1")
 
 
 def compile_kernels(folder, *case):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from longspan.attention.cache import Cache, append_tokens, clear_rows
 from longspan.attention.describe import describe_options
-from longspan.attention.dispatch import attend_each, select_backend, without_autocast
+from longspan.attention.dispatch import attend_documents, select_backend, without_autocast
 from longspan.attention.documents import Documents
 from longspan.attention.grouped_heads import (
     drop_repeated_heads,
@@ -200,11 +200,7 @@ class Attention(MechanismHooks):
         extra = self._optional_inputs(layer_input, None, None)
         extra = (mask, *extra) if self.traits.global_tokens else extra
         with without_autocast(q.device):
-            if self.traits.packed and self.backend in ("auto", "torch"):
-                self.backend_used = "torch"
-                out = self.attend_packed(q, k, v, documents, *extra)
-            else:
-                out = attend_each(self, q, k, v, documents, *extra)
+            out = attend_documents(self, q, k, v, documents, *extra)
         return out[0].transpose(0, 1)
 
     def step(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.documents import Documents, cut_tokens
-from longspan.attention.registry import KERNELS
+from longspan.attention.registry import KERNELS, PACKED_KERNELS, Kernel
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,20 @@ def select_backend(attention: "Attention", *inputs) -> tuple[str, Callable]:
     own = {"torch": cls.attend, "reference": cls.reference}
     if requested in own:
         return requested, own[requested]
-    for name, kernel in KERNELS.get(cls, {}).items():
+    found = _first_kernel(attention, KERNELS.get(cls, {}), *inputs)
+    return found or ("torch", cls.attend)
+
+
+def _first_kernel(
+    attention: "Attention", kernels: dict[str, Kernel], *inputs
+) -> tuple[str, Callable] | None:
+    """Return the requested kernel, or the first automatic one that supports the inputs.
+
+    Raises:
+        InputError: the requested kernel does not support the inputs.
+    """
+    requested = attention.backend
+    for name, kernel in kernels.items():
         if requested == "auto" and not kernel.automatic:
             continue
         if requested in ("auto", name):
@@ -35,7 +48,25 @@ def select_backend(attention: "Attention", *inputs) -> tuple[str, Callable]:
             if requested == name:
                 refused = f"{attention.name}: kernel {name!r} does not support these inputs"
                 raise InputError(f"{refused}: {'; '.join(reasons)}")
-    return "torch", cls.attend
+    return None
+
+
+def attend_documents(
+    attention: "Attention", q: Tensor, k: Tensor, v: Tensor, documents: Documents, *extra
+) -> Tensor:
+    """Compute the documents of a row (1, H, N, D) at once if a body can, else one after another.
+
+    Raises:
+        InputError: the requested kernel does not support the documents.
+    """
+    inputs, cls = (q, k, v, documents, *extra), type(attention)
+    found = _first_kernel(attention, PACKED_KERNELS.get(cls, {}), *inputs)
+    if found is None and attention.traits.packed and attention.backend in ("auto", "torch"):
+        found = "torch", cls.attend_packed
+    if found is None:
+        return attend_each(attention, *inputs)
+    attention.backend_used, body = found
+    return body(attention, *inputs)
 
 
 def attend_each(

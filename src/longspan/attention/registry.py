@@ -21,6 +21,8 @@ class Kernel:
 
 MECHANISMS: dict[str, type["Attention"]] = {}
 KERNELS: dict[type["Attention"], dict[str, Kernel]] = {}
+# Kernels of packed documents, by the name of a kernel of the same mechanism.
+PACKED_KERNELS: dict[type["Attention"], dict[str, Kernel]] = {}
 
 
 def register(
@@ -55,9 +57,23 @@ def register_kernel(
     With backend "auto", kernels are tried in order of registration if `automatic` is True. A kernel
     that is not automatic runs only when it is requested by name.
     """
+    return _add_to(KERNELS, cls, name, refusals, automatic)
 
+
+def register_packed_kernel(
+    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool
+) -> Callable:
+    """Register a function for packed documents (function decorator), as `register_kernel` does.
+
+    The function and `refusals` take the arguments of `Attention.attend_packed`. `name` is that of a
+    kernel of the mechanism, which computes the documents one by one where it has no such function.
+    """
+    return _add_to(PACKED_KERNELS, cls, name, refusals, automatic)
+
+
+def _add_to(kernels, cls, name: str, refusals: Callable, automatic: bool) -> Callable:
     def add(run: Callable) -> Callable:
-        KERNELS.setdefault(cls, {})[name] = Kernel(run, refusals, automatic)
+        kernels.setdefault(cls, {})[name] = Kernel(run, refusals, automatic)
         return run
 
     return add

@@ -1,0 +1,270 @@
+"""FlexAttention (Dong et al. 2024, https://arxiv.org/abs/2412.05496) under the mask of a pattern.
+
+torch compiles one kernel from the index function of a pattern. The kernel visits tiles of 128
+queries and 128 keys that hold an allowed pair. Masks of a call are tensors that the index function
+reads, so that another mask, or another length of the same bucket, runs the same kernel:
+
+- Inputs are padded to a bucket (`bucket_length`), because kernels had faults at lengths that are no
+  multiple of 128 (pytorch#153799), and each length would be compiled anew (pytorch#136196).
+- Shapes are static: dynamic ones returned NaN (pytorch#186775).
+- Each kernel is a function of its own, so that torch's limit of 8 compilations per function, beyond
+  which it raises or runs without fusion, never counts those of other patterns and lengths.
+- Rows without keys are zero by the definition of `flex_attention`.
+
+Global tokens are part of the mask: they are not counted, and the host never waits for the device.
+The lists of tiles are made once for a pattern and length, or once for the masks of a batch, which
+the layers of a model share.
+
+The kernels run when they are requested by name. Backend "auto" will choose them on CUDA once a GPU
+has checked and timed them.
+"""
+
+import functools
+import importlib.util
+import types
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from longspan.attention.base import Attention
+from longspan.attention.kernels.masks.mask_cache import MaskCache
+from longspan.attention.kernels.masks.tiles import (
+    Tiles,
+    TokenMasks,
+    block_tiles,
+    bucket_length,
+    make_block_mask,
+    pad_tokens,
+    pattern_tiles,
+    restrict_tiles,
+)
+from longspan.attention.mechanisms.bigbird import BigBirdAttention
+from longspan.attention.mechanisms.blockwise import BlockwiseAttention
+from longspan.attention.mechanisms.dilated import DilatedAttention
+from longspan.attention.mechanisms.disjoint import DisjointAttention
+from longspan.attention.mechanisms.local import LocalAttention
+from longspan.attention.mechanisms.longformer import LongformerAttention
+from longspan.attention.mechanisms.sparse_transformer import SparseTransformerAttention
+from longspan.attention.ops.fused import has_transforms
+from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.patterns import Pattern
+from longspan.attention.registry import register_kernel
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+SMALLEST, WIDEST = 16, 256  # head dimensions: torch refuses fewer than 16
+COMPILER: str | Callable = "inductor"
+KERNELS, MASKS = 256, 64  # compiled functions, and lists of tiles, that are kept
+
+
+class Source(NamedTuple):
+    """Allowed pairs of a call, without its key mask.
+
+    Attributes:
+        pairs: index function (b, h, q, kv).
+        tiles: tiles of the index function.
+        is_global: True at global tokens (1 or B, T), or None.
+    """
+
+    pairs: Callable
+    tiles: Tiles
+    is_global: Tensor | None
+
+
+class Kind(NamedTuple):
+    """Functions by which mechanisms differ.
+
+    Attributes:
+        refusals: (attention, T, *extra) to the reasons why it does not run.
+        source: (attention, q, key_mask, global_mask) to the pairs of the call.
+        identity: attention to what the pairs depend on besides length and masks: a value that is
+            equal for instances with the same kernel, and tensors.
+    """
+
+    refusals: Callable[..., list[str]]
+    source: Callable[..., Source]
+    identity: Callable[[Any], tuple[Hashable, tuple[Tensor, ...]]]
+
+
+_masks: MaskCache[BlockMask] = MaskCache(MASKS)
+_ATTEND = (lambda q, k, v, mask: flex_attention(q, k, v, block_mask=mask)).__code__
+
+
+def flex_refusals(kind: Kind, attention: Attention, q, k, v, key_mask, *extra) -> list[str]:
+    """Return the reasons why FlexAttention does not compute these inputs."""
+    return input_refusals(q, k, v) or kind.refusals(attention, q.shape[2], *extra)
+
+
+def input_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
+    """Return the reasons why no pattern of these inputs is computed."""
+    if torch.compiler.is_compiling() or isinstance(q, FakeTensor):
+        return ["the call is traced, by torch.compile or another"]
+    reasons = device_refusals(q, k, v)
+    if has_transforms():
+        reasons.append("torch.func transforms and forward mode")
+    if q.dtype not in DTYPES:
+        names = ", ".join(str(x).removeprefix("torch.") for x in DTYPES)
+        reasons.append(f"dtype must be one of {names}, got {q.dtype}")
+    widths = q.shape[3], v.shape[3]
+    if min(widths) < SMALLEST or max(widths) > WIDEST:
+        limits = f"between {SMALLEST} and {WIDEST}"
+        reasons.append(f"D and E must be {limits}, got {widths[0]} and {widths[1]}")
+    return reasons
+
+
+def device_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
+    """Return the reasons why the device does not compute them, or not their gradients."""
+    device = q.device.type
+    if device == "cuda":
+        found = importlib.util.find_spec("triton") is not None
+        return [] if found else ["the package triton is required on CUDA"]
+    if device != "cpu":
+        return [f"device must be cuda, or cpu without gradients, got {device}"]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
+        return ["FlexAttention has no backward pass on the CPU; use torch.no_grad()"]
+    return []
+
+
+def flex(kind: Kind, attention: Attention, q, k, v, key_mask, global_mask, *extra) -> Tensor:
+    """Compute softmax under the mask of a pattern."""
+    T, (identity, tensors) = q.shape[2], kind.identity(attention)
+    length = bucket_length(T)
+
+    def make() -> BlockMask:
+        # Kept tensors may be those of a later call that computes gradients.
+        with torch.inference_mode(False), torch.no_grad():
+            source = kind.source(attention, q, key_mask, global_mask)
+            return _block_mask(source, attention.causal, q, key_mask)
+
+    place = identity, attention.causal, q.shape[0], T, q.device
+    block_mask = _masks.get(place, (*tensors, key_mask, global_mask), make)
+    q, k, v = (F.pad(x, (0, 0, 0, length - T)) if length > T else x for x in (q, k, v))
+    masks = key_mask is None, global_mask is None
+    shapes = q.shape, k.shape[1], v.shape[3], q.dtype, q.device
+    run = compile_kernel((identity, attention.causal, *masks, *shapes), COMPILER)
+    return run(q, k, v, block_mask)[:, :, :T]
+
+
+@functools.lru_cache(KERNELS)
+def compile_kernel(key: Hashable, compiler: str | Callable) -> Callable[..., Tensor]:
+    """Return a function that is compiled at its first call, one for each key."""
+    # torch counts compilations by code object: a copy has none.
+    own = types.FunctionType(_ATTEND.replace(), globals(), "attend")
+    return torch.compile(own, backend=compiler, dynamic=False, fullgraph=True)
+
+
+def _block_mask(source: Source, causal: bool, q: Tensor, key_mask: Tensor | None) -> BlockMask:
+    """Return the tiles of a call and the function that masks them."""
+    (B, _, T, _), is_global = q.shape, source.is_global
+    length = bucket_length(T)
+    rows = B if key_mask is not None else 1
+    masks = TokenMasks(
+        torch.full((), T, dtype=torch.int32, device=q.device),
+        pad_tokens(key_mask, rows, length),
+        pad_tokens(is_global, B, length),
+        causal,
+    )
+    tiles = restrict_tiles(source.tiles, masks, length)
+    return make_block_mask(tiles, source.pairs, masks, length)
+
+
+# Patterns.
+
+
+def pattern_refusals(attention: PatternAttention, T: int, *extra) -> list[str]:
+    """Return the reasons why the rows are no softmax under the pattern."""
+    reasons = []
+    if attention._bias(extra) is not None:
+        reasons.append("a bias, or terms of relative positions")
+    if attention.dropout:
+        reasons.append("dropout of weights")
+    if getattr(attention, "circle", None) is not None:
+        reasons.append("neighbors=... makes the row a circle")
+    if getattr(attention, "projections", None) is not None:
+        reasons.append("global_projections=True computes the rows of global tokens separately")
+    return reasons
+
+
+def pattern_source(
+    attention: PatternAttention, q: Tensor, key_mask: Tensor | None, global_mask: Tensor | None
+) -> Source:
+    """Return the pairs of a pattern, and the global tokens of the caller."""
+    pattern = _unique(attention.pattern)
+    tiles = _pattern_tiles(pattern, bucket_length(q.shape[2]), q.device)
+    if global_mask is not None and key_mask is not None:
+        global_mask = global_mask & key_mask
+    return Source(pattern, tiles, global_mask)
+
+
+@functools.lru_cache(MASKS)
+def _unique(pattern: Pattern) -> Pattern:
+    """Return the first of all equal patterns, which compiled kernels recognize."""
+    return pattern
+
+
+@functools.lru_cache(MASKS)
+def _pattern_tiles(pattern: Pattern, length: int, device: torch.device) -> Tiles:
+    with torch.inference_mode(False):
+        return pattern_tiles(pattern, length, device)
+
+
+PATTERNS = Kind(pattern_refusals, pattern_source, lambda x: (_unique(x.pattern), ()))
+
+
+# BigBird, whose random blocks depend on the number of real blocks of a row.
+
+
+def bigbird_refusals(attention: BigBirdAttention, T: int, *extra) -> list[str]:
+    """Return the reasons why the keys of a row are no set."""
+    if attention.full_up_to >= T:
+        return [f"full_up_to={attention.full_up_to} makes the attention of T={T} full"]
+    if attention.rule.repeats:
+        return ["repeats=True counts some keys more than once"]
+    return []
+
+
+def bigbird_source(
+    attention: BigBirdAttention, q: Tensor, key_mask: Tensor | None, global_mask: Tensor | None
+) -> Source:
+    """Return the listed blocks of each block of queries, and all global tokens."""
+    rule, T = attention.rule, q.shape[2]
+    length, block, prefix = bucket_length(T), rule.block, rule.prefix
+    blocks = rule.num_blocks(T, key_mask, q.device)
+    is_global = rule.global_mask(T, blocks)
+    is_global = is_global if global_mask is None else is_global | global_mask
+    is_global = is_global if key_mask is None else is_global & key_mask
+    rows = max(0, -(-(T - prefix) // block))
+    lists = rule.lists(attention.blocks_for(T)[:, :rows], blocks)
+    size = max(1, -(-(length - prefix) // block))
+    # The last column collects the empty slots.
+    table = torch.zeros(*lists.shape[:2], size, size + 1, dtype=torch.bool, device=q.device)
+    table[:, :, :rows].scatter_(3, torch.where(lists < 0, size, lists), True)
+    table = table[..., :size].contiguous()
+    own_rows = int(len(table) > 1)
+
+    def pairs(b, h, q, kv):
+        if prefix == 0:
+            return table[b * own_rows, h, q // block, kv // block]
+        row, column = (q - prefix).clamp(min=0) // block, (kv - prefix).clamp(min=0) // block
+        return table[b * own_rows, h, row, column] & (q >= prefix) & (kv >= prefix)
+
+    return Source(pairs, block_tiles(table, block, prefix, length), is_global)
+
+
+BIGBIRD = Kind(bigbird_refusals, bigbird_source, lambda x: ((x.rule, x.training), (x.draws,)))
+
+for _cls, _kind in {
+    BigBirdAttention: BIGBIRD,
+    BlockwiseAttention: PATTERNS,
+    DilatedAttention: PATTERNS,
+    DisjointAttention: PATTERNS,
+    LocalAttention: PATTERNS,
+    LongformerAttention: PATTERNS,
+    SparseTransformerAttention: PATTERNS,
+}.items():
+    _refusals, _run = functools.partial(flex_refusals, _kind), functools.partial(flex, _kind)
+    register_kernel(_cls, "flex", _refusals, automatic=False)(_run)
