@@ -86,6 +86,7 @@ PARTS = (
     ),
     Part("layer", 300, bench("layer", *NARROW), bench("layer", *TINY)),
     Part("scaling", 500, bench("scaling", *NARROW), bench("scaling", *TINY)),
+    Part("windows", 400, bench("windows", *NARROW), bench("windows", *TINY)),
     Part("lra-speed", 400, bench("lra-speed", *NARROW), bench("lra-speed", *TINY)),
     Part("decoding", 200, bench("decoding", *NARROW), bench("decoding", *TINY)),
     Part(

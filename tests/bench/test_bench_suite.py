@@ -251,6 +251,32 @@ def test_mechanisms_without_a_causal_form_are_refused_in_decoding():
     assert states == {"full": "measured", "linformer": "refused", IDENTITY: "refused"}
 
 
+def test_implementations_of_a_mechanism_are_cases_of_their_own():
+    rows = ("full", "local:torch", "local:diagonals", "local:varlen")
+    suite = dataclasses.replace(
+        TINY, mechanisms=rows, options=lambda name, _: {"window": 3} if name == "local" else {}
+    )
+    record = run_suite(suite, CPU)
+    found = {(x.mechanism, x.length): x for x in record.measurements}
+    assert set(found) == {(row, length) for row in rows for length in (16, 32)}
+    for length in (16, 32):
+        bodies = [found[row, length] for row in rows[1:3]]
+        assert [x.backend for x in bodies] == ["torch", "diagonals"]
+        assert bodies[0].flops == bodies[1].flops
+        refused = found["local:varlen", length]
+        assert refused.state == "refused"
+        assert "device must be cuda, got cpu" in refused.reason
+    assert record.options["local:torch"] == {"window": 3}
+
+
+def test_kernels_that_torch_cannot_count_have_no_executed_operations(monkeypatch):
+    monkeypatch.setattr(groups, "UNCOUNTED", ("diagonals",))
+    suite = dataclasses.replace(TINY, mechanisms=("local:diagonals",), lengths=(16,))
+    (one,) = run_suite(suite, CPU).measurements
+    assert one.executed_flops is None
+    assert one.least_seconds > 0
+
+
 @pytest.mark.parametrize("name", SUITES)
 def test_every_named_suite_runs(name):
     small = {
@@ -258,7 +284,9 @@ def test_every_named_suite_runs(name):
         "batch_size": 1, "runs": 1,
     }  # fmt: skip
     suite = change_suite(SUITES[name](), small)
-    suite = dataclasses.replace(suite, mechanisms=suite.mechanisms[:1] + suite.mechanisms[-3:])
+    # A compiled kernel takes half a minute, and cannot be traced with the types of the tests.
+    names = [x for x in suite.mechanisms if not x.endswith(":flex")]
+    suite = dataclasses.replace(suite, mechanisms=(*names[:1], *names[-3:]))
     record = run_suite(suite, CPU)
     assert all(x.state != "out of memory" for x in record.measurements)
     assert len(record.measurements) == sum(map(len, suite.groups()))
@@ -275,6 +303,8 @@ def test_changes_keep_the_rest_of_a_suite():
     ("changes", "error", "message"),
     [
         ({"mechanisms": ("locl",)}, UnknownNameError, "did you mean local?"),
+        ({"mechanisms": ("local:tirch",)}, UnknownNameError, "did you mean torch?"),
+        ({"mechanisms": ("identity:torch",)}, UnknownNameError, "no backend of 'identity'"),
         ({"scopes": ("layers",)}, UnknownNameError, "did you mean layer?"),
         ({"works": ("train",)}, UnknownNameError, "no pass called 'train'"),
         ({"precisions": ("fp32",)}, UnknownNameError, "no dtype called 'fp32'"),

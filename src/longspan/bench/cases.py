@@ -3,13 +3,15 @@
 import dataclasses
 from typing import Any, get_args
 
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, backends
+from longspan.errors import check_name
 from longspan.results.efficiency import Pass, Precision, Scope
 
 SCOPES, PASSES, PRECISIONS = get_args(Scope), get_args(Pass), get_args(Precision)
 
 # The bound in the figure of speed of Choromanski et al. 2021: attention that returns its values.
 IDENTITY = "identity"
+BACKEND = ":"  # separates a mechanism from its backend
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,7 +19,8 @@ class Case:
     """One measurement.
 
     Attributes:
-        mechanism: name of a mechanism, or `IDENTITY`.
+        mechanism: name of a mechanism, with the backend that must run as in `local:torch`, or
+            `IDENTITY`.
         options: its options.
         scope: operator: the mechanism on queries, keys and values; layer: with its projections;
             model: a classifier, or a causal language model in decoding.
@@ -40,6 +43,16 @@ class Case:
     padding: float
 
     @property
+    def name(self) -> str:
+        """Name of the mechanism."""
+        return self.mechanism.partition(BACKEND)[0]
+
+    @property
+    def backend(self) -> str:
+        """Backend that must run, or "auto"."""
+        return self.mechanism.partition(BACKEND)[2] or "auto"
+
+    @property
     def has_gradients(self) -> bool:
         """True if the pass records gradients."""
         return self.work in ("forward", "training")
@@ -49,6 +62,19 @@ def refusal(case: Case) -> str | None:
     """Return the reason why a case cannot be measured by any machine, or None."""
     if case.work != "decoding":
         return None
-    if case.mechanism == IDENTITY:
+    if case.name == IDENTITY:
         return "decodes nothing"
-    return None if MECHANISMS[case.mechanism].traits.causal else "has no causal form"
+    return None if MECHANISMS[case.name].traits.causal else "has no causal form"
+
+
+def check_row(row: str) -> None:
+    """Check the name of a mechanism, and of its backend if one is given.
+
+    Raises:
+        UnknownNameError: there is no such mechanism or backend.
+    """
+    name, mark, backend = row.partition(BACKEND)
+    check_name(name, (*MECHANISMS, IDENTITY), "mechanism")
+    if mark:
+        own = ("auto",) if name == IDENTITY else backends(name)
+        check_name(backend, own, f"backend of {name!r}")

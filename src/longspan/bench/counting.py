@@ -20,6 +20,8 @@ def _attention_backward(grad, query, key, value, *_, out_shape=None, **__) -> in
     return flop_counter.sdpa_backward_flop_count(grad, query, key, value)
 
 
+# Kernels that are one operation for torch, or that are compiled and cannot run while it counts.
+UNCOUNTED = ("flex", "triton", "varlen")
 FORMULAS: dict[Any, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,

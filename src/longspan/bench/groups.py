@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from longspan.bench.cases import Case
-from longspan.bench.counting import count_executed
+from longspan.bench.counting import UNCOUNTED, count_executed
 from longspan.bench.memory import MemoryEstimate, estimate_memory, free_memory, release_memory
 from longspan.bench.timing import Call, Timing, time_in_turns, timing_of, warm_up
-from longspan.bench.workloads import make_workload
+from longspan.bench.workloads import Workload, make_workload
 from longspan.errors import LongspanError
 from longspan.results.efficiency import Limits, Measurement, Sizes, State
 from longspan.space import format_bytes, is_out_of_memory
@@ -191,19 +191,25 @@ def _warm(planned: _Planned, sizes: Sizes, device: torch.device, *, counts: bool
         "peak_memory": peak,
         "estimated_memory": None if estimate is None else estimate.peak,
         "flops": workload.flops,
-        "executed_flops": count_executed(workload.call) if counts else None,
+        "executed_flops": _executed(workload) if counts else None,
     }
     return _Ready(workload.call, values, workload.traffic)
 
 
+def _executed(workload: Workload) -> int | None:
+    """Return the operations of a workload; None: torch does not see those of its kernel."""
+    if workload.attention.backend_used in UNCOUNTED:
+        return None
+    return count_executed(workload.call)
+
+
 def _measured(ready: _Ready, timing: Timing, limits: Limits) -> Measurement:
     """Return the record of a timed workload."""
-    flops, executed = ready.values["flops"], ready.values["executed_flops"]
-    needed = executed if flops is None else min(flops, executed)
+    known = [x for x in (ready.values["flops"], ready.values["executed_flops"]) if x is not None]
     return Measurement(
         **ready.values | dataclasses.asdict(timing),
         state="measured",
-        least_seconds=limits.least_seconds(needed, ready.traffic),
+        least_seconds=limits.least_seconds(min(known, default=0), ready.traffic),
     )
 
 

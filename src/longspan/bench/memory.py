@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from longspan.arena.model import free_cuda_memory
 from longspan.bench.workloads import Workload
+from longspan.errors import InputError
 from longspan.memory import release_freed_memory
 from longspan.space import available_memory
 from longspan.training.footprint import NEEDS_VALUES, LiveTensorBytes
@@ -32,7 +33,7 @@ def estimate_memory(make: Callable[[], Workload]) -> MemoryEstimate | None:
     """Return the memory of building and running a workload, from the shapes of its tensors.
 
     Nothing is allocated. Scratch memory inside operators is not counted. Returns None if shapes
-    depend on values.
+    depend on values, or if the backend computes no such tensors.
 
     Args:
         make: builder of the workload, on the CPU.
@@ -43,7 +44,7 @@ def estimate_memory(make: Callable[[], Workload]) -> MemoryEstimate | None:
                 workload = make()
                 workload.call()
                 held = live.current
-        except NEEDS_VALUES:
+        except (*NEEDS_VALUES, InputError):
             return None
     return MemoryEstimate(live.peak, held)
 

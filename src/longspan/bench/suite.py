@@ -12,13 +12,14 @@ from typing import Any
 import torch
 
 from longspan.arena.provenance import git_commit, versions
-from longspan.attention import MECHANISMS
 from longspan.bench.cases import (
+    BACKEND,
     IDENTITY,
     PASSES,
     PRECISIONS,
     SCOPES,
     Case,
+    check_row,
     refusal,
 )
 from longspan.bench.groups import identity, left_out, measure_group
@@ -51,7 +52,8 @@ class Suite:
 
     Attributes:
         name: name of the suite.
-        mechanisms: names; `identity` is attention that returns its values.
+        mechanisms: names, with the backend that must run as in `local:torch`; `identity` is
+            attention that returns its values.
         scopes: operator, layer, model.
         works: forward, training, inference, decoding.
         lengths: tokens of a row, ascending.
@@ -84,11 +86,11 @@ class Suite:
         """Check the names and numbers.
 
         Raises:
-            UnknownNameError: there is no such mechanism, scope or pass.
+            UnknownNameError: there is no such mechanism, backend, scope or pass.
             OptionError: a number is out of range.
         """
         for name in self.mechanisms:
-            check_name(name, (*MECHANISMS, IDENTITY), "mechanism")
+            check_row(name)
         for scope in self.scopes:
             check_name(scope, SCOPES, "scope")
         for work in self.works:
@@ -104,6 +106,11 @@ class Suite:
         if not 0 <= self.padding < 1:
             raise OptionError(f"padding must be at least 0 and below 1, got {self.padding}")
 
+    def options_of(self, row: str, length: int) -> dict[str, Any]:
+        """Return the options of a mechanism, whatever its backend."""
+        name = row.partition(BACKEND)[0]
+        return {} if name == IDENTITY else self.options(name, length)
+
     def groups(self) -> Iterator[list[Case]]:
         """Yield the cases that are measured in turns: those that differ in the mechanism alone."""
         shapes = itertools.product(self.precisions, self.scopes, self.works, sorted(self.lengths))
@@ -117,7 +124,7 @@ class Suite:
         most = 1 if work == "decoding" else max(1, self.tokens // length)
         return Case(
             mechanism=mechanism,
-            options={} if mechanism == IDENTITY else self.options(mechanism, length),
+            options=self.options_of(mechanism, length),
             scope=scope,
             work=work,
             length=length,
@@ -212,9 +219,9 @@ def _options(suite: Suite) -> dict[str, dict[str, Any]]:
     """Return the options of each mechanism, by length where they depend on it."""
     made = {}
     for name in suite.mechanisms:
-        if name == IDENTITY:
+        if name.partition(BACKEND)[0] == IDENTITY:
             continue
-        found = [suite.options(name, length) for length in suite.lengths]
+        found = [suite.options_of(name, length) for length in suite.lengths]
         if all(x == found[0] for x in found):
             made[name] = found[0]
         else:

@@ -6,7 +6,8 @@ from typing import Any
 
 from longspan.arena.protocols import get
 from longspan.attention import MECHANISMS
-from longspan.bench.cases import IDENTITY, SCOPES
+from longspan.attention.build import options_of
+from longspan.bench.cases import BACKEND, IDENTITY, SCOPES
 from longspan.bench.suite import Suite
 from longspan.config import RunConfig
 from longspan.results import BASELINE
@@ -75,6 +76,25 @@ def scaling() -> Suite:
     )
 
 
+def windows() -> Suite:
+    """Return windows of 256 keys on each side by several implementations (Beltagy et al. 2020).
+
+    Figure 1 of the paper compares full attention, one diagonal at a time ("loop"), blocks
+    ("chunks") and a kernel. Backends that the device does not have are refused.
+    """
+    bodies = ("diagonals", "torch", "flex", "varlen")
+    return Suite(
+        name="windows",
+        mechanisms=(BASELINE, *(f"local{BACKEND}{body}" for body in bodies)),
+        scopes=("operator",),
+        works=("inference", "training"),
+        lengths=DOUBLINGS,
+        batch_size=1,
+        options=_window_options,
+        runs=3,
+    )
+
+
 def decoding() -> Suite:
     """Return the decoding of one token after prefixes of several lengths."""
     causal = tuple(name for name in ALL if MECHANISMS[name].traits.causal)
@@ -93,6 +113,7 @@ SUITES: dict[str, Callable[[], Suite]] = {
     "scopes": scopes,
     "lra-speed": lra_speed,
     "scaling": scaling,
+    "windows": windows,
     "decoding": decoding,
 }
 
@@ -118,6 +139,10 @@ def change_suite(suite: Suite, changes: dict[str, Any]) -> Suite:
 def with_baseline(names: Sequence[str]) -> tuple[str, ...]:
     """Return chosen mechanisms, with the baseline that ratios need first."""
     return tuple(dict.fromkeys((BASELINE, *names)))
+
+
+def _window_options(mechanism: str, length: int) -> dict[str, Any]:
+    return {"window": 256} if "window" in options_of(mechanism) else {}
 
 
 def _lra_config(mechanism: str) -> RunConfig:

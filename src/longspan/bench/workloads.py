@@ -60,7 +60,7 @@ def make_workload(case: Case, sizes: Sizes, device: torch.device) -> Workload:
 
 
 def _config(case: Case, sizes: Sizes) -> LongspanConfig:
-    name = DENSE if case.mechanism == IDENTITY else case.mechanism
+    name = DENSE if case.name == IDENTITY else case.name
     config = LongspanConfig(
         vocab_size=sizes.vocab_size,
         hidden_size=sizes.hidden_size,
@@ -71,6 +71,7 @@ def _config(case: Case, sizes: Sizes) -> LongspanConfig:
         hidden_dropout_prob=0.0,
         attention_dropout=0.0,
         attention=name,
+        attention_backend=case.backend,
         attention_options=case.options,
         is_decoder=case.work == "decoding",
     )
@@ -91,7 +92,7 @@ def _build(case: Case, make: Callable[[], M], device: torch.device, dtype: torch
     with unset_fake_temporarily():
         module = make()
     for layer in [x for x in module.modules() if isinstance(x, SelfAttention)]:
-        if case.mechanism == IDENTITY:
+        if case.name == IDENTITY:
             layer.mechanism, layer.query, layer.key = Identity(), None, None
     # Tied weights are one parameter, and stay so.
     moved = {x: nn.Parameter(x.detach().to(device, dtype)) for x in module.parameters()}
@@ -210,7 +211,7 @@ def _model_flops(case: Case, config: LongspanConfig, sizes: Sizes) -> int:
     with unset_fake_temporarily():
         flops = count_flops(config, case.length, sizes.num_labels)
         dense = sizes.heads * build_mechanism(config, 0).flops(case.length, sizes.head_dim)
-    if case.mechanism == IDENTITY:
+    if case.name == IDENTITY:
         flops -= sizes.layers * (dense + 4 * case.length * sizes.hidden_size**2)
     return _of_training(case, case.batch_size * flops)
 

@@ -30,7 +30,8 @@ def bench(
         str,
         typer.Argument(
             help="layer; scopes (operator, layer, model); lra-speed (table 2 of Long Range "
-            "Arena); scaling (time against length until memory ends); decoding."
+            "Arena); scaling (time against length until memory ends); windows (implementations "
+            "of a window: diagonals, blocks, kernels); decoding."
         ),
     ] = "layer",
     mechanisms: Mechanisms = None,
