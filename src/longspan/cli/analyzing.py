@@ -22,6 +22,7 @@ from longspan.cli.common import (
 )
 from longspan.cli.plugins import Cache, Imports
 from longspan.errors import LongspanError
+from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
@@ -137,6 +138,7 @@ def measure_runs(
     Returns:
         The side records, and the number of failures.
     """
+    keep_freed_memory()
     found: list[M] = []
     failed = 0
     for path in paths:

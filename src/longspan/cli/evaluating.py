@@ -18,6 +18,7 @@ from longspan.cli.common import (
     print_text,
 )
 from longspan.cli.plugins import Cache, Imports
+from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
@@ -68,6 +69,7 @@ def evaluate(
     is saved in the folder `evaluations` next to the record, and `longspan report` lists it apart
     from the scores of trained models.
     """
+    keep_freed_memory()  # as the run that is timed again
     paths = make_paths(Path("runs"), cache, data, device)
     changes = parse_changes(set_)
     sample = {"examples": examples, "batch_size": batch_size}
