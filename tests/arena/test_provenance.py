@@ -1,6 +1,7 @@
 """Provenance of records: the commit of the package, and files from outside it."""
 
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import subprocess
@@ -19,7 +20,7 @@ from longspan.arena.provenance import (
     source_files,
 )
 from longspan.attention import MECHANISMS
-from longspan.attention.registry import KERNELS
+from longspan.attention.registry import KERNELS, register_kernel
 from longspan.results import SourceFile
 
 MECHANISM = '''
@@ -167,6 +168,14 @@ def test_files_outside_the_package_are_named_without_their_folder(user_experimen
     assert list(found) == ["task"]
     path.write_text(f"{MECHANISM}# changed\n")
     assert source_files(user_experiment)["mechanism"].sha256 == sha256(path) != expected.sha256
+
+
+def test_files_of_kernels_that_are_partial_calls_are_found(user_experiment, tmp_path):
+    cls = MECHANISMS["of_a_user"]
+    run = KERNELS[cls]["of_a_user"].run
+    register_kernel(cls, "partial", lambda *inputs: [], automatic=False)(functools.partial(run))
+    found = source_files(user_experiment)["kernel partial"]
+    assert found == SourceFile(name="of_a_user.py", sha256=sha256(tmp_path / "of_a_user.py"))
 
 
 def test_code_without_a_file_is_named(user_experiment, monkeypatch):

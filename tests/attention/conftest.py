@@ -53,8 +53,8 @@ def on_cpu(monkeypatch):
     """Let FlexAttention run in float64 on the CPU, gradients included, and forget earlier calls."""
     import torch.nn.attention.flex_attention as torch_flex
 
-    from longspan.attention.kernels import flex
-    from longspan.attention.kernels.masks.mask_cache import MaskCache
+    from longspan.attention.kernels.flex import calls as flex
+    from longspan.attention.kernels.flex.mask_cache import MaskCache
 
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
     monkeypatch.setattr(flex, "device_refusals", lambda *_: [])

@@ -6,7 +6,7 @@ from contract import assert_near, qkv, reference_copy
 from kernel_checks import FLEX_CASES, D, build_flex, masks_of
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from longspan.attention.kernels import flex
+from longspan.attention.kernels.flex import calls as flex
 from longspan.errors import InputError
 
 

@@ -20,9 +20,11 @@ from kernel_checks import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.attention import MECHANISMS, backends, build
-from longspan.attention.kernels import flex
-from longspan.attention.kernels.masks import tiles as tiles_module
-from longspan.attention.kernels.masks.tiles import TILE, bucket_length
+from longspan.attention.kernels.flex import calls as flex
+from longspan.attention.kernels.flex import tiles as tiles_module
+from longspan.attention.kernels.flex.tiles import TILE, bucket_length
+from longspan.attention.kernels.flex_bigbird import BIGBIRD
+from longspan.attention.kernels.flex_patterns import PATTERNS
 from longspan.attention.patterns import Causal, Global, PerHead, Window
 from longspan.errors import InputError
 
@@ -177,7 +179,7 @@ class HostReads(TorchDispatchMode):
 def test_calls_never_wait_for_the_device(unfused, monkeypatch, name):
     attention = build_flex(name)
     monkeypatch.setattr(flex, "compile_kernel", lambda *_: lambda q, k, v, mask: v)
-    kind = flex.BIGBIRD if name == "bigbird" else flex.PATTERNS
+    kind = BIGBIRD if name == "bigbird" else PATTERNS
     with torch.no_grad(), HostReads() as reads:
         for masks in masks_of(300):
             flex.flex(kind, attention, *qkv(300, D=D), *masks)
@@ -282,7 +284,7 @@ def test_inputs_without_a_kernel_are_refused():
 def test_global_projections_are_refused():
     longformer = build_flex("longformer", global_projections=True)
     extra = None, None, None
-    reasons = flex.PATTERNS.refusals(longformer, 40, *extra)
+    reasons = PATTERNS.refusals(longformer, 40, *extra)
     assert reasons == ["global_projections=True computes the rows of global tokens separately"]
 
 

@@ -148,7 +148,7 @@ def source_files(experiment: Experiment) -> dict[str, SourceFile]:
     always = {"mechanism": mechanism, "task": TASKS[experiment.task]}
     files = {part: _describe(_source_path(value)) for part, value in always.items()}
     for name, kernel in KERNELS.get(mechanism, {}).items():
-        found = _describe(_source_path(inspect.unwrap(kernel.run)))
+        found = _describe(_source_path(_function_of(kernel.run)))
         if found.is_external:
             files[f"kernel {name}"] = found
     for part, loaded in _LOADED.items():
@@ -179,6 +179,13 @@ def _name(path: Path) -> str:
     if path.is_relative_to(PACKAGE):
         return f"longspan/{path.relative_to(PACKAGE).as_posix()}"
     return path.name
+
+
+def _function_of(value: Any) -> Any:
+    """Return the function inside wrappers and partial calls."""
+    while isinstance(value, functools.partial):
+        value = value.func
+    return inspect.unwrap(value)
 
 
 def _source_path(value: Any) -> Path | None:

@@ -1,4 +1,4 @@
-"""FlexAttention (Dong et al. 2024, https://arxiv.org/abs/2412.05496) under the mask of a pattern.
+"""Calls of FlexAttention (Dong et al. 2024, https://arxiv.org/abs/2412.05496) under a mask.
 
 torch compiles one kernel from the index function of a pattern. The kernel visits tiles of 128
 queries and 128 keys that hold an allowed pair. Masks of a call are tensors that the index function
@@ -32,28 +32,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.attention.base import Attention
-from longspan.attention.kernels.masks.mask_cache import MaskCache
-from longspan.attention.kernels.masks.tiles import (
+from longspan.attention.kernels.flex.mask_cache import MaskCache
+from longspan.attention.kernels.flex.tiles import (
     Tiles,
     TokenMasks,
-    block_tiles,
     bucket_length,
     make_block_mask,
     pad_tokens,
-    pattern_tiles,
     restrict_tiles,
 )
-from longspan.attention.mechanisms.bigbird import BigBirdAttention
-from longspan.attention.mechanisms.blockwise import BlockwiseAttention
-from longspan.attention.mechanisms.dilated import DilatedAttention
-from longspan.attention.mechanisms.disjoint import DisjointAttention
-from longspan.attention.mechanisms.local import LocalAttention
-from longspan.attention.mechanisms.longformer import LongformerAttention
-from longspan.attention.mechanisms.sparse_transformer import SparseTransformerAttention
 from longspan.attention.ops.fused import has_transforms
-from longspan.attention.ops.pattern_base import PatternAttention
-from longspan.attention.patterns import Pattern
-from longspan.attention.registry import register_kernel
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 SMALLEST, WIDEST = 16, 256  # head dimensions: torch refuses fewer than 16
@@ -170,101 +158,3 @@ def _block_mask(source: Source, causal: bool, q: Tensor, key_mask: Tensor | None
     )
     tiles = restrict_tiles(source.tiles, masks, length)
     return make_block_mask(tiles, source.pairs, masks, length)
-
-
-# Patterns.
-
-
-def pattern_refusals(attention: PatternAttention, T: int, *extra) -> list[str]:
-    """Return the reasons why the rows are no softmax under the pattern."""
-    reasons = []
-    if attention._bias(extra) is not None:
-        reasons.append("a bias, or terms of relative positions")
-    if attention.dropout:
-        reasons.append("dropout of weights")
-    if getattr(attention, "circle", None) is not None:
-        reasons.append("neighbors=... makes the row a circle")
-    if getattr(attention, "projections", None) is not None:
-        reasons.append("global_projections=True computes the rows of global tokens separately")
-    return reasons
-
-
-def pattern_source(
-    attention: PatternAttention, q: Tensor, key_mask: Tensor | None, global_mask: Tensor | None
-) -> Source:
-    """Return the pairs of a pattern, and the global tokens of the caller."""
-    pattern = _unique(attention.pattern)
-    tiles = _pattern_tiles(pattern, bucket_length(q.shape[2]), q.device)
-    if global_mask is not None and key_mask is not None:
-        global_mask = global_mask & key_mask
-    return Source(pattern, tiles, global_mask)
-
-
-@functools.lru_cache(MASKS)
-def _unique(pattern: Pattern) -> Pattern:
-    """Return the first of all equal patterns, which compiled kernels recognize."""
-    return pattern
-
-
-@functools.lru_cache(MASKS)
-def _pattern_tiles(pattern: Pattern, length: int, device: torch.device) -> Tiles:
-    with torch.inference_mode(False):
-        return pattern_tiles(pattern, length, device)
-
-
-PATTERNS = Kind(pattern_refusals, pattern_source, lambda x: (_unique(x.pattern), ()))
-
-
-# BigBird, whose random blocks depend on the number of real blocks of a row.
-
-
-def bigbird_refusals(attention: BigBirdAttention, T: int, *extra) -> list[str]:
-    """Return the reasons why the keys of a row are no set."""
-    if attention.full_up_to >= T:
-        return [f"full_up_to={attention.full_up_to} makes the attention of T={T} full"]
-    if attention.rule.repeats:
-        return ["repeats=True counts some keys more than once"]
-    return []
-
-
-def bigbird_source(
-    attention: BigBirdAttention, q: Tensor, key_mask: Tensor | None, global_mask: Tensor | None
-) -> Source:
-    """Return the listed blocks of each block of queries, and all global tokens."""
-    rule, T = attention.rule, q.shape[2]
-    length, block, prefix = bucket_length(T), rule.block, rule.prefix
-    blocks = rule.num_blocks(T, key_mask, q.device)
-    is_global = rule.global_mask(T, blocks)
-    is_global = is_global if global_mask is None else is_global | global_mask
-    is_global = is_global if key_mask is None else is_global & key_mask
-    rows = max(0, -(-(T - prefix) // block))
-    lists = rule.lists(attention.blocks_for(T)[:, :rows], blocks)
-    size = max(1, -(-(length - prefix) // block))
-    # The last column collects the empty slots.
-    table = torch.zeros(*lists.shape[:2], size, size + 1, dtype=torch.bool, device=q.device)
-    table[:, :, :rows].scatter_(3, torch.where(lists < 0, size, lists), True)
-    table = table[..., :size].contiguous()
-    own_rows = int(len(table) > 1)
-
-    def pairs(b, h, q, kv):
-        if prefix == 0:
-            return table[b * own_rows, h, q // block, kv // block]
-        row, column = (q - prefix).clamp(min=0) // block, (kv - prefix).clamp(min=0) // block
-        return table[b * own_rows, h, row, column] & (q >= prefix) & (kv >= prefix)
-
-    return Source(pairs, block_tiles(table, block, prefix, length), is_global)
-
-
-BIGBIRD = Kind(bigbird_refusals, bigbird_source, lambda x: ((x.rule, x.training), (x.draws,)))
-
-for _cls, _kind in {
-    BigBirdAttention: BIGBIRD,
-    BlockwiseAttention: PATTERNS,
-    DilatedAttention: PATTERNS,
-    DisjointAttention: PATTERNS,
-    LocalAttention: PATTERNS,
-    LongformerAttention: PATTERNS,
-    SparseTransformerAttention: PATTERNS,
-}.items():
-    _refusals, _run = functools.partial(flex_refusals, _kind), functools.partial(flex, _kind)
-    register_kernel(_cls, "flex", _refusals, automatic=False)(_run)

@@ -1,0 +1,60 @@
+"""BigBird in FlexAttention: random blocks depend on the number of real blocks of each row."""
+
+import torch
+from torch import Tensor
+
+from longspan.attention.kernels.flex.calls import Kind, Source, flex, flex_refusals
+from longspan.attention.kernels.flex.tiles import block_tiles, bucket_length
+from longspan.attention.mechanisms.bigbird import BigBirdAttention
+from longspan.attention.registry import register_kernel
+
+
+def bigbird_refusals(attention: BigBirdAttention, T: int, *extra) -> list[str]:
+    """Return the reasons why the keys of a row are no set."""
+    if attention.full_up_to >= T:
+        return [f"full_up_to={attention.full_up_to} makes the attention of T={T} full"]
+    if attention.rule.repeats:
+        return ["repeats=True counts some keys more than once"]
+    return []
+
+
+def bigbird_source(
+    attention: BigBirdAttention, q: Tensor, key_mask: Tensor | None, global_mask: Tensor | None
+) -> Source:
+    """Return the listed blocks of each block of queries, and all global tokens."""
+    rule, T = attention.rule, q.shape[2]
+    length, block, prefix = bucket_length(T), rule.block, rule.prefix
+    blocks = rule.num_blocks(T, key_mask, q.device)
+    is_global = rule.global_mask(T, blocks)
+    is_global = is_global if global_mask is None else is_global | global_mask
+    is_global = is_global if key_mask is None else is_global & key_mask
+    rows = max(0, -(-(T - prefix) // block))
+    lists = rule.lists(attention.blocks_for(T)[:, :rows], blocks)
+    size = max(1, -(-(length - prefix) // block))
+    # The last column collects the empty slots.
+    table = torch.zeros(*lists.shape[:2], size, size + 1, dtype=torch.bool, device=q.device)
+    table[:, :, :rows].scatter_(3, torch.where(lists < 0, size, lists), True)
+    table = table[..., :size].contiguous()
+    own_rows = int(len(table) > 1)
+
+    def pairs(b, h, q, kv):
+        if prefix == 0:
+            return table[b * own_rows, h, q // block, kv // block]
+        row, column = (q - prefix).clamp(min=0) // block, (kv - prefix).clamp(min=0) // block
+        return table[b * own_rows, h, row, column] & (q >= prefix) & (kv >= prefix)
+
+    return Source(pairs, block_tiles(table, block, prefix, length), is_global)
+
+
+BIGBIRD = Kind(bigbird_refusals, bigbird_source, lambda x: ((x.rule, x.training), (x.draws,)))
+
+
+def flex_bigbird_refusals(attention: BigBirdAttention, q, k, v, *extra) -> list[str]:
+    """Return the reasons why FlexAttention does not compute these inputs."""
+    return flex_refusals(BIGBIRD, attention, q, k, v, *extra)
+
+
+@register_kernel(BigBirdAttention, "flex", flex_bigbird_refusals, automatic=False)
+def flex_bigbird(attention: BigBirdAttention, q, k, v, *extra) -> Tensor:
+    """Compute softmax over the listed blocks and the global tokens."""
+    return flex(BIGBIRD, attention, q, k, v, *extra)

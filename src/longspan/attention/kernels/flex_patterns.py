@@ -1,0 +1,79 @@
+"""Windows, blocks and other patterns in FlexAttention, whose mask is the index function."""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from longspan.attention.kernels.flex.calls import MASKS, Kind, Source, flex, flex_refusals
+from longspan.attention.kernels.flex.tiles import Tiles, bucket_length, pattern_tiles
+from longspan.attention.mechanisms.blockwise import BlockwiseAttention
+from longspan.attention.mechanisms.dilated import DilatedAttention
+from longspan.attention.mechanisms.disjoint import DisjointAttention
+from longspan.attention.mechanisms.local import LocalAttention
+from longspan.attention.mechanisms.longformer import LongformerAttention
+from longspan.attention.mechanisms.sparse_transformer import SparseTransformerAttention
+from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.patterns import Pattern
+from longspan.attention.registry import register_kernel
+
+
+def pattern_refusals(attention: PatternAttention, T: int, *extra) -> list[str]:
+    """Return the reasons why the rows are no softmax under the pattern."""
+    reasons = []
+    if attention._bias(extra) is not None:
+        reasons.append("a bias, or terms of relative positions")
+    if attention.dropout:
+        reasons.append("dropout of weights")
+    if getattr(attention, "circle", None) is not None:
+        reasons.append("neighbors=... makes the row a circle")
+    if getattr(attention, "projections", None) is not None:
+        reasons.append("global_projections=True computes the rows of global tokens separately")
+    return reasons
+
+
+def pattern_source(
+    attention: PatternAttention, q: Tensor, key_mask: Tensor | None, global_mask: Tensor | None
+) -> Source:
+    """Return the pairs of a pattern, and the global tokens of the caller."""
+    pattern = _unique(attention.pattern)
+    tiles = _pattern_tiles(pattern, bucket_length(q.shape[2]), q.device)
+    if global_mask is not None and key_mask is not None:
+        global_mask = global_mask & key_mask
+    return Source(pattern, tiles, global_mask)
+
+
+@functools.lru_cache(MASKS)
+def _unique(pattern: Pattern) -> Pattern:
+    """Return the first of all equal patterns, which compiled kernels recognize."""
+    return pattern
+
+
+@functools.lru_cache(MASKS)
+def _pattern_tiles(pattern: Pattern, length: int, device: torch.device) -> Tiles:
+    with torch.inference_mode(False):
+        return pattern_tiles(pattern, length, device)
+
+
+PATTERNS = Kind(pattern_refusals, pattern_source, lambda x: (_unique(x.pattern), ()))
+
+
+def flex_pattern_refusals(attention: PatternAttention, q, k, v, *extra) -> list[str]:
+    """Return the reasons why FlexAttention does not compute these inputs."""
+    return flex_refusals(PATTERNS, attention, q, k, v, *extra)
+
+
+def flex_pattern(attention: PatternAttention, q, k, v, *extra) -> Tensor:
+    """Compute softmax under the pattern."""
+    return flex(PATTERNS, attention, q, k, v, *extra)
+
+
+for _cls in (
+    BlockwiseAttention,
+    DilatedAttention,
+    DisjointAttention,
+    LocalAttention,
+    LongformerAttention,
+    SparseTransformerAttention,
+):
+    register_kernel(_cls, "flex", flex_pattern_refusals, automatic=False)(flex_pattern)
