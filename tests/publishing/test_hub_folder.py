@@ -134,6 +134,16 @@ def test_code_has_the_named_mechanisms_only(tmp_path):
     assert "import longspan" not in text
 
 
+@pytest.mark.parametrize("backend", ["auto", "diagonals"])
+def test_code_has_the_kernels_that_the_configuration_may_run(tmp_path, backend):
+    model = make_model(attention="local", attention_backend=backend)
+    folder = write_hub_folder(model, tmp_path / "model")
+    names = {path.stem for path in folder.glob("*.py")}
+    assert ("longspan_attention_kernels_diagonals" in names) == (backend == "diagonals")
+    assert "longspan_attention_kernels_dense" in names
+    assert not any("triton" in name or "flex" in name for name in names)
+
+
 @pytest.fixture
 def remote_code(tmp_path, monkeypatch):
     """Function that imports the code of a folder in this process, as a package."""

@@ -31,7 +31,8 @@ def write_remote_code(model: PreTrainedModel, folder: Path) -> dict[str, str]:
     """Write the Python files that a model needs; return the `auto_map` of its configuration.
 
     The files are those of its classes, of the mechanisms that its configuration or the default one
-    names, and of everything that they import from their packages.
+    names, of the kernels that these may run, and of everything that they import from their
+    packages.
 
     Raises:
         OptionError: a class cannot be imported from a file.
@@ -66,11 +67,15 @@ def auto_classes(model: PreTrainedModel) -> dict[str, type]:
 
 
 def _mechanism_parts(config: Any) -> list[Any]:
-    """Return the mechanisms, and their kernels, that a configuration or the default one names."""
+    """Return the mechanisms that a configuration or the default one names, and their kernels.
+
+    A kernel that is not automatic is left out, unless the configuration names it.
+    """
     named = {*_strings(config.to_dict()), *_strings(type(config)().to_dict())}
     mechanisms = [cls for name, cls in MECHANISMS.items() if name in named]
-    kernels = [kernel.run for cls in mechanisms for kernel in KERNELS.get(cls, {}).values()]
-    return [*mechanisms, *kernels]
+    kernels = [item for cls in mechanisms for item in KERNELS.get(cls, {}).items()]
+    used = [kernel.run for name, kernel in kernels if kernel.automatic or name in named]
+    return [*mechanisms, *used]
 
 
 def _strings(value: Any) -> Iterator[str]:
