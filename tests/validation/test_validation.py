@@ -14,7 +14,7 @@ from counted_records import with_counts
 import synthetic
 from longspan.arena import get, override, replace_budget
 from longspan.arena.budget_resolution import scale_steps, training_flops
-from longspan.config import Budget
+from longspan.config import Budget, StageConfig
 from longspan.errors import DataError
 from longspan.files import read_json
 from longspan.results import (
@@ -28,6 +28,8 @@ from longspan.results import (
     pack_scores,
 )
 from longspan.validation import validate_records
+from longspan.validation.across import check_data
+from longspan.validation.findings import RecordFile
 
 COMMITTED = Path(__file__).parents[2] / "results"
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -281,6 +283,22 @@ def test_speed_is_compared_with_runs_of_same_batches(folder):
     (found,) = findings(folder)
     assert found.field == "tokens_per_second"
     assert "as in 1 of 2 records" in found.expected
+
+
+def test_staged_runs_have_token_counts_of_their_own(valid_records):
+    """Segments of other lengths end other documents."""
+    first, *_ = (x for x in valid_records if x.task == "listops")
+    stage = StageConfig(steps=1, changes={"task.max_length": 64})
+    training = dataclasses.replace(first.config.training, stages=(stage, stage))
+    staged = dataclasses.replace(
+        first,
+        config=dataclasses.replace(first.config, training=training),
+        tokens_per_second=first.tokens_per_second / 2,
+    )
+    files = [RecordFile(Path("file"), record, "") for record in (first, staged)]
+    assert not list(check_data(files))
+    plain = dataclasses.replace(staged, config=first.config)
+    assert list(check_data([files[0], RecordFile(Path("file"), plain, "")]))
 
 
 def test_misplaced_file_is_found(folder):

@@ -70,8 +70,10 @@ def check_data(files: Files) -> Iterator[Finding]:
     """Require equal data, baselines and token counts of runs on one data set."""
 
     def batches_key(record: Result) -> Hashable:
-        # Batches depend on the seed and the step alone.
-        return _task_key(record), record.seed, record.steps, record.config.training.batch_size
+        # Batches depend on the seed and the step alone, and on the lengths of stages.
+        training = record.config.training
+        stages = repr(training.stages)
+        return _task_key(record), record.seed, record.steps, training.batch_size, stages
 
     yield from _check_equal(files, "data_checksum", _task_key, lambda r: r.data_checksum)
     yield from _check_equal(files, "tokens_per_second", batches_key, _num_tokens)
