@@ -289,7 +289,7 @@ def test_staged_runs_have_token_counts_of_their_own(valid_records):
     """Segments of other lengths end other documents."""
     first, *_ = (x for x in valid_records if x.task == "listops")
     stage = StageConfig(steps=1, changes={"task.max_length": 64})
-    training = dataclasses.replace(first.config.training, stages=(stage, stage))
+    training = dataclasses.replace(first.config.training, stages=(stage, StageConfig(steps=1)))
     staged = dataclasses.replace(
         first,
         config=dataclasses.replace(first.config, training=training),
