@@ -295,10 +295,15 @@ def test_staged_runs_have_token_counts_of_their_own(valid_records):
         config=dataclasses.replace(first.config, training=training),
         tokens_per_second=first.tokens_per_second / 2,
     )
-    files = [RecordFile(Path("file"), record, "") for record in (first, staged)]
-    assert not list(check_data(files))
     plain = dataclasses.replace(staged, config=first.config)
-    assert list(check_data([files[0], RecordFile(Path("file"), plain, "")]))
+
+    def found_with(other):
+        records = (first, other)
+        files = [RecordFile(path=Path("file"), record=x, stored_hash="") for x in records]
+        return list(check_data(files))
+
+    assert not found_with(staged)
+    assert found_with(plain)
 
 
 def test_misplaced_file_is_found(folder):
