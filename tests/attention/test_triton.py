@@ -80,7 +80,7 @@ except longspan.errors.InputError as error:
 
 
 def test_every_reason_is_listed(monkeypatch):
-    monkeypatch.setattr(kernels, "INSTALLED", False)
+    monkeypatch.setattr(kernels, "is_installed", lambda: False)
     inputs = qkv(5)
     own = {"heads": 3, "head_dim": 8, "features": 4, "causal": True}
     attention = build("performer", backend="triton", **own).double()

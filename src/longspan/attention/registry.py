@@ -73,7 +73,7 @@ def register_packed_kernel(
 
 def _add_to(kernels, cls, name: str, refusals: Callable, automatic: bool) -> Callable:
     def add(run: Callable) -> Callable:
-        kernels.setdefault(cls, {})[name] = Kernel(run, refusals, automatic)
+        kernels[cls] = {**kernels.get(cls, {}), name: Kernel(run, refusals, automatic)}
         return run
 
     return add

@@ -28,7 +28,6 @@ from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.registry import register_kernel
 
-INSTALLED = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # Largest width of features and of values, and their largest product, after rounding to powers of
 # two. Compiled for other GPUs, wider tiles exceed registers and shared memory.
@@ -120,9 +119,14 @@ def _mixed(q, k, v, mask, elu: bool, causal: bool, least: float | None = None) -
     return mix_values(q, k, v, mask, elu, causal, least)[0]
 
 
+def is_installed() -> bool:
+    """Return whether Triton can be imported; it is not imported."""
+    return importlib.util.find_spec("triton") is not None
+
+
 def triton_refusals(attention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
-    reasons = [] if INSTALLED else ["triton is not installed; run: pip install triton"]
+    reasons = [] if is_installed() else ["triton is not installed; run: pip install triton"]
     interpreted = INTERPRETED and q.device.type == "cpu"
     if not interpreted and (q.device.type != "cuda" or torch.version.cuda is None):
         wanted = "a CUDA device is required, or the CPU with TRITON_INTERPRET=1"
