@@ -6,10 +6,13 @@ The sums run over s <= t when causal (computed exactly, in chunks), over all key
 There is no 1/sqrt(D), and no epsilon in the denominator: the weights of a row sum to one.
 """
 
+from typing import NamedTuple
+
 import torch
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix, mix_documents
+from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix_documents
+from longspan.attention.ops.feature_pieces import mix_mapped
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 
@@ -17,6 +20,21 @@ from longspan.attention.ops.softmax import pair_mask
 def phi(x):
     """Compute elu(x) + 1, positive everywhere (elu itself rounds to -1 from x = -17 on)."""
     return x.relu() + x.clamp(max=0).exp()
+
+
+class EluFeatures(NamedTuple):
+    """Feature map of `ops.feature_pieces`: phi of each of M = D coordinates."""
+
+    num_features: int
+
+    def of_keys(self, k, real, level):
+        """Compute phi(k); phi(0) is 1, so padding must be masked in the features."""
+        fk = phi(k)
+        return fk if real is None else fk * real, None
+
+    def of_queries(self, q, level):
+        """Compute phi(q)."""
+        return phi(q)
 
 
 @register("linear")
@@ -44,10 +62,9 @@ class LinearAttention(Attention):
 
     def attend(self, q, k, v, key_mask):
         """Sum phi(k) v^T over the keys, then multiply by phi(q)."""
-        fq, fk = self._features(q, k, key_mask)
-        wide_v = at_least_float32(v)
-        out = causal_mix(fq, fk, wide_v)[0] if self.causal else mix(fq, fk, wide_v)
-        return out.to(v.dtype)
+        if self.causal:
+            return self.advance(q, k, v, key_mask, None)[0]
+        return mix_mapped(EluFeatures(q.shape[-1]), q, k, v, key_mask)
 
     def attend_packed(self, q, k, v, documents):
         """Sum phi(k) v^T within each document."""
@@ -55,9 +72,10 @@ class LinearAttention(Attention):
         return mix_documents(fq, fk, at_least_float32(v), documents, self.causal).to(v.dtype)
 
     def _features(self, q, k, key_mask):
-        fq, fk = phi(at_least_float32(q)), phi(at_least_float32(k))
-        # phi(0) is 1, so padding must be masked in the features.
-        return fq, fk if key_mask is None else fk * key_mask[:, None, :, None]
+        own = EluFeatures(q.shape[-1])
+        real = None if key_mask is None else key_mask[:, None, :, None]
+        fk, _ = own.of_keys(at_least_float32(k), real, None)
+        return own.of_queries(at_least_float32(q), None), fk
 
     def advance(self, q, k, v, key_mask, cache):
         """Update the running sums, whose size is constant."""

@@ -26,7 +26,7 @@ rows.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,8 +38,8 @@ from longspan.attention.ops.feature_map_sums import (
     causal_mix,
     causal_mix_exponential,
     finite_level,
-    mix,
 )
+from longspan.attention.ops.feature_pieces import mix_mapped
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 from longspan.errors import OptionError
@@ -141,12 +141,11 @@ class PerformerAttention(Attention):
         return reasons
 
     def attend(self, q, k, v, key_mask):
-        """Compute stable features, then one summary of the keys (in chunks when causal)."""
+        """Compute stable features and one summary of the keys, in pieces or causal chunks."""
         if self.causal:
             return self.advance(q, k, v, key_mask, None)[0]
-        q, k, wide_v = (at_least_float32(x) for x in (q, k, v))
-        fq, fk = features(self.feature_map, q, k, self.projection, key_mask)
-        return mix(fq, fk, wide_v, self._least()).to(v.dtype)
+        phi = RandomFeatures(self.feature_map, self.projection)
+        return mix_mapped(phi, q, k, v, key_mask, self._least())
 
     def advance(self, q, k, v, key_mask, cache):
         """Update the summary of the keys, whose size is constant."""
@@ -198,6 +197,58 @@ class PerformerAttention(Attention):
         return 4 * T * (rows + M) * head_dim + 4 * T * M + inside
 
 
+class RandomFeatures(NamedTuple):
+    """Feature map of `ops.feature_pieces`: one of `MAPS` and its rows."""
+
+    name: Map
+    rows: Tensor  # H R D
+
+    @property
+    def num_features(self) -> int:
+        """Return the number of features M."""
+        return self.rows.shape[1] * (2 if self.name in PAIRED else 1)
+
+    def of_keys(
+        self, k: Tensor, real: Tensor | None, level: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute the features of keys, relative to the largest key of each feature.
+
+        Of trigonometric ones the largest key of all features counts.
+        """
+        if self.name == "relu":
+            return _rectified(k, self.rows, real), None
+        if self.name in EXPONENTIAL:
+            ek = _key_exponents(self.name, k, self.rows, real)
+            level = _raised(level, ek)
+            return (ek - finite_level(level)).exp(), level
+        fk, weight = _waves(k, self.rows, real)
+        level = _raised(level, weight)
+        return fk * (weight - finite_level(level)).exp(), level
+
+    def of_queries(self, q: Tensor, level: Tensor | None) -> Tensor:
+        """Compute the features of queries.
+
+        The level of a feature moves from keys to queries, which prevents underflow of the sums. A
+        common factor of a query cancels: its largest exponential feature is one.
+        """
+        if self.name == "relu":
+            return _rectified(q, self.rows)
+        if self.name == "trigonometric":
+            return _waves(q, self.rows)[0]
+        assert level is not None, "features of keys come first"
+        eq = _projected(self.name, q, self.rows) + finite_level(level)
+        return (eq - eq.detach().amax(-1, keepdim=True)).exp()
+
+
+def _raised(level: Tensor | None, exponents: Tensor) -> Tensor:
+    """Raise a level (B, H, 1, M) to exponents of more keys (B, H, P, M).
+
+    Levels cancel in the ratio of the sums, so they need no gradient.
+    """
+    highest = exponents.detach().amax(-2, keepdim=True)
+    return highest if level is None else torch.maximum(level, highest)
+
+
 def exponents(
     feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -214,9 +265,8 @@ def exponents(
         Exponents of queries (B, H, T, M), without their common factor |q~|^2 / 2, which cancels,
         and of keys (B, H, S, M), -inf if masked.
     """
-    eq, ek = (_projected(feature_map, x, W) for x in (q, k))
-    ek = ek - _half_square(_scaled(k))
-    return eq, ek if key_mask is None else ek.masked_fill(~key_mask[:, None, :, None], -torch.inf)
+    real = None if key_mask is None else key_mask[:, None, :, None]
+    return _projected(feature_map, q, W), _key_exponents(feature_map, k, W, real)
 
 
 def key_features(
@@ -230,10 +280,9 @@ def key_features(
     """
     real = None if key_mask is None else key_mask[:, None, :, None]
     if feature_map == "relu":
-        fk = _rectified(k, W)
-        return _rectified(q, W), fk if real is None else fk * real, None
-    (fq, _), (fk, weight) = _waves(q, W), _waves(k, W)
-    return fq, fk, weight if real is None else weight.masked_fill(~real[..., 0], -torch.inf)
+        return _rectified(q, W), _rectified(k, W, real), None
+    (fq, _), (fk, weight) = _waves(q, W), _waves(k, W, real)
+    return fq, fk, weight[..., 0]
 
 
 def features(
@@ -244,17 +293,9 @@ def features(
     Returns:
         Features of queries (B, H, T, M) and of keys (B, H, S, M), zero if masked.
     """
-    if feature_map not in EXPONENTIAL:
-        fq, fk, weight = key_features(feature_map, q, k, W, key_mask)
-        if weight is None:
-            return fq, fk
-        level = finite_level(weight.detach().amax(-1, keepdim=True))
-        return fq, fk * (weight - level).exp()[..., None]
-    eq, ek = exponents(feature_map, q, k, W, key_mask)
-    # Moving the level of a feature from keys to queries prevents underflow of the sums. Levels
-    # cancel in the ratio, so they need no gradient.
-    level = finite_level(ek.detach().amax(-2, keepdim=True))
-    return _below_one(eq + level), (ek - level).exp()
+    phi = RandomFeatures(feature_map, W)
+    fk, level = phi.of_keys(k, None if key_mask is None else key_mask[:, None, :, None], None)
+    return phi.of_queries(q, level), fk
 
 
 def _scaled(x: Tensor) -> Tensor:
@@ -265,26 +306,29 @@ def _half_square(x: Tensor) -> Tensor:
     return x.square().sum(-1, keepdim=True) / 2
 
 
+def _key_exponents(feature_map: Map, k: Tensor, W: Tensor, real: Tensor | None) -> Tensor:
+    """Return the logarithms of the features of keys (B, H, S, M), -inf if masked."""
+    ek = _projected(feature_map, k, W) - _half_square(_scaled(k))
+    return ek if real is None else ek.masked_fill(~real, -torch.inf)
+
+
 def _projected(feature_map: Map, x: Tensor, W: Tensor) -> Tensor:
     """Return w_r . x~, and its negative if mirrored."""
     p = _scaled(x) @ W.to(x.dtype).mT
     return p if feature_map == "softmax" else torch.cat([p, -p], -1)
 
 
-def _waves(x: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
-    """Return trigonometric features without their first factor, and its logarithm (B, H, T)."""
+def _waves(x: Tensor, W: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return trigonometric features without their first factor, and its logarithm (B, H, T, 1)."""
     x = _scaled(x)
-    p = x @ W.to(x.dtype).mT
-    return torch.cat([p.cos(), p.sin()], -1), _half_square(x)[..., 0]
+    p, weight = x @ W.to(x.dtype).mT, _half_square(x)
+    weight = weight if real is None else weight.masked_fill(~real, -torch.inf)
+    return torch.cat([p.cos(), p.sin()], -1), weight
 
 
-def _rectified(x: Tensor, W: Tensor) -> Tensor:
-    return (_scaled(x) @ W.to(x.dtype).mT).relu() + RELU_FLOOR
-
-
-def _below_one(eq: Tensor) -> Tensor:
-    """Return the features of each query, scaled so that the largest is one."""
-    return (eq - eq.detach().amax(-1, keepdim=True)).exp()
+def _rectified(x: Tensor, W: Tensor, real: Tensor | None = None) -> Tensor:
+    fx = (_scaled(x) @ W.to(x.dtype).mT).relu() + RELU_FLOOR
+    return fx if real is None else fx * real
 
 
 def random_rows(

@@ -20,7 +20,14 @@ from longspan.attention.documents import Documents
 CHUNK = 64  # queries and keys compared directly in the causal form; a power of two
 
 
-def _divided(total: Tensor, weight: Tensor, least: float | None) -> Tensor:
+def divide(total: Tensor, weight: Tensor, least: float | None = None) -> Tensor:
+    """Divide by the sum of weights; rows whose sum does not exceed `least` are zero.
+
+    Args:
+        total: numerators (..., E).
+        weight: sums of weights (..., 1).
+        least: threshold of their absolute value; None: the smallest safe divisor.
+    """
     if least is None:
         # Below this the quotient may be finite, but its gradient overflows.
         least = torch.finfo(weight.dtype).tiny ** 0.8
@@ -33,7 +40,7 @@ def mix(fq: Tensor, fk: Tensor, v: Tensor, least: float | None = None) -> Tensor
 
     Features are (B, H, T, M) and (B, H, S, M), values (B, H, S, E).
     """
-    return _divided(fq @ (fk.mT @ v), fq @ fk.sum(-2)[..., None], least)
+    return divide(fq @ (fk.mT @ v), fq @ fk.sum(-2)[..., None], least)
 
 
 class State(NamedTuple):
@@ -84,7 +91,7 @@ def causal_mix(
     else:
         c = _chunked(log_weight[..., None], chunk, -torch.inf)[..., 0]
         total, state = _weighted(scores, fq, fk, v, c, state)
-    out = _divided(total[..., :-1], total[..., -1:], least)
+    out = divide(total[..., :-1], total[..., -1:], least)
     return out.flatten(2, 3)[:, :, S - T : S], state
 
 
@@ -111,7 +118,7 @@ def mix_documents(fq: Tensor, fk: Tensor, v: Tensor, documents: Documents, causa
         shape = (*sums.shape[:2], len(documents.lengths), *sums.shape[3:])
         summary = sums.new_zeros(shape).index_add(2, document, sums)
         total = fq @ summary.index_select(2, document)
-    return slots.gather(_divided(total[..., :-1], total[..., -1:], None).flatten(2, 3))
+    return slots.gather(divide(total[..., :-1], total[..., -1:], None).flatten(2, 3))
 
 
 def _sums_before(sums: Tensor, documents: Documents, chunk: int) -> Tensor:
@@ -173,7 +180,7 @@ def causal_mix_exponential(
     carried, before = _relative(eq + entered[..., None, :])
     top = finite_level(torch.maximum(level, before))
     total = (near @ v) * (level - top).exp() + (carried @ states) * (before - top).exp()
-    out = _divided(total[..., :-1], total[..., -1:], None)
+    out = divide(total[..., :-1], total[..., -1:], None)
     return out.flatten(2, 3)[:, :, S - T : S], State(running, highest[:, :, -1].clone())
 
 

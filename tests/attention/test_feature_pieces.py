@@ -1,0 +1,148 @@
+"""Sums of features in pieces: equal to the formula, and no features kept for the backward pass."""
+
+import pytest
+import torch
+from contract import (
+    assert_near,
+    check_contract,
+    gradients,
+    key_masks,
+    qkv,
+    reference_copy,
+    second_derivatives,
+)
+
+from longspan import build
+from longspan.attention.mechanisms.performer import MAPS
+from longspan.attention.ops import feature_pieces
+
+CASES = [("linear", {}), *(("performer", {"feature_map": x, "features": 16}) for x in MAPS)]
+every_map = pytest.mark.parametrize(("name", "options"), CASES, ids=["elu", *(x for x in MAPS)])
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Let every piece have five tokens."""
+    monkeypatch.setattr(feature_pieces, "PIECE_BYTES", 1)
+    monkeypatch.setattr(feature_pieces, "SHORTEST", 5)
+
+
+def make(name, options):
+    sizes = {"heads": 3, "head_dim": 8} if name == "performer" else {}
+    return build(name, **sizes, **options).double()
+
+
+@every_map
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_obey_the_contract(name, options):
+    check_contract(make(name, options), lengths=(1, 5, 6, 23))
+
+
+@every_map
+@pytest.mark.usefixtures("small_pieces")
+def test_rows_and_pieces_without_keys(name, options):
+    """Levels stay finite where the first piece, a middle one or all have no real key."""
+    key_mask = torch.ones(4, 23, dtype=torch.bool)
+    key_mask[0], key_mask[1, :5], key_mask[2, 5:10] = False, False, False
+    results = []
+    for attention in (own := make(name, options), reference_copy(own)):
+        inputs = [x.requires_grad_() for x in qkv(7, 23, B=4)]
+        out = attention(*inputs, key_mask)
+        results.append((out, *gradients(out, inputs, attention)))
+    assert not results[0][0][0].any()
+    for label, a, b in zip(("output", "q", "k", "v"), *results, strict=True):
+        assert_near(a, b, label)
+
+
+@every_map
+@pytest.mark.parametrize(("T", "S"), [(7, 23), (23, 7), (1, 12)])
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_of_queries_and_keys_differ(name, options, T, S):
+    attention, inputs = make(name, options), qkv(T, S)
+    assert_near(attention(*inputs), reference_copy(attention)(*inputs), "output")
+
+
+@every_map
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_have_second_derivatives_and_forward_mode(name, options):
+    attention = make(name, options)
+    results = []
+    for module in (attention, reference_copy(attention)):
+        inputs = [x.requires_grad_() for x in qkv(12)]
+        results.append(second_derivatives(module, inputs, key_mask=key_masks(12)["holes"]))
+    for a, b in zip(*results, strict=True):
+        assert_near(a, b, "second derivative", 1e-8)
+    tangents = tuple(qkv(12, seed=3))
+    rows = [
+        torch.func.jvp(x, tuple(qkv(12)), tangents) for x in (attention, reference_copy(attention))
+    ]
+    for a, b in zip(*rows, strict=True):
+        assert_near(a, b, "forward mode")
+
+
+@pytest.mark.parametrize("order", ["rising", "falling"])
+@pytest.mark.parametrize("norm", [30.0, 300.0])
+@pytest.mark.usefixtures("small_pieces")
+def test_levels_of_pieces_far_apart_stay_in_range(norm, order):
+    q, k, v = qkv(23, dtype=torch.float32)
+    norms = torch.linspace(0, norm, 23)[:, None]
+    k = k * (norms if order == "rising" else norms.flip(0))
+    attention = build("performer", heads=3, head_dim=8, features=16)
+    expected = reference_copy(attention).double()(q.double(), k.double(), v.double())
+    assert_near(attention(q, k, v).double(), expected, "output", 1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@every_map
+def test_pieces_of_half_precision_round_as_the_whole(name, options, dtype, monkeypatch):
+    attention, results = make(name, options), []
+    for size in (feature_pieces.PIECE_BYTES, 1):
+        monkeypatch.setattr(feature_pieces, "PIECE_BYTES", size)
+        monkeypatch.setattr(feature_pieces, "SHORTEST", 5)
+        inputs = [x.requires_grad_() for x in qkv(23, dtype=dtype)]
+        out = attention(*inputs)
+        results.append((out, *gradients(out, inputs, attention)))
+        assert {x.dtype for x in results[-1]} == {dtype}
+    for label, a, b in zip(("output", "q", "k", "v"), *results, strict=True):
+        assert_near(a, b, label, 2 * torch.finfo(dtype).eps)
+
+
+@every_map
+def test_features_are_not_kept_for_the_backward_pass(name, options, monkeypatch):
+    """What is saved grows with the inputs, not with the features of all tokens."""
+    monkeypatch.setattr(feature_pieces, "PIECE_BYTES", 1 << 15)
+    inputs = [torch.randn(2, 3, 4_096, 8, requires_grad=True) for _ in range(3)]
+    attention = make(name, {**options, "features": 256} if options else {}).float()
+    saved = {}
+
+    def keep(x):
+        saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        out = attention(*inputs)
+    assert sum(saved.values()) < 1.5 * sum(x.nbytes for x in (*inputs, out))
+
+
+@pytest.mark.parametrize(
+    ("token_bytes", "length", "expected"),
+    [
+        (1 << 13, 16_384, (1, 256)),  # tokens of one sample
+        (1 << 13, 100, (2, 100)),  # whole samples
+        (1 << 13, 256, (1, 256)),
+        (1 << 20, 16_384, (1, 64)),  # as many tokens as matrix products need
+    ],
+)
+def test_pieces_are_bounded_by_their_bytes(token_bytes, length, expected):
+    assert feature_pieces.piece_size(token_bytes, length) == expected
+
+
+@pytest.mark.parametrize("B", [1, 2, 7])
+def test_pieces_may_hold_several_samples(B, monkeypatch):
+    monkeypatch.setattr(feature_pieces, "SHORTEST", 12)
+    monkeypatch.setattr(feature_pieces, "PIECE_BYTES", 1)
+    inputs = qkv(6, B=B)
+    key_mask = torch.arange(6) < torch.arange(1, B + 1)[:, None]
+    attention = make("linear", {})
+    out = attention(*inputs, key_mask)
+    assert_near(out, reference_copy(attention)(*inputs, key_mask), "output")
