@@ -21,13 +21,25 @@ from longspan.results import (
 )
 
 
-def notes_of(group: Group, *, is_ranked: bool, several_devices: bool) -> list[str]:
-    """Return the notes on a row, as sentences; the table names overrides that its rows share."""
+def notes_of(
+    group: Group, *, is_ranked: bool, several_devices: bool, unlike: Sequence[Result] = ()
+) -> list[str]:
+    """Return the notes on a row, as sentences; the table names overrides that its rows share.
+
+    Args:
+        group: runs of the row.
+        is_ranked: whether the row is ranked.
+        several_devices: whether the costs of the leaderboard are of several devices.
+        unlike: runs of a reference row on other data than that of their column.
+    """
     runs, failures = group
     notes = []
     first = first_run(group)
     if first.reference is not None:
         notes.append("Not ranked: a reference row of the protocol, not a mechanism.")
+    if unlike:
+        tasks = ", ".join(sorted({f"{run.task} ({run.length:,} tokens)" for run in unlike}))
+        notes.append(f"Reads other data than the mechanisms, with its own task options: {tasks}.")
     overrides = {name: x for name, x in first.overrides.items() if name not in (ROW, VARIANT)}
     if overrides and not is_ranked:
         notes.append(f"Not ranked; it overrides the protocol: {list_values(overrides)}.")
