@@ -16,7 +16,7 @@ from longspan.arena.protocols.stages import FINETUNE, PRETRAIN
 from longspan.arena.protocols.starts import EXTEND_POSITIONS, START_CHECKPOINT
 from longspan.arena.scopes import check_limits
 from longspan.config import Budget
-from longspan.errors import OptionError, RunError
+from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import BASELINE, ROW, VARIANT, Result
 from longspan.tasks import TASKS, build
 from longspan.tasks.layout import LANGUAGE_MODELING
@@ -129,7 +129,14 @@ def pretraining_experiment(
             f"{corpus} is no imported corpus; import it first: longspan data import corpus NAME "
             f"{corpus}"
         )
-    chosen.check_task(corpus)
+    try:
+        chosen.check_task(corpus)
+    except UnknownNameError as error:
+        if corpus in TASKS or corpus in chosen.imports:
+            raise
+        raise UnknownNameError(
+            f"{error}; texts become one: longspan data import corpus {corpus} PATH"
+        ) from None
     if start is not None:
         return _from_checkpoint(chosen, start, corpus, choices)
     if choices.extend_positions is not None:
