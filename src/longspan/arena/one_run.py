@@ -185,11 +185,14 @@ def _from_checkpoint(
     fitting = {field: value for field, value in fitting.items() if field not in changes}
     if "task.vocabulary" not in fitting:
         fitting.pop("start.tokenizer", None)  # the user has chosen another one
-    base = protocol.row(task, name, choices.seed, fitting, choices.budget)
+    # Options of a task are checked together, so those that are given go with those that fit.
+    options_given = {x: y for x, y in changes.items() if x.startswith("task.")}
+    base = protocol.row(task, name, choices.seed, {**fitting, **options_given}, choices.budget)
     # What the checkpoint decides is no change of the recipe.
-    chosen = (ROW, VARIANT, "budget", START_CHECKPOINT, EXTEND_POSITIONS)
+    chosen = (ROW, VARIANT, "budget", START_CHECKPOINT, EXTEND_POSITIONS, *options_given)
     kept = {x: y for x, y in base.overrides.items() if x in chosen}
-    made = override(dataclasses.replace(base, overrides=kept), changes)
+    others = {x: y for x, y in changes.items() if x not in options_given}
+    made = override(dataclasses.replace(base, overrides=kept), others)
     _check(protocol, made, choices, given.folder)
     return dataclasses.replace(made, checkpoint=given.folder)
 
