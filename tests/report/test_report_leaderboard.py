@@ -452,7 +452,10 @@ def test_mechanisms_with_other_task_options_have_a_column_of_their_own():
     long = [with_task(record(x), 1024, "bb") for x in ("full", "local")]
     changed = record("local", overrides={"task.length": 256})
     board = build_leaderboard([*long, with_task(changed, 256, "aa")])
-    assert [column.label for column in board.columns] == ["listops [aaaaaaaa]", "listops [bbbbbbbb]"]
+    assert [column.label for column in board.columns] == [
+        "listops [aaaaaaaa]",
+        "listops [bbbbbbbb]",
+    ]
 
 
 def test_reference_rows_on_other_data_of_the_same_options_have_a_column_of_their_own():

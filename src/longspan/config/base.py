@@ -64,9 +64,7 @@ def describe_errors(error: pydantic.ValidationError) -> str:
     for details in error.errors(include_url=False):
         subject, reason, given = _describe(details, error.title)
         reasons.setdefault((subject, given), []).append(reason)
-    return "; ".join(
-        f"{subject}{_join(own)}{given}" for (subject, given), own in reasons.items()
-    )
+    return "; ".join(f"{subject}{_join(own)}{given}" for (subject, given), own in reasons.items())
 
 
 def _join(reasons: list[str]) -> str:
