@@ -143,6 +143,11 @@ def test_reasons_of_a_union_name_the_value_once():
     )
 
 
+def test_metric_that_a_ranking_lacks_is_refused_with_those_it_has():
+    with pytest.raises(OptionError, match=r"^metric should match pattern '\^\(mrr\|.*got 'rouge'"):
+        build("aan_retrieval", {"metric": "rouge"})
+
+
 def test_values_inside_lists_are_validated():
     with pytest.raises(OptionError, match=r"count is missing; names.1 should be a valid string"):
         Sample(names=["a", 3])

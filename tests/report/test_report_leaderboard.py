@@ -448,6 +448,16 @@ def test_reference_rows_are_in_the_column_of_the_task_that_they_shorten():
     assert any("Reads other data than the mechanisms" in x and "256 tokens" in x for x in notes)
 
 
+def test_each_reference_row_may_have_task_options_of_its_own():
+    rows = [
+        with_task(record("full", overrides={"row": f"full-{length}"}), length, checksum)
+        for length, checksum in ((256, "aa"), (512, "cc"))
+    ]
+    board = build_leaderboard([with_task(record("full"), 1024, "bb"), *rows])
+    assert [column.label for column in board.columns] == ["listops"]
+    assert len(board.rows) == 3
+
+
 def test_mechanisms_with_other_task_options_have_a_column_of_their_own():
     long = [with_task(record(x), 1024, "bb") for x in ("full", "local")]
     changed = record("local", overrides={"task.length": 256})

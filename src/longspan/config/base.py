@@ -86,5 +86,5 @@ def _describe(details: ErrorDetails, title: str) -> tuple[str, str, str]:
         return f"{name} is missing", "", ""
     if details["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"{name} is not a known field", "", ""
-    reason = details["msg"].removeprefix("Input ")
+    reason = details["msg"].removeprefix("Input ").removeprefix("String ")
     return f"{name} ", reason, f", got {details['input']!r:.60}"

@@ -82,12 +82,7 @@ def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
     devices = sorted({hardware_of(run) for run in runs})
     tables = shared_overrides(groups)
     notes_by_row = [
-        notes_of(
-            group,
-            is_ranked=is_ranked,
-            several_devices=len(devices) > 1,
-            unlike=[run for run in group[0] if places[data_of(run)] != data_of(run)],
-        )
+        notes_of(group, places, is_ranked=is_ranked, several_devices=len(devices) > 1)
         for group, (_, is_ranked) in zip(groups, tables, strict=True)
     ]
     notes = sorted({note for own in notes_by_row for note in own})

@@ -61,15 +61,18 @@ def place_data(runs: Sequence[Result]) -> dict[Data, Data]:
     Reference rows are never ranked, so no ranks mix the two.
     """
     mechanisms: dict[Hashable, dict[Data, list[Result]]] = {}
-    references: dict[Hashable, dict[Data, list[Result]]] = {}
+    references: dict[tuple[Hashable, str], dict[Data, list[Result]]] = {}
     for run in runs:
-        found = mechanisms if run.reference is None else references
-        key = (*data_of(run)[:2], _task_overrides(run))
-        found.setdefault(key, {}).setdefault(data_of(run), []).append(run)
+        read_alike = (*data_of(run)[:2], _task_overrides(run))
+        if run.reference is None:
+            by_data = mechanisms.setdefault(read_alike, {})
+        else:
+            by_data = references.setdefault((read_alike, run.reference), {})
+        by_data.setdefault(data_of(run), []).append(run)
     read = {data for by_data in mechanisms.values() for data in by_data}
     places = {data_of(run): data_of(run) for run in runs}
-    for key, by_data in references.items():
-        own, others = [data for data in by_data if data not in read], mechanisms.get(key, {})
+    for (alike, _), by_data in references.items():
+        own, others = [data for data in by_data if data not in read], mechanisms.get(alike, {})
         # With several data sets on either side, two configurations would share a cell.
         if len(own) != 1 or len(others) != 1:
             continue
