@@ -30,6 +30,10 @@ def check_rejected(result, *parts, code=2):
 
 TRAIN = ("train", "local", "listops")
 INVALID = {
+    "corpus": (
+        ["arena", "--protocol", "xiong-small", "--dry-run"],
+        "needs long_documents, which is not imported; run longspan data import corpus long_d",
+    ),
     "mechanism": (
         ["train", "locl", "listops"],
         "no mechanism or reference row called 'locl'; did you mean local?",

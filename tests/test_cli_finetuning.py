@@ -132,4 +132,8 @@ def test_corpora_are_pretrained(cli, registries, tmp_path, places):
     check_rejected(
         cli("pretrain", tmp_path, *places), f"longspan data import corpus NAME {tmp_path}"
     )
-    check_rejected(cli("pretrain", "novels", *places), "no task of protocol 'pretrain' called 'n")
+    check_rejected(
+        cli("pretrain", "novels", *places),
+        "no task of protocol 'pretrain' called 'n",
+        "longspan data import corpus novels PATH",
+    )

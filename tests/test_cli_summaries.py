@@ -178,6 +178,24 @@ def test_summaries_are_as_long_as_the_decoder_of_the_checkpoint(
     assert [str(x) for x in validate_records([tmp_path / "runs"]).of("error")] == []
 
 
+@pytest.mark.parametrize("decoder", [{}, {"max_position_embeddings": 16}])
+def test_positions_of_an_encoder_decoder_are_extended(cli, tmp_path, places, notes, decoder):
+    fields = {"is_encoder_decoder": True, "decoder_overrides": decoder}
+    checkpoint = save_checkpoint(
+        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
+    )
+    options = flags("task", {"length": 48, "target_length": 12})
+    tile = ("--extend-positions", "tile")
+    code, _, err = finetune(cli, checkpoint, notes, places, *options, *tile)
+    assert code == 0, err
+    (result,) = load_results([tmp_path / "runs"])
+    assert result.length == 48
+    # Without sizes of its own the decoder has as many positions as the encoder.
+    alike = "; decoder: tiled, 32 to 48 rows"
+    assert result.start.positions == "tiled, 32 to 48 rows" + ("" if decoder else alike)
+    assert result.start.new == []
+
+
 def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, places, notes):
     checkpoint = save_checkpoint(tmp_path / "encoder", LongspanForMaskedLM)
     options = flags("task", {"target_length": 12, "vocabulary": 40})

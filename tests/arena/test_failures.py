@@ -168,3 +168,4 @@ def test_command_prints_failed_runs_and_retry_option(cli, tiny_cache, tmp_path):
     assert code == 2
     assert "run 1/1  local on listops" in err
     assert "error: the training loss is nan" in err.splitlines()[-1]
+    assert err.endswith("; the same command retries it)\n")

@@ -242,6 +242,23 @@ def test_texts_are_encoded_with_the_tokenizer_of_the_checkpoint(trained, record,
     }
 
 
+def test_queries_fit_the_positions_of_the_checkpoint(record, monkeypatch):
+    monkeypatch.setattr(
+        "longspan.arena.one_run.misfit", lambda experiment: None
+    )  # of the vocabulary
+    made = finetuning_experiment(record, "aan_retrieval", RunChoices())
+    assert {made.config.task.options[x] for x in ("length", "query_length")} == {24}
+    assert "task.query_length" not in made.overrides
+    choices = RunChoices(changes={"task.query_length": 8})
+    made = finetuning_experiment(record, "aan_retrieval", choices)
+    assert made.config.task.options["query_length"] == 8
+    assert made.overrides["task.query_length"] == 8
+    with pytest.raises(OptionError, match="query_length=25 exceeds length=24"):
+        finetuning_experiment(
+            record, "aan_retrieval", RunChoices(changes={"task.query_length": 25})
+        )
+
+
 def test_folder_of_a_tokenizer_is_no_part_of_the_identity(toys, record, tmp_path):
     """Another folder with the weights and the tokenizer is the same run, another tokenizer not."""
     first, second, other = (tmp_path / name for name in ("first", "second", "other"))

@@ -6,6 +6,7 @@ import pytest
 
 from longspan.config import Budget, ModelConfig, TrainingConfig, help_of, setting, settings
 from longspan.errors import OptionError
+from longspan.tasks import build
 
 MODEL = {
     "hidden_size": 16,
@@ -132,6 +133,19 @@ def test_replaced_value_is_validated():
     assert dataclasses.replace(config, hidden_size=8).hidden_size == 8
     with pytest.raises(OptionError, match="hidden_size should be a valid integer, got '8'"):
         dataclasses.replace(config, hidden_size="8")
+
+
+def test_reasons_of_a_union_name_the_value_once():
+    with pytest.raises(OptionError) as caught:
+        build("hyperpartisan", {"global_tokens": "weird"})
+    assert str(caught.value) == (
+        "global_tokens should be 'none' or 'first', or a valid integer, got 'weird'"
+    )
+
+
+def test_metric_that_a_ranking_lacks_is_refused_with_those_it_has():
+    with pytest.raises(OptionError, match=r"^metric should match pattern '\^\(mrr\|.*got 'rouge'"):
+        build("aan_retrieval", {"metric": "rouge"})
 
 
 def test_values_inside_lists_are_validated():

@@ -364,7 +364,8 @@ def test_a_corpus_without_validation_documents_is_refused(tmp_path):
     folder = write_folder(tmp_path / "files")
     (tmp_path / "empty.txt").write_text(" \n")
     held = str(tmp_path / "empty.txt")
-    with pytest.raises(DataError, match="no document is left for validation; choose other files"):
+    empty = r"no document is left for validation \(left out: 1 empty: .*empty.txt\); choose other"
+    with pytest.raises(DataError, match=empty):
         make(tmp_path, folder, validation=held)
     # all of its documents are test documents too
     same = write_folder(tmp_path / "same", TEXTS[:2])
@@ -373,6 +374,14 @@ def test_a_corpus_without_validation_documents_is_refused(tmp_path):
     with pytest.raises(DataError, match="0 different documents cannot fill"):
         make(tmp_path, folder, validation=0.1, test=str(folder))
     assert not (tmp_path / "corpora").exists()
+
+
+def test_too_few_documents_are_explained_by_what_was_left_out(tmp_path):
+    folder = write_folder(tmp_path / "files", ["", TEXTS[0]])
+    (folder / "z.txt").write_bytes(b"\xff\xfe")
+    found = r"\(left out: 1 empty: .*000.txt; 1 unreadable: .*z.txt, line 1: not utf-8"
+    with pytest.raises(DataError, match=f"1 different document cannot fill 3 splits {found}"):
+        make(tmp_path, folder, form=CorpusFormat(skip_bad=True))
 
 
 def test_every_file_is_a_document_or_counted(tmp_path):

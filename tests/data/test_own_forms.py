@@ -104,7 +104,7 @@ def test_other_encodings_are_named(tmp_path):
     )
     folder = write_folder(tmp_path / "folder", ROWS)
     (folder / "no" / "99.txt").write_bytes("café".encode("latin-1"))
-    check_refused(tmp_path, folder, "99.txt is not utf-8", "--encoding")
+    check_refused(tmp_path, folder, "99.txt, line 1, is not utf-8", "--encoding")
 
 
 def test_a_line_of_a_megabyte_is_one_text(tmp_path):
@@ -148,6 +148,8 @@ def test_folders_of_other_forms_are_refused(tmp_path):
     load(tmp_path / "1", folder)
     (folder / "no" / "5.txt").write_bytes(b"\0\1binary")
     check_refused(tmp_path, folder, "5.txt is no text")
+    (folder / "no" / "5.txt").write_bytes(b"one\ncaf\xe9\n")
+    check_refused(tmp_path, folder, "5.txt, line 2, is not utf-8 text; convert the file")
     (folder / "no" / "5.txt").write_text(" \n")
     check_refused(tmp_path, folder, "empty text or target in no/5.txt")
     (folder / "no" / "5.txt").unlink()

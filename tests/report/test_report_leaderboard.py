@@ -424,6 +424,56 @@ def test_reference_rows_are_never_ranked():
     assert {row.row_name for row in board.rows if not row.is_ranked} == {"words", "cnn-stem"}
 
 
+def with_task(run, length, checksum):
+    """Return a record on data of its own, with another length of the task."""
+    task = dataclasses.replace(run.config.task, options={"length": length})
+    own = dataclasses.replace(run.config, task=task)
+    return dataclasses.replace(
+        run, config=own, data_checksum=checksum * 32, config_hash=own.hash, length=length
+    )
+
+
+def test_reference_rows_are_in_the_column_of_the_task_that_they_shorten():
+    short = with_task(record("full", score=0.9, overrides={"row": "full-short"}), 256, "aa")
+    ranked = [
+        with_task(record(name, score=x), 1024, "bb") for name, x in (("full", 0.5), ("local", 0.1))
+    ]
+    board = build_leaderboard([*ranked, short])
+    assert [column.label for column in board.columns] == ["listops"]
+    assert board.columns[0].checksum == "bb" * 32
+    row = next(row for row in board.rows if row.reference)
+    assert (row.cells[0].score, row.is_ranked, row.placement) == (0.9, False, None)
+    assert [row.placement.rank for row in board.rows if row.is_ranked] == [1, 2]
+    notes = [board.notes[i] for i in row.notes]
+    assert any("Reads other data than the mechanisms" in x and "256 tokens" in x for x in notes)
+
+
+def test_each_reference_row_may_have_task_options_of_its_own():
+    rows = [
+        with_task(record("full", overrides={"row": f"full-{length}"}), length, checksum)
+        for length, checksum in ((256, "aa"), (512, "cc"))
+    ]
+    board = build_leaderboard([with_task(record("full"), 1024, "bb"), *rows])
+    assert [column.label for column in board.columns] == ["listops"]
+    assert len(board.rows) == 3
+
+
+def test_mechanisms_with_other_task_options_have_a_column_of_their_own():
+    long = [with_task(record(x), 1024, "bb") for x in ("full", "local")]
+    changed = record("local", overrides={"task.length": 256})
+    board = build_leaderboard([*long, with_task(changed, 256, "aa")])
+    assert [column.label for column in board.columns] == [
+        "listops [aaaaaaaa]",
+        "listops [bbbbbbbb]",
+    ]
+
+
+def test_reference_rows_on_other_data_of_the_same_options_have_a_column_of_their_own():
+    rebuilt = with_task(record("full", overrides={"row": "full-short"}), 1024, "aa")
+    board = build_leaderboard([with_task(record("full"), 1024, "bb"), rebuilt])
+    assert len(board.columns) == 2
+
+
 def test_variants_are_ranked_among_the_mechanisms():
     runs = [record("local", overrides={"variant": name}) for name in ("local-8", "local-16")]
     board = build_leaderboard([record(), record("local"), *runs])

@@ -105,8 +105,8 @@ class GivenCheckpoint:
         """Return the options of a task that fit the checkpoint, by dotted name.
 
         Own texts are read as far as the checkpoint can, others as far as their options say. With
-        more positions than those of the checkpoint, all are. Targets are no longer than the
-        checkpoint's decoder, whose positions are not extended.
+        more positions than those of the checkpoint, all are. Queries are no longer than documents.
+        Targets are no longer than the checkpoint's decoder, whose positions are not extended.
 
         Args:
             task: task with the options of its protocol.
@@ -125,6 +125,8 @@ class GivenCheckpoint:
             and (task.is_own or task.length > longest)
         ):
             changes["task.length"] = longest
+            if "query_length" in names and task.options.query_length > longest:
+                changes["task.query_length"] = longest
         if self.config.is_encoder_decoder and "target_length" in names:
             written = self.config.decoder_overrides.get("max_position_embeddings", longest)
             if task.options.target_length > written:

@@ -243,7 +243,7 @@ def arena(
     return (
         [outcome for outcome in in_order if isinstance(outcome, Result)],
         [
-            _skipped(outcome, experiment)
+            _skipped(outcome, experiment, retry_failed)
             for outcome, experiment in zip(in_order, experiments, strict=True)
             if not isinstance(outcome, Result)
         ],
@@ -304,11 +304,12 @@ def _is_busy(outcome: RunOutcome) -> bool:
     return isinstance(outcome, Skipped) and outcome.is_locked
 
 
-def _skipped(outcome: Failure | Skipped, experiment: Experiment) -> Skipped:
+def _skipped(outcome: Failure | Skipped, experiment: Experiment, retry_failed: bool) -> Skipped:
     """Return why a run has no result."""
     if isinstance(outcome, Skipped):
         return outcome
+    # `train`, `pretrain` and `finetune` have no such option: they always retry.
+    retry = "the same command" if retry_failed else "--retry-failed"
     return skip_experiment(
-        experiment,
-        f"{outcome.reason} (recorded {outcome.date}; --retry-failed retries it)",
+        experiment, f"{outcome.reason} (recorded {outcome.date}; {retry} retries it)"
     )

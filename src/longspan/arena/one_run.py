@@ -16,7 +16,7 @@ from longspan.arena.protocols.stages import FINETUNE, PRETRAIN
 from longspan.arena.protocols.starts import EXTEND_POSITIONS, START_CHECKPOINT
 from longspan.arena.scopes import check_limits
 from longspan.config import Budget
-from longspan.errors import OptionError, RunError
+from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import BASELINE, ROW, VARIANT, Result
 from longspan.tasks import TASKS, build
 from longspan.tasks.layout import LANGUAGE_MODELING
@@ -129,7 +129,14 @@ def pretraining_experiment(
             f"{corpus} is no imported corpus; import it first: longspan data import corpus NAME "
             f"{corpus}"
         )
-    chosen.check_task(corpus)
+    try:
+        chosen.check_task(corpus)
+    except UnknownNameError as error:
+        if corpus in TASKS or corpus in chosen.imports:
+            raise
+        raise UnknownNameError(
+            f"{error}; texts become one: longspan data import corpus {corpus} PATH"
+        ) from None
     if start is not None:
         return _from_checkpoint(chosen, start, corpus, choices)
     if choices.extend_positions is not None:
@@ -178,11 +185,14 @@ def _from_checkpoint(
     fitting = {field: value for field, value in fitting.items() if field not in changes}
     if "task.vocabulary" not in fitting:
         fitting.pop("start.tokenizer", None)  # the user has chosen another one
-    base = protocol.row(task, name, choices.seed, fitting, choices.budget)
+    # Options of a task are checked together, so those that are given go with those that fit.
+    options_given = {x: y for x, y in changes.items() if x.startswith("task.")}
+    base = protocol.row(task, name, choices.seed, {**fitting, **options_given}, choices.budget)
     # What the checkpoint decides is no change of the recipe.
-    chosen = (ROW, VARIANT, "budget", START_CHECKPOINT, EXTEND_POSITIONS)
+    chosen = (ROW, VARIANT, "budget", START_CHECKPOINT, EXTEND_POSITIONS, *options_given)
     kept = {x: y for x, y in base.overrides.items() if x in chosen}
-    made = override(dataclasses.replace(base, overrides=kept), changes)
+    others = {x: y for x, y in changes.items() if x not in options_given}
+    made = override(dataclasses.replace(base, overrides=kept), others)
     _check(protocol, made, choices, given.folder)
     return dataclasses.replace(made, checkpoint=given.folder)
 

@@ -182,20 +182,32 @@ def _extend_positions(
 ) -> str | None:
     """Extend learned positions in place to those of the model; return what was done.
 
-    Other positions have no weights, and need no extension: None.
+    The encoder and the decoder of one model have a table each. Other positions have no weights, and
+    need no extension: None.
     """
-    name = f"{model.base_model_prefix}.{POSITIONS}"
-    if name not in weights or name not in state:
-        return None
-    table = weights[name]
+    actions = []
+    for part in ("", "encoder.", "decoder."):
+        name = f"{model.base_model_prefix}.{part}{POSITIONS}"
+        if name not in weights or name not in state:
+            continue
+        # A decoder with enough positions stays as it is; with too many, its shape is refused.
+        if part == "decoder." and len(state[name]) <= len(weights[name]):
+            continue
+        weights[name], action = _extend_table(weights[name], state[name], there, method)
+        actions.append(f"decoder: {action}" if part == "decoder." else action)
+    return "; ".join(actions) or None
+
+
+def _extend_table(
+    table: Tensor, drawn: Tensor, there: LongspanConfig, method: str
+) -> tuple[Tensor, str]:
+    """Return a table of learned positions with the rows of a drawn one, and what was done."""
     if method == "keep":
         # New rows are those that the model has drawn from the seed of the run.
-        new = state[name][len(table) :].to(table.dtype)
-        weights[name] = torch.cat((table, new))
-        return f"copied, {len(new):,} new rows"
-    length = model.config.max_position_embeddings
-    weights[name], action = stretch_own_table(there, length, method, table)
-    return action
+        new = drawn[len(table) :].to(table.dtype)
+        return torch.cat((table, new)), f"copied, {len(new):,} new rows"
+    first = there.max_sequence_length - there.max_position_embeddings
+    return stretch_own_table(there, len(drawn) - first, method, table)
 
 
 def _check_shapes(

@@ -59,22 +59,32 @@ def help_of(record: Any) -> dict[str, str]:
 
 
 def describe_errors(error: pydantic.ValidationError) -> str:
-    """Join all reasons of a validation error into one line."""
-    reasons = (_describe(details, error.title) for details in error.errors(include_url=False))
-    return "; ".join(dict.fromkeys(reasons))
+    """Join all reasons of a validation error into one line; those of a union name a value once."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for details in error.errors(include_url=False):
+        subject, reason, given = _describe(details, error.title)
+        reasons.setdefault((subject, given), []).append(reason)
+    return "; ".join(f"{subject}{_join(own)}{given}" for (subject, given), own in reasons.items())
 
 
-def _describe(details: ErrorDetails, title: str) -> str:
+def _join(reasons: list[str]) -> str:
+    """Return the reasons of all members of a union as one."""
+    first, *others = dict.fromkeys(reasons)
+    return ", or ".join([first, *(x.removeprefix("should be ") for x in others)])
+
+
+def _describe(details: ErrorDetails, title: str) -> tuple[str, str, str]:
+    """Return what is wrong, or a field, the reason and the value that was given."""
     # Pydantic names the members of a union too, such as constrained-int.
     parts = [str(part) for part in details["loc"]]
     name = ".".join(part for part in parts if part.isidentifier() or part.isdigit())
     if details["type"] == "value_error":
-        return str(details["ctx"]["error"])
+        return str(details["ctx"]["error"]), "", ""
     if details["type"] == "missing_keyword_only_argument" and len(parts) == 1:
-        return f"{title} requires {name}"
+        return f"{title} requires {name}", "", ""
     if details["type"].startswith("missing"):
-        return f"{name} is missing"
+        return f"{name} is missing", "", ""
     if details["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return f"{name} is not a known field"
-    reason = details["msg"].removeprefix("Input ")
-    return f"{name} {reason}, got {details['input']!r:.60}"
+        return f"{name} is not a known field", "", ""
+    reason = details["msg"].removeprefix("Input ").removeprefix("String ")
+    return f"{name} ", reason, f", got {details['input']!r:.60}"

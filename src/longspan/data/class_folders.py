@@ -91,7 +91,11 @@ def _read(path: Path, encoding: str) -> str:
     try:
         return content.decode(encoding)
     except UnicodeError as error:
+        # Other codecs have several bytes for a line break.
+        line = ""
+        if isinstance(error, UnicodeDecodeError) and not is_wide:
+            line = f", line {content.count(10, 0, error.start) + 1},"
         raise DataError(
-            f"{path} is not {encoding} text ({error.reason if hasattr(error, 'reason') else error})"
-            "; convert the file, or pass --encoding if all files are in another encoding"
+            f"{path}{line} is not {encoding.removesuffix('-sig')} text; convert the file, or pass "
+            "--encoding if all files are in another encoding"
         ) from error

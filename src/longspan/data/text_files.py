@@ -13,6 +13,7 @@ from longspan.data.parquet_table import read_parquet_table
 from longspan.data.text_encoding import UTF8, explain_encoding, find_codec, refuse_zero_byte
 from longspan.errors import DataError, OptionError
 from longspan.files import explain_read_error, file_sha256
+from longspan.wording import counted
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = ".parquet"
@@ -181,8 +182,8 @@ def _checked_rows(path: Path, reader) -> Iterator[tuple[int, list[str]]]:
             width = width or len(row)
             if row and len(row) != width:
                 raise DataError(
-                    f"{path}, line {reader.line_num}: {len(row)} fields, but the header has "
-                    f"{width}; quote fields that contain a delimiter or a line break"
+                    f"{path}, line {reader.line_num}: {counted(len(row), 'field|fields')}, but the "
+                    f"header has {width}; quote fields that contain a delimiter or a line break"
                 )
             refuse_zero_byte(row, f"{path}, line {line}")
             if row:

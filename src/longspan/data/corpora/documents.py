@@ -53,6 +53,7 @@ class ReadingReport:
         self.skip_bad = skip_bad
         self.num_bad, self.num_empty = 0, 0
         self.reasons: list[str] = []
+        self.empty: list[str] = []  # places of the first empty documents
         self.encodings: Counter[str] = Counter()
 
     def add_bad(self, where: str, reason: str) -> None:
@@ -65,6 +66,21 @@ class ReadingReport:
             raise DataError(f"{where}: {reason}; {SKIP_REMEDY}")
         self.num_bad += 1
         self.reasons += [f"{where}: {reason}"][: _SHOWN - len(self.reasons)]
+
+    def add_empty(self, where: str) -> None:
+        """Count a document without text."""
+        self.num_empty += 1
+        self.empty += [where][: _SHOWN - len(self.empty)]
+
+    def left_out(self) -> str:
+        """Return what was left out, with the first places, in brackets; empty if nothing was."""
+        counts = {"empty": (self.num_empty, self.empty), "unreadable": (self.num_bad, self.reasons)}
+        found = [
+            f"{number:,} {what}: {'; '.join(places)}{', ...' if number > len(places) else ''}"
+            for what, (number, places) in counts.items()
+            if number
+        ]
+        return f" (left out: {'; '.join(found)})" if found else ""
 
 
 def split_parts(blocks: Iterable[str]) -> Iterator[str]:

@@ -76,7 +76,7 @@ def survey(
     for number, document in read_documents(sources, form, report):
         digest, length = hash_parts(document.parts)
         if digest is None:
-            report.num_empty += 1
+            report.add_empty(document.where)
             continue
         digests += digest
         numbers.append(number)
@@ -85,7 +85,7 @@ def survey(
             progress("reading documents", len(lengths), 0)
     hashes = np.frombuffer(bytes(digests), np.uint8).reshape(-1, 32)
     given = np.array([NAMES.index(sources[x].split) for x in numbers], np.int64)
-    splits, repeated, in_another = _assign(hashes, given, shares)
+    splits, repeated, in_another = _assign(hashes, given, shares, report.left_out())
     return Survey(
         digests=hashes,
         sources=np.array(numbers, np.int64),
@@ -107,7 +107,7 @@ def hash_parts(parts: Iterator[str]) -> tuple[bytes | None, int]:
 
 
 def _assign(
-    digests: np.ndarray, given: np.ndarray, shares: dict[int, float]
+    digests: np.ndarray, given: np.ndarray, shares: dict[int, float], left_out: str
 ) -> tuple[np.ndarray, int, int]:
     """Return the split of each document, and the numbers dropped as repeated and as held out.
 
@@ -126,9 +126,8 @@ def _assign(
     if len(pool) <= len(shares):
         raise DataError(
             f"{counted(len(pool), 'different document|documents')} cannot fill {len(shares) + 1} "
-            "splits; add documents, "
-            "pass --document paragraph or line to split text files into more, or name files with "
-            "--validation and --test"
+            f"splits{left_out}; add documents, pass --document paragraph or line to split text "
+            "files into more, or name files with --validation and --test"
         )
     for split, share in shares.items():
         spare = len(pool) - first - (len(shares) - list(shares).index(split))
@@ -137,7 +136,9 @@ def _assign(
         first += count
     for split in (VALIDATION, TEST):
         if not (splits == split).any():
-            raise DataError(f"no document is left for {NAMES[split]}; choose other files or shares")
+            raise DataError(
+                f"no document is left for {NAMES[split]}{left_out}; choose other files or shares"
+            )
     owner = np.repeat(kept, np.diff(np.append(np.flatnonzero(is_first), len(keys))))
     same = given[order] == given[owner]
     return splits, int((same & ~is_first).sum()), int((~same).sum())

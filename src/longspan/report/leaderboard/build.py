@@ -1,7 +1,7 @@
 """Leaderboards from records: one for each protocol and budget."""
 
 import statistics
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from longspan.errors import DataError
@@ -20,6 +20,7 @@ from longspan.report.leaderboard.grouping import (
     label_rows,
     newest_results,
     open_failures,
+    place_data,
     shared_overrides,
     split_rows,
 )
@@ -73,23 +74,24 @@ def race_of(run: Result | Failure) -> tuple[str, str]:
 
 def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
     protocol, budget = race_of(runs[0] if runs else failed[0])
-    tasks = _columns(runs, failed)
+    places = place_data(runs)
+    tasks = _columns(runs, failed, places)
     columns = tuple(tasks.values())
     means = choose_means(columns)
     groups = add_failures(split_rows(runs), failed)
     devices = sorted({hardware_of(run) for run in runs})
     tables = shared_overrides(groups)
     notes_by_row = [
-        notes_of(group, is_ranked=is_ranked, several_devices=len(devices) > 1)
+        notes_of(group, places, is_ranked=is_ranked, several_devices=len(devices) > 1)
         for group, (_, is_ranked) in zip(groups, tables, strict=True)
     ]
     notes = sorted({note for own in notes_by_row for note in own})
     rows, samples = [], []
     labels = label_rows([[*finished, *lost] for finished, lost in groups])
     for group, label, own, table in zip(groups, labels, notes_by_row, tables, strict=True):
-        cells, statistics_ = _cells(group, tasks)
-        places = tuple(notes.index(note) for note in own)
-        rows.append(_row(group, label, table, cells, places, means, columns))
+        cells, statistics_ = _cells(group, tasks, places)
+        at = tuple(notes.index(note) for note in own)
+        rows.append(_row(group, label, table, cells, at, means, columns))
         samples.append(statistics_)
     metric = means[0].metric if means else common_metric(columns)
     order = sorted(range(len(rows)), key=lambda i: (rows[i].overrides, *row_order(rows[i], metric)))
@@ -109,8 +111,11 @@ def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
     )
 
 
-def _columns(runs: list[Result], failures: list[Failure]) -> dict[Data, TaskColumn]:
-    groups = dict(group_runs(runs, data_of))
+def _columns(
+    runs: list[Result], failures: list[Failure], places: Mapping[Data, Data]
+) -> dict[Data, TaskColumn]:
+    """Return the tasks; baselines and sizes are those of the data of the column itself."""
+    groups = dict(group_runs([x for x in runs if places[data_of(x)] == data_of(x)], data_of))
     present = {key[:2] for key in groups}
     for failure in failures:
         key = (failure.task, failure.config.task.version)
@@ -146,10 +151,10 @@ def _column(key: Data, runs: list[Result], keys: list[Data]) -> TaskColumn:
 
 
 def _cells(
-    group: Group, columns: dict[Data, TaskColumn]
+    group: Group, columns: dict[Data, TaskColumn], places: Mapping[Data, Data]
 ) -> tuple[tuple[Cell | None, ...], list[Sample | None]]:
     """Return the cells of a row, and the per-example statistics of those with a score."""
-    finished = dict(group_runs(group[0], data_of))
+    finished = dict(group_runs(group[0], lambda run: places[data_of(run)]))
     lost = dict(group_runs(group[1], _column_of_failure(columns, finished)))
     cells: list[Cell | None] = []
     samples: list[Sample | None] = []

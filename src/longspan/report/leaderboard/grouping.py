@@ -53,6 +53,40 @@ def data_of(run: Result) -> Data:
     return run.task, run.config.task.version, run.data_checksum
 
 
+def place_data(runs: Sequence[Result]) -> dict[Data, Data]:
+    """Return the data whose column the scores on each data set are shown in.
+
+    That is the data set itself, except where only a reference row reads it, since the row has other
+    options of the task: it is then the data of the mechanisms with the same overrides of the task.
+    Reference rows are never ranked, so no ranks mix the two.
+    """
+    mechanisms: dict[Hashable, dict[Data, list[Result]]] = {}
+    references: dict[tuple[Hashable, str], dict[Data, list[Result]]] = {}
+    for run in runs:
+        read_alike = (*data_of(run)[:2], _task_overrides(run))
+        if run.reference is None:
+            by_data = mechanisms.setdefault(read_alike, {})
+        else:
+            by_data = references.setdefault((read_alike, run.reference), {})
+        by_data.setdefault(data_of(run), []).append(run)
+    read = {data for by_data in mechanisms.values() for data in by_data}
+    places = {data_of(run): data_of(run) for run in runs}
+    for (alike, _), by_data in references.items():
+        own, others = [data for data in by_data if data not in read], mechanisms.get(alike, {})
+        # With several data sets on either side, two configurations would share a cell.
+        if len(own) != 1 or len(others) != 1:
+            continue
+        (target, ranked), (data,) = next(iter(others.items())), own
+        options = [run.config.task.options for run in ranked]
+        if all(run.config.task.options not in options for run in by_data[data]):
+            places[data] = target
+    return places
+
+
+def _task_overrides(run: Result) -> str:
+    return list_values({k: x for k, x in run.overrides.items() if k.startswith("task.")})
+
+
 def hardware_of(run: Result) -> str:
     """Return the conditions under which the cost of a run was measured."""
     several = f", {run.world_size} processes ({run.parallelism})" if run.world_size > 1 else ""

@@ -1,9 +1,11 @@
 """Notes on rows: departures from the protocol, size, search, alarms, failures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from longspan.report.leaderboard.grouping import (
+    Data,
     Group,
+    data_of,
     first_run,
     group_runs,
     hardware_of,
@@ -21,13 +23,23 @@ from longspan.results import (
 )
 
 
-def notes_of(group: Group, *, is_ranked: bool, several_devices: bool) -> list[str]:
-    """Return the notes on a row, as sentences; the table names overrides that its rows share."""
+def notes_of(
+    group: Group, places: Mapping[Data, Data], *, is_ranked: bool, several_devices: bool
+) -> list[str]:
+    """Return the notes on a row, as sentences; the table names overrides that its rows share.
+
+    Args:
+        group: runs of the row.
+        places: data of the column of each data set, as `place_data` returns them.
+        is_ranked: whether the row is ranked.
+        several_devices: whether the costs of the leaderboard are of several devices.
+    """
     runs, failures = group
     notes = []
     first = first_run(group)
     if first.reference is not None:
         notes.append("Not ranked: a reference row of the protocol, not a mechanism.")
+    notes += _other_data(runs, places)
     overrides = {name: x for name, x in first.overrides.items() if name not in (ROW, VARIANT)}
     if overrides and not is_ranked:
         notes.append(f"Not ranked; it overrides the protocol: {list_values(overrides)}.")
@@ -48,6 +60,15 @@ def notes_of(group: Group, *, is_ranked: bool, several_devices: bool) -> list[st
     notes += _alarms(runs)
     notes += [_failure(one) for one in failures]
     return notes
+
+
+def _other_data(runs: Sequence[Result], places: Mapping[Data, Data]) -> list[str]:
+    """Return the tasks that a reference row reads with options of its own."""
+    unlike = [run for run in runs if places[data_of(run)] != data_of(run)]
+    tasks = ", ".join(sorted({f"{run.task} ({run.length:,} tokens)" for run in unlike}))
+    if not tasks:
+        return []
+    return [f"Reads other data than the mechanisms, with its own task options: {tasks}."]
 
 
 def largest_excess(runs: Sequence[Result]) -> float | None:

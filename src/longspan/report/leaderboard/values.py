@@ -85,7 +85,7 @@ class Floor:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskColumn:
-    """A task on one version of its data; other data is another column."""
+    """A task on one version of its data; other data is another column, except of reference rows."""
 
     label: str
     task: str
