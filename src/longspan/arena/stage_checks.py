@@ -71,7 +71,7 @@ def check_evaluations(config: RunConfig, task: Task) -> None:
 
 
 def _shapes(number: int, stage: RunConfig, task: Task) -> Shapes:
-    """Return the shapes of the tensors of a stage but the positions, which a stage extends.
+    """Return the shapes of the parameters of a stage but the positions, which a stage extends.
 
     Raises:
         OptionError: the model cannot be built.
@@ -82,8 +82,8 @@ def _shapes(number: int, stage: RunConfig, task: Task) -> Shapes:
             model = model_class(own)(model_config(stage, own))
     except LongspanError as error:
         raise OptionError(f"stage {number}: {error}") from None
-    tensors = model.state_dict().items()
-    return {name: tuple(x.shape) for name, x in tensors if not name.endswith(POSITIONS)}
+    parameters = model.named_parameters()
+    return {name: tuple(x.shape) for name, x in parameters if not name.endswith(POSITIONS)}
 
 
 def _text(shapes: Shapes, name: str) -> str:
