@@ -11,11 +11,14 @@ counts the bytes of all tensors that it keeps in memory, at its largest. Windows
 and the query's own.
 
 A prefix whose reading takes longer than the limit, or needs too much memory, is left out with the
-reason, and so are longer ones. Where tokens are slow, fewer of them are decoded.
+reason, and so are longer ones. Where tokens are slow, fewer of them are decoded. `--total-seconds`
+derives the limits from the time of the whole run, so that slow mechanisms cannot take that of
+others. The record is written after each mechanism.
 """
 
 import argparse
 import gc
+import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -34,6 +37,8 @@ from longspan.space import is_out_of_memory
 VOCABULARY, WINDOW, TURN = 1000, 512, 10
 FULL_TURN = 2  # tokens of `full` in a turn of another mechanism
 LEAST_TOKENS = 3  # of a median
+FULL_SHARE = 0.4  # of the time of a run, for the prefixes of `full`, whose reading is quadratic
+READING = 0.6  # of the time of a mechanism; the rest is for decoding
 CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
 # The window of 512 keys where a mechanism has that option, else about as many keys.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -200,11 +205,35 @@ def measure(name: str, full: Prefixes, args: argparse.Namespace, device: torch.d
         if prefix in others:
             row["full_seconds_per_token"] = statistics.median(others[prefix].seconds)
         rows.append(row)
-    growth = rows[-1]["seconds_per_token"] / rows[0]["seconds_per_token"] - 1 if rows else None
+    growth = None
+    if len(rows) > 1:
+        growth = rows[-1]["seconds_per_token"] / rows[0]["seconds_per_token"] - 1
     found = {"mechanism": name, "options": OPTIONS.get(name, {}), "growth": growth}
     found |= {"prefixes": rows, "left_out": prefixes.left_out}
     print(describe(found), flush=True)
     return found
+
+
+def limited(args: argparse.Namespace, seconds: float) -> argparse.Namespace:
+    """Return arguments under which a mechanism takes at most some seconds."""
+    limits = {
+        "read_seconds": min(args.read_seconds, READING * seconds),
+        "decode_seconds": min(args.decode_seconds, (1 - READING) * seconds / len(args.prefixes)),
+    }
+    return argparse.Namespace(**vars(args) | limits)
+
+
+def measure_all(args: argparse.Namespace, device: torch.device) -> Iterator[list[dict]]:
+    """Measure the mechanisms; yield the rows so far after each."""
+    ends = time.perf_counter() + args.total_seconds
+    first = {"read_seconds": min(args.read_seconds, FULL_SHARE * args.total_seconds)}
+    full = read_prefixes(BASELINE, argparse.Namespace(**vars(args) | first), device)
+    rows: list[dict] = []
+    for number, name in enumerate(args.mechanisms):
+        left = max(0.0, ends - time.perf_counter()) / (len(args.mechanisms) - number)
+        rows.append(measure(name, full, limited(args, left), device))
+        gc.collect()
+        yield rows
 
 
 def describe(row: dict) -> str:
@@ -233,6 +262,12 @@ def main() -> None:
     parser.add_argument(
         "--decode-seconds", type=float, default=60, help="limit of decoding after a prefix"
     )
+    parser.add_argument(
+        "--total-seconds",
+        type=float,
+        default=math.inf,
+        help="time of the whole run: a part for reading with `full`, the rest in equal shares",
+    )
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--device", default="cpu")
@@ -241,13 +276,11 @@ def main() -> None:
     keep_freed_memory()
     torch.manual_seed(0)
     device = torch.device(args.device)
-    full = read_prefixes(BASELINE, args, device)
-    rows = []
-    for name in args.mechanisms:
-        rows.append(measure(name, full, args, device))
-        gc.collect()
-    record = {"environment": environment(device), "tokens": args.tokens, "layers": args.layers}
-    write_record(record | {"width": args.width, "chunk": args.chunk, "rows": rows}, args.out)
+    found = {"environment": environment(device), "tokens": args.tokens, "layers": args.layers}
+    found |= {"width": args.width, "chunk": args.chunk}
+    for rows in measure_all(args, device):
+        if args.out is not None or len(rows) == len(args.mechanisms):
+            write_record(found | {"rows": rows}, args.out)
 
 
 if __name__ == "__main__":

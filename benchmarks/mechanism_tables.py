@@ -93,6 +93,7 @@ def decoding(record: dict) -> list[str]:
     header = " | ".join(f"after {prefix:,}: ms | state, MiB" for prefix in prefixes)
     full = next((row for row in record["rows"] if row["mechanism"] == "full"), None)
     reference = {} if full is None else _by_prefix(full)
+    longest = max(reference, default=prefixes[-1])
     return [
         "## Decoding after long prefixes",
         "",
@@ -101,14 +102,14 @@ def decoding(record: dict) -> list[str]:
         "windows see 512 keys back. Times per token are medians, in turns after all prefixes. "
         "*Growth* is that of the time from the shortest to the longest prefix; the state is the "
         f"largest memory that it keeps. *Faster* and *smaller* compare with `full` in the same run "
-        f"after {prefixes[-1]:,} tokens: its time per token, and its state.",
+        f"after {longest:,} tokens: its time per token, and its state.",
         "",
         environment(record),
         "",
         *table(
             f"| mechanism | {header} | growth, % | times faster | times smaller |",
             "|---|" + "---:|" * (2 * len(prefixes) + 3),
-            (decoding_cells(row, prefixes, reference) for row in record["rows"]),
+            (decoding_cells(row, prefixes, longest, reference) for row in record["rows"]),
         ),
         *(
             f"`{row['mechanism']}` after {int(prefix):,} tokens: {reason}.\n"
@@ -154,8 +155,10 @@ def _by_prefix(row: dict) -> dict[int, dict]:
     return {own["prefix"]: own for own in row["prefixes"]}
 
 
-def decoding_cells(row: dict, prefixes: list[int], reference: dict[int, dict]) -> list[str]:
-    cells, own, full = [f"`{row['mechanism']}`"], _by_prefix(row), reference.get(prefixes[-1])
+def decoding_cells(
+    row: dict, prefixes: list[int], longest: int, reference: dict[int, dict]
+) -> list[str]:
+    cells, own, full = [f"`{row['mechanism']}`"], _by_prefix(row), reference.get(longest)
     for prefix in prefixes:
         if prefix in own:
             seconds, size = own[prefix]["seconds_per_token"], own[prefix]["state_bytes"]
@@ -163,7 +166,7 @@ def decoding_cells(row: dict, prefixes: list[int], reference: dict[int, dict]) -
         else:
             cells += ["–", "–"]
     cells.append("–" if row["growth"] is None else f"{100 * row['growth']:+.1f}")
-    last = own.get(prefixes[-1])
+    last = own.get(longest)
     if last is None or full is None:
         return [*cells, "–", "–"]
     # That of `full` is measured in turns with each mechanism.

@@ -63,3 +63,15 @@ def test_the_documented_stages_run_in_two_workers(places, cli, tmp_path):
         assert len(record["config"]["training"]["stages"]) == 2
     first, _ = results["local"].config.stages()
     assert first.mechanism.options["window"] == 64
+
+
+def test_a_protocol_without_its_corpus_says_how_to_import_it(cli, tmp_path, registries):
+    code, output, message = cli(
+        *("arena", "--protocol", "char-small", "--dry-run"),
+        *("--cache", tmp_path / "cache", "--runs", tmp_path / "runs"),
+    )
+    assert code == 0
+    assert "0 runs; remaining" in output
+    assert "left out: novels: not imported; run longspan data import corpus novels" in (
+        " ".join(message.split())
+    )

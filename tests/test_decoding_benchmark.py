@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,11 +79,54 @@ def test_prefixes_beyond_the_limits_have_a_reason(import_script, monkeypatch):
         read(self, end)
 
     monkeypatch.setattr(decoding.Prefixes, "_read_piece", refuse)
+    (row,) = measure(decoding, ["full"], arguments(prefixes=[40, 90]))
+    assert row["growth"] is None  # of one prefix
     (row,) = measure(decoding, ["full"], arguments())
     assert [one["prefix"] for one in row["prefixes"]] == [16, 40]
     reason = "reading more than 40 tokens needs more memory than there is"
     assert row["left_out"] == {90: reason}
     assert reason in decoding.describe(row)
+
+
+def test_time_of_the_run_limits_every_mechanism(import_script, monkeypatch, tmp_path):
+    decoding = import_script("decoding")
+    args = arguments(total_seconds=100.0, mechanisms=["full", "local", "linear"])
+    one = decoding.limited(args, 30.0)
+    assert (one.read_seconds, one.decode_seconds) == pytest.approx((18.0, 4.0))
+    assert decoding.limited(args, 1e6).read_seconds == args.read_seconds
+    given = []
+    monkeypatch.setattr(decoding, "read_prefixes", lambda name, args, device: args.read_seconds)
+    monkeypatch.setattr(
+        decoding, "measure", lambda name, full, args, device: given.append((full, args)) or {}
+    )
+    assert [len(rows) for rows in decoding.measure_all(args, CPU)] == [1, 2, 3]
+    assert [full for full, _ in given] == [40.0] * 3
+    # What a mechanism leaves is shared among those after it.
+    limits = [one.read_seconds for _, one in given]
+    assert limits == pytest.approx([0.6 * 100 / 3, 0.6 * 100 / 2, 60.0], rel=0.2)
+
+
+def test_record_is_written_after_each_mechanism(import_script, monkeypatch, tmp_path):
+    decoding, path = import_script("decoding"), tmp_path / "found.json"
+    small = ["--prefixes", "8", "16", "--tokens", "3", "--layers", "1", "--width", "64"]
+    monkeypatch.setattr(
+        sys, "argv", ["decoding", *small, "--mechanisms", "linear", "local", "--out", str(path)]
+    )
+    whole = decoding.measure
+
+    def fail(name, *others):
+        if name == "local":
+            raise KeyboardInterrupt
+        return whole(name, *others)
+
+    monkeypatch.setattr(decoding, "measure", fail)
+    with pytest.raises(KeyboardInterrupt):
+        decoding.main()
+    record = json.loads(path.read_text())
+    assert [row["mechanism"] for row in record["rows"]] == ["linear"]
+    assert any(
+        "after 16: ms" in line for line in import_script("mechanism_tables").decoding(record)
+    )
 
 
 def test_slow_tokens_are_fewer(import_script):
@@ -114,3 +159,8 @@ def test_table_compares_with_full_of_the_same_run(import_script):
     assert "| `local` | 100.00 | 3.8 | 100.00 | 3.8 | +0.0 | 8.0 | 10.0 |" in lines
     assert "| `slow` | – | – | – | – | – | – | – |" in lines
     assert "`slow` after 10 tokens: reading 5 tokens took more than 1 s.\n" in lines
+    # Where `full` was too slow for the longest prefix, the longest one that it has is compared.
+    del rows[0]["prefixes"][1]
+    lines = import_script("mechanism_tables").decoding(record)
+    assert "| `local` | 100.00 | 3.8 | 100.00 | 3.8 | +0.0 | 1.0 | 1.0 |" in lines
+    assert any("in the same run after 10 tokens" in line for line in lines)

@@ -447,7 +447,12 @@ def test_longer_contexts_than_the_segments_can_be_asked_for(trained):
         ({"split": "train"}, UnknownNameError, "no held-out split called 'train'"),
         ({"blocks": 1, "tolerance": -1.0}, OptionError, "blocks must be >= 2, got 1; the toler"),
         ({"max_context": 0}, OptionError, "longest context must be >= 1, got 0"),
-        ({"max_context": 110}, OptionError, "1 block of 16 .* pass --max-context of at most 98"),
+        (
+            {"max_context": 110},
+            OptionError,
+            "1 block of 16 targets in validation has 110 tokens before it in its document, 2 are "
+            "needed; pass --max-context of at most 98",
+        ),
     ],
 )
 def test_requests_without_sense_are_refused(trained, changes, error, message):

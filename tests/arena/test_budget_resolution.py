@@ -20,13 +20,13 @@ from longspan.arena.budget_resolution import (
     find_resolution,
     resolve_budget,
     scale_steps,
-    training_flops,
 )
 from longspan.arena.console import ConsoleCallback
 from longspan.arena.executors.events import EventSender, dispatch_event
 from longspan.arena.model import make_model
 from longspan.arena.parallel_console import ParallelConsoleCallback
 from longspan.arena.run_state import claim
+from longspan.arena.stage_costs import training_flops
 from longspan.attention import MECHANISMS
 from longspan.config import Budget, parse_budget
 from longspan.errors import NoMemoryError, RunError

@@ -11,6 +11,7 @@ from longspan.analysis import measure_context
 from longspan.arena import PROTOCOLS, get, load_protocol, override, run
 from longspan.arena.cross_evaluation import evaluate_elsewhere
 from longspan.arena.grid import grid, misfit
+from longspan.arena.model import make_model
 from longspan.arena.protocols import Protocol, Recipe
 from longspan.arena.protocols.base import Variant
 from longspan.arena.protocols.compare import compare
@@ -27,8 +28,9 @@ from longspan.config import (
 from longspan.errors import OptionError, PluginError, UnknownNameError
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.results import load_cross_evaluations, load_result
-from longspan.tasks import TASKS
+from longspan.tasks import TASKS, build
 from longspan.tasks import register as register_task
+from longspan.training.evaluation_options import EvaluationOptions
 
 STREAM = toy_streams.ToyStream.info.name
 MODEL = ModelConfig(**tiny.MODEL, hidden_dropout_prob=0.0, attention_dropout=0.0, position="rotary")
@@ -132,6 +134,27 @@ def test_options_that_change_parameters_are_refused_before_training():
     with pytest.raises(OptionError, match="memory must be >= 0"):
         grid("smoke", tasks=["listops"], mechanisms=["transformer_xl"],
              changes={"evaluation.memory": -1})  # fmt: skip
+
+
+def test_lists_of_another_number_of_layers_are_refused():
+    """Each layer reads the value of its own place alone, so that further ones have no effect."""
+    layers = tiny.MODEL["num_hidden_layers"]
+
+    def experiment(window):
+        changes = {"mechanism.window": 2, "evaluation.window": window}
+        return tiny.experiment("longformer", changes=changes)
+
+    message = f"window of longformer must be one value, or a list with one for each of the {layers}"
+    made = experiment([4] * (layers + 1))
+    assert f"evaluation: {message} layers, got {layers + 1}" in misfit(made)
+    with pytest.raises(OptionError, match=f"{message} layers, got {layers + 1}"):
+        EvaluationOptions(
+            make_model(made, build("listops", tiny.TASK)),
+            *("longformer", made.config.evaluation_changes),
+        )
+    assert misfit(experiment([4] * layers)) is None
+    made = tiny.experiment("longformer", changes={"mechanism.window": []})
+    assert f"each of the {layers} layers, got 0" in misfit(made)
 
 
 def test_a_stage_has_the_options_of_its_run():

@@ -18,7 +18,7 @@ from longspan.arena.ordering import CountFlops
 from longspan.arena.plan import PlannedRun, sum_up
 from longspan.arena.provenance import device_name
 from longspan.attention import MECHANISMS
-from longspan.config import parse_budget
+from longspan.config import StageConfig, parse_budget, replace_fields
 from longspan.errors import OptionError
 from longspan.files import write_json
 from longspan.results import load_result
@@ -108,6 +108,37 @@ def test_planned_run_has_figures_of_actual_run(paths, listops):
     assert row.seconds > 0
     # Nothing is written.
     assert not list(paths.runs.iterdir())
+
+
+def with_stages(experiment, *stages):
+    config = replace_fields(experiment.config, {"training.stages": stages})
+    return dataclasses.replace(experiment, config=config)
+
+
+def test_costs_are_of_all_stages(paths, listops):
+    """The first stage, a third of the steps, has half of the batch."""
+    plain = tiny.experiment()
+    small = StageConfig(steps=1, changes={"training.batch_size": 2})
+    staged = with_stages(plain, small, StageConfig(steps=2))
+    example = 3 * forward_flops(plain.config, listops)
+    (row,) = plan([staged], paths)
+    assert row.training_flops == (4 * 2 + 8 * 4) * example == CountFlops()(staged)
+    (measured,) = plan([staged], paths, measure=True)
+    large = {"training.batch_size": 64}
+    (larger,) = plan(
+        [with_stages(plain, StageConfig(steps=1, changes=large), StageConfig(steps=2))],
+        paths,
+        measure=True,
+    )
+    assert larger.memory > measured.memory
+    result = run(staged, listops, paths)
+    (finished,) = plan([staged], paths)
+    assert (finished.state, finished.training_flops) == ("finished", row.training_flops)
+    # A step of another list of stages takes another time.
+    (other,) = plan([with_stages(plain, StageConfig(steps=1), StageConfig(steps=1))], paths)
+    assert other.seconds_from == "FLOPs"
+    (again,) = plan([dataclasses.replace(staged, seed=1)], paths)
+    assert (again.seconds_from, again.seconds) == ("record", result.seconds)
 
 
 class _StopError(Exception):

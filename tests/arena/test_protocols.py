@@ -29,6 +29,8 @@ from longspan.tasks.layout import StreamLayout
 
 CELLS = [(p.name, task, m) for p in PROTOCOLS.values() for task in p.tasks for m in MECHANISMS]
 
+SHORT_FIRST = ("longformer-char", "long-short-char")  # stages of every row are of other lengths
+
 
 @pytest.mark.parametrize(("protocol", "task", "mechanism"), CELLS)
 def test_every_cell_builds_an_experiment_and_a_model(protocol, task, mechanism):
@@ -41,7 +43,10 @@ def test_every_cell_builds_an_experiment_and_a_model(protocol, task, mechanism):
     )
     is_stream = isinstance(TASKS[task].info.layout, StreamLayout)
     builds = MECHANISMS[mechanism].traits.causal or not is_stream
-    assert (misfit(experiment) is None) == builds
+    if mechanism == "synthesizer" and protocol in SHORT_FIRST:
+        assert "stage 2 has other weights" in misfit(experiment)
+    else:
+        assert (misfit(experiment) is None) == builds
     flat = flatten(experiment.config)
     assert json.loads(json.dumps(flat, allow_nan=False)) == flat
     own = get(protocol).options_for(task, mechanism)

@@ -12,7 +12,7 @@ import tiny
 from longspan.arena import arena, run
 from longspan.arena.resume import load_checked
 from longspan.arena.run_state import differences, in_brackets, read_state
-from longspan.config import Budget, replace_fields
+from longspan.config import Budget, StageConfig, replace_fields
 from longspan.errors import RunError
 from longspan.files import write_json
 from longspan.results import load_result, write_record
@@ -65,6 +65,19 @@ def test_interrupted_run_of_changed_recipe_is_rejected(tiny_cache, tmp_path):
     callback = StopAtStep()
     assert len(arena([protocol_experiment()], paths, callback)[0]) == 1
     assert callback.steps == list(range(7, 13))
+
+
+def test_differing_stages_are_named_by_their_fields():
+    def config(*stages):
+        return replace_fields(tiny.experiment().config, {"training.stages": stages})
+
+    first = StageConfig(steps=4, changes={"mechanism.window": 1})
+    three = config(first, StageConfig(steps=4), StageConfig(steps=2))
+    two = config(first, StageConfig(steps=3))
+    assert differences(three, two) == [
+        "stage.2.steps: 4 there, 3 here",
+        "stage.3.steps: 2 there, absent here",
+    ]
 
 
 def test_run_state_of_different_version_is_rejected(tiny_cache, tmp_path):

@@ -1,5 +1,6 @@
 """Staged training: against plain loops, one for each stage, and interrupted anywhere."""
 
+import functools
 import itertools
 
 import pytest
@@ -15,10 +16,12 @@ from longspan.training import Callback, Stage, fit_stages
 LENGTHS, STEPS = (8, 16), (10, 14)
 
 
-def make_model(length, position="rotary", width=16):
+def make_model(length, position="rotary", width=16, **fields):
     torch.manual_seed(3)
+    mixing = {"attention": "local", "attention_options": {"window": length // 2}} | fields
     return LongspanForCausalLM(
         LongspanConfig(
+            **mixing,
             vocab_size=toy_streams.ToyStream.info.vocab_size,
             hidden_size=width,
             num_hidden_layers=1,
@@ -28,8 +31,6 @@ def make_model(length, position="rotary", width=16):
             attention_dropout=0.0,
             max_position_embeddings=length,
             position=position,
-            attention="local",
-            attention_options={"window": length // 2},
             is_decoder=True,
             initializer_range=0.2,
         )
@@ -166,6 +167,31 @@ def test_the_last_stage_selects_the_checkpoint(tasks, tmp_path):
     late = [x for x in outcome.curve if x.step > STEPS[0]]
     best = min(late, key=lambda x: x.validation_metrics["bits_per_byte"])
     assert outcome.best_step == best.step
+
+
+@pytest.mark.parametrize("mechanism", ["reformer", "bigbird"])
+def test_drawn_buffers_of_another_shape_are_those_of_the_new_stage(mechanism, tasks, tmp_path):
+    """The number of hashes, and of random blocks, follows from the length."""
+    options = {"reformer": {"chunk": 2}, "bigbird": {"block": 2}}[mechanism]
+
+    def make(length):
+        return make_model(length, attention=mechanism, attention_options=options)
+
+    before, after = (
+        {name: x for name, x in make(length).named_buffers() if "cos" not in name}
+        for length in LENGTHS
+    )
+    other = [name for name in before if before[name].shape != after[name].shape]
+    assert other
+    stages = [
+        Stage(task=task, config=recipe(n), make_model=functools.partial(make, LENGTHS[n]))
+        for n, task in enumerate(tasks)
+    ]
+    outcome = train(stages, tmp_path / "run")
+    assert outcome.steps == sum(STEPS)
+    found = dict(outcome.network.named_buffers())
+    for name in other:
+        torch.testing.assert_close(found[name], after[name], rtol=0, atol=0)
 
 
 def test_weights_of_another_shape_are_refused(tasks, tmp_path):

@@ -13,8 +13,10 @@ from counted_records import with_counts
 
 import synthetic
 from longspan.arena import get, override, replace_budget
-from longspan.arena.budget_resolution import scale_steps, training_flops
-from longspan.config import Budget, StageConfig
+from longspan.arena.budget_resolution import find_resolution, scale_steps
+from longspan.arena.model import forward_flops
+from longspan.arena.stage_costs import mean_step_flops, training_flops
+from longspan.config import Budget, StageConfig, replace_fields
 from longspan.errors import DataError
 from longspan.files import read_json
 from longspan.results import (
@@ -27,9 +29,11 @@ from longspan.results import (
     load_result,
     pack_scores,
 )
+from longspan.tasks import build
 from longspan.validation import validate_records
-from longspan.validation.across import check_data
+from longspan.validation.across import check_costs, check_data
 from longspan.validation.findings import RecordFile
+from longspan.validation.training import check_budget
 
 COMMITTED = Path(__file__).parents[2] / "results"
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -434,6 +438,42 @@ def test_steps_of_flops_budget_are_recomputed(tmp_path):
         put(100, "resolved_budget", "changes", "training.warmup_steps"),
     )
     assert ("resolved_budget.changes", ERROR) in finding_fields(tmp_path)
+
+
+def test_steps_of_flops_budget_are_those_of_all_stages(tmp_path):
+    """Half of the steps have a quarter of the batch."""
+    experiment = get("smoke").experiment("listops", "linformer", 0)
+    small = StageConfig(steps=1, changes={"training.batch_size": 8})
+    stages = (small, StageConfig(steps=1))
+    config = replace_fields(experiment.config, {"training.stages": stages})
+    staged = dataclasses.replace(experiment, config=config)
+    task = build("listops", config.task.options)
+    step = mean_step_flops(config, task)
+    assert step < training_flops(forward_flops(config, task), config.training.batch_size)
+    budget = Budget(kind="flops", limit=200.5 * step)
+    changes = find_resolution(replace_budget(staged, budget), task).changes
+    assert changes["training.steps"] == 200
+    record = synthetic.record(replace_budget(staged, budget))
+    record = dataclasses.replace(
+        record,
+        flops=forward_flops(config, task),
+        resolved_budget=ResolvedBudget(changes=changes, measurements={"flops_per_step": step}),
+    )
+    file = RecordFile(path=Path("file"), record=record, stored_hash="")
+    assert list(check_budget(file)) == []
+
+
+def test_tokens_of_all_stages_are_counted():
+    """The first stage has a larger batch than the last one, which is the run's."""
+    experiment = get("smoke").experiment("listops", "linformer", 0)
+    large = StageConfig(steps=1, changes={"training.batch_size": 320})
+    config = replace_fields(experiment.config, {"training.stages": (large, StageConfig(steps=1))})
+    record = with_counts(synthetic.record(dataclasses.replace(experiment, config=config)))
+    most = record.steps * (320 + 32) // 2 * record.length
+    for tokens, fields in ((most, []), (most + 1, ["tokens_per_second"])):
+        one = dataclasses.replace(record, tokens_per_second=tokens / record.seconds)
+        file = RecordFile(path=Path("file"), record=one, stored_hash="")
+        assert [x.field for x in check_costs([file])] == fields
 
 
 def test_seconds_budget_requires_seconds_per_step(tmp_path):

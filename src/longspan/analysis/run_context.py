@@ -37,6 +37,7 @@ from longspan.tasks.base import Split
 from longspan.tasks.batching import sample_rows
 from longspan.tasks.layout import StreamLayout
 from longspan.training.evaluation_options import EvaluationOptions
+from longspan.wording import counted
 
 HELD_OUT = ("validation", "test")
 PART_WINDOWS = 64  # sequences that attention by part is averaged over
@@ -179,10 +180,9 @@ def _measure_contexts(
     if available < FEWEST_BLOCKS:
         most = _longest_document(task, split) - FEWEST_BLOCKS * BLOCK
         remedy = f"pass --max-context of at most {most}" if most > 0 else "hold out longer ones"
-        raise OptionError(
-            f"{available} block of {BLOCK} targets in {split} has {longest} tokens before it in "
-            f"its document, {FEWEST_BLOCKS} are needed; {remedy}"
-        )
+        text = f"block|blocks of {BLOCK} targets in {split} has|have {longest} tokens before "
+        text += "it|them in its|their document"
+        raise OptionError(f"{counted(available, text)}, {FEWEST_BLOCKS} are needed; {remedy}")
     lengths = context_lengths(longest)
     per_batch = size * max(task.options.window, longest)
     losses = block_losses(model, windows, rows, lengths, per_batch, progress)

@@ -7,27 +7,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from longspan.arena.experiment import Experiment
-from longspan.arena.model import forward_flops, make_model
+from longspan.arena.model import make_model
 from longspan.arena.run_state import RunState, read_state, write_state
+from longspan.arena.stage_costs import mean_over_stages, mean_step_flops
 from longspan.arena.stage_tasks import stage_task
 from longspan.attention import MECHANISMS
 from longspan.bounds import MOST_STEPS
-from longspan.config import TrainingConfig, replace_fields
+from longspan.config import RunConfig, TrainingConfig, replace_fields
 from longspan.errors import InputError, NoMemoryError, OptionError, RunError
 from longspan.files import to_json_types
 from longspan.results import ResolvedBudget
 from longspan.tasks import Task
 from longspan.tasks.layout import RetrievalLayout
 
-BACKWARD = 2  # FLOPs of the backward pass per FLOP of the forward pass
 SMALLEST = 8  # smallest size tried under a memory budget
 PATIENCE = 0.1  # share of a budget of seconds that timing its steps may take
 MICROBATCHES = "training.gradient_accumulation_steps"
-
-
-def training_flops(forward: int, batch_size: int) -> int:
-    """Return the FLOPs of one training step from the forward FLOPs of one example."""
-    return (1 + BACKWARD) * forward * batch_size
 
 
 def apply_budget(experiment: Experiment, resolved: ResolvedBudget | None) -> Experiment:
@@ -78,28 +73,10 @@ def find_resolution(
     return None if kind == "steps" else RESOLVERS[kind](experiment, task, device)
 
 
-def _mean_over_stages(
-    experiment: Experiment, task: Task, measure: Callable[[Experiment, Task], float]
-) -> float:
-    """Return the mean of a quantity of a training step, over the steps of all stages."""
-    stages = experiment.config.stages()
-    total = sum(
-        config.training.steps
-        * measure(dataclasses.replace(experiment, config=config), stage_task(config, task))
-        for config in stages
-    )
-    return total / sum(config.training.steps for config in stages)
-
-
-def _step_flops(experiment: Experiment, task: Task) -> int:
-    config = experiment.config
-    return training_flops(forward_flops(config, task), config.training.batch_size)
-
-
 def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
     """Count every example at the task's length, as if no batch were shorter."""
     config, limit = experiment.config, _limit(experiment)
-    step = _mean_over_stages(experiment, task, _step_flops)
+    step = mean_step_flops(config, task)
     steps = int(limit // step)
     if steps < 1:
         raise RunError(
@@ -123,13 +100,13 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
     training, limit = experiment.config.training, _limit(experiment)
     patience = PATIENCE * limit / max(1, len(training.stages))
 
-    def measure(stage: Experiment, own: Task) -> float:
-        model, recipe = make_model(stage, own), stage.config.training
+    def measure(stage: RunConfig, own: Task) -> float:
+        model = make_model(dataclasses.replace(experiment, config=stage), own)
         return measure_step_seconds(
-            model, own, recipe, seed=stage.seed, device=device, patience=patience
+            model, own, stage.training, seed=experiment.seed, device=device, patience=patience
         )
 
-    step = _mean_over_stages(experiment, task, measure)
+    step = mean_over_stages(experiment.config, task, measure)
     steps = int(limit / step)
     if steps < 1:
         raise RunError(
@@ -219,17 +196,23 @@ def _ladder(length: int) -> list[int | None]:
 
 def _step_bytes(experiment: Experiment, task: Task, changes: dict) -> int | None:
     """Return the bytes of a training step; None for a size that the mechanism rejects."""
-    from longspan.training.footprint import measure_step_memory
-
     try:
-        needed = []
-        for config in replace_fields(experiment.config, changes).stages():
-            own = stage_task(config, task)
-            model = make_model(dataclasses.replace(experiment, config=config), own)
-            needed.append(measure_step_memory(model, own, config.training).total)
-        return max(needed)
+        config = replace_fields(experiment.config, changes)
+        return step_memory(dataclasses.replace(experiment, config=config), task)
     except (InputError, OptionError):
         return None
+
+
+def step_memory(experiment: Experiment, task: Task) -> int:
+    """Return the bytes of a training step, of the largest one of all stages."""
+    from longspan.training.footprint import measure_step_memory
+
+    needed = []
+    for config in experiment.config.stages():
+        own = stage_task(config, task)
+        model = make_model(dataclasses.replace(experiment, config=config), own)
+        needed.append(measure_step_memory(model, own, config.training).total)
+    return max(needed)
 
 
 def _limit(experiment: Experiment) -> float:

@@ -155,9 +155,9 @@ def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) ->
 def misfit(experiment: Experiment) -> str | None:
     """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
+    from longspan.arena.stage_checks import check_evaluations, check_stages
     from longspan.attention.allocation import REMEDY, sizes_alone
     from longspan.attention.initial_values import tensors_of
-    from longspan.attention.other_options import OtherOptions
     from longspan.models.attention_layer import build_mechanism
 
     task = build(experiment.task, experiment.config.task.options)
@@ -166,9 +166,8 @@ def misfit(experiment: Experiment) -> str | None:
             mechanism = build_mechanism(model_config(experiment.config, task), layer=0)
         needed = sum(x.nbytes for x in tensors_of(mechanism).values())
         check_memory(needed, f"a layer of {experiment.mechanism}", REMEDY)
-        for stage in experiment.config.stages():
-            if changes := stage.evaluation_changes:
-                OtherOptions(build_mechanism(model_config(stage, task), layer=0), changes)
+        check_stages(experiment.config, task)
+        check_evaluations(experiment.config, task)
     except LongspanError as error:
         return str(error)
     return None

@@ -99,6 +99,7 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         **task.model_fields,
     }
     model = LongspanConfig(**{**(start.fields or {} if start else {}), **fields})
+    _check_state(model, task)
     if not isinstance(task.layout, CLASSIFIERS):
         return model
     model.num_labels = task.num_classes
@@ -109,6 +110,24 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         model.id2label = {label: task.class_name(label) for label in range(task.num_classes)}
         model.label2id = {name: label for label, name in model.id2label.items()}
     return model
+
+
+def _check_state(model: LongspanConfig, task: Task) -> None:
+    """Refuse a limit of positions for a state that passes from segment to segment.
+
+    Raises:
+        OptionError: the message names the field that ends them.
+    """
+    if not task.keeps_state(model.attention_names) or not model.limits_length:
+        return
+    name, what = model.attention_names[0], f"model.position={model.position_encoding}"
+    remedy = "set model.position=rotary or sinusoidal, or task.keep_state=none"
+    if any("max_length" in traits.sizes for traits in model.layer_traits):
+        what, remedy = f"the table of {name} by position", "set task.keep_state=none"
+    raise OptionError(
+        f"{what} ends at {model.max_position_embeddings} tokens, but the state of {name} passes "
+        f"from segment to segment (task.keep_state), as far as documents go; {remedy}"
+    )
 
 
 def _decoder_fields(task: Task, start: StartConfig | None) -> dict[str, Any]:

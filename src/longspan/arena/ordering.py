@@ -64,7 +64,7 @@ def source_numbers(experiments: Sequence[Experiment]) -> list[int | None]:
 
 
 class CountFlops:
-    """Count the training FLOPs of runs, every example at the task's length.
+    """Count the training FLOPs of runs, every example at the length of its stage.
 
     Seeds of one configuration are counted once; finished runs cost nothing.
     """
@@ -79,11 +79,10 @@ class CountFlops:
         if self.paths is not None and self.paths.record_file(experiment).exists():
             return 0
         if experiment.hash not in self.counted:
-            from longspan.arena.budget_resolution import training_flops
-            from longspan.arena.model import forward_flops
+            from longspan.arena.stage_costs import mean_step_flops
 
             config = experiment.config
             task = build(config.task.name, config.task.options)
-            step = training_flops(forward_flops(config, task), config.training.batch_size)
-            self.counted[experiment.hash] = config.training.steps * step
+            total = round(config.training.steps * mean_step_flops(config, task))
+            self.counted[experiment.hash] = total
         return self.counted[experiment.hash]

@@ -25,7 +25,9 @@ from longspan.training.checkpoint_pointer import saved_step
 State = Literal["new", "interrupted", "finished", "failed"]
 MEASURED_STEPS = 3
 # Training fields that decide the time of a step.
-PACE = ("batch_size", "gradient_accumulation_steps", "precision", "gradient_checkpointing")
+PACE = (
+    *("batch_size", "gradient_accumulation_steps", "precision", "gradient_checkpointing", "stages"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,11 +48,11 @@ class PlannedRun:
         num_parameters: parameters of the model.
         full_num_parameters: parameters of the same model with `full`.
         flops: forward FLOPs of one example of the task's length.
-        training_flops: FLOPs of training, every example at that length.
+        training_flops: FLOPs of training, every example at the length of its stage.
         seconds: training time, without evaluation.
         seconds_from: "record" (a finished run of the same shape on this machine), "measured"
             (steps timed now), or "FLOPs" (at the rate of matrix products, a lower bound).
-        memory: bytes of one training step; None: not measured.
+        memory: bytes of one training step, of the largest of all stages; None: not measured.
         size_option: option and value that a budget of memory chose.
     """
 
@@ -131,6 +133,7 @@ class _Cost:
     num_parameters: int
     full_num_parameters: int
     flops: int
+    step_flops: float
     memory: int | None
     misfit: str | None
 
@@ -163,13 +166,10 @@ class _Planner:
     def _row(
         self, requested: Experiment, effective: Experiment, task: Task, reason: str | None = None
     ) -> PlannedRun:
-        from longspan.arena.budget_resolution import training_flops
-
         config, budget = effective.config, requested.config.budget
         cost = self._cost(effective, task)
         reason = reason or cost.misfit
-        step = training_flops(cost.flops, config.training.batch_size)
-        per_step, source = self._seconds_per_step(effective, task, step)
+        per_step, source = self._seconds_per_step(effective, task)
         steps = config.training.steps
         if budget.kind == "seconds" and budget.limit and config == requested.config:
             steps = max(1, int(budget.limit / per_step))
@@ -192,7 +192,7 @@ class _Planner:
             num_parameters=cost.num_parameters,
             full_num_parameters=cost.full_num_parameters,
             flops=cost.flops,
-            training_flops=steps * step,
+            training_flops=round(steps * cost.step_flops),
             seconds=steps * per_step,
             seconds_from=source,
             memory=cost.memory,
@@ -227,19 +227,22 @@ class _Planner:
         return resolved
 
     def _cost(self, effective: Experiment, task: Task) -> _Cost:
+        from longspan.arena.budget_resolution import step_memory
         from longspan.arena.model import forward_flops, full_num_parameters, num_parameters
+        from longspan.arena.stage_costs import mean_step_flops
 
         if effective.hash not in self.costs:
             config = effective.config
             parameters = num_parameters(config, task)
             misfit, memory = self._weights_misfit(config, parameters), None
             if self.measure and misfit is None:
-                memory = self._memory(effective, task)
+                memory = step_memory(effective, task)
                 misfit = self._step_misfit(config, memory)
             self.costs[effective.hash] = _Cost(
                 num_parameters=parameters,
                 full_num_parameters=full_num_parameters(config, task),
                 flops=forward_flops(config, task),
+                step_flops=mean_step_flops(config, task),
                 memory=memory,
                 misfit=misfit,
             )
@@ -268,38 +271,35 @@ class _Planner:
             return str(error)
         return None
 
-    def _memory(self, effective: Experiment, task: Task) -> int:
-        from longspan.arena.model import make_model
-        from longspan.training.footprint import measure_step_memory
-
-        model = make_model(effective, task)
-        return measure_step_memory(model, task, effective.config.training).total
-
-    def _seconds_per_step(self, effective: Experiment, task: Task, step: int) -> tuple[float, str]:
+    def _seconds_per_step(self, effective: Experiment, task: Task) -> tuple[float, str]:
         """Return seconds per step and their origin."""
         if effective.hash not in self.timed:
-            self.timed[effective.hash] = self._time(effective, task, step)
+            self.timed[effective.hash] = self._time(effective, task)
         return self.timed[effective.hash]
 
-    def _time(self, effective: Experiment, task: Task, step: int) -> tuple[float, str]:
+    def _time(self, effective: Experiment, task: Task) -> tuple[float, str]:
         for result in self._neighbors(effective):
             is_same_machine = result.device == self._device and result.world_size == 1
             if is_same_machine and _shape(result.effective_config) == _shape(effective.config):
                 return result.seconds / result.steps, "record"
-        if not self.measure or self.costs[effective.hash].misfit is not None:
-            return step / self._rate, "FLOPs"
+        cost = self.costs[effective.hash]
+        if not self.measure or cost.misfit is not None:
+            return cost.step_flops / self._rate, "FLOPs"
         from longspan.arena.model import make_model
+        from longspan.arena.stage_costs import mean_over_stages
         from longspan.training.timing import measure_step_seconds
 
-        seconds = measure_step_seconds(
-            make_model(effective, task),
-            task,
-            effective.config.training,
-            seed=effective.seed,
-            device=self.paths.device,
-            timed_steps=MEASURED_STEPS,
-        )
-        return seconds, "measured"
+        def measure(stage: RunConfig, own: Task) -> float:
+            return measure_step_seconds(
+                make_model(dataclasses.replace(effective, config=stage), own),
+                own,
+                stage.training,
+                seed=effective.seed,
+                device=self.paths.device,
+                timed_steps=MEASURED_STEPS,
+            )
+
+        return mean_over_stages(effective.config, task, measure), "measured"
 
     def _neighbors(self, experiment: Experiment) -> list[Result]:
         """Return the records of the experiment's protocol and task."""
@@ -325,9 +325,13 @@ class _Planner:
 
 
 def _finished(experiment: Experiment, result: Result) -> PlannedRun:
-    from longspan.arena.budget_resolution import training_flops
+    from longspan.arena.stage_costs import mean_step_flops, training_flops
 
-    step = training_flops(result.flops, result.config.training.batch_size)
+    config = result.effective_config
+    if config.training.stages:
+        step = mean_step_flops(config, build(config.task.name, config.task.options))
+    else:
+        step = training_flops(result.flops, config.training.batch_size)
     return PlannedRun(
         name=experiment.name,
         protocol=result.protocol,
@@ -342,7 +346,7 @@ def _finished(experiment: Experiment, result: Result) -> PlannedRun:
         num_parameters=result.num_parameters,
         full_num_parameters=result.full_num_parameters,
         flops=result.flops,
-        training_flops=result.steps * step,
+        training_flops=round(result.steps * step),
         seconds=result.seconds,
         seconds_from="record",
         memory=None,

@@ -7,6 +7,7 @@ from typing import Any
 from longspan.arena.experiment import Experiment
 from longspan.config import RunConfig, flatten, settings
 from longspan.config.run import add_newer_options
+from longspan.config.stages import stage_values
 from longspan.errors import DataError, RunError
 from longspan.files import read_json_file, write_json
 from longspan.results import ResolvedBudget, StartRecord
@@ -88,16 +89,23 @@ def claim(experiment: Experiment, task: Task, run_dir: Path) -> RunState:
 def differences(there: RunConfig, here: RunConfig) -> list[str]:
     """Return the fields that differ, as `training.steps: 200 there, 300 here`.
 
-    Configurations of one hash have none: a tokenizer may be in another folder.
+    Those of stages are `stage.NUMBER.FIELD`. Configurations of one hash have none: a
+    tokenizer may be in another folder.
     """
     if there.hash == here.hash:
         return []
-    old, new, absent = flatten(there), flatten(here), _Absent()
+    old, new, absent = _values(there), _values(here), _Absent()
     return [
         f"{name}: {_short(old.get(name, absent))} there, {_short(new.get(name, absent))} here"
         for name in sorted({*old, *new})
         if old.get(name, absent) != new.get(name, absent)
     ]
+
+
+def _values(config: RunConfig) -> dict[str, Any]:
+    """Return the leaves of a configuration by dotted name, those of each stage included."""
+    values = flatten(config)
+    return values | stage_values(values.pop("training.stages"))
 
 
 def in_brackets(differing: list[str]) -> str:

@@ -20,7 +20,7 @@ from longspan.cli.common import (
 from longspan.cli.finetuning import Checkpoint
 from longspan.cli.plugins import Cache, Imports
 from longspan.errors import DataError, OptionError
-from longspan.wording import device_text
+from longspan.wording import counted, device_text
 
 if TYPE_CHECKING:
     from longspan.arena.generation import Generated
@@ -108,13 +108,16 @@ def _read_prompt(text: str | None, file: Path | None, ids: str | None) -> str | 
 
     Raises:
         OptionError: there is none, or several; or an id is not an integer.
-        DataError: the file is not UTF-8.
+        DataError: the file does not exist, or is not UTF-8.
     """
     if sum(x is not None for x in (text, file, ids)) != 1:
         raise OptionError(
             "generate takes one prompt: --prompt TEXT, --prompt-file FILE or --prompt-ids 5,6,7"
         )
     if file is not None:
+        if not file.is_file():
+            what = "is a folder" if file.is_dir() else "does not exist"
+            raise DataError(f"{file} {what}; --prompt-file takes a UTF-8 text file")
         try:
             return file.read_bytes().decode()
         except UnicodeDecodeError as error:
@@ -158,7 +161,7 @@ def _summary(found: "Generated") -> str:
         else "1 new token"
     )
     return (
-        f"{found.prompt_tokens:,} prompt tokens at "
+        f"{counted(found.prompt_tokens, 'prompt token|tokens')} at "
         f"{magnitude(found.prompt_tokens_per_second)} tokens/s, {decoded}, "
         f"state of {memory(found.state_bytes)}, {device_text(found.device)}"
     )

@@ -81,11 +81,12 @@ def _reasons(rows: "Sequence[PlannedRun]") -> list[str]:
 
 def _summary(rows: "Sequence[PlannedRun]", totals: "Totals") -> list[str]:
     states = ", ".join(f"{count} {state}" for state, count in totals.states.items())
+    states = f" ({states})" if states else ""
     peak = "" if totals.memory is None else f", at most {memory(totals.memory)} in a step"
     lines = [
         "GF fwd: GFLOPs of one example, forward; TF train: TFLOPs of the run; "
         "memory: tensors of one training step",
-        f"{counted(totals.runs, 'run|runs')} ({states}); remaining: "
+        f"{counted(totals.runs, 'run|runs')}{states}; remaining: "
         f"{totals.training_flops / 1e12:.3g} TFLOPs of training, about "
         f"{duration(totals.seconds)} one after the other{peak}",
     ]

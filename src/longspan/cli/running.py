@@ -332,9 +332,10 @@ def _available_tasks(
     from longspan.arena import Skipped, get
     from longspan.tasks import build
 
-    protocol, tasks, unavailable = get(chosen.protocol), [], []
+    protocol, tasks = get(chosen.protocol), []
     if chosen.tasks is not None or (with_grid and not protocol.grids):
         return chosen.tasks
+    unavailable = [Skipped(name, reason) for name, reason in protocol.missing_imports.items()]
     for name in protocol.grids if with_grid else protocol.tasks:
         protocol.check_task(name)
         task = build(name, dict(protocol.recipe(name).task_options))

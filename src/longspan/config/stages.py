@@ -99,3 +99,19 @@ def stage_ends(stages: tuple[StageConfig, ...], steps: int) -> list[int]:
         later = len(ends) - number - 1
         ends[number] = min(max(ends[number], earlier + 1), steps - later)
     return ends
+
+
+def stage_values(stages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the values of stages by name: `stage.1.steps`, `stage.1.task.length`.
+
+    `keep_optimizer` is among them where a stage begins with fresh moments.
+
+    Args:
+        stages: stages, as `flatten` returns them in `training.stages`.
+    """
+    values: dict[str, Any] = {}
+    for number, stage in enumerate(stages, start=1):
+        own = {"steps": stage["steps"], **stage["changes"]}
+        own |= {} if stage["keep_optimizer"] else {"keep_optimizer": False}
+        values |= {f"stage.{number}.{field}": x for field, x in own.items()}
+    return values

@@ -1,6 +1,7 @@
 """Checks of a model's configuration."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from transformers.activations import ACT2FN
@@ -153,15 +154,26 @@ def _layered_refusals(config: "LongspanConfig") -> list[str]:
     """Return the reasons why options with a value for each layer do not fit the layers."""
     layers, reasons = config.num_hidden_layers, []
     for layer, name in enumerate(config.attention_names if layers else ()):
-        options = config.layer_options(layer)
-        for option, depth in MECHANISMS[name].layered_options.items():
-            given: Any = options.get(option)
-            if _depth(given) == depth and len(given) != layers:
-                reasons.append(
-                    f"{option} of {name} must be one value, or a list with one for each of the "
-                    f"{layers} layers, got {len(given)}"
-                )
+        reasons += layered_refusals(name, config.layer_options(layer), layers)
     return list(dict.fromkeys(reasons))
+
+
+def layered_refusals(name: str, options: Mapping[str, Any], layers: int) -> list[str]:
+    """Return the reasons why options of a mechanism do not have a value for each layer.
+
+    Args:
+        name: mechanism.
+        options: options, of which lists for the layers are checked.
+        layers: number of layers of the model.
+    """
+    return [
+        f"{option} of {name} must be one value, or a list with one for each of the {layers} "
+        f"layers, got {len(given)}"
+        for option, depth in MECHANISMS[name].layered_options.items()
+        if isinstance(given := options.get(option), list)
+        and (not given or _depth(given) == depth)
+        and len(given) != layers
+    ]
 
 
 def _depth(value: Any) -> int:

@@ -8,6 +8,8 @@ from torch import nn
 
 from longspan.attention import Attention
 from longspan.attention.other_options import OtherOptions
+from longspan.errors import OptionError
+from longspan.models.config_checks import layered_refusals
 from longspan.tasks.base import HELD_OUT, Split
 
 
@@ -24,13 +26,17 @@ class EvaluationOptions:
 
         Raises:
             UnknownNameError: the mechanism has no such option.
-            OptionError: a value is invalid, or an option changes a parameter or a buffer.
+            OptionError: a value is invalid, a list has not one value for each layer, or an option
+                changes a parameter or a buffer.
         """
         found = [
             module
             for module in model.modules()
             if changes and isinstance(module, Attention) and module.name == mechanism
         ]
+        # Each layer checks the value of its own place alone.
+        if reasons := layered_refusals(mechanism, changes, len(found)) if found else []:
+            raise OptionError(f"evaluation: {'; '.join(reasons)}")
         self._others = [OtherOptions(attention, changes) for attention in found]
 
     @contextlib.contextmanager

@@ -90,8 +90,9 @@ def begin_stage(
 ) -> Progress:
     """Load the end of the stage before into a new stage; return the progress of the run.
 
-    Learned positions are repeated for longer inputs. The best checkpoint is that of the new stage
-    alone, since scores of other lengths and windows are not comparable with it.
+    Learned positions are repeated for longer inputs, and buffers of another shape are drawn. The
+    best checkpoint is that of the new stage alone, since scores of other lengths and windows are
+    not comparable with it.
 
     Args:
         checkpoints: checkpoints of the run.
@@ -130,7 +131,11 @@ class _Adaptation:
         self.table = f"{model.base_model_prefix}.{POSITIONS}"
 
     def weights(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return weights with learned positions for the inputs of the new stage."""
+        """Return weights with positions and buffers for the inputs of the new stage.
+
+        Buffers are drawn, not trained, such as hashes and random blocks: where the new inputs need
+        another shape, they are those of the new model.
+        """
         state = self.model.state_dict()
         if self.table in weights and self.table in state:
             table, rows = weights[self.table], len(state[self.table])
@@ -140,6 +145,9 @@ class _Adaptation:
                 weights[self.table], _ = stretch_own_table(config, length, EXTENSION, table)
             else:
                 weights[self.table] = table[:rows]
+        for name, _ in self.model.named_buffers():
+            if name in weights and name in state and weights[name].shape != state[name].shape:
+                weights[name] = state[name]
         wrong = [x for x in weights if x in state and weights[x].shape != state[x].shape]
         if wrong or weights.keys() - state.keys():
             first = min(wrong or weights.keys() - state.keys())

@@ -8,10 +8,11 @@ import torch
 
 from longspan.arena.model import forward_flops, full_num_parameters, model_class, model_config
 from longspan.arena.record import attended_pairs
+from longspan.arena.stage_tasks import stage_task
 from longspan.config import RunConfig, flatten, replace_fields
 from longspan.errors import LongspanError
 from longspan.results import Result
-from longspan.tasks import build
+from longspan.tasks import Task, build
 from longspan.tasks.layout import ImageLayout, max_tokens
 from longspan.validation.findings import Finding, RecordFile
 
@@ -30,12 +31,11 @@ def check_costs(files: Files) -> Iterator[Finding]:
             # The rule for recipes names what is invalid.
             continue
         computed[config.hash] = expected
-        for name, value in expected.items():
+        for name, value in expected["record"].items():
             # Older schemas did not record every value.
             if (found := getattr(record, name, None)) is not None:
                 yield from file.compare(name, found, value)
-        examples = record.steps * config.training.batch_size
-        least, most = (examples * count for count in expected["tokens_per_example"])
+        least, most = expected["tokens"]
         if not least <= _num_tokens(record) <= most:
             found = f"{_num_tokens(record):,} tokens in the seconds of training"
             yield file.finding("tokens_per_second", found, f"{least:,} to {most:,}")
@@ -45,8 +45,7 @@ def _derived_values(config: RunConfig) -> dict[str, Any]:
     task = build(config.task.name, config.task.options)
     with torch.device("meta"):
         model = model_class(task)(model_config(config, task))
-    most = max_tokens(task.layout, task.length)
-    return {
+    record = {
         "length": task.length,
         "chance": task.chance,
         "selected_on": "test" if task.validation_is_test else "validation",
@@ -54,8 +53,20 @@ def _derived_values(config: RunConfig) -> dict[str, Any]:
         "full_num_parameters": full_num_parameters(config, task),
         "flops": forward_flops(config, task),
         "attended_pairs": attended_pairs(model, task.length),
-        "tokens_per_example": (most if isinstance(task.layout, ImageLayout) else 1, most),
     }
+    return {"record": record, "tokens": _token_bounds(config, task)}
+
+
+def _token_bounds(config: RunConfig, task: Task) -> tuple[int, int]:
+    """Return the fewest and the most tokens that the stages of a training can have."""
+    least = most = 0
+    for stage in config.stages():
+        own = stage_task(stage, task)
+        examples = stage.training.steps * stage.training.batch_size
+        longest = max_tokens(own.layout, own.length)
+        least += examples * (longest if isinstance(own.layout, ImageLayout) else 1)
+        most += examples * longest
+    return least, most
 
 
 def _num_tokens(record: Result) -> int:

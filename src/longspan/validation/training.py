@@ -7,12 +7,15 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from longspan.arena.budget_resolution import MICROBATCHES, scale_steps, training_flops
+from longspan.arena.budget_resolution import MICROBATCHES, scale_steps
 from longspan.arena.search import SEED
+from longspan.arena.stage_costs import mean_step_flops, training_flops
 from longspan.attention import MECHANISMS
 from longspan.config import TrainingConfig, flatten
+from longspan.errors import LongspanError
 from longspan.metrics import get_metric
 from longspan.results import Point, Result, TrialRecord, Tuning
+from longspan.tasks import build
 from longspan.training.schedule import compute_learning_rate, scheduled_steps
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_close, is_whole
 
@@ -43,10 +46,24 @@ def _budget_changes(record: Result, measurements: dict[str, Any]) -> Any:
         fitting = [number for number, needed in measurements["candidates"] if needed <= limit]
         return {MICROBATCHES: min(fitting)}
     if kind == "flops":
-        steps = limit // training_flops(record.flops, config.training.batch_size)
+        steps = limit // _step_flops(record, measurements)
     else:
         steps = limit / measurements["seconds_per_step"]
     return scale_steps(config.training, int(steps))
+
+
+def _step_flops(record: Result, measurements: dict[str, Any]) -> float:
+    """Return the FLOPs of a training step, the mean over the stages.
+
+    They are those in the record where the task of stages cannot be built.
+    """
+    config = record.config
+    if not config.training.stages:
+        return training_flops(record.flops, config.training.batch_size)
+    try:
+        return mean_step_flops(config, build(config.task.name, config.task.options))
+    except LongspanError:
+        return float(measurements["flops_per_step"])
 
 
 class _Stage(NamedTuple):

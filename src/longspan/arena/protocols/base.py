@@ -249,6 +249,15 @@ class Protocol:
         row = self.named_row(name)
         return "mechanism" if row is None else row.kind
 
+    @property
+    def missing_imports(self) -> dict[str, str]:
+        """Reason and remedy for each task of the protocol that is not imported."""
+        return {
+            name: f"not imported; run {command}"
+            for name, command in self.imports.items()
+            if name not in TASKS
+        }
+
     def check_task(self, name: str) -> str:
         """Return the name of a task of the protocol.
 
@@ -256,10 +265,9 @@ class Protocol:
             UnknownNameError: the protocol does not have it; the message names protocols that do, or
                 suggests near names. Or it is not imported; the message has the command.
         """
-        if name in self.imports and name not in TASKS:
+        if name in self.missing_imports:
             raise UnknownNameError(
-                f"protocol {self.name!r} needs {name}, which is not imported; run "
-                f"{self.imports[name]}"
+                f"protocol {self.name!r} needs {name}, which is {self.missing_imports[name]}"
             )
         if name in self.tasks or name not in TASKS:
             return check_name(name, self.tasks, f"task of protocol {self.name!r}")

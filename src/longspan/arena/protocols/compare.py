@@ -8,6 +8,7 @@ from longspan.arena.protocols.base import Choice, Protocol
 from longspan.arena.protocols.starts import start_settings
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
+from longspan.config.stages import stage_values
 from longspan.errors import check_name
 from longspan.results import BASELINE
 
@@ -104,7 +105,7 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
     common = flatten(protocol.config(task, BASELINE))
     shared = ("mechanism.", "evaluation.")
     values = {name: x for name, x in common.items() if not name.startswith(shared)}
-    values |= _stage_values(values.pop("training.stages"))
+    values |= stage_values(values.pop("training.stages"))
     for mechanism in mechanisms:
         options = protocol.config(task, mechanism).mechanism.options
         values |= {f"mechanism.{mechanism}.{name}": x for name, x in options.items()}
@@ -112,16 +113,6 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
         values |= {f"evaluation.{mechanism}.{name}": x for name, x in own.items()}
     grid = {f"grid.{name}": x for name, x in protocol.grids.get(task, {}).items()}
     return values | start_settings(protocol.recipe(task).start) | grid
-
-
-def _stage_values(stages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the values of stages; `keep_optimizer` where one begins with fresh moments."""
-    values: dict[str, Any] = {}
-    for number, stage in enumerate(stages, start=1):
-        own = {"steps": stage["steps"], **stage["changes"]}
-        own |= {} if stage["keep_optimizer"] else {"keep_optimizer": False}
-        values |= {f"stage.{number}.{field}": x for field, x in own.items()}
-    return values
 
 
 def _compare_task(
