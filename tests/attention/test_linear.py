@@ -66,10 +66,10 @@ def test_weights_of_a_row_sum_to_one(causal, dtype):
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_accumulates_in_float32(causal, dtype):
-    """Accumulated in half precision, these sums overflow."""
+    """Accumulated in half precision, these sums overflow or lose keys; operands may be rounded."""
     q, k, v = qkv(5000, B=1, H=1, dtype=dtype)
     out = build("linear", causal=causal)(q, k + 20, torch.ones_like(v))
-    assert_near(out, torch.ones_like(v), "output", 0.0)
+    assert_near(out, torch.ones_like(v), "output", torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

@@ -9,23 +9,54 @@ There is no 1/sqrt(D), and no epsilon in the denominator: the weights of a row s
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
+from longspan.attention.derivatives import apply_function
 from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix_documents
 from longspan.attention.ops.feature_pieces import mix_mapped
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 
 
-def phi(x):
-    """Compute elu(x) + 1, positive everywhere (elu itself rounds to -1 from x = -17 on)."""
-    return x.relu() + x.clamp(max=0).exp()
+class _Phi(torch.autograd.Function):
+    """phi, with a derivative that is read from its value: min(phi(x), 1)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        # elu itself rounds to -1 from x = -17 on.
+        return x.clamp(max=0).exp_().add_(x.relu())
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return grad * ctx.saved_tensors[0].clamp(max=1)
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor) -> Tensor:
+        return tangent * ctx.saved_tensors[0].clamp(max=1)
+
+
+def phi(x: Tensor) -> Tensor:
+    """Compute elu(x) + 1, positive everywhere."""
+    return apply_function(_Phi, x)
 
 
 class EluFeatures(NamedTuple):
     """Feature map of `ops.feature_pieces`: phi of each of M = D coordinates."""
 
     num_features: int
+
+    @property
+    def is_signed(self) -> bool:
+        """Return False: phi is positive."""
+        return False
 
     def of_keys(self, k, real, level):
         """Compute phi(k); phi(0) is 1, so padding must be masked in the features."""

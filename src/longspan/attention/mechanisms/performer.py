@@ -208,6 +208,11 @@ class RandomFeatures(NamedTuple):
         """Return the number of features M."""
         return self.rows.shape[1] * (2 if self.name in PAIRED else 1)
 
+    @property
+    def is_signed(self) -> bool:
+        """Return whether features are of either sign."""
+        return self.name == "trigonometric"
+
     def of_keys(
         self, k: Tensor, real: Tensor | None, level: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:

@@ -37,6 +37,10 @@ class FeatureMap(Protocol):
     def num_features(self) -> int:
         """Return the number of features M."""
 
+    @property
+    def is_signed(self) -> bool:
+        """Return whether features are of either sign, so that rounding does not cancel."""
+
     def of_keys(
         self, k: Tensor, real: Tensor | None, level: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
@@ -82,14 +86,14 @@ def mix_mapped(
         least: rows are zero if the sum of their weights does not exceed this; None: the smallest
             safe divisor.
     """
-    size = q.shape[1] * feature_map.num_features * at_least_float32(q[:0]).element_size()
-    samples, tokens = piece_size(size, max(q.shape[2], k.shape[2]))
-    whole = tokens >= max(q.shape[2], k.shape[2]) and samples >= len(q)
-    if whole or q.device.type != "cpu" or torch.compiler.is_compiling() or has_transforms():
+    if q.device.type != "cpu" or torch.compiler.is_compiling() or has_transforms():
         return _mix_whole(feature_map, key_mask, least, q, k, v)
+    token_bytes = q.shape[1] * feature_map.num_features * at_least_float32(q[:0]).element_size()
+    samples, tokens = piece_size(token_bytes, max(q.shape[2], k.shape[2]))
+    recipe = _Recipe(feature_map, least, tokens, v.dtype)
     masks = [None] * len(q) if key_mask is None else key_mask.split(samples)
     rows = zip(*(x.split(samples) for x in (q, k, v)), masks, strict=False)
-    outs = [_Pieces.apply(*each, feature_map, least, tokens) for each in rows]
+    outs = [_Pieces.apply(*each, recipe) for each in rows]
     return torch.cat(outs) if len(outs) > 1 else outs[0]
 
 
@@ -119,33 +123,55 @@ def _mix_whole(
     return mix(fq, fk, at_least_float32(v), least).to(v.dtype)
 
 
+class _Recipe(NamedTuple):
+    """How rows are computed piece by piece."""
+
+    feature_map: FeatureMap
+    least: float | None
+    tokens: int  # of a piece
+    dtype: torch.dtype  # of inputs and outputs
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply features with values or sums; float32 or wider.
+
+        Inputs in bfloat16 are rounded already: so are the operands, whose products processors sum
+        in float32. Features of either sign cancel, which would enlarge that error, and float16 has
+        too small a range.
+        """
+        if self.dtype != torch.bfloat16 or self.feature_map.is_signed:
+            return a @ at_least_float32(b)
+        return at_least_float32(a.to(self.dtype) @ b.to(self.dtype))
+
+
 class _Pieces(torch.autograd.Function):
     """`_mix_whole` piece by piece; only inputs, outputs and the sums over the keys are kept."""
 
     @staticmethod
-    def forward(ctx, q, k, v, key_mask, feature_map: FeatureMap, least, tokens: int) -> Tensor:
-        summary = _sum_keys(feature_map, k, v, key_mask, tokens)
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, key_mask, recipe: _Recipe) -> Tensor:
+        summary = _sum_keys(recipe, k, v, key_mask)
         out = v.new_empty(*q.shape[:-1], v.shape[-1])
-        for piece in pieces(q.shape[2], tokens):
-            fq = feature_map.of_queries(at_least_float32(q[:, :, piece]), summary.level)
-            out[:, :, piece] = divide(fq @ summary.values, fq @ summary.weights, least)
+        for piece in pieces(q.shape[2], recipe.tokens):
+            own = at_least_float32(q[:, :, piece])
+            fq = recipe.feature_map.of_queries(own, summary.level)
+            out[:, :, piece] = _rows(recipe, fq, summary, fq @ summary.weights)
         ctx.save_for_backward(q, k, v, key_mask, out, *summary)
-        ctx.how = feature_map, least, tokens
+        ctx.recipe = recipe
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
         q, k, v, key_mask, out, *sums = ctx.saved_tensors
-        feature_map, least, tokens = ctx.how
+        recipe, summary = ctx.recipe, Summary(*sums)
         if torch.is_grad_enabled():
-            function = partial(_mix_whole, feature_map, key_mask, least)
-            grads = differentiable_gradients(function, (q, k, v), grad)
-        else:
-            summary = Summary(*sums)
-            dq, dsummary = _query_gradients(feature_map, q, summary, out, grad, least, tokens)
-            dk, dv = _key_gradients(feature_map, k, v, key_mask, summary.level, dsummary, tokens)
-            grads = dq, dk, dv
-        return *grads, None, None, None, None
+            function = partial(_mix_whole, recipe.feature_map, key_mask, recipe.least)
+            return *differentiable_gradients(function, (q, k, v), grad), None, None
+        dq, dsummary = _query_gradients(recipe, q, summary, out, grad)
+        dk, dv = _key_gradients(recipe, k, v, key_mask, summary.level, dsummary)
+        return dq, dk, dv, None, None
+
+
+def _rows(recipe: _Recipe, fq: Tensor, summary: Summary, weight: Tensor) -> Tensor:
+    return divide(recipe.multiply(fq, summary.values), weight, recipe.least)
 
 
 def pieces(length: int, tokens: int) -> Iterator[slice]:
@@ -157,68 +183,61 @@ def _real(key_mask: Tensor | None, piece: slice) -> Tensor | None:
     return None if key_mask is None else key_mask[:, None, piece, None]
 
 
-def _sum_keys(
-    feature_map: FeatureMap, k: Tensor, v: Tensor, key_mask: Tensor | None, tokens: int
-) -> Summary:
+def _sum_keys(recipe: _Recipe, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Summary:
     """Sum features and values of all keys, relative to the level of all of them."""
     level: Tensor | None = None
     values = weights = at_least_float32(v[:, :, :0]).sum()  # 0.0, in the dtype of the sums
-    for piece in pieces(k.shape[2], tokens):
+    for piece in pieces(k.shape[2], recipe.tokens):
         own = at_least_float32(k[:, :, piece])
-        fk, higher = feature_map.of_keys(own, _real(key_mask, piece), level)
+        fk, higher = recipe.feature_map.of_keys(own, _real(key_mask, piece), level)
         if level is not None and higher is not None:
             fade = (level - higher.where(higher.isfinite(), 0.0)).exp().mT
             values, weights = values * fade, weights * fade
-        values = values + fk.mT @ at_least_float32(v[:, :, piece])
+        values = values + recipe.multiply(fk.mT, v[:, :, piece])
         weights = weights + fk.sum(-2)[..., None]
         level = higher
     return Summary(values, weights, level)
 
 
 def _query_gradients(
-    feature_map: FeatureMap,
-    q: Tensor,
-    summary: Summary,
-    out: Tensor,
-    grad: Tensor,
-    least: float | None,
-    tokens: int,
+    recipe: _Recipe, q: Tensor, summary: Summary, out: Tensor, grad: Tensor
 ) -> tuple[Tensor, Summary]:
     """Return the gradients of the queries and of the sums over the keys."""
     dq = torch.empty_like(q)
     values, weights = torch.zeros_like(summary.values), torch.zeros_like(summary.weights)
-    for piece in pieces(q.shape[2], tokens):
+    for piece in pieces(q.shape[2], recipe.tokens):
         own = at_least_float32(q[:, :, piece].detach()).requires_grad_()
         with torch.enable_grad():
-            fq = feature_map.of_queries(own, summary.level)
-        weight, rows = fq.detach() @ summary.weights, out[:, :, piece]
-        if rows.dtype != weight.dtype:  # rounded, which cancelling weights enlarge
-            rows = divide(fq.detach() @ summary.values, weight, least)
-        dtotal = divide(at_least_float32(grad[:, :, piece]), weight, least)
-        dweight = -(dtotal * rows).sum(-1, keepdim=True)
-        values += fq.detach().mT @ dtotal
-        weights += fq.detach().mT @ dweight
-        dfq = dtotal @ summary.values.mT + dweight * summary.weights.mT
-        dq[:, :, piece] = torch.autograd.grad(fq, own, dfq)[0]
+            features = recipe.feature_map.of_queries(own, summary.level)
+        fq, rows = features.detach(), at_least_float32(out[:, :, piece])
+        weight = fq @ summary.weights
+        if recipe.feature_map.is_signed and rows.dtype != out.dtype:
+            # Weights that cancel enlarge the rounding of the outputs.
+            rows = _rows(recipe, fq, summary, weight)
+        dtotal = divide(at_least_float32(grad[:, :, piece]), weight, recipe.least)
+        dweight = (dtotal * rows).sum(-1, keepdim=True).neg_()
+        values += recipe.multiply(fq.mT, dtotal)
+        weights += fq.mT @ dweight
+        dfq = recipe.multiply(dtotal, summary.values.mT).addcmul_(dweight, summary.weights.mT)
+        dq[:, :, piece] = torch.autograd.grad(features, own, dfq)[0]
     return dq, Summary(values, weights, None)
 
 
 def _key_gradients(
-    feature_map: FeatureMap,
+    recipe: _Recipe,
     k: Tensor,
     v: Tensor,
     key_mask: Tensor | None,
     level: Tensor | None,
     dsummary: Summary,
-    tokens: int,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of keys and values from those of the sums over them."""
     dk, dv = torch.empty_like(k), torch.empty_like(v)
-    for piece in pieces(k.shape[2], tokens):
+    for piece in pieces(k.shape[2], recipe.tokens):
         own = at_least_float32(k[:, :, piece].detach()).requires_grad_()
         with torch.enable_grad():
-            fk, _ = feature_map.of_keys(own, _real(key_mask, piece), level)
-        dfk = at_least_float32(v[:, :, piece]) @ dsummary.values.mT + dsummary.weights.mT
-        dv[:, :, piece] = fk.detach() @ dsummary.values
-        dk[:, :, piece] = torch.autograd.grad(fk, own, dfk)[0]
+            features, _ = recipe.feature_map.of_keys(own, _real(key_mask, piece), level)
+        dv[:, :, piece] = recipe.multiply(features.detach(), dsummary.values)
+        dfk = recipe.multiply(at_least_float32(v[:, :, piece]), dsummary.values.mT)
+        dk[:, :, piece] = torch.autograd.grad(features, own, dfk.add_(dsummary.weights.mT))[0]
     return dk, dv
