@@ -18,7 +18,8 @@ from longspan.attention.masking import apply_mask
 from longspan.attention.ops.fused import flash_backward, flash_forward
 from longspan.attention.ops.softmax import has_fused_kernel
 
-PIECE = 1 << 11  # queries times heads of a piece (docs/decisions.md)
+# Queries times heads of a piece, for each thread: keys and gradients stay in the cache of a core.
+PIECE = 1 << 11
 
 
 class RunSizes(NamedTuple):
@@ -149,10 +150,11 @@ def pad_rows(x: Tensor, length: int) -> Tensor:
 
 
 def _pieces(q: Tensor, sizes: RunSizes) -> Iterator[_Piece]:
-    """Divide the blocks into pieces of about PIECE rows, of one row of the batch if it is long."""
+    """Divide the blocks into pieces: some blocks of one long row, or some short rows."""
     (B, H, T, _), g = q.shape, sizes.dilation
+    most = PIECE * torch.get_num_threads()
     counts = B, g, sizes.length // sizes.block
-    steps = (max(1, PIECE // (H * rows)) for rows in (T, sizes.length, sizes.block))
+    steps = (max(1, most // (H * rows)) for rows in (T, sizes.length, sizes.block))
     ranges = (
         [slice(start, min(start + step, count)) for start in range(0, count, step)]
         for count, step in zip(counts, steps, strict=True)
@@ -169,15 +171,21 @@ def _empty_rows(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     return x.new_empty(B, T, H, width, dtype=dtype).transpose(1, 2)
 
 
-def _classes(x: Tensor, piece: _Piece, g: int) -> Tensor:
-    """Return some residue classes of rows (B, H, T, D) as a view, (b, r, H, T / g, D)."""
-    return x[piece.batch].unflatten(2, (-1, g)).permute(0, 3, 1, 2, 4)[:, piece.residues]
+def _classes(x: Tensor, piece: _Piece, g: int, start: int, stop: int) -> Tensor:
+    """Return positions of residue classes of rows (B, H, T, D) as a view, (b, r, H, n, D)."""
+    (batch, residues, _), (_, H, _, D), (row, head, token, number) = piece, x.shape, x.stride()
+    shape = batch.stop - batch.start, residues.stop - residues.start, H, stop - start, D
+    first = batch.start * row + (start * g + residues.start) * token
+    # One operation instead of five slices, for each tensor of each piece.
+    strides = row, token, head, g * token, number
+    return x.as_strided(shape, strides, x.storage_offset() + first)
 
 
 def _blocks(x: Tensor, piece: _Piece, sizes: RunSizes) -> Tensor:
     """Return the blocks of a piece of rows (B, H, T, D) as a view, (b, r, n, H, block, D)."""
-    blocks = _classes(x, piece, sizes.dilation).unflatten(3, (-1, sizes.block))
-    return blocks[:, :, :, piece.blocks].transpose(2, 3)
+    start, stop = (place * sizes.block for place in (piece.blocks.start, piece.blocks.stop))
+    rows = _classes(x, piece, sizes.dilation, start, stop)
+    return rows.unflatten(3, (-1, sizes.block)).transpose(2, 3)
 
 
 def _runs(x: Tensor, piece: _Piece, sizes: RunSizes) -> Tensor:
@@ -185,9 +193,9 @@ def _runs(x: Tensor, piece: _Piece, sizes: RunSizes) -> Tensor:
 
     They are a view, unless runs reach beyond the ends, where they have zeros.
     """
-    _, length, block, left, right = sizes
+    g, length, block, left, right = sizes
     start, stop = piece.blocks.start * block - left, piece.blocks.stop * block + right
-    inside = _classes(x, piece, sizes.dilation)[:, :, :, max(start, 0) : min(stop, length)]
+    inside = _classes(x, piece, g, max(start, 0), min(stop, length))
     if start < 0 or stop > length:
         inside = F.pad(inside, (0, 0, max(-start, 0), max(stop - length, 0)))
     return inside.unfold(3, left + block + right, block).mT.transpose(2, 3)
@@ -228,10 +236,8 @@ class _Biases:
         N is 1 if all blocks have the same.
         """
         _, length, block, left, right = self.sizes
-        is_inner = (
-            piece.blocks.start * block >= left and piece.blocks.stop * block + right <= length
-        )
-        if self.inner is not None and is_inner:
+        first, last = piece.blocks.start * block - left, piece.blocks.stop * block + right
+        if self.inner is not None and first >= 0 and last <= length:
             return self.inner
         mask = _runs(self.real, piece, self.sizes).mT & self.masks.near
         if self.masks.extra is not None:
@@ -258,14 +264,14 @@ class _KeySums:
     def add(self, grad: Tensor, piece: _Piece) -> None:
         """Add the gradient of what `_gather_keys` gathered for a piece, (N, H, S, D)."""
         g, _, block, left, right = self.sizes
-        span, count = left + block + right, piece.blocks.stop - piece.blocks.start
-        places = _classes(self.padded, piece, g)[:, :, :, piece.blocks.start * block :]
-        grad = grad.unflatten(0, (*places.shape[:2], count)).transpose(2, 3)
+        first, last, span = piece.blocks.start, piece.blocks.stop, left + block + right
+        places = _classes(self.padded, piece, g, first * block, last * block + left + right)
+        grad = grad.unflatten(0, (*places.shape[:2], last - first)).transpose(2, 3)
         for start in range(0, span, block):
             # Runs overlap, their parts of one block or less do not.
             part = grad[..., start : min(start + block, span), :]
             size = part.shape[-2]
-            whole = places[:, :, :, start : start + (count - 1) * block + size]
+            whole = places[:, :, :, start : start + (last - first - 1) * block + size]
             whole.unfold(3, size, block).mT.add_(part)
         if self.extra is not None:
             self.extra[piece.batch] += grad[..., span:, :].sum((1, 3))
