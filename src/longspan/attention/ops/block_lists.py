@@ -83,8 +83,8 @@ class _FlashListed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, index, bias, shared: int, group: int):
         keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
-        inputs = [x.unflatten(0, (-1, group)) for x in (q, keys, values, bias)]
-        out, log_weight = flash_forward(*inputs, scale=1.0)
+        rows, near, own, lowest = (x.unflatten(0, (-1, group)) for x in (q, keys, values, bias))
+        out, log_weight = flash_forward(rows, near, own, lowest, scale=1.0)
         ctx.save_for_backward(q, k, v, index, bias, out, log_weight)
         ctx.shared, ctx.group = shared, group
         return out.flatten(0, 1)

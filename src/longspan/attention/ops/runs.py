@@ -137,7 +137,8 @@ def run_softmax(
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
     """Return whether `run_softmax` applies, which needs the fused kernel and no compiler.
 
-    Where it applies it is never slower than gathering all runs, and takes less memory.
+    Where it applies it takes less memory than gathering all runs, and about the time or less
+    (docs/decisions.md).
     """
     rows = q[..., :block, :]
     return not torch.compiler.is_compiling() and has_fused_kernel(rows, k, v)
