@@ -83,9 +83,8 @@ class _FlashListed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, index, bias, shared: int, group: int):
         keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
-        out, log_weight = flash_forward(
-            *(x.unflatten(0, (-1, group)) for x in (q, keys, values, bias))
-        )
+        rows, near, own, lowest = (x.unflatten(0, (-1, group)) for x in (q, keys, values, bias))
+        out, log_weight = flash_forward(rows, near, own, lowest, scale=1.0)
         ctx.save_for_backward(q, k, v, index, bias, out, log_weight)
         ctx.shared, ctx.group = shared, group
         return out.flatten(0, 1)
@@ -103,7 +102,7 @@ class _FlashListed(torch.autograd.Function):
         grad, q, keys, values, bias = (
             x.unflatten(0, (-1, ctx.group)) for x in (grad, q, keys, values, bias)
         )
-        dq, dk, dv = flash_backward(grad, q, keys, values, bias, out, log_weight)
+        dq, dk, dv = flash_backward(grad, q, keys, values, bias, out, log_weight, 1.0)
         sums = (
             _scatter_add(x.flatten(0, 1), index, len(k), ctx.shared, ctx.group) for x in (dk, dv)
         )

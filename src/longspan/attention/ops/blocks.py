@@ -6,6 +6,7 @@ their own rows are computed separately, and no key counts twice.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,13 @@ from longspan.attention.ops.global_tokens import (
     GlobalTokens,
     gather_global_tokens,
     replace_global_rows,
+)
+from longspan.attention.ops.runs import (
+    RunMasks,
+    RunSizes,
+    is_piecewise,
+    pad_rows,
+    run_softmax,
 )
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.patterns import BlockLayout, Pattern
@@ -178,33 +186,60 @@ def _reorder_heads(x: Tensor, order: list[int]) -> Tensor:
     return torch.stack([heads[head] for head in order], 1)
 
 
-def fit_layout(layout: BlockLayout, T: int) -> tuple[int, int, int, int, int]:
-    """Fit a layout to T tokens: dilation, padded length, block, left, right.
+def fit_layout(layout: BlockLayout, T: int) -> RunSizes:
+    """Fit a layout to T tokens.
 
     No residue class is padded beyond its last block, and no run reaches beyond the other blocks.
     """
     g = min(layout.dilation, T)
     block = min(layout.block, -(-T // g))
     length = -(-T // (g * block)) * block
-    return g, length, block, min(layout.left, length - block), min(layout.right, length - block)
+    left, right = (min(side, length - block) for side in (layout.left, layout.right))
+    return RunSizes(g, length, block, left, right)
 
 
 def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> Tensor:
     """Compute the rows of all queries over their run, global and shared keys, for equal heads."""
-    B, T, layout = q.shape[0], q.shape[2], pattern.layout
-    g, length, *sides = fit_layout(layout, T)
-    q, k, v = (split_residue_classes(x, g, length) for x in (q, k, v))
-    real = key_mask
+    B, _, T, _ = q.shape
+    sizes = fit_layout(pattern.layout, T)
+    real = None if key_mask is None else key_mask[:, None, :, None]
+    near = run_mask(pattern, pattern.layout, sizes[2:], q.device)
+    chosen, causal, *extra = (None, False) if globals_ is None else globals_
+    allowed = None if chosen is None else chosen.slot_mask(T, causal)
+    masks = RunMasks(near, real, allowed)
+    gathered = functools.partial(_gathered_rows, masks, sizes)
+    if shared is None and bias is None and not dropout and is_piecewise(q, k, v, sizes.block):
+        return run_softmax(q, k, v, tuple(extra), masks, sizes, gathered)
+    if bias is not None:
+        bias = _block_bias(bias, B, sizes, chosen, q.device)
+    return gathered(q, k, v, *extra, shared=shared, bias=bias, dropout=dropout)
+
+
+def _gathered_rows(
+    masks: RunMasks,
+    sizes: RunSizes,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *extra: Tensor,
+    shared: SharedKeys | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Compute the rows of `_block_rows` from the runs of all blocks; `extra` are global keys."""
+    (g, length, *sides), B, T = sizes, q.shape[0], q.shape[2]
+    real = masks.real
     if real is None:
-        real = torch.ones(B if g > 1 else 1, T, dtype=torch.bool, device=q.device)
-    real = split_residue_classes(real[:, None, :, None], g, length)
+        real = q.new_ones(B if g > 1 else 1, 1, T, 1, dtype=torch.bool)
+    q, k, v, real = (split_residue_classes(x, g, length) for x in (q, k, v, real))
     q = q.unflatten(2, (-1, sides[0]))
     k, v, real = (apply_function(_GatherRuns, x, *sides) for x in (k, v, real))
-    mask = real.mT & run_mask(pattern, layout, sides, q.device)
-    if bias is not None:
-        bias = _block_bias(bias, q, (g, length, *sides), None if globals_ is None else globals_[0])
-    if globals_ is not None:
-        k, v, mask = _with_global_keys(k, v, mask, globals_, (g, sides[0], length))
+    mask = real.mT & masks.near
+    if masks.extra is not None:
+        allowed = split_residue_classes(masks.extra.expand(-1, -1, T, -1), g, length)
+        allowed = allowed.unflatten(2, (-1, sides[0]))
+        k, v = (_append_keys(run, x, g) for run, x in zip((k, v), extra, strict=True))
+        mask = torch.cat([mask.expand(*allowed.shape[:-1], -1), allowed], -1)
     if shared is None:
         out = softmax_attention(q, k, v, mask, bias, dropout).flatten(2, 3)
         return merge_residue_classes(out, g, B, T)
@@ -293,7 +328,7 @@ def run_mask(
 
 def split_residue_classes(x: Tensor, g: int, length: int) -> Tensor:
     """Move residue classes mod g into the batch: (B, H, T, D) to (B*g, H, length, D)."""
-    x = F.pad(x, (0, 0, 0, g * length - x.shape[2]))
+    x = pad_rows(x, g * length)
     if g == 1:
         return x
     return x.unflatten(2, (length, g)).permute(0, 3, 1, 2, 4).flatten(0, 1)
@@ -307,22 +342,27 @@ def merge_residue_classes(x: Tensor, g: int, B: int, T: int) -> Tensor:
 
 
 def _block_bias(
-    bias: Tensor | RelativeBias, q: Tensor, sizes: tuple[int, ...], chosen: GlobalTokens | None
+    bias: Tensor | RelativeBias,
+    B: int,
+    sizes: RunSizes,
+    chosen: GlobalTokens | None,
+    device: torch.device,
 ) -> Tensor:
     """Gather the bias of each block's run, and of the global keys (B*g or 1, H or 1, count, b, S).
 
     Args:
         bias: bias of all pairs (B or 1, H or 1, T, T), or of distances.
-        q: blocks of queries (B*g, H, count, b, D).
-        sizes: dilation, padded length, block, left and right side of a run, see `fit_layout`.
+        B: rows of the batch.
+        sizes: blocks of queries and their runs.
         chosen: global tokens, or None.
+        device: device of the queries.
     """
     g, length, block, *_ = sizes
     if isinstance(bias, RelativeBias):
-        runs = _relative_runs(bias, sizes, q.device)
+        runs = _relative_runs(bias, sizes, device)
     else:
         split = g > 1 or chosen is not None
-        runs = _dense_runs(bias.expand(len(q) // g, -1, -1, -1) if split else bias, sizes)
+        runs = _dense_runs(bias.expand(B, -1, -1, -1) if split else bias, sizes)
     if chosen is None:
         return runs
     others = split_residue_classes(chosen.gather_bias(bias, 3), g, length)
@@ -330,7 +370,7 @@ def _block_bias(
     return torch.cat([runs.expand(*others.shape[:-1], -1), others], -1)
 
 
-def _dense_runs(bias: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _dense_runs(bias: Tensor, sizes: RunSizes) -> Tensor:
     """Gather the bias of each block's run from that of all pairs."""
     (g, length, block, left, right), T = sizes, bias.shape[2]
     first = torch.arange(0, length, block, device=bias.device)[:, None, None]
@@ -341,7 +381,7 @@ def _dense_runs(bias: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return bias[:, :, row, column].movedim(2, 1).flatten(0, 1)
 
 
-def _relative_runs(bias: RelativeBias, sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def _relative_runs(bias: RelativeBias, sizes: RunSizes, device: torch.device) -> Tensor:
     """Compute the bias of each block's run from that of its distances."""
     (g, length, *sides), queries = sizes, bias.queries
     if queries is not None:
@@ -349,22 +389,7 @@ def _relative_runs(bias: RelativeBias, sizes: tuple[int, ...], device: torch.dev
     return bias.runs(queries, sides, g, device)
 
 
-def _with_global_keys(k, v, mask, globals_, sizes):
-    """Append the global keys to the run of every block; a causal query sees earlier ones only."""
-    (chosen, causal, global_k, global_v), (g, block, length) = globals_, sizes
-    count = k.shape[2]
-
-    def append(run: Tensor, x: Tensor) -> Tensor:
-        x = x.repeat_interleave(g, 0)[:, :, None].expand(-1, -1, count, -1, -1)
-        return torch.cat([run, x], dim=3)
-
-    allowed = chosen.real.repeat_interleave(g, 0)[:, None, None, None, :]
-    if causal:
-        position = torch.arange(g * length, device=k.device)[None, None, :, None]
-        position = split_residue_classes(position, g, length).view(g, 1, count, block, 1)
-        position = position.repeat(k.shape[0] // g, 1, 1, 1, 1)
-        index = chosen.index.repeat_interleave(g, 0)[:, None, None, None, :]
-        allowed = allowed & (index <= position)
-    shape = (k.shape[0], 1, count, block)
-    mask = torch.cat([mask.expand(*shape, -1), allowed.expand(*shape, -1)], dim=-1)
-    return append(k, global_k), append(v, global_v), mask
+def _append_keys(runs: Tensor, extra: Tensor, g: int) -> Tensor:
+    """Append extra keys (B, H, G, D) to the run of every block (B*g, H, count, span, D)."""
+    extra = extra.repeat_interleave(g, 0)[:, :, None].expand(-1, -1, runs.shape[2], -1, -1)
+    return torch.cat([runs, extra], dim=3)

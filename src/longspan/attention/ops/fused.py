@@ -73,8 +73,10 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Ten
     return _Fused.apply(q, k, v, mask)
 
 
-def flash_forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute softmax(q k^T + bias) v on CPU, and the logarithm of each row's total weight.
+def flash_forward(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Compute softmax(scale q k^T + bias) v on CPU, and the log of each row's total weight.
 
     For autograd functions that keep less than k and v, which `flash_backward` then takes again.
 
@@ -82,18 +84,26 @@ def flash_forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor
         q: queries (B, H, T, D).
         k: keys (B, H, S, D).
         v: values (B, H, S, D).
-        bias: bias of the scores (B, H, T or 1, S), finite.
+        bias: bias of the scores (B, H or 1, T or 1, S), finite.
+        scale: factor of the scores.
     """
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return run(q, k, v, 0.0, False, attn_mask=bias, scale=1.0)
+    return run(q, k, v, 0.0, False, attn_mask=bias, scale=scale)
 
 
 def flash_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, out: Tensor, log_weight: Tensor
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    log_weight: Tensor,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of the q, k and v of `flash_forward`."""
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    return run(grad, q, k, v, out, log_weight, 0.0, False, attn_mask=bias, scale=1.0)
+    return run(grad, q, k, v, out, log_weight, 0.0, False, attn_mask=bias, scale=scale)
 
 
 def has_transforms() -> bool:

@@ -132,6 +132,14 @@ class GlobalTokens:
         past = position <= self.index[:, None, :, None]
         return past if mask is None else mask & past
 
+    def slot_mask(self, T: int, causal: bool) -> Tensor:
+        """Return the tokens that each of T queries may attend, (B, 1, T or 1, G)."""
+        real = self.real[:, None, None]
+        if not causal:
+            return real
+        position = torch.arange(T, device=self.index.device)[:, None]
+        return real & (self.index[:, None, None] <= position)
+
     def scatter_rows(self, rows: Tensor, out: Tensor) -> Tensor:
         """Put `rows` (B, H, G, E) of the tokens into their positions in `out` (B, H, T, E)."""
         # Unused slots keep the row they point to.

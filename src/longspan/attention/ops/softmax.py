@@ -51,17 +51,22 @@ def softmax_attention(
 
 
 def is_fused(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether torch's fused kernel computes these rows faster.
+    """Return whether torch's fused kernel computes these rows and their gradients faster.
 
-    It never stores the weights. On CPU its gradient is slow in half precision.
+    It never stores the weights. Its gradient is slow in half precision.
     """
-    T, needs_grad = q.shape[-2], torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    return has_fused_kernel(q, k, v) and not (needs_grad and q.dtype.itemsize < 4)
+
+
+def has_fused_kernel(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Return whether torch's fused kernel on CPU computes these rows, without gradients, faster."""
+    T = q.shape[-2]
     return (
         q.device.type == "cpu"
         and not isinstance(T, torch.SymInt)
         and T >= FEWEST_ROWS
         and k.shape[-1] == v.shape[-1]
-        and not (needs_grad and q.dtype.itemsize < 4)
         and not has_transforms()
     )
 

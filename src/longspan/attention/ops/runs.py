@@ -1,0 +1,304 @@
+"""Softmax of blocks of queries over their runs of keys on CPU, a few blocks at a time.
+
+The runs of neighboring blocks overlap: all of them, and their gradients, are span / block times as
+long as the keys. Here they exist for one piece of the blocks only. The backward pass gathers them
+again from q, k and v, which are saved with the rows and their log weights, and nothing else is.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.masking import apply_mask
+from longspan.attention.ops.fused import flash_backward, flash_forward
+from longspan.attention.ops.softmax import has_fused_kernel
+
+# Queries times heads of a piece, for each thread: keys and gradients stay in the cache of a core.
+PIECE = 1 << 11
+
+
+class RunSizes(NamedTuple):
+    """Layout fitted to a length: dilation, padded length of a residue class, block, its sides."""
+
+    dilation: int
+    length: int
+    block: int
+    left: int
+    right: int
+
+
+class RunMasks(NamedTuple):
+    """Pairs that may be attended.
+
+    Attributes:
+        near: keys of its run that each query of a block may attend, (block, span).
+        real: True at keys that count in the runs, (B or 1, 1, T, 1), or None: all.
+        extra: True at the extra keys that each query may attend, (B, 1, T or 1, G), or None.
+    """
+
+    near: Tensor
+    real: Tensor | None
+    extra: Tensor | None
+
+
+class _Piece(NamedTuple):
+    """Ranges of batch rows, residue classes and blocks."""
+
+    batch: slice
+    residues: slice
+    blocks: slice
+
+
+class _RunSoftmax(torch.autograd.Function):
+    """Softmax rows over runs of keys, and over the extra keys of each row of the batch."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, extra_k, extra_v, masks: RunMasks, sizes: RunSizes, gathered):
+        out = _empty_rows(q, q.shape[-1], q.dtype)
+        logs = _empty_rows(q, 1, torch.promote_types(q.dtype, torch.float32))
+        biases = _Biases(masks, sizes, q)
+        for piece in _pieces(q, sizes):
+            bias, some = biases.gather(piece)
+            keys, values = _gather_keys(k, v, extra_k, extra_v, piece, sizes)
+            queries = _blocks(q, piece, sizes).flatten(0, 2)
+            rows, log = flash_forward(queries, keys, values, bias, q.shape[-1] ** -0.5)
+            _store(out, apply_mask(rows, some), piece, sizes)
+            _store(logs, log[..., None], piece, sizes)
+        ctx.save_for_backward(q, k, v, extra_k, extra_v, *masks, out, logs)
+        ctx.sizes, ctx.gathered = sizes, gathered
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        q, k, v, extra_k, extra_v, *masks, out, logs = ctx.saved_tensors
+        sizes, masks = ctx.sizes, RunMasks(*masks)
+        inputs = [x for x in (q, k, v, extra_k, extra_v) if x is not None]
+        if torch.is_grad_enabled():
+            found = differentiable_gradients(ctx.gathered, tuple(inputs), grad)
+            return *found, *(None,) * (8 - len(found))
+        biases, by_query = _Biases(masks, sizes, q), _empty_rows(q, q.shape[-1], q.dtype)
+        by_key, by_value = (_KeySums(x, other, sizes) for x, other in ((k, extra_k), (v, extra_v)))
+        for piece in _pieces(q, sizes):
+            bias, some = biases.gather(piece)
+            keys, values = _gather_keys(k, v, extra_k, extra_v, piece, sizes)
+            queries, rows, log = (_blocks(x, piece, sizes).flatten(0, 2) for x in (q, out, logs))
+            own = apply_mask(_blocks(grad, piece, sizes).flatten(0, 2), some)
+            found = _piece_gradients(own, queries, keys, values, bias, rows, log[..., 0])
+            _store(by_query, found[0], piece, sizes)
+            by_key.add(found[1], piece)
+            by_value.add(found[2], piece)
+        sums = by_key.runs, by_value.runs, by_key.extra, by_value.extra
+        return by_query, *sums, None, None, None
+
+
+def run_softmax(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    extra: tuple[Tensor, ...],
+    masks: RunMasks,
+    sizes: RunSizes,
+    gathered: Callable[..., Tensor],
+) -> Tensor:
+    """Compute softmax rows over the runs of blocks, (B, H, T, D), where `is_piecewise`.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, H, T, D).
+        v: values (B, H, T, D).
+        extra: keys and values that all queries of a row attend to (B, H, G, D), or nothing.
+        masks: pairs that may be attended.
+        sizes: blocks and their runs.
+        gathered: the same function of (q, k, v, *extra), which can be differentiated twice.
+    """
+    T, size = q.shape[2], sizes.dilation * sizes.length
+    near, real, allowed = masks
+    if real is None and size > T:
+        real = q.new_ones(1, 1, T, 1, dtype=torch.bool)
+    if real is not None:
+        real = pad_rows(real.expand(len(q), -1, -1, -1), size)
+    if allowed is not None:
+        allowed = pad_rows(allowed.expand(len(q), 1, T, -1), size)
+    masks = RunMasks(near, real, allowed)
+    q, k, v = (pad_rows(x, size) for x in (q, k, v))
+    others = extra or (None, None)
+
+    def rows(*inputs: Tensor) -> Tensor:
+        return pad_rows(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:]), size)
+
+    return _RunSoftmax.apply(q, k, v, *others, masks, sizes, rows)[:, :, :T]
+
+
+def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
+    """Return whether `run_softmax` applies, which needs the fused kernel and no compiler.
+
+    Where it applies it takes less memory than gathering all runs, and about the time or less
+    (docs/decisions.md).
+    """
+    rows = q[..., :block, :]
+    return not torch.compiler.is_compiling() and has_fused_kernel(rows, k, v)
+
+
+def pad_rows(x: Tensor, length: int) -> Tensor:
+    """Pad rows (B, H, T, D) with zeros to a length; x itself if it has that length."""
+    missing = length - x.shape[2]
+    return F.pad(x, (0, 0, 0, missing)) if missing else x
+
+
+def _pieces(q: Tensor, sizes: RunSizes) -> Iterator[_Piece]:
+    """Divide the blocks into pieces: some blocks of one long row, or some short rows."""
+    (B, H, T, _), g = q.shape, sizes.dilation
+    most = PIECE * torch.get_num_threads()
+    counts = B, g, sizes.length // sizes.block
+    steps = (max(1, most // (H * rows)) for rows in (T, sizes.length, sizes.block))
+    ranges = (
+        [slice(start, min(start + step, count)) for start in range(0, count, step)]
+        for count, step in zip(counts, steps, strict=True)
+    )
+    return itertools.starmap(_Piece, itertools.product(*ranges))
+
+
+def _empty_rows(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """Return an empty (B, H, T, width) for x (B, H, T, D), in the layout of a projection.
+
+    The layer then merges the heads without a copy.
+    """
+    B, H, T, _ = x.shape
+    return x.new_empty(B, T, H, width, dtype=dtype).transpose(1, 2)
+
+
+def _classes(x: Tensor, piece: _Piece, g: int, start: int, stop: int) -> Tensor:
+    """Return positions of residue classes of rows (B, H, T, D) as a view, (b, r, H, n, D)."""
+    (batch, residues, _), (_, H, _, D), (row, head, token, number) = piece, x.shape, x.stride()
+    shape = batch.stop - batch.start, residues.stop - residues.start, H, stop - start, D
+    first = batch.start * row + (start * g + residues.start) * token
+    # One operation instead of five slices, for each tensor of each piece.
+    strides = row, token, head, g * token, number
+    return x.as_strided(shape, strides, x.storage_offset() + first)
+
+
+def _blocks(x: Tensor, piece: _Piece, sizes: RunSizes) -> Tensor:
+    """Return the blocks of a piece of rows (B, H, T, D) as a view, (b, r, n, H, block, D)."""
+    start, stop = (place * sizes.block for place in (piece.blocks.start, piece.blocks.stop))
+    rows = _classes(x, piece, sizes.dilation, start, stop)
+    return rows.unflatten(3, (-1, sizes.block)).transpose(2, 3)
+
+
+def _runs(x: Tensor, piece: _Piece, sizes: RunSizes) -> Tensor:
+    """Gather the runs of a piece of rows (B, H, T, D), (b, r, n, H, span, D).
+
+    They are a view, unless runs reach beyond the ends, where they have zeros.
+    """
+    g, length, block, left, right = sizes
+    start, stop = piece.blocks.start * block - left, piece.blocks.stop * block + right
+    inside = _classes(x, piece, g, max(start, 0), min(stop, length))
+    if start < 0 or stop > length:
+        inside = F.pad(inside, (0, 0, max(-start, 0), max(stop - length, 0)))
+    return inside.unfold(3, left + block + right, block).mT.transpose(2, 3)
+
+
+def _gather_keys(
+    k: Tensor,
+    v: Tensor,
+    extra_k: Tensor | None,
+    extra_v: Tensor | None,
+    piece: _Piece,
+    sizes: RunSizes,
+) -> Iterator[Tensor]:
+    """Yield the keys, then the values of a piece, its runs and the extra ones, (N, H, S, D)."""
+    for x, extra in ((k, extra_k), (v, extra_v)):
+        runs = _runs(x, piece, sizes)
+        if extra is not None:
+            others = extra[piece.batch, None, None].expand(*runs.shape[:4], -1, -1)
+            runs = torch.cat([runs, others], 4)
+        yield runs.flatten(0, 2)
+
+
+class _Biases:
+    """Biases of pieces. Those of inner blocks are all equal where no key is masked."""
+
+    def __init__(self, masks: RunMasks, sizes: RunSizes, q: Tensor):
+        self.masks, self.sizes = masks, sizes
+        self.dtype = torch.float32 if q.dtype == torch.float16 else q.dtype
+        is_plain = masks.real is None and masks.extra is None
+        self.inner = self._bias(masks.near[None, None]) if is_plain else None
+        # Without a mask, keys count if they are inside the row.
+        rows = q.new_ones(1, 1, 1, dtype=torch.bool).expand(len(q), 1, q.shape[2])[..., None]
+        self.real = rows if masks.real is None else masks.real
+
+    def gather(self, piece: _Piece) -> tuple[Tensor, Tensor]:
+        """Return the bias of a piece (N, 1, block, S), and which queries attend to any key.
+
+        N is 1 if all blocks have the same.
+        """
+        _, length, block, left, right = self.sizes
+        first, last = piece.blocks.start * block - left, piece.blocks.stop * block + right
+        if self.inner is not None and first >= 0 and last <= length:
+            return self.inner
+        mask = _runs(self.real, piece, self.sizes).mT & self.masks.near
+        if self.masks.extra is not None:
+            mask = torch.cat([mask, _blocks(self.masks.extra, piece, self.sizes)], -1)
+        return self._bias(mask.flatten(0, 2))
+
+    def _bias(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+        # The kernel may see no empty row: it attends to all keys, and the caller zeroes it.
+        some = mask.any(-1, keepdim=True)
+        return ((mask | ~some).to(self.dtype) - 1) * (torch.finfo(self.dtype).max / 2), some
+
+
+class _KeySums:
+    """Sums of the gradients of keys, and of extra keys, over the blocks that attend to them."""
+
+    def __init__(self, x: Tensor, extra: Tensor | None, sizes: RunSizes):
+        (B, H, T, D), (g, _, _, left, right) = x.shape, sizes
+        # Runs reach beyond the ends.
+        self.padded = x.new_zeros(B, T + g * (left + right), H, D).transpose(1, 2)
+        self.runs = self.padded[:, :, g * left : g * left + T]
+        self.extra = None if extra is None else torch.zeros_like(extra)
+        self.sizes = sizes
+
+    def add(self, grad: Tensor, piece: _Piece) -> None:
+        """Add the gradient of what `_gather_keys` gathered for a piece, (N, H, S, D)."""
+        g, _, block, left, right = self.sizes
+        first, last, span = piece.blocks.start, piece.blocks.stop, left + block + right
+        places = _classes(self.padded, piece, g, first * block, last * block + left + right)
+        grad = grad.unflatten(0, (*places.shape[:2], last - first)).transpose(2, 3)
+        for start in range(0, span, block):
+            # Runs overlap, their parts of one block or less do not.
+            part = grad[..., start : min(start + block, span), :]
+            size = part.shape[-2]
+            whole = places[:, :, :, start : start + (last - first - 1) * block + size]
+            whole.unfold(3, size, block).mT.add_(part)
+        if self.extra is not None:
+            self.extra[piece.batch] += grad[..., span:, :].sum((1, 3))
+
+
+def _piece_gradients(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, out: Tensor, log: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of the queries, keys and values of a piece.
+
+    In half precision the fused backward pass is slow, and products of the weights are faster.
+    """
+    scale = q.shape[-1] ** -0.5
+    if q.dtype.itemsize >= 4:
+        return flash_backward(grad, q, k, v, bias, out, log, scale)
+    shape = q.shape[:2]
+    grad, q, k, v, out = (x.reshape(-1, *x.shape[2:]) for x in (grad, q * scale, k, v, out))
+    scores = (q @ k.mT).to(bias.dtype).unflatten(0, shape).add_(bias)
+    weights = scores.softmax(-1).to(v.dtype).flatten(0, 1)
+    by_score = grad @ v.mT
+    by_score.sub_((grad * out).sum(-1, keepdim=True)).mul_(weights)
+    found = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
+    return found[0].unflatten(0, shape), found[1].unflatten(0, shape), found[2].unflatten(0, shape)
+
+
+def _store(x: Tensor, values: Tensor, piece: _Piece, sizes: RunSizes) -> None:
+    """Write the blocks of a piece (N, H, block, D) into the rows x (B, H, T, D)."""
+    places = _blocks(x, piece, sizes)
+    places.copy_(values.view(places.shape))

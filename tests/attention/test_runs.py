@@ -1,0 +1,169 @@
+"""Softmax over the runs of blocks, piece by piece: derivatives, pieces, and what is saved."""
+
+import pytest
+import torch
+from contract import TOLERANCE, assert_near, qkv
+from test_fused import names_of_graph
+from torch.utils.checkpoint import checkpoint
+
+from longspan import build
+from longspan.attention.ops import blocks, runs
+from longspan.attention.ops.blocks import fit_layout
+from longspan.attention.patterns import Window
+
+T = 230
+CASES = {
+    "local": ("local", {"window": 40}),
+    "causal": ("local", {"window": 40, "causal": True}),
+    "blockwise": ("blockwise", {"block": 46}),
+    "disjoint": ("disjoint", {"block": 46}),
+    "dilated": ("dilated", {"heads": 3, "window": 33, "dilation": 3, "causal": True}),
+    "global": ("longformer", {"heads": 3, "head_dim": 8, "window": 35, "first_global": 2}),
+    "causal global": (
+        "longformer",
+        {"heads": 3, "head_dim": 8, "window": 35, "dilation": 2, "first_global": 2, "causal": True},
+    ),
+}
+MASKS = ["none", "ragged", "only padding"]
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+@pytest.fixture(params=[1, 500, 1 << 14], ids=["blocks", "rows", "whole"])
+def piece(request, monkeypatch):
+    """Set the size of pieces: one block, some residue classes or blocks, or the whole batch."""
+    monkeypatch.setattr(runs, "PIECE", request.param)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+
+
+def key_mask(kind):
+    """Return a mask of two rows, or None."""
+    if kind == "none":
+        return None
+    mask = torch.rand(2, T, generator=torch.Generator().manual_seed(3)) < 0.8
+    mask[:, 100:190] &= kind == "ragged"
+    mask[1, :] &= kind == "ragged"
+    return mask
+
+
+def derivatives(case, mask, backend, dtype=torch.float64):
+    """Return rows, gradients and second derivatives."""
+    name, options = CASES[case]
+    inputs = [x.to(dtype).requires_grad_() for x in qkv(T, B=2)]
+    out = build(name, backend=backend, **options)(*inputs, mask)
+    if backend == "torch":
+        assert "_RunSoftmax" in names_of_graph(out.grad_fn)
+    weight = torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out)
+    plain = torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
+    first = torch.autograd.grad(out.square().sum(), inputs, create_graph=True)
+    second = torch.autograd.grad(sum(x.square().sum() for x in first), inputs)
+    return out, plain, first, second
+
+
+@every_case
+@pytest.mark.parametrize("kind", MASKS)
+def test_all_derivatives_equal_the_reference(piece, case, kind):
+    mask = key_mask(kind)
+    found, expected = (derivatives(case, mask, backend) for backend in ("torch", "reference"))
+    assert_near(found[0], expected[0], "rows")
+    if kind == "only padding":
+        assert (found[0][1] == 0).all()
+    for x, y in zip(found[1:3], expected[1:3], strict=True):
+        for own, other in zip(x, y, strict=True):
+            assert_near(own, other, "gradient", 1e-9)
+    for own, other in zip(found[3], expected[3], strict=True):
+        assert_near(own, other, "second derivative", 1e-7)
+
+
+@every_case
+@pytest.mark.parametrize("kind", MASKS)
+def test_gradients_from_all_runs_at_once_equal_the_reference(monkeypatch, case, kind):
+    """Other devices, torch.compile and transforms gather all runs."""
+    monkeypatch.setattr(blocks, "is_piecewise", lambda *_: False)
+    mask, (name, options) = key_mask(kind), CASES[case]
+    inputs = [x.requires_grad_() for x in qkv(T, B=2)]
+    found = []
+    for backend in ("torch", "reference"):
+        out = build(name, backend=backend, **options)(*inputs, mask)
+        found.append((out, *torch.autograd.grad(out.square().sum(), inputs)))
+    for x, y in zip(*found, strict=True):
+        assert_near(x, y, "rows or gradient", 1e-9)
+
+
+@every_case
+def test_half_precision_has_the_gradients_of_the_reference(case):
+    found = derivatives(case, key_mask("ragged"), "torch", torch.bfloat16)[1]
+    for x, y in zip(found, derivatives(case, key_mask("ragged"), "reference")[1], strict=True):
+        assert x.dtype == torch.bfloat16
+        assert_near(x.double(), y, "gradient", 2 * TOLERANCE[torch.bfloat16])
+
+
+@every_case
+def test_padding_changes_no_row(piece, case):
+    name, options = CASES[case]
+    attention, inputs = build(name, backend="torch", **options), qkv(T, B=2)
+    longer = [torch.nn.functional.pad(x, (0, 0, 0, 37), value=1e3) for x in inputs]
+    mask = (torch.arange(T + 37) < T).expand(2, -1)
+    assert_near(attention(*longer, mask)[:, :, :T], attention(*inputs), "rows")
+
+
+def test_empty_rows_are_zero_and_have_no_gradient(piece):
+    """Here masked values are not zero, as they are where a mechanism is called."""
+    mask = key_mask("only padding")
+    inputs = [x.requires_grad_() for x in qkv(T, B=2)]
+    out = blocks.pattern_attention(*inputs, Window(20), mask, None)
+    empty = torch.zeros(2, T, dtype=torch.bool)
+    empty[0, 120:170] = empty[1] = True
+    assert (out.transpose(1, 2)[empty] == 0).all()
+    gradients = torch.autograd.grad(out.sum(), inputs)
+    for x in gradients:
+        assert x.isfinite().all()
+        assert (x.transpose(1, 2)[empty] == 0).all()
+    for x in gradients[1:]:
+        assert (x.transpose(1, 2)[~mask] == 0).all()
+
+
+def test_pieces_hold_every_block_once(piece):
+    pattern = Window(40, dilation=3)
+    sizes = fit_layout(pattern.layout, T)
+    x = torch.zeros(2, 3, sizes.dilation * sizes.length, 1)
+    for own in runs._pieces(x, sizes):
+        runs._blocks(x, own, sizes).add_(1)
+    assert (x == 1).all()
+
+
+@pytest.mark.parametrize("case", ["local", "dilated", "global"])
+def test_gathered_keys_are_not_saved(case):
+    name, options = CASES[case]
+    inputs, saved = [x.requires_grad_() for x in qkv(T, B=2)], {}
+
+    def pack(x):
+        saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        out = build(name, backend="torch", **options)(*inputs)
+    assert out.requires_grad
+    # q, k, v, rows, padded to blocks, and small masks; a run is three blocks long.
+    assert sum(saved.values()) < 7 * inputs[0].nbytes
+
+
+def test_recomputed_activations_have_the_same_gradients():
+    attention = build("local", window=40, backend="torch")
+    inputs = [x.requires_grad_() for x in qkv(T, B=2)]
+    expected = torch.autograd.grad(attention(*inputs).square().sum(), inputs)
+    out = checkpoint(attention, *inputs, use_reentrant=False)
+    for x, y in zip(torch.autograd.grad(out.square().sum(), inputs), expected, strict=True):
+        assert_near(x, y, "gradient")
+
+
+def test_dropout_bias_transforms_and_few_rows_gather_all_runs():
+    q, k, v = (x.requires_grad_() for x in qkv(T, B=2))
+    few, dropped = (build("local", window=40, backend="torch") for _ in range(2))
+    dropped.weight_dropout = 0.5
+    bias = torch.zeros(1, 1, T, T, dtype=torch.float64)
+    short = [x[:, :, :20] for x in (q, k, v)]
+    for out in (few(*short), dropped(q, k, v), few(q, k, v, bias=bias)):
+        assert "_RunSoftmax" not in names_of_graph(out.grad_fn)
+    assert_near(torch.func.vmap(few)(*(x[None] for x in (q, k, v)))[0], few(q, k, v), "vmap")
+    tangent = torch.func.jvp(lambda q: few(q, k, v), (q.detach(),), (torch.ones_like(q),))[1]
+    assert tangent.isfinite().all()
