@@ -18,6 +18,7 @@ from torch import Tensor
 from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.ops.feature_map_sums import divide, mix
 from longspan.attention.ops.fused import has_transforms
+from longspan.attention.ops.memory_layout import empty_rows
 from longspan.attention.ops.precision import at_least_float32
 
 # Features of a piece: small enough for the cache of two cores, large enough for matrix products.
@@ -124,7 +125,7 @@ def _mix_whole(
 
 
 class _Recipe(NamedTuple):
-    """How rows are computed piece by piece."""
+    """Feature map, piece and precision of one computation of rows."""
 
     feature_map: FeatureMap
     least: float | None
@@ -149,7 +150,7 @@ class _Pieces(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, key_mask, recipe: _Recipe) -> Tensor:
         summary = _sum_keys(recipe, k, v, key_mask)
-        out = v.new_empty(*q.shape[:-1], v.shape[-1])
+        out = empty_rows(q, v.shape[-1], v.dtype)
         for piece in pieces(q.shape[2], recipe.tokens):
             own = at_least_float32(q[:, :, piece])
             fq = recipe.feature_map.of_queries(own, summary.level)
@@ -203,7 +204,7 @@ def _query_gradients(
     recipe: _Recipe, q: Tensor, summary: Summary, out: Tensor, grad: Tensor
 ) -> tuple[Tensor, Summary]:
     """Return the gradients of the queries and of the sums over the keys."""
-    dq = torch.empty_like(q)
+    dq = empty_rows(q, q.shape[-1], q.dtype)
     values, weights = torch.zeros_like(summary.values), torch.zeros_like(summary.weights)
     for piece in pieces(q.shape[2], recipe.tokens):
         own = at_least_float32(q[:, :, piece].detach()).requires_grad_()
@@ -232,7 +233,7 @@ def _key_gradients(
     dsummary: Summary,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of keys and values from those of the sums over them."""
-    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    dk, dv = (empty_rows(x, x.shape[-1], x.dtype) for x in (k, v))
     for piece in pieces(k.shape[2], recipe.tokens):
         own = at_least_float32(k[:, :, piece].detach()).requires_grad_()
         with torch.enable_grad():

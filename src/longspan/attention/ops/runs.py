@@ -16,6 +16,7 @@ from torch import Tensor
 from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.fused import flash_backward, flash_forward
+from longspan.attention.ops.memory_layout import empty_rows
 from longspan.attention.ops.softmax import has_fused_kernel
 
 # Queries times heads of a piece, for each thread: keys and gradients stay in the cache of a core.
@@ -59,8 +60,8 @@ class _RunSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, extra_k, extra_v, masks: RunMasks, sizes: RunSizes, gathered):
-        out = _empty_rows(q, q.shape[-1], q.dtype)
-        logs = _empty_rows(q, 1, torch.promote_types(q.dtype, torch.float32))
+        out = empty_rows(q, q.shape[-1], q.dtype)
+        logs = empty_rows(q, 1, torch.promote_types(q.dtype, torch.float32))
         biases = _Biases(masks, sizes, q)
         for piece in _pieces(q, sizes):
             bias, some = biases.gather(piece)
@@ -81,7 +82,7 @@ class _RunSoftmax(torch.autograd.Function):
         if torch.is_grad_enabled():
             found = differentiable_gradients(ctx.gathered, tuple(inputs), grad)
             return *found, *(None,) * (8 - len(found))
-        biases, by_query = _Biases(masks, sizes, q), _empty_rows(q, q.shape[-1], q.dtype)
+        biases, by_query = _Biases(masks, sizes, q), empty_rows(q, q.shape[-1], q.dtype)
         by_key, by_value = (_KeySums(x, other, sizes) for x, other in ((k, extra_k), (v, extra_v)))
         for piece in _pieces(q, sizes):
             bias, some = biases.gather(piece)
@@ -161,15 +162,6 @@ def _pieces(q: Tensor, sizes: RunSizes) -> Iterator[_Piece]:
         for count, step in zip(counts, steps, strict=True)
     )
     return itertools.starmap(_Piece, itertools.product(*ranges))
-
-
-def _empty_rows(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """Return an empty (B, H, T, width) for x (B, H, T, D), in the layout of a projection.
-
-    The layer then merges the heads without a copy.
-    """
-    B, H, T, _ = x.shape
-    return x.new_empty(B, T, H, width, dtype=dtype).transpose(1, 2)
 
 
 def _classes(x: Tensor, piece: _Piece, g: int, start: int, stop: int) -> Tensor:

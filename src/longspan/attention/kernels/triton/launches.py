@@ -18,6 +18,7 @@ from longspan.attention.kernels.triton.feature_map_sums import (
     tl,
     triton,
 )
+from longspan.attention.ops.memory_layout import empty_rows
 
 PROGRAMS = 528  # four for each of the 132 multiprocessors of an H100
 CHUNK = 64  # tokens; tl.dot takes no fewer than 16
@@ -71,7 +72,7 @@ def mix_values(
         row is.
     """
     plan = _plan(q, k, v, elu, causal)
-    out = _empty_rows(q, v.shape[-1], v.dtype)
+    out = empty_rows(q, v.shape[-1], v.dtype)
     inverse = q.new_empty(q.shape[:3], dtype=_sum_dtype(v))
     q, k, v = (_dense(x) for x in (q, k, v))
     mask = None if mask is None else mask.contiguous().view(torch.uint8)
@@ -109,7 +110,7 @@ def mix_gradients(
         causal: whether later keys are hidden.
     """
     plan = _plan(q, k, v, elu, causal)
-    dq, dk, dv = (_empty_rows(x, x.shape[-1], x.dtype) for x in (q, k, v))
+    dq, dk, dv = (empty_rows(x, x.shape[-1], x.dtype) for x in (q, k, v))
     by_weight = torch.empty_like(inverse)
     grad, q, k, v = (_dense(x) for x in (grad, q, k, v))
     mask = None if mask is None else mask.contiguous().view(torch.uint8)
@@ -206,12 +207,6 @@ def _rows(x: Tensor) -> Rows:
 def _dense(x: Tensor) -> Tensor:
     """Return the tensor with rows that are contiguous, without a copy if they are."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
-
-
-def _empty_rows(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """Return an uninitialized (B, H, T, W) in the order (B, T, H, W), as layers join the heads."""
-    B, H, T, _ = x.shape
-    return x.new_empty((B, T, H, width), dtype=dtype).transpose(1, 2)
 
 
 def _sum_dtype(x: Tensor) -> torch.dtype:
