@@ -6,7 +6,7 @@
 """
 
 import dataclasses
-import json
+import math
 import re
 from pathlib import Path
 from statistics import correlation
@@ -21,18 +21,30 @@ from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
 from longspan.report.leaderboard.verdict import verdict
 from longspan.report.output.text import markdown
 from longspan.report.published_figures import read_published_figures
+from longspan.report.statistics.growth import (
+    crossing_length,
+    memory_over_baseline,
+    over_baseline,
+)
 from longspan.report.tables.efficiency import tables_of_records
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.predictions import predictions
 from longspan.report.tables.published import Pair, pair_published, read_published
 from longspan.report.tables.table import Table
-from longspan.results import BASELINE, efficiency_paths, load_efficiency, load_results
+from longspan.results import (
+    BASELINE,
+    EfficiencyRecord,
+    Measurement,
+    efficiency_paths,
+    load_efficiency,
+    load_results,
+)
 
 ROOT = Path(__file__).parents[1]
-LAYER_RECORD = ROOT / "benchmarks" / "results" / "layer-cpu.json"
 RESULTS, README, PICTURE = ROOT / "results", ROOT / "README.md", ROOT / "docs" / "quick.svg"
 OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
-DTYPE, LENGTHS = "float32", (4096, 16384)  # of the layers in README.md
+LAYER_RECORD = RESULTS / "efficiency" / "layer.json"
+PRECISION = "float32"  # of the layers in README.md
 
 ENDS = re.compile(r"(low|high) over|Redrawn|p of Kendall")  # the cells of coefficients show them
 
@@ -130,26 +142,37 @@ def update_readme(board: Leaderboard) -> None:
     """Replace the part between the marks in README.md: verdict, and scores with costs."""
     page = README.read_text()
     before, after = page.split(OPEN)[0], page.split(CLOSE)[1]
-    lines = [OPEN, *readme_lines(board, json.loads(LAYER_RECORD.read_text())["rows"]), CLOSE]
+    lines = [OPEN, *readme_lines(board, load_efficiency(LAYER_RECORD)), CLOSE]
     README.write_text(before + "\n".join(lines) + after)
 
 
-def readme_lines(board: Leaderboard, layers: list[dict]) -> list[str]:
+def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
     """Return the verdict on a leaderboard, and its scores next to the cost of one layer.
 
     Args:
         board: leaderboard.
-        layers: rows of the record of `benchmarks/layer.py`.
+        record: record of the suite `layer` of `longspan bench`.
     """
-    found, by_key = verdict(board), {(x["mechanism"], x["dtype"], x["length"]): x for x in layers}
-    kinds = [f"{kind}, {length // 1024}K" for length in LENGTHS for kind in ("speed", "memory")]
-    heads = [*(f"{x.label}{unit(x.metric)}" for x in board.columns), *kinds]
+    found = verdict(board)
+    layers = [x for x in record.measurements if x.precision == PRECISION]
+    lengths = sorted({x.length for x in layers})
+    heads = [
+        *(f"{x.label}{unit(x.metric)}" for x in board.columns),
+        *(f"{length // 1024}K" for length in lengths),
+        "faster than full above",
+        f"of the limit, {compared_length(layers) // 1024}K",
+    ]
     lines = [f"| mechanism | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for row in sorted(board.groups[0].ranked, key=lambda row: row.row_name != BASELINE):
         scores = [score_text(cell, board.columns[i]) for i, cell in enumerate(row.cells)]
-        costs = [text for x in LENGTHS for text in layer_costs(by_key, row.mechanism, x)]
-        lines.append(f"| `{row.label}` | {' | '.join([*scores, *costs])} |")
+        cells = [*scores, *layer_costs(layers, lengths, row.mechanism)]
+        lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
     return [*([" ".join(found.sentences), ""] if found else []), *lines]
+
+
+def compared_length(layers: list[Measurement]) -> int:
+    """Return the longest length at which the baseline was measured."""
+    return max(x.length for x in layers if x.mechanism == BASELINE and x.median is not None)
 
 
 def unit(metric: Metric) -> str:
@@ -162,14 +185,30 @@ def score_text(cell: Cell | None, column: TaskColumn) -> str:
     return numbers.score(cell.score, column.metric) + (" (chance)" if cell.is_at_chance else "")
 
 
-def layer_costs(by_key: dict[tuple, dict], mechanism: str, length: int) -> list[str]:
-    """Return speed and peak memory of one layer, relative to the baseline in the same run."""
-    own, base = (by_key.get((name, DTYPE, length)) for name in (mechanism, BASELINE))
-    if own is None or base is None:
-        return ["–", "–"]
-    memories = (own["peak_memory"], base["peak_memory"])
-    memory = "–" if None in memories else f"{memories[0] / memories[1]:.1f} x"
-    return [f"{own['full_over_this']:.1f} x", memory]
+def layer_costs(layers: list[Measurement], lengths: list[int], mechanism: str) -> list[str]:
+    """Return time and memory of a layer at each length, the crossing length, and the limit."""
+    by_length = {x.length: x for x in layers if x.mechanism == mechanism}
+    cells = [layer_cost(by_length.get(length), layers) for length in lengths]
+    baseline = [x for x in layers if x.mechanism == BASELINE]
+    crossing = crossing_length(list(by_length.values()), baseline)
+    if mechanism == BASELINE or crossing is None:
+        cells.append("–")
+    else:
+        known = f"{round(crossing, -2):,.0f}" if crossing else "all lengths"
+        cells.append(known if math.isfinite(crossing) else "not here")
+    at_limit = by_length.get(compared_length(layers))
+    useful = None if at_limit is None else at_limit.useful
+    return [*cells, "–" if useful is None else f"{100 * useful:.0f} %"]
+
+
+def layer_cost(one: Measurement | None, layers: list[Measurement]) -> str:
+    """Return speed and memory over the baseline's; where that was not measured, their values."""
+    if one is None or one.median is None or one.peak_memory is None:
+        return "–"
+    faster, larger = over_baseline(one, layers), memory_over_baseline(one, layers)
+    if faster is None or larger is None:
+        return f"{numbers.duration_of(one.median)}, {numbers.memory(one.peak_memory)}"
+    return f"{faster:.1f} x, {larger:.1f} x"
 
 
 if __name__ == "__main__":

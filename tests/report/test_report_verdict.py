@@ -16,6 +16,8 @@ from longspan.report.output.page import render_page
 from longspan.report.output.terminal import terminal
 from longspan.report.output.text import markdown, to_json
 from longspan.report.sections import Context, section_tables
+from longspan.results import EfficiencyRecord, Measurement
+from longspan.results.efficiency import Sizes
 
 MAJORITY = 0.1  # of `record_of_answers`
 COUNT = 1000
@@ -184,21 +186,59 @@ def test_verdict_heads_every_output():
     assert page.index(f"<p>{said[0]}</p>") < page.index("<table>")
 
 
-def test_readme_has_verdict_tasks_speed_and_memory():
+def test_readme_has_verdict_tasks_and_costs():
     path = Path(__file__).parents[2] / "benchmarks" / "result_tables.py"
     spec = importlib.util.spec_from_file_location("result_tables", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    layer = {"dtype": "float32", "length": 4096}
+    mebi = 1 << 20
     layers = [
-        {**layer, "mechanism": "full", "full_over_this": 1.0, "peak_memory": 200},
-        {**layer, "mechanism": "linear", "full_over_this": 4.0, "peak_memory": 50},
+        layer_cost("full", 1_024, 0.1, 100 * mebi),
+        layer_cost("linear", 1_024, 0.2, 50 * mebi),
+        layer_cost("full", 4_096, 0.8, 200 * mebi),
+        layer_cost("linear", 4_096, 0.2, 50 * mebi),
+        layer_cost("linear", 65_536, 1.5, 800 * mebi),
     ]
-    said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), layers)
+    record = make_efficiency(*layers)
+    said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), record)
     assert said.startswith("2 of 4 mechanisms solve both")
     assert blank == ""
-    columns = ["needle, %", "recall, %", "speed, 4K", "memory, 4K", "speed, 16K", "memory, 16K"]
-    assert [part.strip() for part in head.strip("|").split("|")] == ["mechanism", *columns]
-    assert first == "| `full` | 100.0 | 100.0 | 1.0 x | 1.0 x | – | – |"
-    assert "| `linear` | 100.0 | 50.0 | 4.0 x | 0.2 x | – | – |" in others
-    assert "| `local` | 10.0 (chance) | 50.0 | – | – | – | – |" in others
+    scores, costs = (
+        "needle, % | recall, %",
+        "1K | 4K | 64K | faster than full above | of the limit, 4K",
+    )
+    assert head == f"| mechanism | {scores} | {costs} |"
+    assert first == "| `full` | 100.0 | 100.0 | 1.0 x, 1.0 x | 1.0 x, 1.0 x | – | – | 12 % |"
+    linear = "0.5 x, 0.5 x | 4.0 x, 0.2 x | 1.50 s, 800 MiB | 1,600 | 50 %"
+    assert f"| `linear` | 100.0 | 50.0 | {linear} |" in others
+    assert "| `local` | 10.0 (chance) | 50.0 | – | – | – | – | – |" in others
+
+
+def layer_cost(mechanism, length, seconds, memory):
+    """Return a measurement of a layer whose limit is 0.1 s."""
+    sizes = {"scope": "layer", "work": "training", "length": length, "batch_size": 1}
+    return Measurement(
+        mechanism=mechanism,
+        **sizes,
+        precision="float32",
+        padding=0.0,
+        state="measured",
+        median=seconds,
+        peak_memory=memory,
+        least_seconds=0.1,
+    )
+
+
+def make_efficiency(*measurements):
+    return EfficiencyRecord(
+        suite="layer",
+        sizes=Sizes(),
+        options={},
+        limits={},
+        measurements=list(measurements),
+        device="cpu",
+        threads=2,
+        versions={},
+        git_commit=None,
+        date="2026-01-01T00:00:00+00:00",
+    )
