@@ -253,12 +253,15 @@ def test_splits_larger_than_the_source_are_rejected(data, change, reason):
     ("change", "reason"),
     [
         ({"length": 0}, "length should be greater than 0, got 0"),
-        ({"validation": 1}, "validation should be greater than or equal to 2, got 1"),
+        ({"validation": 1}, "validation should be greater than or equal to 2, or 'test', got 1"),
         ({"train": 1}, "train should be greater than or equal to 2, got 1"),
         ({"seed": -1}, "seed should be greater than or equal to 0, got -1"),
-        ({"validation": "tset"}, "validation should be 'test', got 'tset'"),
+        ({"validation": "tset"}, "validation should be a valid integer, or 'test', got 'tset'"),
         ({"minimum": 0}, "minimum should be greater than 0, got 0"),
-        ({"vocabulary": "words"}, "vocabulary should be 'bytes' or 'characters', got 'words'"),
+        (
+            {"vocabulary": "words"},
+            "vocabulary should be 'bytes' or 'characters', or .* got 'words'",
+        ),
         ({"end": 1, "vocabulary": "characters"}, "end should be a valid boolean, got 1"),
         ({"end": True}, "end=True and minimum=15 apply to characters; set vocabulary"),
         ({"minimum": 1}, "end=False and minimum=1 apply to characters"),

@@ -176,8 +176,8 @@ def test_keys_of_bytes_and_characters_are_those_of_published_records(task, optio
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"vocabulary": 2}, "vocabulary should be greater than or equal to 3, got 2"),
-        ({"vocabulary": 65_537}, "vocabulary should be less than or equal to 65536, got 65537"),
+        ({"vocabulary": 2}, "or greater than or equal to 3, or a valid string, got 2"),
+        ({"vocabulary": 65_537}, "or less than or equal to 65536, or a valid string, got 65537"),
         ({"vocabulary": 100, "minimum": 1}, "minimum=1 apply to characters; set vocabulary"),
         ({"vocabulary": 100, "end": True}, "end=True and minimum=15 apply to characters"),
     ],
