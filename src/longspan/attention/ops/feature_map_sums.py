@@ -32,7 +32,7 @@ def divide(total: Tensor, weight: Tensor, least: float | None = None) -> Tensor:
         # Below this the quotient may be finite, but its gradient overflows.
         least = torch.finfo(weight.dtype).tiny ** 0.8
     some = weight.abs() > least
-    return total * (some / weight.where(some, 1.0))
+    return (total / weight.where(some, 1.0)).where(some, 0.0)
 
 
 def mix(fq: Tensor, fk: Tensor, v: Tensor, least: float | None = None) -> Tensor:
