@@ -20,10 +20,11 @@ from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.mechanisms.linear import LinearAttention, phi
 from longspan.attention.mechanisms.performer import (
     PerformerAttention,
-    features,
+    RandomFeatures,
     key_features,
 )
 from longspan.attention.ops.feature_map_sums import causal_mix, mix
+from longspan.attention.ops.feature_pieces import compute_features
 from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.registry import register_kernel
@@ -181,7 +182,11 @@ def linear(attention: LinearAttention, q: Tensor, k: Tensor, v: Tensor, key_mask
 @register_kernel(PerformerAttention, "triton", performer_refusals, automatic=False)
 def performer(attention: PerformerAttention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> Tensor:
     """Compute features as `attend` does, and their sums in the kernels."""
-    wide_q, wide_k = at_least_float32(q), at_least_float32(k)
-    inputs = (attention.feature_map, wide_q, wide_k, attention.projection, key_mask)
-    fq, fk = key_features(*inputs)[:2] if attention.causal else features(*inputs)
+    if attention.causal:
+        wide_q, wide_k = at_least_float32(q), at_least_float32(k)
+        inputs = (attention.feature_map, wide_q, wide_k, attention.projection, key_mask)
+        fq, fk, _ = key_features(*inputs)
+    else:
+        phi = RandomFeatures(attention.feature_map, attention.projection)
+        fq, fk = compute_features(phi, q, k, key_mask)
     return _mixed(fq, fk, v, None, False, attention.causal, attention._least())

@@ -14,7 +14,7 @@ from torch import Tensor
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.derivatives import apply_function
 from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix_documents
-from longspan.attention.ops.feature_pieces import mix_mapped
+from longspan.attention.ops.feature_pieces import compute_features, mix_mapped
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 
@@ -103,10 +103,7 @@ class LinearAttention(Attention):
         return mix_documents(fq, fk, at_least_float32(v), documents, self.causal).to(v.dtype)
 
     def _features(self, q, k, key_mask):
-        own = EluFeatures(q.shape[-1])
-        real = None if key_mask is None else key_mask[:, None, :, None]
-        fk, _ = own.of_keys(at_least_float32(k), real, None)
-        return own.of_queries(at_least_float32(q), None), fk
+        return compute_features(EluFeatures(q.shape[-1]), q, k, key_mask)
 
     def advance(self, q, k, v, key_mask, cache):
         """Update the running sums, whose size is constant."""

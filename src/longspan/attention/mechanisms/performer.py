@@ -290,19 +290,6 @@ def key_features(
     return fq, fk, weight[..., 0]
 
 
-def features(
-    feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Compute features for one sum over all keys; the arguments are those of `exponents`.
-
-    Returns:
-        Features of queries (B, H, T, M) and of keys (B, H, S, M), zero if masked.
-    """
-    phi = RandomFeatures(feature_map, W)
-    fk, level = phi.of_keys(k, None if key_mask is None else key_mask[:, None, :, None], None)
-    return phi.of_queries(q, level), fk
-
-
 def _scaled(x: Tensor) -> Tensor:
     return x * x.shape[-1] ** -0.25
 

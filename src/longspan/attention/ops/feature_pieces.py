@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.ops.feature_map_sums import divide, mix
+from longspan.attention.ops.feature_map_sums import divide, finite_level, mix
 from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.memory_layout import empty_rows
 from longspan.attention.ops.precision import at_least_float32
@@ -118,10 +118,20 @@ def _mix_whole(
     v: Tensor,
 ) -> Tensor:
     """Compute all features at once, from operations with derivatives of any order."""
-    real = None if key_mask is None else key_mask[:, None, :, None]
-    fk, level = feature_map.of_keys(at_least_float32(k), real, None)
-    fq = feature_map.of_queries(at_least_float32(q), level)
+    fq, fk = compute_features(feature_map, q, k, key_mask)
     return mix(fq, fk, at_least_float32(v), least).to(v.dtype)
+
+
+def compute_features(
+    feature_map: FeatureMap, q: Tensor, k: Tensor, key_mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Compute all features at once, float32 or wider.
+
+    Returns:
+        Features of queries (B, H, T, M) and of keys (B, H, S, M), zero if masked.
+    """
+    fk, level = feature_map.of_keys(at_least_float32(k), _real(key_mask, slice(None)), None)
+    return feature_map.of_queries(at_least_float32(q), level), fk
 
 
 class _Recipe(NamedTuple):
@@ -192,7 +202,7 @@ def _sum_keys(recipe: _Recipe, k: Tensor, v: Tensor, key_mask: Tensor | None) ->
         own = at_least_float32(k[:, :, piece])
         fk, higher = recipe.feature_map.of_keys(own, _real(key_mask, piece), level)
         if level is not None and higher is not None:
-            fade = (level - higher.where(higher.isfinite(), 0.0)).exp().mT
+            fade = (level - finite_level(higher)).exp().mT
             values, weights = values * fade, weights * fade
         values = values + recipe.multiply(fk.mT, v[:, :, piece])
         weights = weights + fk.sum(-2)[..., None]
