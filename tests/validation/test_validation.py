@@ -105,9 +105,11 @@ def test_committed_records_have_no_errors():
 
 def test_records_of_a_corpus_that_is_not_imported_have_notes_alone():
     validation = validate_records([COMMITTED / "xiong-small" / "long_documents"])
-    assert len(validation.findings) == validation.num_results >= 7
-    for finding in validation.findings:
-        assert (finding.field, finding.severity) == ("config", "note")
+    assert {finding.severity for finding in validation.findings} == {"note"}
+    # Two records of equal time also name a start by a folder that is not here.
+    recipes = [finding for finding in validation.findings if finding.field == "config"]
+    assert len(recipes) == validation.num_results >= 7
+    for finding in recipes:
         assert "run longspan data import corpus long_documents FOLDER" in finding.found
 
 
