@@ -50,7 +50,6 @@ LONGFORMER: dict[str, Any] = {
     "first_global": True,
 }
 WINDOW: dict[str, Any] = {"mechanism": "local", "options": window, "keys": window_keys}
-BLOCKS = "keys before the first and after the last block are missing, ours wrap around"
 PEERS = {
     "transformers-longformer": Peer(
         module="transformers",
@@ -107,9 +106,8 @@ PEERS = {
         what="LocalAttention",
         build=layers.local_blocks,
         mechanism="blockwise",
-        options=lambda sizes, _: {"block": sizes.window, "neighbors": [1, 1]},
+        options=lambda sizes, _: {"block": sizes.window, "neighbors": [1, 1], "circle": False},
         keys=lambda sizes, _: 3 * sizes.window,
-        note=BLOCKS,
     ),
     "linformer": Peer(
         package="linformer",

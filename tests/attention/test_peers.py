@@ -8,8 +8,6 @@ import torch
 from contract import assert_near, key_masks, qkv
 
 from longspan import build
-from longspan.attention.ops.blocks import pattern_attention
-from longspan.attention.patterns import BlockWindow, Causal
 
 H, D = 3, 8
 full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -68,13 +66,12 @@ def test_block_windows_equal_local_attention(causal, neighbors):
         look_forward=0 if causal else neighbors,
         autopad=True,
     )
-    pattern = BlockWindow(16, 16 * neighbors)
-    pattern = pattern & Causal() if causal else pattern
+    whole = {"neighbors": [neighbors, 0 if causal else neighbors], "circle": False}
+    ours = build("blockwise", block=16, **whole, causal=causal)
     for T in (16, 50, 96):
         inputs, real = qkv(T), torch.ones(3, T, dtype=torch.bool)
         expected = theirs(*inputs, mask=real)
-        found = pattern_attention(*inputs, pattern, real, None)
-        assert_near(found, expected, f"T={T}")
+        assert_near(ours(*inputs, real), expected, f"T={T}")
         if neighbors == 0:
             assert_near(build("disjoint", block=16, causal=causal)(*inputs), expected, f"T={T}")
 

@@ -141,6 +141,11 @@ def test_causal_neighbors_obey_contract():
     check_contract(circle(neighbors=[2, 0], causal=True), lengths=(1, 8, 33))
 
 
+@pytest.mark.parametrize("neighbors", [[1, 1], [0, 2]], ids=str)
+def test_neighbors_without_a_circle_obey_contract(neighbors):
+    check_contract(circle(neighbors=neighbors, circle=False), lengths=(1, 8, 33))
+
+
 @pytest.mark.parametrize("neighbors", [[1, 0], [0, 2], [2, 1]], ids=str)
 def test_circle_equals_its_reference(neighbors):
     attention = circle(neighbors=neighbors)
@@ -180,6 +185,7 @@ def test_circle_equals_shifted_blocks(neighbors, grid):
         ({"neighbors": [1, -1]}, "neighbors must be two numbers"),
         ({"grid": 6}, "grid must be a multiple of block=4, and requires neighbors, got 6"),
         ({"neighbors": None}, "grid must be a multiple of block=4, and requires neighbors, got 12"),
+        ({"neighbors": None, "grid": None, "circle": False}, "circle=False requires neighbors"),
     ],
     ids=str,
 )

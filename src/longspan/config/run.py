@@ -27,6 +27,7 @@ NEWER_FIELDS: dict[str, Any] = {
     "mechanism.bigbird.full_up_to": 0,
     "mechanism.bigbird.padded_blocks": False,
     "mechanism.bigbird.repeats": False,
+    "mechanism.blockwise.circle": True,
     "mechanism.blockwise.grid": None,
     "mechanism.blockwise.neighbors": None,
     "mechanism.longformer.first_global": False,

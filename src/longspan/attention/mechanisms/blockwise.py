@@ -9,6 +9,7 @@ left does.
 
 Option `neighbors` chooses whole blocks instead. Without `causal` they are on a circle, as in the
 local attention of transformers' Reformer: the last block of the padded row precedes the first.
+With `circle=False` the blocks at the ends have fewer neighbors, as in the package local-attention.
 """
 
 import dataclasses
@@ -51,26 +52,29 @@ class BlockwiseAttention(PatternAttention):
         block: int = 128,
         neighbors: list[int] | None = None,
         grid: int | None = None,
+        circle: bool = True,
         causal: bool = False,
     ):
         """Build the block window pattern.
 
         Args:
             block: queries per block, b; they see twice as many keys.
-            neighbors: numbers of whole blocks before and after its own that a query sees, on a
-                circle unless causal; None: half a block on either side.
+            neighbors: numbers of whole blocks before and after its own that a query sees; None: half
+                a block on either side.
             grid: multiple of `block` to which the row of a circle is padded; None: `block`. A block
                 that is a neighbor on both sides counts twice.
+            circle: whether the first and the last of the `neighbors` blocks are neighbors, unless
+                causal.
             causal: whether keys after the query are excluded.
         """
-        if reason := _neighbor_refusal(block, neighbors, grid):
+        if reason := _neighbor_refusal(block, neighbors, grid, circle):
             raise OptionError(f"blockwise: option {reason}")
         pattern: Pattern = BlockWindow(block, block // 2)
         if neighbors is not None:
             pattern = BlockNeighbors(block, *neighbors)
         super().__init__(pattern, causal)
         self.block = block
-        self.circle = None if neighbors is None or causal else tuple(neighbors)
+        self.circle = tuple(neighbors) if neighbors and circle and not causal else None
         self.grid = grid or block
         if self.circle:
             self.traits = dataclasses.replace(
@@ -125,10 +129,14 @@ class BlockwiseAttention(PatternAttention):
         return int((sizes * seen).sum())
 
 
-def _neighbor_refusal(block: int, neighbors: list[int] | None, grid: int | None) -> str:
+def _neighbor_refusal(
+    block: int, neighbors: list[int] | None, grid: int | None, circle: bool
+) -> str:
     """Return the reason why these are no neighbors of a block, or an empty text."""
     if grid is not None and (neighbors is None or grid < 1 or grid % max(block, 1)):
         return f"grid must be a multiple of block={block}, and requires neighbors, got {grid}"
     if neighbors is not None and (len(neighbors) != 2 or min(neighbors) < 0):
         return f"neighbors must be two numbers >= 0, before and after, got {neighbors}"
+    if not circle and neighbors is None:
+        return "circle=False requires neighbors: windows of half a block have no circle"
     return ""

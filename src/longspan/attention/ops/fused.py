@@ -74,7 +74,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Ten
 
 
 def flash_forward(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Compute softmax(scale q k^T + bias) v on CPU, and the log of each row's total weight.
 
@@ -84,7 +84,7 @@ def flash_forward(
         q: queries (B, H, T, D).
         k: keys (B, H, S, D).
         v: values (B, H, S, D).
-        bias: bias of the scores (B, H or 1, T or 1, S), finite.
+        bias: bias of the scores (B, H or 1, T or 1, S), finite, or None.
         scale: factor of the scores.
     """
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -96,7 +96,7 @@ def flash_backward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    bias: Tensor,
+    bias: Tensor | None,
     out: Tensor,
     log_weight: Tensor,
     scale: float,

@@ -68,7 +68,7 @@ class _RunSoftmax(torch.autograd.Function):
             keys, values = _gather_keys(k, v, extra_k, extra_v, piece, sizes)
             queries = _blocks(q, piece, sizes).flatten(0, 2)
             rows, log = flash_forward(queries, keys, values, bias, q.shape[-1] ** -0.5)
-            _store(out, apply_mask(rows, some), piece, sizes)
+            _store(out, _keep(rows, some), piece, sizes)
             _store(logs, log[..., None], piece, sizes)
         ctx.save_for_backward(q, k, v, extra_k, extra_v, *masks, out, logs)
         ctx.sizes, ctx.gathered = sizes, gathered
@@ -88,7 +88,7 @@ class _RunSoftmax(torch.autograd.Function):
             bias, some = biases.gather(piece)
             keys, values = _gather_keys(k, v, extra_k, extra_v, piece, sizes)
             queries, rows, log = (_blocks(x, piece, sizes).flatten(0, 2) for x in (q, out, logs))
-            own = apply_mask(_blocks(grad, piece, sizes).flatten(0, 2), some)
+            own = _keep(_blocks(grad, piece, sizes).flatten(0, 2), some)
             found = _piece_gradients(own, queries, keys, values, bias, rows, log[..., 0])
             _store(by_query, found[0], piece, sizes)
             by_key.add(found[1], piece)
@@ -223,10 +223,11 @@ class _Biases:
         rows = q.new_ones(1, 1, 1, dtype=torch.bool).expand(len(q), 1, q.shape[2])[..., None]
         self.real = rows if masks.real is None else masks.real
 
-    def gather(self, piece: _Piece) -> tuple[Tensor, Tensor]:
+    def gather(self, piece: _Piece) -> tuple[Tensor | None, Tensor | None]:
         """Return the bias of a piece (N, 1, block, S), and which queries attend to any key.
 
-        N is 1 if all blocks have the same.
+        N is 1 if all blocks have the same. Instead of a bias, None says that all pairs are allowed;
+        instead of the queries, that all attend.
         """
         _, length, block, left, right = self.sizes
         first, last = piece.blocks.start * block - left, piece.blocks.stop * block + right
@@ -237,10 +238,20 @@ class _Biases:
             mask = torch.cat([mask, _blocks(self.masks.extra, piece, self.sizes)], -1)
         return self._bias(mask.flatten(0, 2))
 
-    def _bias(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        # The kernel may see no empty row: it attends to all keys, and the caller zeroes it.
+    def _bias(self, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         some = mask.any(-1, keepdim=True)
-        return ((mask | ~some).to(self.dtype) - 1) * (torch.finfo(self.dtype).max / 2), some
+        if some.all():
+            return None if mask.all() else self._hide(mask), None
+        # The kernel may see no empty row: it attends to all keys, and the caller zeroes it.
+        return self._hide(mask | ~some), some
+
+    def _hide(self, mask: Tensor) -> Tensor:
+        return (mask.to(self.dtype) - 1) * (torch.finfo(self.dtype).max / 2)
+
+
+def _keep(rows: Tensor, some: Tensor | None) -> Tensor:
+    """Return the rows with zeros where a query attends to no key; None: all attend."""
+    return rows if some is None else apply_mask(rows, some)
 
 
 class _KeySums:
@@ -271,7 +282,7 @@ class _KeySums:
 
 
 def _piece_gradients(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, out: Tensor, log: Tensor
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, out: Tensor, log: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of the queries, keys and values of a piece.
 
@@ -281,13 +292,21 @@ def _piece_gradients(
     if q.dtype.itemsize >= 4:
         return flash_backward(grad, q, k, v, bias, out, log, scale)
     shape = q.shape[:2]
-    grad, q, k, v, out = (x.reshape(-1, *x.shape[2:]) for x in (grad, q * scale, k, v, out))
-    scores = (q @ k.mT).to(bias.dtype).unflatten(0, shape).add_(bias)
-    weights = scores.softmax(-1).to(v.dtype).flatten(0, 1)
-    by_score = grad @ v.mT
-    by_score.sub_((grad * out).sum(-1, keepdim=True)).mul_(weights)
+    grad, q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (grad, q * scale, k, v))
+    weights = _scores(q, k, bias, shape).softmax(-1).to(v.dtype)
+    by_weight = grad @ v.mT
+    by_score = torch._softmax_backward_data(by_weight, weights, -1, v.dtype)
     found = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
     return found[0].unflatten(0, shape), found[1].unflatten(0, shape), found[2].unflatten(0, shape)
+
+
+def _scores(q: Tensor, k: Tensor, bias: Tensor | None, shape: torch.Size) -> Tensor:
+    """Return the biased scores (N H, block, S) of a piece of the shape (N, H)."""
+    if bias is None:
+        return q @ k.mT
+    if len(bias) == 1 and bias.dtype == q.dtype:
+        return torch.baddbmm(bias[0], q, k.mT)
+    return (q @ k.mT).to(bias.dtype).unflatten(0, shape).add_(bias).flatten(0, 1)
 
 
 def _store(x: Tensor, values: Tensor, piece: _Piece, sizes: RunSizes) -> None:
