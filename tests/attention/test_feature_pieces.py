@@ -39,9 +39,14 @@ def test_pieces_obey_the_contract(name, options):
 
 
 @every_map
+@pytest.mark.parametrize("shortest", [5, 100], ids=["small", "whole"])
 @pytest.mark.usefixtures("small_pieces")
-def test_rows_and_pieces_without_keys(name, options):
-    """Levels stay finite where the first piece, a middle one or all have no real key."""
+def test_rows_and_pieces_without_keys(monkeypatch, name, options, shortest):
+    """Levels stay finite where the first piece, a middle one or all have no real key.
+
+    A piece of all samples has rows with and without keys.
+    """
+    monkeypatch.setattr(feature_pieces, "SHORTEST", shortest)
     key_mask = torch.ones(4, 23, dtype=torch.bool)
     key_mask[0], key_mask[1, :5], key_mask[2, 5:10] = False, False, False
     results = []

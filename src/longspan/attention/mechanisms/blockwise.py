@@ -59,8 +59,8 @@ class BlockwiseAttention(PatternAttention):
 
         Args:
             block: queries per block, b; they see twice as many keys.
-            neighbors: numbers of whole blocks before and after its own that a query sees; None: half
-                a block on either side.
+            neighbors: numbers of whole blocks before and after its own that a query sees; None:
+                half a block on either side.
             grid: multiple of `block` to which the row of a circle is padded; None: `block`. A block
                 that is a neighbor on both sides counts twice.
             circle: whether the first and the last of the `neighbors` blocks are neighbors, unless

@@ -28,11 +28,16 @@ def divide(total: Tensor, weight: Tensor, least: float | None = None) -> Tensor:
         weight: sums of weights (..., 1).
         least: threshold of their absolute value; None: the smallest safe divisor.
     """
-    if least is None:
-        # Below this the quotient may be finite, but its gradient overflows.
-        least = torch.finfo(weight.dtype).tiny ** 0.8
-    some = weight.abs() > least
+    some = weight.abs() > (safe_divisor(weight) if least is None else least)
     return (total / weight.where(some, 1.0)).where(some, 0.0)
+
+
+def safe_divisor(weight: Tensor) -> float:
+    """Return the number above which a sum of weights is a safe divisor.
+
+    Below it the quotient may be finite, but its gradient overflows.
+    """
+    return torch.finfo(weight.dtype).tiny ** 0.8
 
 
 def mix(fq: Tensor, fk: Tensor, v: Tensor, least: float | None = None) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.ops.feature_map_sums import divide, finite_level, mix
+from longspan.attention.ops.feature_map_sums import divide, finite_level, mix, safe_divisor
 from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.memory_layout import empty_rows
 from longspan.attention.ops.precision import at_least_float32
@@ -142,16 +142,19 @@ class _Recipe(NamedTuple):
     tokens: int  # of a piece
     dtype: torch.dtype  # of inputs and outputs
 
-    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
-        """Multiply features with values or sums; float32 or wider.
+    def operand(self, x: Tensor) -> Tensor:
+        """Convert features, values or sums to the dtype in which they are multiplied.
 
         Inputs in bfloat16 are rounded already: so are the operands, whose products processors sum
         in float32. Features of either sign cancel, which would enlarge that error, and float16 has
         too small a range.
         """
-        if self.dtype != torch.bfloat16 or self.feature_map.is_signed:
-            return a @ at_least_float32(b)
-        return at_least_float32(a.to(self.dtype) @ b.to(self.dtype))
+        is_half = self.dtype == torch.bfloat16 and not self.feature_map.is_signed
+        return x.to(self.dtype) if is_half else at_least_float32(x)
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply two operands; float32 or wider."""
+        return at_least_float32(self.operand(a) @ self.operand(b))
 
 
 class _Pieces(torch.autograd.Function):
@@ -162,7 +165,7 @@ class _Pieces(torch.autograd.Function):
         summary = _sum_keys(recipe, k, v, key_mask)
         out = empty_rows(q, v.shape[-1], v.dtype)
         for piece in pieces(q.shape[2], recipe.tokens):
-            own = at_least_float32(q[:, :, piece])
+            own = _piece(q, piece)
             fq = recipe.feature_map.of_queries(own, summary.level)
             out[:, :, piece] = _rows(recipe, fq, summary, fq @ summary.weights)
         ctx.save_for_backward(q, k, v, key_mask, out, *summary)
@@ -182,7 +185,23 @@ class _Pieces(torch.autograd.Function):
 
 
 def _rows(recipe: _Recipe, fq: Tensor, summary: Summary, weight: Tensor) -> Tensor:
-    return divide(recipe.multiply(fq, summary.values), weight, recipe.least)
+    return _divide(recipe.multiply(fq, summary.values), weight, recipe.least)
+
+
+def _divide(total: Tensor, weight: Tensor, least: float | None) -> Tensor:
+    """Divide as `divide` does, in one pass over the rows where all weights are safe divisors."""
+    is_safe = (weight.abs() > (safe_divisor(weight) if least is None else least)).all()
+    return total / weight if is_safe else divide(total, weight, least)
+
+
+def _piece(x: Tensor, piece: slice) -> Tensor:
+    """Return some tokens of rows (B, H, T, D), contiguous and in float32 or wider.
+
+    Without a copy, all that is computed from them would have their strides, and matrix products
+    would copy it.
+    """
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return x[:, :, piece].to(dtype, memory_format=torch.contiguous_format)
 
 
 def pieces(length: int, tokens: int) -> Iterator[slice]:
@@ -199,7 +218,7 @@ def _sum_keys(recipe: _Recipe, k: Tensor, v: Tensor, key_mask: Tensor | None) ->
     level: Tensor | None = None
     values = weights = at_least_float32(v[:, :, :0]).sum()  # 0.0, in the dtype of the sums
     for piece in pieces(k.shape[2], recipe.tokens):
-        own = at_least_float32(k[:, :, piece])
+        own = _piece(k, piece)
         fk, higher = recipe.feature_map.of_keys(own, _real(key_mask, piece), level)
         if level is not None and higher is not None:
             fade = (level - finite_level(higher)).exp().mT
@@ -217,18 +236,19 @@ def _query_gradients(
     dq = empty_rows(q, q.shape[-1], q.dtype)
     values, weights = torch.zeros_like(summary.values), torch.zeros_like(summary.weights)
     for piece in pieces(q.shape[2], recipe.tokens):
-        own = at_least_float32(q[:, :, piece].detach()).requires_grad_()
+        own = _piece(q.detach(), piece).requires_grad_()
         with torch.enable_grad():
             features = recipe.feature_map.of_queries(own, summary.level)
-        fq, rows = features.detach(), at_least_float32(out[:, :, piece])
+        fq, rows = features.detach(), _piece(out, piece)
         weight = fq @ summary.weights
         if recipe.feature_map.is_signed and rows.dtype != out.dtype:
             # Weights that cancel enlarge the rounding of the outputs.
             rows = _rows(recipe, fq, summary, weight)
-        dtotal = divide(at_least_float32(grad[:, :, piece]), weight, recipe.least)
-        dweight = (dtotal * rows).sum(-1, keepdim=True).neg_()
-        values += recipe.multiply(fq.mT, dtotal)
+        dtotal = _divide(_piece(grad, piece), weight, recipe.least)
+        dweight = (rows * dtotal).sum(-1, keepdim=True).neg_()
         weights += fq.mT @ dweight
+        dtotal = recipe.operand(dtotal)
+        values += recipe.multiply(fq.mT, dtotal)
         dfq = recipe.multiply(dtotal, summary.values.mT).addcmul_(dweight, summary.weights.mT)
         dq[:, :, piece] = torch.autograd.grad(features, own, dfq)[0]
     return dq, Summary(values, weights, None)
@@ -245,10 +265,10 @@ def _key_gradients(
     """Return the gradients of keys and values from those of the sums over them."""
     dk, dv = (empty_rows(x, x.shape[-1], x.dtype) for x in (k, v))
     for piece in pieces(k.shape[2], recipe.tokens):
-        own = at_least_float32(k[:, :, piece].detach()).requires_grad_()
+        own = _piece(k.detach(), piece).requires_grad_()
         with torch.enable_grad():
             features, _ = recipe.feature_map.of_keys(own, _real(key_mask, piece), level)
         dv[:, :, piece] = recipe.multiply(features.detach(), dsummary.values)
-        dfk = recipe.multiply(at_least_float32(v[:, :, piece]), dsummary.values.mT)
+        dfk = recipe.multiply(v[:, :, piece], dsummary.values.mT)
         dk[:, :, piece] = torch.autograd.grad(features, own, dfk.add_(dsummary.weights.mT))[0]
     return dk, dv
