@@ -91,8 +91,7 @@ def test_gradients_from_all_runs_at_once_equal_the_reference(monkeypatch, case, 
 
 @every_case
 @pytest.mark.parametrize("kind", ["none", "ragged"])
-def test_half_precision_has_the_gradients_of_the_reference(monkeypatch, case, kind):
-    monkeypatch.setattr(runs, "PIECE", 1)
+def test_half_precision_has_the_gradients_of_the_reference(piece, case, kind):
     found = derivatives(case, key_mask(kind), "torch", torch.bfloat16)[1]
     for x, y in zip(found, derivatives(case, key_mask(kind), "reference")[1], strict=True):
         assert x.dtype == torch.bfloat16

@@ -38,6 +38,11 @@ def zero_masked(x: Tensor, mask: Tensor | None) -> Tensor:
     return x if mask is None else apply_mask(x, mask[:, None, :, None])
 
 
+def is_true(mask: Tensor) -> bool:
+    """Return whether a mask on CPU is True everywhere; False for fake tensors, without values."""
+    return type(mask) is Tensor and bool(mask.all())
+
+
 def mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> LayerInput | None:
     """Return the layer input with zeros at padded positions."""
     if layer_input is None or mask is None:

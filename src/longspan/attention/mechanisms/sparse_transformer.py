@@ -34,10 +34,8 @@ from longspan.attention.ops.blocks import (
     _GatherRuns,
     apply_by_pattern,
     fit_layout,
-    merge_residue_classes,
     pattern_attention,
     run_mask,
-    split_residue_classes,
 )
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
@@ -45,6 +43,7 @@ from longspan.attention.ops.global_tokens import (
     replace_global_rows,
 )
 from longspan.attention.ops.pattern_base import Kept, PatternAttention
+from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
 from longspan.attention.ops.softmax import merge_parts, softmax_part
 from longspan.attention.patterns import (
     BlockWindow,

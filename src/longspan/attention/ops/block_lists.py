@@ -11,14 +11,12 @@ from torch import Tensor
 from longspan.attention.derivatives import (
     apply_function,
     attach_weights,
-    differentiable_gradients,
     softmax_tangents,
     zeros_for_none,
 )
 from longspan.attention.masking import apply_mask
-from longspan.attention.ops.fused import flash_backward, flash_forward
+from longspan.attention.ops.block_list_pieces import Lists, is_piecewise, list_softmax
 from longspan.attention.ops.global_tokens import GlobalTokens
-from longspan.attention.ops.softmax import is_fused
 
 
 class _ListedSoftmax(torch.autograd.Function):
@@ -74,41 +72,6 @@ class _ListedSoftmax(torch.autograd.Function):
         return softmax_tangents(weights, dq @ keys.mT + q @ dk.mT, values, dv)[0], None
 
 
-class _FlashListed(torch.autograd.Function):
-    """`_ListedSoftmax` without causal order, by torch's fused kernel on CPU.
-
-    It keeps no weights. There is no forward mode, and no transform of torch.func.
-    """
-
-    @staticmethod
-    def forward(ctx, q, k, v, index, bias, shared: int, group: int):
-        keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
-        rows, near, own, lowest = (x.unflatten(0, (-1, group)) for x in (q, keys, values, bias))
-        out, log_weight = flash_forward(rows, near, own, lowest, scale=1.0)
-        ctx.save_for_backward(q, k, v, index, bias, out, log_weight)
-        ctx.shared, ctx.group = shared, group
-        return out.flatten(0, 1)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor):
-        q, k, v, index, bias, out, log_weight = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            others = (index, bias, None, ctx.shared, ctx.group)
-            found = differentiable_gradients(
-                lambda *x: apply_function(_ListedSoftmax, *x, *others)[0], (q, k, v), grad
-            )
-            return *found, None, None, None, None
-        keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
-        grad, q, keys, values, bias = (
-            x.unflatten(0, (-1, ctx.group)) for x in (grad, q, keys, values, bias)
-        )
-        dq, dk, dv = flash_backward(grad, q, keys, values, bias, out, log_weight, 1.0)
-        sums = (
-            _scatter_add(x.flatten(0, 1), index, len(k), ctx.shared, ctx.group) for x in (dk, dv)
-        )
-        return dq.flatten(0, 1), *sums, None, None, None, None
-
-
 def _blocks(x: Tensor, index: Tensor, block: int) -> Tensor:
     """Gather blocks of x (N, W) by number (R, S), as rows of D numbers, (R, S * block, D)."""
     return x.index_select(0, index.flatten()).view(len(index), -1, x.shape[1] // block)
@@ -151,7 +114,8 @@ def block_list_attention(
     (B, H, T, _), S = q.shape, k.shape[2]
     rows, before, blocks = lists.shape[2], (S - T) % block, -(-S // block)
     mask, places, count = _listed_keys(local, lists, block), lists.clamp(min=0), 0
-    q = F.pad(q * q.shape[3] ** -0.5, (0, 0, before, -S % block)).reshape(-1, block, q.shape[3])
+    q = F.pad(q, (0, 0, before, -S % block)) if before or S % block else q
+    q = q.reshape(-1, block, q.shape[3])
     k, v = (_pad_to_blocks(x, block, 2) for x in (k, v))
     if shared is not None:
         # The shared keys form extra blocks after those of a head, and end every list.
@@ -170,19 +134,27 @@ def block_list_attention(
         order = _order(S, rows, block, mask.shape[-1], shared, q.device)
         # A matrix product counts the keys that both masks allow.
         some = (mask.float() @ order.float().mT).mT > 0
-        later = _bias(order, q.dtype).expand(B, H, rows, -1, -1)
+        later = _bias(order, q.dtype)
     bias = _bias(mask, q.dtype).expand(B, H, rows, -1, -1).flatten(0, 2)
     k, v = (x.reshape(-1, block * x.shape[3]) for x in (k, v))
-    out = _listed_rows(q, k, v, index, bias, later, count, rows)
+    out = _listed_rows(q, k, v, Lists(index, bias, later, rows, H), count)
     out = apply_mask(out.view(B, H, rows, block, -1), some).flatten(2, 3)
     return out[:, :, before : before + T]
 
 
-def _listed_rows(q, k, v, index, bias, later, shared: int, group: int) -> Tensor:
-    """Compute the rows of `_ListedSoftmax`."""
-    if later is None and not torch.compiler.is_compiling() and is_fused(q, k, v):
-        return _FlashListed.apply(q, k, v, index, bias, shared, group)
-    return apply_function(_ListedSoftmax, q, k, v, index, bias, later, shared, group)[0]
+def _listed_rows(q, k, v, lists: Lists, shared: int) -> Tensor:
+    """Compute the rows of all blocks of queries, unscaled (R, block, D)."""
+    index, bias, later, group, heads = lists
+    scale, batch = q.shape[-1] ** -0.5, len(index) // (group * heads)
+
+    def whole(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        order = None if later is None else later.expand(batch, heads, group, -1, -1)
+        more = index, bias, order, shared, group
+        return apply_function(_ListedSoftmax, q * scale, k, v, *more)[0]
+
+    if is_piecewise(q, k, v):
+        return list_softmax(q, k, v, lists, scale, whole)
+    return whole(q, k, v)
 
 
 def _pad_to_blocks(x: Tensor, block: int, dim: int) -> Tensor:

@@ -8,7 +8,6 @@ their own rows are computed separately, and no key counts twice.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,19 +15,14 @@ from torch import Tensor
 
 from longspan.attention.derivatives import apply_function
 from longspan.attention.documents import Documents, Slots
-from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
     gather_global_tokens,
     replace_global_rows,
 )
-from longspan.attention.ops.runs import (
-    RunMasks,
-    RunSizes,
-    is_piecewise,
-    pad_rows,
-    run_softmax,
-)
+from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
+from longspan.attention.ops.runs import RunMasks, RunSizes, is_piecewise, run_softmax
+from longspan.attention.ops.shared_keys import SharedKeys, softmax_shared
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.patterns import BlockLayout, Pattern
 from longspan.attention.relative_bias import RelativeBias
@@ -72,25 +66,6 @@ def _overlap_add(runs: Tensor, block: int) -> Tensor:
         part = runs[..., piece * block : (piece + 1) * block, :]
         out[..., piece : piece + count, : part.shape[-2], :] += part
     return out.flatten(-3, -2)
-
-
-class SharedKeys(NamedTuple):
-    """Keys outside the pattern, such as summaries, that all blocks of queries share."""
-
-    k: Tensor  # B H R D
-    v: Tensor  # B H R E
-    mask: Tensor  # True where a query may attend, (1 or B, 1, 1 or T, R)
-
-    def to_residue_classes(self, g: int, length: int) -> "SharedKeys":
-        """Return the same keys for the rows and queries of `split_residue_classes`."""
-        k, v, mask = self
-        if mask.shape[2] > 1:
-            mask = split_residue_classes(mask, g, length)
-        elif g > 1:
-            mask = mask.repeat_interleave(g, 0)
-        if g > 1:
-            k, v = k.repeat_interleave(g, 0), v.repeat_interleave(g, 0)
-        return SharedKeys(k, v, mask)
 
 
 def pattern_attention(
@@ -206,10 +181,13 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
     near = run_mask(pattern, pattern.layout, sizes[2:], q.device)
     chosen, causal, *extra = (None, False) if globals_ is None else globals_
     allowed = None if chosen is None else chosen.slot_mask(T, causal)
-    masks = RunMasks(near, real, allowed)
-    gathered = functools.partial(_gathered_rows, masks, sizes)
-    if shared is None and bias is None and not dropout and is_piecewise(q, k, v, sizes.block):
+    if bias is None and not dropout and is_piecewise(q, k, v, sizes.block):
+        if shared is not None:
+            extra, allowed = shared.join(extra, allowed)
+        masks = RunMasks(near, real, allowed)
+        gathered = functools.partial(_gathered_rows, masks, sizes)
         return run_softmax(q, k, v, tuple(extra), masks, sizes, gathered)
+    gathered = functools.partial(_gathered_rows, RunMasks(near, real, allowed), sizes)
     if bias is not None:
         bias = _block_bias(bias, B, sizes, chosen, q.device)
     return gathered(q, k, v, *extra, shared=shared, bias=bias, dropout=dropout)
@@ -243,7 +221,7 @@ def _gathered_rows(
     if shared is None:
         out = softmax_attention(q, k, v, mask, bias, dropout).flatten(2, 3)
         return merge_residue_classes(out, g, B, T)
-    out = _softmax_shared(q, k, v, mask, shared.to_residue_classes(g, length))
+    out = softmax_shared(q, k, v, mask, shared.to_residue_classes(g, length))
     return merge_residue_classes(out, g, B, T)
 
 
@@ -298,19 +276,6 @@ def _fit_documents(
     return documents.slots(1, device), longer
 
 
-def _softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:
-    """Compute `softmax_attention` with shared keys, which are not copied to each block."""
-    blocks, q = q.shape[2:4], q * q.shape[-1] ** -0.5
-    scores = (q.flatten(2, 3) @ shared.k.mT).unflatten(2, blocks)
-    every = shared.mask.expand(-1, -1, blocks.numel(), -1).unflatten(2, blocks)
-    rows = max(len(mask), len(every))
-    mask = torch.cat([x.expand(rows, 1, *blocks, -1) for x in (mask, every)], -1)
-    weights = masked_softmax(torch.cat([q @ k.mT, scores], -1), mask)
-    near, other = weights.split([k.shape[-2], scores.shape[-1]], -1)
-    out = (near @ v).flatten(2, 3) + other.flatten(2, 3) @ shared.v
-    return apply_mask(out, mask.any(-1, keepdim=True).flatten(2, 3))
-
-
 def run_mask(
     pattern: Pattern, layout: BlockLayout, sides: Sequence[int], device: torch.device
 ) -> Tensor:
@@ -324,21 +289,6 @@ def run_mask(
     q = start + torch.arange(block, device=device)[:, None] * layout.dilation
     kv = start + (torch.arange(left + block + right, device=device) - left) * layout.dilation
     return pattern(0, 0, q, kv)
-
-
-def split_residue_classes(x: Tensor, g: int, length: int) -> Tensor:
-    """Move residue classes mod g into the batch: (B, H, T, D) to (B*g, H, length, D)."""
-    x = pad_rows(x, g * length)
-    if g == 1:
-        return x
-    return x.unflatten(2, (length, g)).permute(0, 3, 1, 2, 4).flatten(0, 1)
-
-
-def merge_residue_classes(x: Tensor, g: int, B: int, T: int) -> Tensor:
-    """Undo `split_residue_classes` and drop the padding."""
-    if g > 1:
-        x = x.unflatten(0, (B, g)).permute(0, 2, 3, 1, 4).flatten(2, 3)
-    return x[:, :, :T]
 
 
 def _block_bias(

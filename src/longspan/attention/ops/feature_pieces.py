@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.masking import is_true
 from longspan.attention.ops.feature_map_sums import divide, finite_level, mix, safe_divisor
 from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.memory_layout import empty_rows
@@ -190,8 +191,8 @@ def _rows(recipe: _Recipe, fq: Tensor, summary: Summary, weight: Tensor) -> Tens
 
 def _divide(total: Tensor, weight: Tensor, least: float | None) -> Tensor:
     """Divide as `divide` does, in one pass over the rows where all weights are safe divisors."""
-    is_safe = (weight.abs() > (safe_divisor(weight) if least is None else least)).all()
-    return total / weight if is_safe else divide(total, weight, least)
+    is_safe = weight.abs() > (safe_divisor(weight) if least is None else least)
+    return total / weight if is_true(is_safe) else divide(total, weight, least)
 
 
 def _piece(x: Tensor, piece: slice) -> Tensor:

@@ -106,6 +106,40 @@ def flash_backward(
     return run(grad, q, k, v, out, log_weight, 0.0, False, attn_mask=bias, scale=scale)
 
 
+def softmax_gradients(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    log_weight: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of `flash_backward` for rows of few keys.
+
+    In half precision the fused backward pass is slow, and products of the weights are faster.
+    """
+    if q.dtype.itemsize >= 4:
+        return flash_backward(grad, q, k, v, bias, out, log_weight, scale)
+    shape = q.shape[:2]
+    grad, q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (grad, q * scale, k, v))
+    weights = _scores(q, k, bias, shape).softmax(-1).to(v.dtype)
+    by_weight = grad @ v.mT
+    by_score = torch._softmax_backward_data(by_weight, weights, -1, v.dtype)
+    found = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
+    return found[0].unflatten(0, shape), found[1].unflatten(0, shape), found[2].unflatten(0, shape)
+
+
+def _scores(q: Tensor, k: Tensor, bias: Tensor | None, shape: torch.Size) -> Tensor:
+    """Return the biased scores (N H, T, S) of rows of the shape (N, H)."""
+    if bias is None:
+        return q @ k.mT
+    if len(bias) == 1 and bias.dtype == q.dtype:
+        return torch.baddbmm(bias[0], q, k.mT)
+    return (q @ k.mT).to(bias.dtype).unflatten(0, shape).add_(bias).flatten(0, 1)
+
+
 def has_transforms() -> bool:
     """Return whether a transform of torch.func, or forward mode, is active."""
     if torch.compiler.is_compiling():

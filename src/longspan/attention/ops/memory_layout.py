@@ -1,6 +1,7 @@
-"""Memory layout of results."""
+"""Memory layout of rows."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -11,3 +12,9 @@ def empty_rows(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     """
     B, H, T, _ = x.shape
     return x.new_empty(B, T, H, width, dtype=dtype).transpose(1, 2)
+
+
+def pad_rows(x: Tensor, length: int) -> Tensor:
+    """Pad rows (B, H, T, D) with zeros to a length; x itself if it has that length."""
+    missing = length - x.shape[2]
+    return F.pad(x, (0, 0, 0, missing)) if missing else x

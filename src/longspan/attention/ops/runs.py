@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.masking import apply_mask
-from longspan.attention.ops.fused import flash_backward, flash_forward
-from longspan.attention.ops.memory_layout import empty_rows
+from longspan.attention.masking import apply_mask, is_true
+from longspan.attention.ops.fused import flash_forward, softmax_gradients
+from longspan.attention.ops.memory_layout import empty_rows, pad_rows
 from longspan.attention.ops.softmax import has_fused_kernel
 
 # Queries times heads of a piece, for each thread: keys and gradients stay in the cache of a core.
@@ -77,7 +77,7 @@ class _RunSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor):
         q, k, v, extra_k, extra_v, *masks, out, logs = ctx.saved_tensors
-        sizes, masks = ctx.sizes, RunMasks(*masks)
+        sizes, masks, scale = ctx.sizes, RunMasks(*masks), q.shape[-1] ** -0.5
         inputs = [x for x in (q, k, v, extra_k, extra_v) if x is not None]
         if torch.is_grad_enabled():
             found = differentiable_gradients(ctx.gathered, tuple(inputs), grad)
@@ -89,7 +89,7 @@ class _RunSoftmax(torch.autograd.Function):
             keys, values = _gather_keys(k, v, extra_k, extra_v, piece, sizes)
             queries, rows, log = (_blocks(x, piece, sizes).flatten(0, 2) for x in (q, out, logs))
             own = _keep(_blocks(grad, piece, sizes).flatten(0, 2), some)
-            found = _piece_gradients(own, queries, keys, values, bias, rows, log[..., 0])
+            found = softmax_gradients(own, queries, keys, values, bias, rows, log[..., 0], scale)
             _store(by_query, found[0], piece, sizes)
             by_key.add(found[1], piece)
             by_value.add(found[2], piece)
@@ -143,12 +143,6 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
     """
     rows = q[..., :block, :]
     return not torch.compiler.is_compiling() and has_fused_kernel(rows, k, v)
-
-
-def pad_rows(x: Tensor, length: int) -> Tensor:
-    """Pad rows (B, H, T, D) with zeros to a length; x itself if it has that length."""
-    missing = length - x.shape[2]
-    return F.pad(x, (0, 0, 0, missing)) if missing else x
 
 
 def _pieces(q: Tensor, sizes: RunSizes) -> Iterator[_Piece]:
@@ -240,8 +234,8 @@ class _Biases:
 
     def _bias(self, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         some = mask.any(-1, keepdim=True)
-        if some.all():
-            return None if mask.all() else self._hide(mask), None
+        if is_true(some):
+            return None if is_true(mask) else self._hide(mask), None
         # The kernel may see no empty row: it attends to all keys, and the caller zeroes it.
         return self._hide(mask | ~some), some
 
@@ -279,34 +273,6 @@ class _KeySums:
             whole.unfold(3, size, block).mT.add_(part)
         if self.extra is not None:
             self.extra[piece.batch] += grad[..., span:, :].sum((1, 3))
-
-
-def _piece_gradients(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, out: Tensor, log: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of the queries, keys and values of a piece.
-
-    In half precision the fused backward pass is slow, and products of the weights are faster.
-    """
-    scale = q.shape[-1] ** -0.5
-    if q.dtype.itemsize >= 4:
-        return flash_backward(grad, q, k, v, bias, out, log, scale)
-    shape = q.shape[:2]
-    grad, q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (grad, q * scale, k, v))
-    weights = _scores(q, k, bias, shape).softmax(-1).to(v.dtype)
-    by_weight = grad @ v.mT
-    by_score = torch._softmax_backward_data(by_weight, weights, -1, v.dtype)
-    found = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
-    return found[0].unflatten(0, shape), found[1].unflatten(0, shape), found[2].unflatten(0, shape)
-
-
-def _scores(q: Tensor, k: Tensor, bias: Tensor | None, shape: torch.Size) -> Tensor:
-    """Return the biased scores (N H, block, S) of a piece of the shape (N, H)."""
-    if bias is None:
-        return q @ k.mT
-    if len(bias) == 1 and bias.dtype == q.dtype:
-        return torch.baddbmm(bias[0], q, k.mT)
-    return (q @ k.mT).to(bias.dtype).unflatten(0, shape).add_(bias).flatten(0, 1)
 
 
 def _store(x: Tensor, values: Tensor, piece: _Piece, sizes: RunSizes) -> None:

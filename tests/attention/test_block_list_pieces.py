@@ -1,0 +1,94 @@
+"""Softmax over lists of blocks, piece by piece: derivatives, and what is saved."""
+
+import pytest
+import torch
+from contract import TOLERANCE, assert_near, qkv
+from test_fused import names_of_graph
+
+from longspan import build
+from longspan.attention.ops import block_list_pieces
+
+T = 300
+BIGBIRD = {"heads": 3, "max_length": T, "block": 32, "num_random_blocks": 2}
+CASES = {
+    "ends": BIGBIRD,
+    "etc": {**BIGBIRD, "form": "etc", "global_tokens": 5},
+    "causal": {**BIGBIRD, "causal": True},
+    "causal first": {**BIGBIRD, "causal": True, "global_blocks": "first"},
+}
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+@pytest.fixture(params=[1, 200, 1 << 14], ids=["blocks", "some", "whole"])
+def piece(request, monkeypatch):
+    """Set the size of pieces: one block, blocks of more than one head, or the whole batch."""
+    monkeypatch.setattr(block_list_pieces, "PIECE", request.param)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+
+
+def key_mask(kind):
+    """Return a mask of two rows, or None."""
+    if kind == "none":
+        return None
+    mask = torch.ones(2, T, dtype=torch.bool)
+    mask[0, 5:9], mask[0, 70:90], mask[1, 230:] = False, False, False
+    mask[1] &= kind == "ragged"
+    return mask
+
+
+def derivatives(case, kind, backend, dtype=torch.float64):
+    """Return rows, gradients and second derivatives."""
+    inputs = [x.to(dtype).requires_grad_() for x in qkv(T, B=2)]
+    out = build("bigbird", backend=backend, **CASES[case])(*inputs, key_mask=key_mask(kind))
+    if backend == "torch":
+        assert "_ListPieces" in names_of_graph(out.grad_fn)
+    first = torch.autograd.grad(out.square().sum(), inputs, create_graph=dtype == torch.float64)
+    if dtype != torch.float64:
+        return out, *first
+    return out, *first, *torch.autograd.grad(sum(x.square().sum() for x in first), inputs)
+
+
+@every_case
+@pytest.mark.parametrize("kind", ["none", "ragged", "empty row"])
+def test_all_derivatives_equal_the_reference(piece, case, kind):
+    found, expected = (derivatives(case, kind, backend) for backend in ("torch", "reference"))
+    for x, y in zip(found, expected, strict=True):
+        assert_near(x, y, "derivative", 1e-8)
+    if kind == "empty row":
+        assert (found[0][1] == 0).all()
+
+
+@every_case
+def test_half_precision_has_the_gradients_of_the_reference(piece, case):
+    found = derivatives(case, "ragged", "torch", torch.bfloat16)
+    for x, y in zip(found, derivatives(case, "ragged", "reference"), strict=False):
+        assert x.dtype == torch.bfloat16
+        assert_near(x.double(), y, "gradient", 3 * TOLERANCE[torch.bfloat16])
+
+
+def test_gathered_blocks_are_not_saved():
+    inputs, saved = [x.requires_grad_() for x in qkv(T, B=2)], {}
+
+    def pack(x):
+        saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        out = build("bigbird", backend="torch", **CASES["etc"])(*inputs)
+    assert out.requires_grad
+    # Queries, keys, values and rows, and those of the global tokens; five blocks are listed.
+    assert sum(saved.values()) < 12 * inputs[0].nbytes
+
+
+def test_blocks_that_are_read_often_are_summed_in_float32(monkeypatch):
+    """A sum of 1,024 ones would stop at 256 in bfloat16."""
+    monkeypatch.setattr(block_list_pieces, "PIECE", 1)
+    rows, block, D = 1024, 32, 4
+    q = torch.zeros(rows, block, D, dtype=torch.bfloat16)
+    k = torch.zeros(1, block * D, dtype=torch.bfloat16)
+    v = torch.zeros_like(k).requires_grad_()
+    index, bias = torch.zeros(rows, 1, dtype=torch.long), torch.zeros(rows, 1, block)
+    lists = block_list_pieces.Lists(index, bias.bfloat16(), None, rows, 1)
+    out = block_list_pieces.list_softmax(q, k, v, lists, 1.0, lambda *_: None)
+    out.backward(torch.ones_like(out))
+    assert_near(v.grad, torch.full_like(v, rows), "sum")
