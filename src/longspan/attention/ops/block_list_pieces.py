@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.ops.fused import flash_forward, softmax_gradients
+from longspan.attention.ops.fused import flash_forward, has_fused_kernel, softmax_gradients
 from longspan.attention.ops.precision import at_least_float32
-from longspan.attention.ops.softmax import has_fused_kernel
 
 PIECE = 1 << 10  # queries of a piece, for each thread
 

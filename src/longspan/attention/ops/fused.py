@@ -10,6 +10,8 @@ from torch.autograd import forward_ad
 from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.masking import apply_mask, masked_softmax
 
+FEWEST_ROWS = 32  # of a block for which the fused kernel gains (docs/decisions.md)
+
 
 class _Fused(torch.autograd.Function):
     """Fused attention whose gradient can be differentiated, which that of torch cannot."""
@@ -124,20 +126,28 @@ def softmax_gradients(
         return flash_backward(grad, q, k, v, bias, out, log_weight, scale)
     shape = q.shape[:2]
     grad, q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (grad, q * scale, k, v))
-    weights = _scores(q, k, bias, shape).softmax(-1).to(v.dtype)
+    weights = biased_scores(q.unflatten(0, shape), k.unflatten(0, shape), bias)
+    weights = weights.softmax(-1).to(v.dtype).flatten(0, 1)
     by_weight = grad @ v.mT
     by_score = torch._softmax_backward_data(by_weight, weights, -1, v.dtype)
     found = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
     return found[0].unflatten(0, shape), found[1].unflatten(0, shape), found[2].unflatten(0, shape)
 
 
-def _scores(q: Tensor, k: Tensor, bias: Tensor | None, shape: torch.Size) -> Tensor:
-    """Return the biased scores (N H, T, S) of rows of the shape (N, H)."""
+def biased_scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the scores q k^T + bias of rows (N, H, T, D), in the dtype of the bias.
+
+    Args:
+        q: queries (N, H, T, D).
+        k: keys (N, H, S, D).
+        bias: bias (N or 1, 1, T or 1, S), or None.
+    """
     if bias is None:
         return q @ k.mT
     if len(bias) == 1 and bias.dtype == q.dtype:
-        return torch.baddbmm(bias[0], q, k.mT)
-    return (q @ k.mT).to(bias.dtype).unflatten(0, shape).add_(bias).flatten(0, 1)
+        scores = torch.baddbmm(bias[0], q.flatten(0, 1), k.flatten(0, 1).mT)
+        return scores.unflatten(0, q.shape[:2])
+    return (q @ k.mT).to(bias.dtype).add_(bias)
 
 
 def has_transforms() -> bool:
@@ -145,3 +155,15 @@ def has_transforms() -> bool:
     if torch.compiler.is_compiling():
         return False
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def has_fused_kernel(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Return whether torch's fused kernel on CPU computes these rows, without gradients, faster."""
+    T = q.shape[-2]
+    return (
+        q.device.type == "cpu"
+        and not isinstance(T, torch.SymInt)
+        and T >= FEWEST_ROWS
+        and k.shape[-1] == v.shape[-1]
+        and not has_transforms()
+    )

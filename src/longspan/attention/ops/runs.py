@@ -15,9 +15,8 @@ from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.masking import apply_mask, is_true
-from longspan.attention.ops.fused import flash_forward, softmax_gradients
+from longspan.attention.ops.fused import flash_forward, has_fused_kernel, softmax_gradients
 from longspan.attention.ops.memory_layout import empty_rows, pad_rows
-from longspan.attention.ops.softmax import has_fused_kernel
 
 # Queries times heads of a piece, for each thread: keys and gradients stay in the cache of a core.
 PIECE = 1 << 11

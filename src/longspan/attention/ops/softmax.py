@@ -14,9 +14,7 @@ from longspan.attention.derivatives import (
     zeros_for_none,
 )
 from longspan.attention.masking import apply_mask, masked_softmax
-from longspan.attention.ops.fused import fused_attention, has_transforms
-
-FEWEST_ROWS = 32  # of a block for which the fused kernel gains (docs/decisions.md)
+from longspan.attention.ops.fused import fused_attention, has_fused_kernel
 
 
 def softmax_attention(
@@ -57,18 +55,6 @@ def is_fused(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """
     needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     return has_fused_kernel(q, k, v) and not (needs_grad and q.dtype.itemsize < 4)
-
-
-def has_fused_kernel(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether torch's fused kernel on CPU computes these rows, without gradients, faster."""
-    T = q.shape[-2]
-    return (
-        q.device.type == "cpu"
-        and not isinstance(T, torch.SymInt)
-        and T >= FEWEST_ROWS
-        and k.shape[-1] == v.shape[-1]
-        and not has_transforms()
-    )
 
 
 def _fused_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
