@@ -242,6 +242,21 @@ def test_texts_are_encoded_with_the_tokenizer_of_the_checkpoint(trained, record,
     }
 
 
+def test_a_shorter_length_than_that_of_the_protocol_is_reported(record, monkeypatch, caplog):
+    monkeypatch.setattr(
+        "longspan.arena.one_run.misfit", lambda experiment: None
+    )  # of the vocabulary
+    with caplog.at_level("INFO", "longspan.arena.one_run"):
+        finetuning_experiment(record, "aan_retrieval", RunChoices())
+    (message,) = caplog.messages
+    assert message.startswith("inputs have up to 24 tokens, the positions of the checkpoint")
+    caplog.clear()
+    choices = RunChoices(changes={"task.length": 12, "task.query_length": 12})
+    with caplog.at_level("INFO", "longspan.arena.one_run"):
+        finetuning_experiment(record, "aan_retrieval", choices)
+    assert not caplog.messages
+
+
 def test_queries_fit_the_positions_of_the_checkpoint(record, monkeypatch):
     monkeypatch.setattr(
         "longspan.arena.one_run.misfit", lambda experiment: None

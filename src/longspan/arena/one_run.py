@@ -1,6 +1,7 @@
 """Single runs: pretraining on a corpus, and finetuning a checkpoint on a task."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import BASELINE, ROW, VARIANT, Result
 from longspan.tasks import TASKS, build
 from longspan.tasks.layout import LANGUAGE_MODELING
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from longspan.arena.given_checkpoint import GivenCheckpoint
@@ -176,10 +179,10 @@ def _from_checkpoint(
 
     given = open_checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     name = choices.mechanism or given.mechanism
-    options = dict(protocol.recipe(task).task_options)
+    published = build(task, dict(protocol.recipe(task).task_options))
     changes = protocol.changes(task, name, choices.changes)
     fitting = {
-        **given.encoding(build(task, options), choices.extend_positions),
+        **given.encoding(published, choices.extend_positions),
         **given.changes(task, choices.mechanism, choices.extend_positions),
     }
     fitting = {field: value for field, value in fitting.items() if field not in changes}
@@ -194,6 +197,14 @@ def _from_checkpoint(
     others = {x: y for x, y in changes.items() if x not in options_given}
     made = override(dataclasses.replace(base, overrides=kept), others)
     _check(protocol, made, choices, given.folder)
+    if "task.length" in fitting and not published.is_own:
+        logger.info(
+            "inputs have up to %d tokens, the positions of the checkpoint; the %d of the protocol "
+            "need --extend-positions tile --set task.length=%d",
+            fitting["task.length"],
+            published.length,
+            published.length,
+        )
     return dataclasses.replace(made, checkpoint=given.folder)
 
 
