@@ -63,7 +63,7 @@ SINGLE_USER_OPS = {
     "block_list_pieces": "block_lists",
     "block_lists": "bigbird",
     "block_sorting": "sinkhorn",
-    "hashing": "reformer",
+    "chunk_pieces": "reformer",
     "runs": "blocks",
 }
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)

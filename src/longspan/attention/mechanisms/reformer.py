@@ -34,6 +34,7 @@ from longspan.attention.derivatives import (
     zeros_for_none,
 )
 from longspan.attention.masking import apply_mask
+from longspan.attention.ops.chunk_pieces import chunks_in_pieces, is_piecewise
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
     global_part,
@@ -264,12 +265,24 @@ def chunk_attention(
         table: pairs that attend, for T tokens padded to N.
         dedupe: whether the weight of a pair is divided by the number of its rounds.
     """
-    T, D, (R, B, H, N) = q.shape[2], q.shape[3], table.slot.shape
-    q, k, v = (F.pad(x, (0, 0, 0, N - T)) if N > T else x for x in (q, k, v))
+    T, D, N = q.shape[2], q.shape[3], table.slot.shape[3]
+    q, k, v = (F.pad(x, (0, 0, 0, N - T)) if N > T else x for x in (q * D**-0.5, k, v))
+    compute = chunks_in_pieces if is_piecewise(q, k, v, table.chunk) else _all_chunks
+    out, total = compute(q, k, v, table, dedupe)
+    out, total = out[..., :T, :], total[..., :T, :]
+    lowest = torch.finfo(total.dtype).min
+    return list(zip(out, total.masked_fill(total < lowest / 4, -torch.inf), strict=True))
+
+
+def _all_chunks(
+    q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool
+) -> tuple[Tensor, Tensor]:
+    """Compute `chunks_in_pieces` from all chunks at once."""
+    R, B, H, N = table.slot.shape
     row = torch.arange(R * B * H, device=q.device).view(R, B, H, 1) * N
     slots, queries, runs = table.slot + row, table.chunks(), table.runs()
     places, first = table.places().flatten(0, 1), row[:1, ..., None]
-    q = apply_function(_GatherRows, q * D**-0.5, queries + first, slots)
+    q = apply_function(_GatherRows, q, queries + first, slots)
     k, v = (apply_function(_GatherRows, x, runs + first, places) for x in (k, v))
     exact = torch.promote_types(q.dtype, torch.float32)
     lowest = torch.finfo(exact).min
@@ -278,8 +291,9 @@ def chunk_attention(
         bias = bias - table.count_pairs(queries, runs).clamp(min=1).to(exact).log()
     out, total, _ = apply_function(_ChunkSoftmax, q, k, v, bias)
     back = (queries + row[..., None])[None]
-    out, total = (apply_function(_GatherRows, x, slots, back)[..., :T, :] for x in (out, total))
-    return list(zip(out, total.masked_fill(total < lowest / 4, -torch.inf), strict=True))
+    return apply_function(_GatherRows, out, slots, back), apply_function(
+        _GatherRows, total, slots, back
+    )
 
 
 def merge_rounds(parts: list[tuple[Tensor, Tensor]], v: Tensor) -> Tensor:

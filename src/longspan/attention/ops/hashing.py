@@ -157,19 +157,25 @@ class SortTable(NamedTuple):
             found.append(torch.where(self.slot < self.present[:, :, None], later, own))
         return torch.stack(found, 1)
 
-    def allowed(self) -> Tensor:
-        """Return which keys of its run each query attends to, (R|1, B, H|1, C, c, W)."""
+    def allowed(self, chunks: slice = slice(None)) -> Tensor:
+        """Return which keys of its run each query attends to, (R|1, B, H|1, C, c, W).
+
+        Args:
+            chunks: chunks of queries; all by default.
+        """
         c, device = self.chunk, self.order.device
-        slot = torch.arange(self.order.shape[-1], device=device).view(-1, c)
+        slot = torch.arange(self.order.shape[-1], device=device).view(-1, c)[chunks]
         column = torch.arange((self.back + 1) * c, device=device)
         key = slot[:, :1] - self.back * c + column
-        low, high = (x.unflatten(-1, (-1, c))[..., None] for x in (self.low, self.high))
+        bounds = (x.unflatten(-1, (-1, c)) for x in (self.low, self.high))
+        low, high = (x[..., chunks, :, None] for x in bounds)
         found = (low <= key[:, None]) & (key[:, None] < high)
         if not self.wrap:
             return found & (key[:, None] != slot[..., None])
         tail = (column < c) & (self.last * c + column < self.present)  # B W
         tail = (key[:, None] < 0) & tail[:, None, None, None] & (high > 0)
-        keys, queries = self.runs()[..., None, :], self.chunks()[..., None]
+        both = (x[..., chunks, :] for x in (self.runs(), self.chunks()))
+        keys, queries = (x.unsqueeze(dim) for x, dim in zip(both, (-2, -1), strict=True))
         return (found | tail) & (keys < queries if self.past else keys != queries)
 
     def count_pairs(self, queries: Tensor, keys: Tensor) -> Tensor:

@@ -1,0 +1,69 @@
+"""Chunks of sorted tokens, piece by piece: derivatives, and what is saved."""
+
+import pytest
+import torch
+from contract import assert_near, qkv
+from test_fused import names_of_graph
+
+from longspan import build
+from longspan.attention.ops import chunk_pieces
+
+T = 200
+REFORMER = {"heads": 3, "head_dim": 8, "max_length": T, "chunk": 32}
+CASES = {
+    "rounds": {},
+    "one round": {"hashes": 1},
+    "causal": {"causal": True},
+    "deduplicated": {"dedupe": True},
+    "same bucket": {"same_bucket": True, "buckets": 4},
+    "wrapped": {"wrap": True},
+    "grid": {"grid": 64},
+    "causal grid": {"grid": 64, "causal": True},
+}
+
+
+@pytest.fixture(params=[1, 500, 1 << 14], ids=["chunks", "some", "whole"])
+def piece(request, monkeypatch):
+    """Set the size of pieces: one chunk of all rounds and heads, some, or all."""
+    monkeypatch.setattr(chunk_pieces, "PIECE", request.param)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+
+
+def derivatives(case, mask, backend):
+    """Return rows, gradients and second derivatives."""
+    inputs = [x.requires_grad_() for x in qkv(T, B=2)]
+    attention = build("reformer", backend=backend, **REFORMER, **CASES[case]).double()
+    out = attention(*inputs, key_mask=mask)
+    if backend == "torch":
+        assert "_ChunkPieces" in names_of_graph(out.grad_fn)
+    first = torch.autograd.grad(
+        out.square().sum(), inputs, create_graph=True, materialize_grads=True
+    )
+    total = sum(x.square().sum() for x in first)
+    return out, *first, *torch.autograd.grad(total, inputs, materialize_grads=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "padded"])
+def test_all_derivatives_equal_the_reference(piece, case, masked):
+    mask = torch.ones(2, T, dtype=torch.bool) if masked else None
+    if mask is not None:
+        mask[0, 20:40], mask[1, 90:] = False, False
+    pairs = zip(*(derivatives(case, mask, x) for x in ("torch", "reference")), strict=True)
+    for x, y in pairs:
+        assert_near(x, y, "derivative", 1e-7)
+
+
+def test_gathered_chunks_are_not_saved():
+    inputs, saved = [x.requires_grad_() for x in qkv(T, B=2)], {}
+
+    def pack(x):
+        saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        out = build("reformer", backend="torch", **REFORMER).double()(*inputs)
+    assert out.requires_grad
+    # Queries, keys, values and their scales; rows of two rounds, padded and merged. Two rounds of
+    # queries, and keys and values twice in each, would be ten more.
+    assert sum(saved.values()) < 14 * inputs[0].nbytes
