@@ -22,10 +22,10 @@ from longspan.results import BASELINE, ROW, VARIANT, Result
 from longspan.tasks import TASKS, build
 from longspan.tasks.layout import LANGUAGE_MODELING
 
-logger = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from longspan.arena.given_checkpoint import GivenCheckpoint
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -64,6 +64,15 @@ def both_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
     return mask & other
 
 
+def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 where the mask is True, else half the lowest number, with which no score counts.
+
+    The bias of float16 is in float32.
+    """
+    dtype = torch.float32 if dtype == torch.float16 else dtype
+    return (mask.to(dtype) - 1) * (torch.finfo(dtype).max / 2)
+
+
 def masked_softmax(scores: Tensor, mask: Tensor, *, overwrite: bool = False) -> Tensor:
     """Compute softmax over the True entries. A row without any is uniform; the caller zeroes it.
 
@@ -74,6 +83,6 @@ def masked_softmax(scores: Tensor, mask: Tensor, *, overwrite: bool = False) -> 
     dtype = scores.dtype
     if dtype == torch.float16:
         scores = scores.float()
-    bias = (mask.to(scores.dtype) - 1) * (torch.finfo(scores.dtype).max / 2)
+    bias = score_bias(mask, scores.dtype)
     scores = scores.add_(bias) if overwrite else scores + bias
     return scores.softmax(-1).to(dtype)

@@ -33,7 +33,7 @@ from longspan.attention.derivatives import (
     softmax_tangents,
     zeros_for_none,
 )
-from longspan.attention.masking import apply_mask
+from longspan.attention.masking import apply_mask, score_bias
 from longspan.attention.ops.chunk_pieces import chunks_in_pieces, is_piecewise
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
@@ -285,8 +285,7 @@ def _all_chunks(
     q = apply_function(_GatherRows, q, queries + first, slots)
     k, v = (apply_function(_GatherRows, x, runs + first, places) for x in (k, v))
     exact = torch.promote_types(q.dtype, torch.float32)
-    lowest = torch.finfo(exact).min
-    bias = (table.allowed().to(exact) - 1) * -(lowest / 2)
+    bias = score_bias(table.allowed(queries, runs), exact)
     if dedupe:
         bias = bias - table.count_pairs(queries, runs).clamp(min=1).to(exact).log()
     out, total, _ = apply_function(_ChunkSoftmax, q, k, v, bias)

@@ -14,7 +14,7 @@ from longspan.attention.derivatives import (
     softmax_tangents,
     zeros_for_none,
 )
-from longspan.attention.masking import apply_mask
+from longspan.attention.masking import apply_mask, score_bias
 from longspan.attention.ops.block_list_pieces import Lists, is_piecewise, list_softmax
 from longspan.attention.ops.global_tokens import GlobalTokens
 
@@ -134,8 +134,8 @@ def block_list_attention(
         order = _order(S, rows, block, mask.shape[-1], shared, q.device)
         # A matrix product counts the keys that both masks allow.
         some = (mask.float() @ order.float().mT).mT > 0
-        later = _bias(order, q.dtype)
-    bias = _bias(mask, q.dtype).expand(B, H, rows, -1, -1).flatten(0, 2)
+        later = score_bias(order, q.dtype)
+    bias = score_bias(mask, q.dtype).expand(B, H, rows, -1, -1).flatten(0, 2)
     k, v = (x.reshape(-1, block * x.shape[3]) for x in (k, v))
     out = _listed_rows(q, k, v, Lists(index, bias, later, rows, H), count)
     out = apply_mask(out.view(B, H, rows, block, -1), some).flatten(2, 3)
@@ -167,12 +167,6 @@ def _joined(mask: Tensor, other: Tensor) -> Tensor:
     """Concatenate two masks along the last dimension."""
     shape = torch.broadcast_shapes(mask.shape[:-1], other.shape[:-1])
     return torch.cat([x.expand(*shape, -1) for x in (mask, other)], -1)
-
-
-def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 where the mask is True, else a finite bias so low that no score counts."""
-    dtype = torch.float32 if dtype == torch.float16 else dtype
-    return (mask.to(dtype) - 1) * (torch.finfo(dtype).max / 2)
 
 
 def _listed_keys(local: Tensor, lists: Tensor, block: int) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from longspan.attention.masking import score_bias
 from longspan.attention.ops.fused import flash_forward, has_fused_kernel
 from longspan.attention.ops.hashing import SortTable
 
@@ -101,8 +102,8 @@ class _Places:
     def of(self, piece: slice) -> tuple[Tensor, ...]:
         """Return rows of outputs, of queries and of keys, and the biases of a piece."""
         queries, runs = self.queries[:, :, :, piece], self.runs[:, :, :, piece]
-        highest, first = torch.finfo(self.dtype).max, self.row[:1]
-        bias = (self.table.allowed(piece).to(self.dtype) - 1) * (highest / 2)
+        first = self.row[:1]
+        bias = score_bias(self.table.allowed(queries, runs, piece.start), self.dtype)
         if self.dedupe:
             count = self.table.count_pairs(queries, runs)
             bias = bias - count.clamp(min=1).to(self.dtype).log()

@@ -157,14 +157,16 @@ class SortTable(NamedTuple):
             found.append(torch.where(self.slot < self.present[:, :, None], later, own))
         return torch.stack(found, 1)
 
-    def allowed(self, chunks: slice = slice(None)) -> Tensor:
-        """Return which keys of its run each query attends to, (R|1, B, H|1, C, c, W).
+    def allowed(self, queries: Tensor, keys: Tensor, start: int = 0) -> Tensor:
+        """Return which keys of its run each query attends to, (R|1, B, H|1, C', c, W).
 
         Args:
-            chunks: chunks of queries; all by default.
+            queries: consecutive chunks of `chunks`, (R, B, H, C', c).
+            keys: those of `runs`, (R, B, H, C', W).
+            start: number of the first of these chunks.
         """
-        c, device = self.chunk, self.order.device
-        slot = torch.arange(self.order.shape[-1], device=device).view(-1, c)[chunks]
+        c, device, chunks = self.chunk, self.order.device, slice(start, start + queries.shape[3])
+        slot = torch.arange(chunks.start * c, chunks.stop * c, device=device).view(-1, c)
         column = torch.arange((self.back + 1) * c, device=device)
         key = slot[:, :1] - self.back * c + column
         bounds = (x.unflatten(-1, (-1, c)) for x in (self.low, self.high))
@@ -174,8 +176,7 @@ class SortTable(NamedTuple):
             return found & (key[:, None] != slot[..., None])
         tail = (column < c) & (self.last * c + column < self.present)  # B W
         tail = (key[:, None] < 0) & tail[:, None, None, None] & (high > 0)
-        both = (x[..., chunks, :] for x in (self.runs(), self.chunks()))
-        keys, queries = (x.unsqueeze(dim) for x, dim in zip(both, (-2, -1), strict=True))
+        keys, queries = keys[..., None, :], queries[..., None]
         return (found | tail) & (keys < queries if self.past else keys != queries)
 
     def count_pairs(self, queries: Tensor, keys: Tensor) -> Tensor:

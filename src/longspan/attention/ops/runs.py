@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.masking import apply_mask, is_true
+from longspan.attention.masking import apply_mask, is_true, score_bias
 from longspan.attention.ops.fused import flash_forward, has_fused_kernel, softmax_gradients
 from longspan.attention.ops.memory_layout import empty_rows, pad_rows
 
@@ -209,7 +209,7 @@ class _Biases:
 
     def __init__(self, masks: RunMasks, sizes: RunSizes, q: Tensor):
         self.masks, self.sizes = masks, sizes
-        self.dtype = torch.float32 if q.dtype == torch.float16 else q.dtype
+        self.dtype = q.dtype
         is_plain = masks.real is None and masks.extra is None
         self.inner = self._bias(masks.near[None, None]) if is_plain else None
         # Without a mask, keys count if they are inside the row.
@@ -234,12 +234,9 @@ class _Biases:
     def _bias(self, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         some = mask.any(-1, keepdim=True)
         if is_true(some):
-            return None if is_true(mask) else self._hide(mask), None
+            return None if is_true(mask) else score_bias(mask, self.dtype), None
         # The kernel may see no empty row: it attends to all keys, and the caller zeroes it.
-        return self._hide(mask | ~some), some
-
-    def _hide(self, mask: Tensor) -> Tensor:
-        return (mask.to(self.dtype) - 1) * (torch.finfo(self.dtype).max / 2)
+        return score_bias(mask | ~some, self.dtype), some
 
 
 def _keep(rows: Tensor, some: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ from longspan.attention.derivatives import (
     softmax_tangents,
     zeros_for_none,
 )
-from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.masking import apply_mask, masked_softmax, score_bias
 from longspan.attention.ops.fused import fused_attention, has_fused_kernel
 
 
@@ -94,7 +94,7 @@ class _Part(SoftmaxFunction):
         if scores.dtype == torch.float16:
             scores = scores.float()
         if mask is not None:
-            scores += (mask.to(scores.dtype) - 1) * (torch.finfo(scores.dtype).max / 2)
+            scores += score_bias(mask, scores.dtype)
         highest, weights = scores.amax(-1, keepdim=True), scores.softmax(-1)
         share = weights.amax(-1, keepdim=True)
         weights = weights.to(v.dtype)
