@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from flop_counter import flop_counter
 from longspan import build
 from longspan.attention import LayerInput
+from longspan.attention.ops import blocks
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
@@ -290,7 +291,8 @@ class Syncs(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("options", [{}, {"dilation": [1, 2, 3]}], ids=str)
-def test_device_is_synchronized_once_and_only_for_ragged_masks(options):
+def test_device_is_synchronized_once_and_only_for_ragged_masks(options, monkeypatch):
+    monkeypatch.setattr(blocks, "is_piecewise", lambda *_: False)  # pieces are for the CPU alone
     for attention in (longformer(**options), with_projections(**options)):
         attention.backend = "torch"  # the dense body reads nothing
         for mask, expected in zip(global_masks("longformer", 40), (0, 1), strict=True):
