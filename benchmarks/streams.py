@@ -5,8 +5,9 @@
 A step is forward with the state of the segment before, loss, backward and AdamW, on 8,192 bytes in
 rows of 4,096; `full` is measured on rows of 512 as well. Models have four layers of width 256, byte
 vocabulary, no dropout, random weights. Each mechanism alternates with `full` in one process, and
-ratios are of medians. `relative` is the time of transformer_xl and compressive over that of
-`local`, whose window has as many keys and no relative terms.
+ratios are of medians. For transformer_xl and compressive, `over_windows` is their time over that of
+`local`, whose window has as many keys; `over_same_shape` is their time over that of the same model
+without relative terms, with equal segments, memory and compression, in turns.
 """
 
 import argparse
@@ -20,11 +21,15 @@ import torch
 from timing import compare, environment, write_record
 
 from longspan.attention import MECHANISMS
+from longspan.attention.ops.relative_positions import RelativeAttention
+from longspan.attention.ops.segments import segment_mask
+from longspan.attention.ops.softmax import softmax_attention
 from longspan.memory import keep_freed_memory
 from longspan.models import LongspanCache, LongspanConfig, LongspanForCausalLM
 
 VOCABULARY, SEGMENT, LENGTH, TOKENS = 257, 512, 4096, 8192
 CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
+RELATIVE = "transformer_xl", "compressive"
 RECURRENT = {"segment": SEGMENT, "memory": SEGMENT}
 # As many keys for a query as a segment and its memory have on average, 3/2 segments.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -97,6 +102,41 @@ def make_stream(name: str, length: int, tokens: int, width: int, device: torch.d
     return Stream(model, optimizer, (drawn[0], drawn[1]), traits.family == "recurrence")
 
 
+class PlainTerms:
+    """Attention of a segment by content alone, in place of the methods of `RelativeAttention`."""
+
+    def __init__(self, causal: bool):
+        self.causal = causal
+
+    def position_terms(self, q, longest):
+        """Compute nothing."""
+
+    def attend_segment(self, q, keys, places):
+        """Attend to the memory and the segment."""
+        mask = segment_mask(q.shape[2], keys, self.causal)
+        return softmax_attention(q, keys.k, keys.v, mask)
+
+
+def without_relative_terms(stream: Stream) -> Stream:
+    """Remove the relative terms from the layers of a model, in place."""
+    for layer in stream.model.modules():
+        if isinstance(layer, RelativeAttention):
+            plain = PlainTerms(layer.causal)
+            layer.position_terms, layer.attend_segment = plain.position_terms, plain.attend_segment
+    return stream
+
+
+def compare_same_shape(
+    name: str, length: int, tokens: int, width: int, runs: int, device: torch.device
+) -> float:
+    """Return the time of a mechanism over its time without relative terms."""
+    streams = [make_stream(name, length, tokens, width, device) for _ in range(2)]
+    without_relative_terms(streams[1])
+    steps = {"relative": streams[0].step, "plain": streams[1].step}
+    timings = compare(steps, runs=runs, device=device)
+    return timings["relative"].median / timings["plain"].median
+
+
 def measure(
     length: int, names: list[str], tokens: int, width: int, runs: int, device: torch.device
 ) -> list[dict[str, Any]]:
@@ -144,17 +184,22 @@ def main() -> None:
         found = measure(given.length, pair, given.tokens, given.width, given.runs, device)
         rows += found[-1:]
         print(f"{name}: {found[-1]['times_full']:.2f} times the speed of full", flush=True)
-    relative = {
+    over_windows = {
         name: _seconds(rows, name, given.length) / _seconds(rows, "local", given.length)
-        for name in ("transformer_xl", "compressive")
+        for name in RELATIVE
         if {name, "local"} <= set(names)
+    }
+    sizes = given.length, given.tokens, given.width, given.runs
+    over_same_shape = {
+        name: compare_same_shape(name, *sizes, device) for name in RELATIVE if name in names
     }
     record = {
         "environment": environment(device),
         "tokens": given.tokens,
         "width": given.width,
         "rows": rows,
-        "relative": relative,
+        "over_windows": over_windows,
+        "over_same_shape": over_same_shape,
     }
     write_record(record, given.out)
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.fused import has_transforms
-from longspan.attention.ops.segments import SegmentAttention, segment_mask
+from longspan.attention.ops.relative_pieces import Asking, is_piecewise, relative_softmax
+from longspan.attention.ops.segments import Rows, SegmentAttention, segment_mask
 from longspan.attention.relative_bias import shift_to_keys
 from longspan.errors import OptionError
 
@@ -91,24 +92,49 @@ class RelativeAttention(SegmentAttention):
 
     def attend_segment(self, q, keys, places):
         """Attend block by block if causal: a block computes no scores of keys after it."""
-        if not self.causal or q.shape[2] <= QUERY_BLOCK:
+        (r, longest, project), T = places, q.shape[2]
+        if project is None and is_piecewise(q, keys.k, keys.v):
+            return self._attend_pieces(q, keys, r, longest)
+        if not self.causal or T <= QUERY_BLOCK:
             return self._attend_block(q, keys, places)
-        blocks, before = q.split(QUERY_BLOCK, 2), keys.size - q.shape[2]
+        blocks, before = q.split(QUERY_BLOCK, 2), keys.size - T
         ends = itertools.accumulate((block.shape[2] for block in blocks), initial=before)
         pairs = zip(blocks, list(ends)[1:], strict=True)
         return torch.cat([self._attend_block(x, keys.first(end), places) for x, end in pairs], 2)
 
+    def _attend_pieces(self, q: Tensor, keys: Rows, r: Tensor, longest: int) -> Tensor:
+        """Compute the scores of a few queries at a time, and again in the backward pass."""
+        T, S = q.shape[2], keys.size
+        is_plain = keys.real is None and self.reach is None
+        mask = None if is_plain else segment_mask(T, keys, self.causal, self.reach)
+
+        def whole(a: Tensor, b: Tensor, k: Tensor, v: Tensor, r: Tensor) -> Tensor:
+            return self._mix(a @ k.mT, b @ r.mT, keys._replace(k=k, v=v))
+
+        r = r[:, longest - S : longest + (1 if self.causal else T)]
+        return relative_softmax(self._asking(q), keys.k, keys.v, r, mask, whole)
+
+    def _asking(self, q: Tensor) -> Asking:
+        """Return the scaled queries, with u and with w."""
+        scale = q.shape[-1] ** -0.5
+        u, w = ((x * scale).to(q.dtype)[:, None] for x in (self.content_bias, self.position_bias))
+        q = q * scale
+        return Asking(q + u, q + w)
+
     def _attend_block(self, q, keys, places):
         """Compute content and position scores as one product each, then softmax."""
         (r, longest, project), T, S = places, q.shape[2], keys.size
-        q, scale = q * q.shape[-1] ** -0.5, q.shape[-1] ** -0.5
-        u, w = ((x * scale).to(q.dtype)[:, None] for x in (self.content_bias, self.position_bias))
         r = r[..., longest - S : longest + (1 if self.causal else T), :]
-        asking = q + w if project is None else (q + w) @ project
-        by_content, by_position = (q + u) @ keys.k.mT, shift_to_keys(asking @ r.mT, S)
+        a, b = self._asking(q)
+        b = b if project is None else b @ project
+        return self._mix(a @ keys.k.mT, b @ r.mT, keys)
+
+    def _mix(self, by_content: Tensor, by_distance: Tensor, keys: Rows) -> Tensor:
+        """Mix the values by the softmax of the sum of the scores; a row without keys is zero."""
+        by_position = shift_to_keys(by_distance, keys.size)
         overwrite = not has_transforms()  # vmap cannot write a batch into what has none
         scores = by_content.add_(by_position) if overwrite else by_content + by_position
-        mask = segment_mask(T, keys, self.causal, self.reach)
+        mask = segment_mask(scores.shape[-2], keys, self.causal, self.reach)
         if mask is None:
             return scores.softmax(-1) @ keys.v
         out = masked_softmax(scores, mask, overwrite=overwrite) @ keys.v
