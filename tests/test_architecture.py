@@ -64,6 +64,7 @@ SINGLE_USER_OPS = {
     "block_lists": "bigbird",
     "block_sorting": "sinkhorn",
     "chunk_pieces": "reformer",
+    "relative_pieces": "relative_positions",
     "runs": "blocks",
 }
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)

@@ -54,7 +54,7 @@ class _Inputs(NamedTuple):
 
     @property
     def causal(self) -> bool:
-        """Whether a query attends to no later key."""
+        """True if a query attends to no later key."""
         return self.r.shape[1] == self.k.shape[1] + 1
 
 
