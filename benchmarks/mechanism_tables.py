@@ -120,7 +120,10 @@ def decoding(record: dict) -> list[str]:
 
 
 def streams(record: dict) -> list[str]:
-    relative = ", ".join(f"`{name}` {ratio:.2f}" for name, ratio in record["relative"].items())
+    windows, same_shape = (
+        ", ".join(f"`{name}` {ratio:.2f}" for name, ratio in record[key].items())
+        for key in ("over_windows", "over_same_shape")
+    )
     rows = sorted(record["rows"], key=lambda row: -row["tokens_per_second"])
     return [
         "## Training on streams",
@@ -129,8 +132,8 @@ def streams(record: dict) -> list[str]:
         f"{record['width']}, on {record['tokens']:,} bytes in rows of the given length, each "
         "mechanism in turns with `full`; recurrent ones with their memory. Windows have 768 keys "
         "before a query, as many as a segment of 512 and its memory on average. Time of the "
-        "recurrent mechanisms with relative terms over that of `local`, which has none: "
-        f"{relative}.",
+        f"recurrent mechanisms with relative terms over that of `local`: {windows}; over that of "
+        f"the same models without relative terms: {same_shape}.",
         "",
         environment(record),
         "",

@@ -2,9 +2,9 @@
 
     out_i = sum_j softmax_j(a_i . k_j + b_i . r_(i-j)) v_j
 
-The scores and weights of one piece exist at a time, in room that all pieces use. The backward pass
-computes them again: two more products than the nine of kept weights, in about the time of keeping
-the weights of all queries (docs/performance.md).
+The scores and weights of one piece exist at a time, in buffers that all pieces use. The backward
+pass computes them again: eleven products in place of nine, in the time of keeping the weights of
+all queries (docs/performance.md).
 """
 
 import itertools
@@ -22,7 +22,7 @@ from longspan.attention.relative_bias import shift_to_keys
 HEADS, BLOCK = 8, 128  # heads and queries of a piece
 
 
-class Asking(NamedTuple):
+class RelativeQueries(NamedTuple):
     """Scaled queries with the biases of Transformer-XL added, each (B, H, T, D).
 
     Attributes:
@@ -80,15 +80,15 @@ class _Piece(NamedTuple):
         return _Inputs(a, b, k, v, x.r[self.heads, self.distances])
 
 
-class _Room:
-    """Room for the scores of one piece by key, or by distance."""
+class _Buffer:
+    """Memory for the scores of one piece by key, or by distance."""
 
     def __init__(self, inputs: _Inputs):
         (N, T, _), distances = inputs.a.shape, inputs.r.shape[1]
         self.numbers = inputs.a.new_empty(min(HEADS, N) * min(BLOCK, T) * distances)
 
     def take(self, *shape: int) -> Tensor:
-        """Return the room as a contiguous tensor."""
+        """Return the buffer as a contiguous tensor."""
         return self.numbers[: torch.Size(shape).numel()].view(shape)
 
 
@@ -98,10 +98,10 @@ class _RelativePieces(torch.autograd.Function):
     @staticmethod
     def forward(ctx, a, b, k, v, r, mask: Tensor | None, whole):
         inputs, out = _Inputs(a, b, k, v, r), v.new_empty(*a.shape[:2], v.shape[2])
-        rooms = [_Room(inputs) for _ in range(2)]
+        buffers = [_Buffer(inputs) for _ in range(2)]
         for piece in _pieces(inputs):
             own = piece.views(inputs)
-            weights = _weights(own, _bias(mask, piece, inputs), rooms)
+            weights = _weights(own, _bias(mask, piece, inputs), buffers)
             out[piece.heads, piece.queries] = torch.bmm(weights, own.v)
         ctx.save_for_backward(*inputs, mask)
         ctx.whole = whole
@@ -114,16 +114,16 @@ class _RelativePieces(torch.autograd.Function):
         if torch.is_grad_enabled():
             return *differentiable_gradients(ctx.whole, inputs, grad), None, None
         found = _Inputs(*map(torch.zeros_like, inputs))
-        rooms = [_Room(inputs) for _ in range(3)]
+        buffers = [_Buffer(inputs) for _ in range(3)]
         for piece in _pieces(inputs):
             own, rows = piece.views(inputs), grad[piece.heads, piece.queries]
-            weights = _weights(own, _bias(mask, piece, inputs), rooms)
-            _add_gradients(piece.views(found), own, rows, weights, (rooms[0], rooms[2]))
+            weights = _weights(own, _bias(mask, piece, inputs), buffers)
+            _add_gradients(piece.views(found), own, rows, weights, (buffers[0], buffers[2]))
         return *found, None, None
 
 
 def relative_softmax(
-    asking: Asking,
+    queries: RelativeQueries,
     k: Tensor,
     v: Tensor,
     r: Tensor,
@@ -133,7 +133,7 @@ def relative_softmax(
     """Compute softmax rows (B, H, T, E) of queries whose own keys are the newest.
 
     Args:
-        asking: queries.
+        queries: queries.
         k: keys (B, H, S, D).
         v: values (B, H, S, E).
         r: vectors of the distances from S down to 0 (H, S + 1, D), or to 1 - T (H, S + T, D) if
@@ -142,12 +142,12 @@ def relative_softmax(
             key; None: all, or all but those of later keys.
         whole: the same function of (a, b, k, v, r), which can be differentiated twice.
     """
-    shape = asking.content.shape[:2]
+    shape = queries.content.shape[:2]
 
     def of_rows(*inputs: Tensor) -> Tensor:
         return whole(*(x.unflatten(0, shape) for x in inputs)).flatten(0, 1)
 
-    rows = (x.flatten(0, 1) for x in (*asking, k, v, r.expand(len(k), -1, -1, -1)))
+    rows = (x.flatten(0, 1) for x in (*queries, k, v, r.expand(len(k), -1, -1, -1)))
     return _RelativePieces.apply(*rows, mask, of_rows).unflatten(0, shape)
 
 
@@ -199,11 +199,13 @@ def _bias(
     return hidden, None if is_true(some) else some
 
 
-def _weights(own: _Inputs, bias: tuple[Tensor | None, Tensor | None], rooms: list[_Room]) -> Tensor:
-    """Return the weights of a piece (heads, n, S) in the second room, zero for hidden pairs."""
+def _weights(
+    own: _Inputs, bias: tuple[Tensor | None, Tensor | None], buffers: list[_Buffer]
+) -> Tensor:
+    """Return the weights of a piece (heads, n, S) in the second buffer, zero for hidden pairs."""
     (hidden, some), (heads, n, _), S = bias, own.a.shape, own.k.shape[1]
-    by_distance = torch.bmm(own.b, own.r.mT, out=rooms[0].take(heads, n, own.r.shape[1]))
-    scores, by_position = rooms[1].take(heads, n, S), shift_to_keys(by_distance, S)
+    by_distance = torch.bmm(own.b, own.r.mT, out=buffers[0].take(heads, n, own.r.shape[1]))
+    scores, by_position = buffers[1].take(heads, n, S), shift_to_keys(by_distance, S)
     torch.baddbmm(by_position, own.a, own.k.mT, out=scores)
     if hidden is not None:
         scores[..., S - hidden.shape[-1] :] += hidden
@@ -212,16 +214,16 @@ def _weights(own: _Inputs, bias: tuple[Tensor | None, Tensor | None], rooms: lis
 
 
 def _add_gradients(
-    found: _Inputs, own: _Inputs, grad: Tensor, weights: Tensor, rooms: tuple[_Room, _Room]
+    found: _Inputs, own: _Inputs, grad: Tensor, weights: Tensor, buffers: tuple[_Buffer, _Buffer]
 ) -> None:
     """Add the gradients of a piece."""
     heads, n, S = weights.shape
     found.v.add_(torch.bmm(weights.mT, grad))
-    by_score = torch.bmm(grad, own.v.mT, out=rooms[1].take(heads, n, S))
+    by_score = torch.bmm(grad, own.v.mT, out=buffers[1].take(heads, n, S))
     torch._softmax_backward_data(by_score, weights, -1, grad.dtype, grad_input=by_score)
     found.a.copy_(torch.bmm(by_score, own.k))
     found.k.add_(torch.bmm(by_score.mT, own.a))
-    by_distance = rooms[0].take(heads, n, own.r.shape[1])
+    by_distance = buffers[0].take(heads, n, own.r.shape[1])
     unread = by_distance.flatten(1)[:, :n] if own.causal else by_distance  # by keys
     unread.zero_()
     shift_to_keys(by_distance, S).copy_(by_score)

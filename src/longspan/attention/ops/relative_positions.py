@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.fused import has_transforms
-from longspan.attention.ops.relative_pieces import Asking, is_piecewise, relative_softmax
+from longspan.attention.ops.relative_pieces import RelativeQueries, is_piecewise, relative_softmax
 from longspan.attention.ops.segments import Rows, SegmentAttention, segment_mask
 from longspan.attention.relative_bias import shift_to_keys
 from longspan.errors import OptionError
@@ -112,20 +112,20 @@ class RelativeAttention(SegmentAttention):
             return self._mix(a @ k.mT, b @ r.mT, keys._replace(k=k, v=v))
 
         r = r[:, longest - S : longest + (1 if self.causal else T)]
-        return relative_softmax(self._asking(q), keys.k, keys.v, r, mask, whole)
+        return relative_softmax(self._relative_queries(q), keys.k, keys.v, r, mask, whole)
 
-    def _asking(self, q: Tensor) -> Asking:
+    def _relative_queries(self, q: Tensor) -> RelativeQueries:
         """Return the scaled queries, with u and with w."""
         scale = q.shape[-1] ** -0.5
         u, w = ((x * scale).to(q.dtype)[:, None] for x in (self.content_bias, self.position_bias))
         q = q * scale
-        return Asking(q + u, q + w)
+        return RelativeQueries(q + u, q + w)
 
     def _attend_block(self, q, keys, places):
         """Compute content and position scores as one product each, then softmax."""
         (r, longest, project), T, S = places, q.shape[2], keys.size
         r = r[..., longest - S : longest + (1 if self.causal else T), :]
-        a, b = self._asking(q)
+        a, b = self._relative_queries(q)
         b = b if project is None else b @ project
         return self._mix(a @ keys.k.mT, b @ r.mT, keys)
 
