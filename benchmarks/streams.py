@@ -117,13 +117,12 @@ class PlainTerms:
         return softmax_attention(q, keys.k, keys.v, mask)
 
 
-def without_relative_terms(stream: Stream) -> Stream:
-    """Remove the relative terms from the layers of a model, in place."""
+def remove_relative_terms(stream: Stream) -> None:
+    """Remove the relative terms from the layers of a model."""
     for layer in stream.model.modules():
         if isinstance(layer, RelativeAttention):
             plain = PlainTerms(layer.causal)
             layer.position_terms, layer.attend_segment = plain.position_terms, plain.attend_segment
-    return stream
 
 
 def compare_same_shape(
@@ -131,7 +130,7 @@ def compare_same_shape(
 ) -> float:
     """Return the time of a mechanism over its time without relative terms."""
     streams = [make_stream(name, length, tokens, width, device) for _ in range(2)]
-    without_relative_terms(streams[1])
+    remove_relative_terms(streams[1])
     steps = {"relative": streams[0].step, "plain": streams[1].step}
     timings = compare(steps, runs=runs, device=device)
     return timings["relative"].median / timings["plain"].median

@@ -196,6 +196,29 @@ def gradients(out: Tensor, inputs, attention: Attention, seed=0):
     return torch.autograd.grad(out, targets, cotangent, allow_unused=True, materialize_grads=True)
 
 
+def both_derivatives(out: Tensor, inputs) -> tuple[Tensor, ...]:
+    """Return gradients of a nonlinear function of `out`, and gradients of their squares."""
+    first = torch.autograd.grad(
+        out.square().sum(), inputs, create_graph=True, materialize_grads=True
+    )
+    total = sum(x.square().sum() for x in first)
+    return *first, *torch.autograd.grad(total, inputs, materialize_grads=True)
+
+
+def run_and_count_saved(attention, *inputs, **masks) -> tuple[Tensor, int]:
+    """Return the output, which has a gradient, and the bytes saved for its backward pass."""
+    saved = {}
+
+    def pack(x):
+        saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        out = attention(*inputs, **masks)
+    assert out.requires_grad
+    return out, sum(saved.values())
+
+
 def second_derivatives(attention, inputs, **masks):
     """Return the product of the Hessian of a nonlinear function of the output with a vector."""
     out = run_or_skip(attention, *inputs, **masks)

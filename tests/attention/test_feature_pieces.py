@@ -9,6 +9,7 @@ from contract import (
     key_masks,
     qkv,
     reference_copy,
+    run_and_count_saved,
     second_derivatives,
 )
 
@@ -119,15 +120,8 @@ def test_features_are_not_kept_for_the_backward_pass(name, options, monkeypatch)
     monkeypatch.setattr(feature_pieces, "PIECE_BYTES", 1 << 15)
     inputs = [torch.randn(2, 3, 4_096, 8, requires_grad=True) for _ in range(3)]
     attention = make(name, {**options, "features": 256} if options else {}).float()
-    saved = {}
-
-    def keep(x):
-        saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        out = attention(*inputs)
-    assert sum(saved.values()) < 1.5 * sum(x.nbytes for x in (*inputs, out))
+    out, saved = run_and_count_saved(attention, *inputs)
+    assert saved < 1.5 * sum(x.nbytes for x in (*inputs, out))
 
 
 @pytest.mark.parametrize(

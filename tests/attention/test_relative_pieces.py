@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract import assert_near, qkv
+from contract import assert_near, both_derivatives, qkv, run_and_count_saved
 from test_fused import names_of_graph
 
 from longspan import build
@@ -51,9 +51,7 @@ def derivatives(case, kind, backend):
     out = attention(*inputs, key_mask=key_mask(kind))
     if backend == "torch":
         assert "_RelativePieces" in names_of_graph(out.grad_fn)
-    inputs += attention.parameters()
-    first = torch.autograd.grad(out.square().sum(), inputs, create_graph=True)
-    return out, *first, *torch.autograd.grad(sum(x.square().sum() for x in first), inputs)
+    return out, *both_derivatives(out, [*inputs, *attention.parameters()])
 
 
 @every_case
@@ -68,18 +66,11 @@ def test_all_derivatives_equal_the_reference(piece, case, kind):
 
 def test_weights_are_not_saved():
     name, options = CASES["memory"]
-    inputs, saved = [x.requires_grad_() for x in qkv(1024, B=1, H=H, D=8)], {}
+    inputs = [x.requires_grad_() for x in qkv(1024, B=1, H=H, D=8)]
     attention = build(name, **{**options, "segment": 512, "memory": 512}).double()
-
-    def pack(x):
-        saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        out = attention(*inputs)
-    assert out.requires_grad
+    _, saved = run_and_count_saved(attention, *inputs)
     weights = H * (512 * 512 + 512 * 1024) * 8
-    assert sum(saved.values()) < weights / 4
+    assert saved < weights / 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
