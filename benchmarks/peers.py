@@ -30,7 +30,7 @@ from peer_list import PEERS
 from timing import environment, package_version, time_call, write_record
 from torch import Tensor, nn
 
-from longspan.bench.timing import timing_of, warm_up
+from longspan.bench.timing import measure_peak, timing_of
 from longspan.memory import keep_freed_memory
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -83,8 +83,9 @@ def measure(
         "ours": forward_backward(own, x, grad),
         "theirs": forward_backward(theirs, x, grad),
     }
-    calls["ours"]()
-    peaks = {key: warm_up(call, device) for key, call in calls.items()}
+    peaks = {key: measure_peak(call, device) for key, call in calls.items()}
+    for call in calls.values():
+        call()
     seconds: dict[str, list[float]] = {key: [] for key in calls}
     for _ in range(runs):
         for key, call in calls.items():

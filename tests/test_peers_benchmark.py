@@ -243,7 +243,7 @@ def test_calls_alternate_and_ratios_are_theirs_over_ours(import_script, sizes, m
     peer = dataclasses.replace(import_script("peer_list").PEERS["local-attention"], build=build)
     peaks = iter([200, 600])
     monkeypatch.setattr(peers, "time_call", time_call)
-    monkeypatch.setattr(peers, "warm_up", lambda call, device: next(peaks))
+    monkeypatch.setattr(peers, "measure_peak", lambda call, device: next(peaks))
     monkeypatch.setattr(layers.OwnLayer, "forward", forward)
     row = peers.measure(peer, sizes, LENGTH, "float32", 3, CPU)
     assert called[-6:] == ["ours", "theirs"] * 3

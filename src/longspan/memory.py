@@ -3,12 +3,14 @@
 import contextlib
 import ctypes
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from longspan.space import read_field
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # from malloc.h
 NEVER = 2**31 - 1
+LARGE, MAPPINGS = 2**17, 2**16  # glibc's defaults: bytes, and blocks that are mapped at a time
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # see proc(5)
@@ -18,16 +20,41 @@ def _libc(name: str):
     return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
 
 
+_keeps_freed_memory = False
+
+
 def keep_freed_memory() -> bool:
     """Tell glibc to keep freed memory in the process; return whether it accepted.
 
     By default glibc maps every large temporary tensor anew and the kernel zeroes its pages again,
     which takes a large part of a training step on CPU.
     """
+    global _keeps_freed_memory  # the setting is of the process, and glibc does not tell it
     mallopt = _libc("mallopt")
     if mallopt is None:
         return False
-    return bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, NEVER))
+    kept = bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, NEVER))
+    _keeps_freed_memory = kept
+    return kept
+
+
+@contextlib.contextmanager
+def map_large_blocks() -> Iterator[None]:
+    """Map each large block of memory on its own inside the context, even if freed memory is kept.
+
+    Peak memory inside is that of the tensors. Kept memory also has holes: glibc 2.36 does not
+    use the place of a freed aligned block for the next one of the same size.
+    """
+    mallopt = _libc("mallopt")
+    if mallopt is None or not _keeps_freed_memory:
+        yield
+        return
+    mallopt(M_MMAP_THRESHOLD, LARGE)
+    mallopt(M_MMAP_MAX, MAPPINGS)
+    try:
+        yield
+    finally:
+        keep_freed_memory()
 
 
 def release_freed_memory() -> None:

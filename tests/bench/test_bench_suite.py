@@ -55,8 +55,8 @@ def test_cases_of_a_shape_are_measured_in_turns(monkeypatch):
     monkeypatch.setattr(groups, "make_workload", workload_of)
     record = run_suite(TINY, CPU)
     both = ["full", "local"]
-    # Each is warmed up and counted, then both are timed in turns, twice.
-    order = ["full", "full", "local", "local", *both * 2]
+    # Memory and operations of each are counted, then both run in turns: once untimed, twice timed.
+    order = ["full", "full", "local", "local", *both * 3]
     expected = [(n, name) for n in (16, 32) for name in order]
     assert calls == expected
     assert [(x.length, x.batch_size) for x in record.measurements] == [
@@ -144,8 +144,8 @@ def test_workloads_that_do_not_fit_together_are_held_one_at_a_time(monkeypatch):
     monkeypatch.setattr(groups, "free_memory", lambda device: largest)
     apart = run_suite(suite, CPU)
     assert built == [(name, 1) for name in (*THREE, *THREE)]
-    # In the first turn each is warmed up, counted and timed; in the second warmed up and timed.
-    assert called == [name for n in (3, 2) for name in THREE for _ in range(n)]
+    # Each is warmed up and timed twice; before the first time, memory and operations are counted.
+    assert called == [name for n in (4, 2) for name in THREE for _ in range(n)]
     kept = ("mechanism", "state", "runs", "flops", "executed_flops", "estimated_memory", "backend")
     pairs = zip(together.measurements, apart.measurements, strict=True)
     assert all(getattr(a, x) == getattr(b, x) for a, b in pairs for x in kept)
@@ -231,14 +231,14 @@ def test_memory_that_ends_in_a_run_is_a_result(monkeypatch):
     def fail(call, device):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 1 byte")
 
-    monkeypatch.setattr(groups, "warm_up", fail)
+    monkeypatch.setattr(groups, "measure_peak", fail)
     found = run_suite(TINY, CPU).measurements
     assert {x.state for x in found} == {"out of memory"}
 
     def break_down(call, device):
         raise RuntimeError("sizes must match")
 
-    monkeypatch.setattr(groups, "warm_up", break_down)
+    monkeypatch.setattr(groups, "measure_peak", break_down)
     with pytest.raises(RuntimeError, match="sizes must match"):
         run_suite(TINY, CPU)
 

@@ -10,7 +10,7 @@ import torch
 from longspan.bench.cases import Case
 from longspan.bench.counting import UNCOUNTED, count_executed
 from longspan.bench.memory import MemoryEstimate, estimate_memory, free_memory, release_memory
-from longspan.bench.timing import Call, Timing, time_in_turns, timing_of, warm_up
+from longspan.bench.timing import Call, Timing, measure_peak, time_in_turns, timing_of
 from longspan.bench.workloads import Workload, make_workload
 from longspan.errors import LongspanError
 from longspan.results.efficiency import Limits, Measurement, Sizes, State
@@ -29,7 +29,7 @@ class _Planned(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """A warm workload, and what is known of it besides its time."""
+    """A workload, and what is known of it besides its time."""
 
     call: Call
     values: dict[str, Any]
@@ -41,7 +41,7 @@ def measure_group(
 ) -> list[Measurement]:
     """Measure cases in turns; those that cannot be measured come first.
 
-    All workloads are held in memory if they fit together. If not, each is built, warmed up and
+    All workloads are held in memory if they fit together. If not, each is built, run once and
     freed again in every turn, so that a case needs no more than its own memory.
 
     Args:
@@ -114,7 +114,7 @@ def _measure_together(
     device: torch.device,
 ) -> list[Measurement] | None:
     """Measure workloads that are all in memory; None: they do not fit after all."""
-    made = [_attempt(x.case, functools.partial(_warm, x, sizes, device)) for x in planned]
+    made = [_attempt(x.case, functools.partial(_prepare, x, sizes, device)) for x in planned]
     ready = {x.values["mechanism"]: x for x in made if isinstance(x, _Ready)}
     failed = [x for x in made if isinstance(x, Measurement)]
     if len(planned) > 1 and any(x.state == "out of memory" for x in failed):
@@ -165,8 +165,9 @@ def _measure_apart(
 def _time_once(
     planned: _Planned, sizes: Sizes, device: torch.device, is_first: bool
 ) -> tuple[float, _Ready]:
-    """Return the seconds of a workload that is built, warmed up and freed."""
-    ready = _warm(planned, sizes, device, counts=is_first)
+    """Return the seconds of a workload that is built, run once untimed and freed."""
+    ready = _prepare(planned, sizes, device, measures=is_first)
+    ready.call()
     return time_call(ready.call, device), ready._replace(call=_freed)
 
 
@@ -174,24 +175,26 @@ def _freed() -> None:
     """Stand for a workload that is no longer in memory."""
 
 
-def _warm(planned: _Planned, sizes: Sizes, device: torch.device, *, counts: bool = True) -> _Ready:
-    """Return a warm workload.
+def _prepare(
+    planned: _Planned, sizes: Sizes, device: torch.device, *, measures: bool = True
+) -> _Ready:
+    """Return a workload that has run once.
 
     Args:
         planned: its case.
         sizes: sizes of attention and model.
         device: device that computes.
-        counts: count its operations, which takes another pass.
+        measures: measure its peak memory and count its operations, each in a pass.
     """
     case, estimate = planned
     workload = make_workload(case, sizes, device)
-    peak = warm_up(workload.call, device)
+    peak = measure_peak(workload.call, device) if measures else None
     values = identity(case) | {
         "backend": workload.attention.backend_used,
         "peak_memory": peak,
         "estimated_memory": None if estimate is None else estimate.peak,
         "flops": workload.flops,
-        "executed_flops": _executed(workload) if counts else None,
+        "executed_flops": _executed(workload) if measures else None,
     }
     return _Ready(workload.call, values, workload.traffic)
 

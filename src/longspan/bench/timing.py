@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from longspan.memory import PeakMemory
+from longspan.memory import PeakMemory, map_large_blocks
 from longspan.training.timing import time_call
 
 Call = Callable[[], object]
@@ -35,20 +35,25 @@ def compare(calls: Mapping[str, Call], *, runs: int, device: torch.device) -> di
     """Time callables in turns, so that drift of the machine affects all equally.
 
     Args:
-        calls: callables by name; each is warmed up once.
+        calls: callables by name.
         runs: timed runs of each callable.
         device: device that computes.
     """
-    peaks = {name: warm_up(call, device) for name, call in calls.items()}
+    peaks = {name: measure_peak(call, device) for name, call in calls.items()}
     return time_in_turns(calls, peaks, runs=runs, device=device)
 
 
-def warm_up(call: Call, device: torch.device) -> int | None:
-    """Call once; return the bytes above the memory in use before, or None if unknown."""
+def measure_peak(call: Call, device: torch.device) -> int | None:
+    """Call once; return the bytes above the memory in use before, or None if unknown.
+
+    On CPU these are the bytes of tensors (`map_large_blocks`). The next call is slower: it asks
+    the system for the memory that was free before.
+    """
     memory = PeakMemory(device.type)
-    memory.start()
-    call()
-    return memory.peak()
+    with map_large_blocks():
+        memory.start()
+        call()
+        return memory.peak()
 
 
 def time_in_turns(
@@ -58,7 +63,7 @@ def time_in_turns(
     runs: int,
     device: torch.device,
 ) -> dict[str, Timing]:
-    """Time callables that are warm, in turns.
+    """Time callables in turns, after a turn that is not timed.
 
     Args:
         calls: callables by name.
@@ -66,6 +71,8 @@ def time_in_turns(
         runs: timed runs of each callable.
         device: device that computes.
     """
+    for call in calls.values():
+        call()
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(runs):
         for name, call in calls.items():
