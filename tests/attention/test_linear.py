@@ -82,3 +82,19 @@ def test_large_inputs_stay_finite(causal):
     assert out.isfinite().all()
     assert (out.abs() <= 50.001).all()
     assert all(x.isfinite().all() for x in gradients(out, inputs, attention))
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("index", [1, 2])
+def test_values_that_are_not_finite_stay_visible(causal, index):
+    inputs = qkv(90)
+    inputs[index][0, 0, 70, 0] = torch.nan
+    out = build("linear", causal=causal)(*inputs)
+    assert out[0, 0, 70:].isnan().any(-1).all()
+    assert out[1:].isfinite().all()
+
+
+def test_sums_beyond_the_range_of_float16():
+    q, k, v = (x.to(torch.float16) for x in qkv(200))
+    out = build("linear")(q, k, v.abs() * 1_000)
+    assert out.isfinite().all()

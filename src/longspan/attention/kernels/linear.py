@@ -23,7 +23,8 @@ from longspan.attention.mechanisms.performer import (
     RandomFeatures,
     key_features,
 )
-from longspan.attention.ops.feature_map_sums import causal_mix, mix
+from longspan.attention.ops.feature_map_sums import causal_mix
+from longspan.attention.ops.feature_mix import mix
 from longspan.attention.ops.feature_pieces import compute_features
 from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.precision import at_least_float32
@@ -110,7 +111,7 @@ def _mix_in_torch(
         fq, fk = phi(fq), phi(fk)
     if mask is not None:
         fk = fk * mask[:, None, :, None]
-    out = causal_mix(fq, fk, wide_v, least=least)[0] if causal else mix(fq, fk, wide_v, least)
+    out = causal_mix(fq, fk, wide_v, least=least)[0] if causal else mix(fq, fk, wide_v, least=least)
     return out.to(v.dtype)
 
 

@@ -6,15 +6,13 @@ The sums run over s <= t when causal (computed exactly, in chunks), over all key
 There is no 1/sqrt(D), and no epsilon in the denominator: the weights of a row sum to one.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.derivatives import apply_function
 from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix_documents
-from longspan.attention.ops.feature_pieces import compute_features, mix_mapped
+from longspan.attention.ops.feature_mix import mix
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 
@@ -36,7 +34,7 @@ class _Phi(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
-        return grad * ctx.saved_tensors[0].clamp(max=1)
+        return ctx.saved_tensors[0].clamp(max=1).mul_(grad)
 
     @staticmethod
     def tangents(ctx, tangent: Tensor) -> Tensor:
@@ -46,26 +44,6 @@ class _Phi(torch.autograd.Function):
 def phi(x: Tensor) -> Tensor:
     """Compute elu(x) + 1, positive everywhere."""
     return apply_function(_Phi, x)
-
-
-class EluFeatures(NamedTuple):
-    """Feature map of `ops.feature_pieces`: phi of each of M = D coordinates."""
-
-    num_features: int
-
-    @property
-    def is_signed(self) -> bool:
-        """Return False: phi is positive."""
-        return False
-
-    def of_keys(self, k, real, level):
-        """Compute phi(k); phi(0) is 1, so padding must be masked in the features."""
-        fk = phi(k)
-        return fk if real is None else fk * real, None
-
-    def of_queries(self, q, level):
-        """Compute phi(q)."""
-        return phi(q)
 
 
 @register("linear")
@@ -95,7 +73,11 @@ class LinearAttention(Attention):
         """Sum phi(k) v^T over the keys, then multiply by phi(q)."""
         if self.causal:
             return self.advance(q, k, v, key_mask, None)[0]
-        return mix_mapped(EluFeatures(q.shape[-1]), q, k, v, key_mask)
+        if q.dtype != torch.bfloat16:
+            fq, fk, wide_v = (at_least_float32(x) for x in (q, k, v))
+            return mix(phi(fq), phi(fk), wide_v, key_mask).to(v.dtype)
+        # phi of a bfloat16 is rounded once; products of rows in another layout are slow on CPU.
+        return mix(phi(q.contiguous()), phi(k.contiguous()), v, key_mask)
 
     def attend_packed(self, q, k, v, documents):
         """Sum phi(k) v^T within each document."""
@@ -103,7 +85,8 @@ class LinearAttention(Attention):
         return mix_documents(fq, fk, at_least_float32(v), documents, self.causal).to(v.dtype)
 
     def _features(self, q, k, key_mask):
-        return compute_features(EluFeatures(q.shape[-1]), q, k, key_mask)
+        fq, fk = phi(at_least_float32(q)), phi(at_least_float32(k))
+        return fq, fk if key_mask is None else fk * key_mask[:, None, :, None]
 
     def advance(self, q, k, v, key_mask, cache):
         """Update the running sums, whose size is constant."""

@@ -39,7 +39,8 @@ from longspan.attention.ops.feature_map_sums import (
     causal_mix_exponential,
     finite_level,
 )
-from longspan.attention.ops.feature_pieces import mix_mapped
+from longspan.attention.ops.feature_pieces import Product, mix_mapped
+from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 from longspan.errors import OptionError
@@ -214,7 +215,7 @@ class RandomFeatures(NamedTuple):
         return self.name == "trigonometric"
 
     def of_keys(
-        self, k: Tensor, real: Tensor | None, level: Tensor | None
+        self, k: Tensor, real: Tensor | None, level: Tensor | None, is_highest: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Compute the features of keys, relative to the largest key of each feature.
 
@@ -224,10 +225,10 @@ class RandomFeatures(NamedTuple):
             return _rectified(k, self.rows, real), None
         if self.name in EXPONENTIAL:
             ek = _key_exponents(self.name, k, self.rows, real)
-            level = _raised(level, ek)
-            return (ek - finite_level(level)).exp(), level
+            level = _level(level, ek, is_highest)
+            return ek.sub_(finite_level(level)).exp_(), level
         fk, weight = _waves(k, self.rows, real)
-        level = _raised(level, weight)
+        level = _level(level, weight, is_highest)
         return fk * (weight - finite_level(level)).exp(), level
 
     def of_queries(self, q: Tensor, level: Tensor | None) -> Tensor:
@@ -241,15 +242,53 @@ class RandomFeatures(NamedTuple):
         if self.name == "trigonometric":
             return _waves(q, self.rows)[0]
         assert level is not None, "features of keys come first"
-        eq = _projected(self.name, q, self.rows) + finite_level(level)
-        return (eq - eq.detach().amax(-1, keepdim=True)).exp()
+        eq, level = _projected(self.name, q, self.rows), finite_level(level)
+        # vmap may map the keys alone.
+        eq = eq + level if has_transforms() else eq.add_(level)
+        return eq.sub_(eq.detach().amax(-1, keepdim=True)).exp_()
+
+    def key_gradient(self, k: Tensor, fk: Tensor, dfk: Tensor, multiply: Product) -> Tensor:
+        """Compute the gradient of keys, whose norms are in their features too, except with relu."""
+        if self.name == "relu":
+            return self.query_gradient(fk, dfk, multiply)
+        if self.name == "trigonometric":
+            norm = (fk * dfk).sum(-1, keepdim=True)
+            dk = self.query_gradient(fk, dfk, multiply)
+        else:
+            change = dfk.mul_(fk)
+            norm = change.sum(-1, keepdim=True).neg_().to(k.dtype)
+            dk = self._gradient(self._unpaired(change), multiply)
+        return dk.addcmul_(k, norm, value=k.shape[-1] ** -0.5)
+
+    def query_gradient(self, fq: Tensor, dfq: Tensor, multiply: Product) -> Tensor:
+        """Compute the gradient of queries from the derivative of their projections."""
+        if self.name == "relu":
+            return self._gradient(dfq.mul_(fq > RELU_FLOOR), multiply)
+        if self.name in EXPONENTIAL:
+            return self._gradient(self._unpaired(dfq.mul_(fq)), multiply)
+        (cos, sin), (dcos, dsin) = fq.chunk(2, -1), dfq.chunk(2, -1)
+        return self._gradient(cos * dsin - sin * dcos, multiply)
+
+    def _unpaired(self, change: Tensor) -> Tensor:
+        """Return derivatives by the rows from those by exponents, which may be mirrored."""
+        if self.name == "softmax":
+            return change
+        plus, minus = change.chunk(2, -1)
+        return plus - minus
+
+    def _gradient(self, change: Tensor, multiply: Product) -> Tensor:
+        """Return the gradient of x from that of its projections w_r . x~."""
+        rows = self.rows.to(change.dtype)
+        return multiply(change, rows).mul_(rows.shape[-1] ** -0.25)
 
 
-def _raised(level: Tensor | None, exponents: Tensor) -> Tensor:
-    """Raise a level (B, H, 1, M) to exponents of more keys (B, H, P, M).
+def _level(level: Tensor | None, exponents: Tensor, is_highest: bool) -> Tensor:
+    """Raise a level (B, H, 1, M), unless it is the highest, to exponents of keys (B, H, P, M).
 
     Levels cancel in the ratio of the sums, so they need no gradient.
     """
+    if level is not None and is_highest:
+        return level
     highest = exponents.detach().amax(-2, keepdim=True)
     return highest if level is None else torch.maximum(level, highest)
 
@@ -300,8 +339,9 @@ def _half_square(x: Tensor) -> Tensor:
 
 def _key_exponents(feature_map: Map, k: Tensor, W: Tensor, real: Tensor | None) -> Tensor:
     """Return the logarithms of the features of keys (B, H, S, M), -inf if masked."""
-    ek = _projected(feature_map, k, W) - _half_square(_scaled(k))
-    return ek if real is None else ek.masked_fill(~real, -torch.inf)
+    half = _half_square(_scaled(k))
+    half = half if real is None else half.masked_fill(~real, torch.inf)
+    return _projected(feature_map, k, W).sub_(half)
 
 
 def _projected(feature_map: Map, x: Tensor, W: Tensor) -> Tensor:

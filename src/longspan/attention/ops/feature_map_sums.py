@@ -28,8 +28,13 @@ def divide(total: Tensor, weight: Tensor, least: float | None = None) -> Tensor:
         weight: sums of weights (..., 1).
         least: threshold of their absolute value; None: the smallest safe divisor.
     """
-    some = weight.abs() > (safe_divisor(weight) if least is None else least)
+    some = has_weight(weight, least)
     return (total / weight.where(some, 1.0)).where(some, 0.0)
+
+
+def has_weight(weight: Tensor, least: float | None) -> Tensor:
+    """Return where sums of weights are divided by, as in `divide`; NaN is, and stays visible."""
+    return ~(weight.abs() <= (safe_divisor(weight) if least is None else least))
 
 
 def safe_divisor(weight: Tensor) -> float:
@@ -38,14 +43,6 @@ def safe_divisor(weight: Tensor) -> float:
     Below it the quotient may be finite, but its gradient overflows.
     """
     return torch.finfo(weight.dtype).tiny ** 0.8
-
-
-def mix(fq: Tensor, fk: Tensor, v: Tensor, least: float | None = None) -> Tensor:
-    """Mix values bidirectionally, through one M x E summary of all keys.
-
-    Features are (B, H, T, M) and (B, H, S, M), values (B, H, S, E).
-    """
-    return divide(fq @ (fk.mT @ v), fq @ fk.sum(-2)[..., None], least)
 
 
 class State(NamedTuple):

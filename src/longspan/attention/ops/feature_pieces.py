@@ -8,7 +8,7 @@ which stays in the processor's cache, and the backward pass computes them again.
 operations in less time, and no memory that grows with M x T (docs/performance.md).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -17,14 +17,18 @@ from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.masking import is_true
-from longspan.attention.ops.feature_map_sums import divide, finite_level, mix, safe_divisor
+from longspan.attention.ops.feature_map_sums import divide, finite_level, has_weight
+from longspan.attention.ops.feature_mix import mix
 from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.memory_layout import empty_rows
 from longspan.attention.ops.precision import at_least_float32
 
 # Features of a piece: small enough for the cache of two cores, large enough for matrix products.
-PIECE_BYTES = 1 << 21
+PIECE_BYTES = 1 << 22
 SHORTEST = 64  # tokens of a piece
+
+
+Product = Callable[[Tensor, Tensor], Tensor]
 
 
 @runtime_checkable
@@ -44,7 +48,7 @@ class FeatureMap(Protocol):
         """Return whether features are of either sign, so that rounding does not cancel."""
 
     def of_keys(
-        self, k: Tensor, real: Tensor | None, level: Tensor | None
+        self, k: Tensor, real: Tensor | None, level: Tensor | None, is_highest: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Compute the features of some keys, and raise the level to them.
 
@@ -52,6 +56,7 @@ class FeatureMap(Protocol):
             k: keys (B, H, P, D), float32 or wider.
             real: True at real keys (B, 1, P, 1), or None.
             level: level of earlier keys (B, H, 1, M or 1), a logarithm, or None.
+            is_highest: whether the level is that of all keys.
 
         Returns:
             Features (B, H, P, M), zero where masked, and the level they are relative to, or None.
@@ -59,6 +64,19 @@ class FeatureMap(Protocol):
 
     def of_queries(self, q: Tensor, level: Tensor | None) -> Tensor:
         """Compute the features (B, H, P, M) of some queries, for keys relative to a level."""
+
+    def key_gradient(self, k: Tensor, fk: Tensor, dfk: Tensor, multiply: Product) -> Tensor:
+        """Compute the gradient of keys from their features and the gradient of these.
+
+        Args:
+            k: keys (B, H, P, D), float32 or wider.
+            fk: their features (B, H, P, M).
+            dfk: gradient of the features (B, H, P, M), which may be overwritten.
+            multiply: matrix product in the precision of the inputs, with a result like `k`.
+        """
+
+    def query_gradient(self, fq: Tensor, dfq: Tensor, multiply: Product) -> Tensor:
+        """Compute the gradient of queries from their features and the gradient of these."""
 
 
 class Summary(NamedTuple):
@@ -93,10 +111,11 @@ def mix_mapped(
     token_bytes = q.shape[1] * feature_map.num_features * at_least_float32(q[:0]).element_size()
     samples, tokens = piece_size(token_bytes, max(q.shape[2], k.shape[2]))
     recipe = _Recipe(feature_map, least, tokens, v.dtype)
+    if samples >= len(q):
+        return _Pieces.apply(q, k, v, key_mask, recipe)
     masks = [None] * len(q) if key_mask is None else key_mask.split(samples)
     rows = zip(*(x.split(samples) for x in (q, k, v)), masks, strict=False)
-    outs = [_Pieces.apply(*each, recipe) for each in rows]
-    return torch.cat(outs) if len(outs) > 1 else outs[0]
+    return torch.cat([_Pieces.apply(*each, recipe) for each in rows])
 
 
 def piece_size(token_bytes: int, length: int) -> tuple[int, int]:
@@ -120,7 +139,7 @@ def _mix_whole(
 ) -> Tensor:
     """Compute all features at once, from operations with derivatives of any order."""
     fq, fk = compute_features(feature_map, q, k, key_mask)
-    return mix(fq, fk, at_least_float32(v), least).to(v.dtype)
+    return mix(fq, fk, at_least_float32(v), least=least).to(v.dtype)
 
 
 def compute_features(
@@ -153,9 +172,13 @@ class _Recipe(NamedTuple):
         is_half = self.dtype == torch.bfloat16 and not self.feature_map.is_signed
         return x.to(self.dtype) if is_half else at_least_float32(x)
 
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply two operands."""
+        return self.operand(a) @ self.operand(b)
+
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """Multiply two operands; float32 or wider."""
-        return at_least_float32(self.operand(a) @ self.operand(b))
+        return at_least_float32(self.product(a, b))
 
 
 class _Pieces(torch.autograd.Function):
@@ -191,8 +214,9 @@ def _rows(recipe: _Recipe, fq: Tensor, summary: Summary, weight: Tensor) -> Tens
 
 def _divide(total: Tensor, weight: Tensor, least: float | None) -> Tensor:
     """Divide as `divide` does, in one pass over the rows where all weights are safe divisors."""
-    is_safe = weight.abs() > (safe_divisor(weight) if least is None else least)
-    return total / weight if is_true(is_safe) else divide(total, weight, least)
+    if is_true(has_weight(weight, least)):
+        return total / weight
+    return divide(total, weight, least)
 
 
 def _piece(x: Tensor, piece: slice) -> Tensor:
@@ -236,22 +260,20 @@ def _query_gradients(
     """Return the gradients of the queries and of the sums over the keys."""
     dq = empty_rows(q, q.shape[-1], q.dtype)
     values, weights = torch.zeros_like(summary.values), torch.zeros_like(summary.weights)
+    dsums = [recipe.operand(x.mT) for x in (summary.values, summary.weights)]
     for piece in pieces(q.shape[2], recipe.tokens):
-        own = _piece(q.detach(), piece).requires_grad_()
-        with torch.enable_grad():
-            features = recipe.feature_map.of_queries(own, summary.level)
-        fq, rows = features.detach(), _piece(out, piece)
-        weight = fq @ summary.weights
+        fq = recipe.feature_map.of_queries(_piece(q, piece), summary.level)
+        rows, weight = _piece(out, piece), fq @ summary.weights
         if recipe.feature_map.is_signed and rows.dtype != out.dtype:
             # Weights that cancel enlarge the rounding of the outputs.
             rows = _rows(recipe, fq, summary, weight)
         dtotal = _divide(_piece(grad, piece), weight, recipe.least)
         dweight = (rows * dtotal).sum(-1, keepdim=True).neg_()
-        weights += fq.mT @ dweight
-        dtotal = recipe.operand(dtotal)
+        weights += (dweight.mT @ fq).mT
+        fq, dtotal, dweight = (recipe.operand(x) for x in (fq, dtotal, dweight))
         values += recipe.multiply(fq.mT, dtotal)
-        dfq = recipe.multiply(dtotal, summary.values.mT).addcmul_(dweight, summary.weights.mT)
-        dq[:, :, piece] = torch.autograd.grad(features, own, dfq)[0]
+        dfq = (dtotal @ dsums[0]).addcmul_(dweight, dsums[1])
+        dq[:, :, piece] = recipe.feature_map.query_gradient(fq, dfq, recipe.multiply)
     return dq, Summary(values, weights, None)
 
 
@@ -265,11 +287,12 @@ def _key_gradients(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of keys and values from those of the sums over them."""
     dk, dv = (empty_rows(x, x.shape[-1], x.dtype) for x in (k, v))
+    dvalues, dweights = (recipe.operand(x) for x in (dsummary.values, dsummary.weights))
     for piece in pieces(k.shape[2], recipe.tokens):
-        own = _piece(k.detach(), piece).requires_grad_()
-        with torch.enable_grad():
-            features, _ = recipe.feature_map.of_keys(own, _real(key_mask, piece), level)
-        dv[:, :, piece] = recipe.multiply(features.detach(), dsummary.values)
-        dfk = recipe.multiply(v[:, :, piece], dsummary.values.mT)
-        dk[:, :, piece] = torch.autograd.grad(features, own, dfk.add_(dsummary.weights.mT))[0]
+        own = _piece(k, piece)
+        fk, _ = recipe.feature_map.of_keys(own, _real(key_mask, piece), level, is_highest=True)
+        fk = recipe.operand(fk)
+        dv[:, :, piece] = fk @ dvalues
+        dfk = recipe.product(v[:, :, piece], dvalues.mT).add_(dweights.mT)
+        dk[:, :, piece] = recipe.feature_map.key_gradient(own, fk, dfk, recipe.multiply)
     return dk, dv

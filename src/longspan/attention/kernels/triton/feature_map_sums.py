@@ -232,7 +232,7 @@ def mix_segment(q, k, v, mask, state, out, inverse, least, sizes, FORM: tl.const
             weight += tl.sum(scores, 1)
             summary += _dot(tl.trans(fk), value, FORM)
             total += tl.sum(fk, 0)
-        some = tl.abs(weight) > least
+        some = (tl.abs(weight) > least) | (weight != weight)  # NaN stays visible
         reciprocal = tl.where(some, 1.0 / tl.where(some, weight, 1.0), 0.0)
         mixed = _times(mixed, reciprocal)
         _store(out, row, queries, real, sizes.value_width, sizes, mixed, FORM.value_tile)

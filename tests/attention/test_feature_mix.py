@@ -1,0 +1,81 @@
+"""Sums of features that are kept: precision, derivatives and what the backward pass needs."""
+
+import pytest
+import torch
+from contract import (
+    assert_near,
+    gradients,
+    key_masks,
+    qkv,
+    reference_copy,
+    run_and_count_saved,
+    second_derivatives,
+)
+
+from longspan import build
+from longspan.attention.ops.feature_mix import mix
+
+
+@pytest.mark.parametrize("mask", [None, "holes"])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.bfloat16, 3), (torch.float16, 2)], ids=["bfloat16", "float16"]
+)
+def test_half_precision_is_near_the_reference_of_its_inputs(dtype, tolerance, mask):
+    key_mask = None if mask is None else key_masks(200)[mask]
+    attention, results = build("linear"), []
+    half = qkv(200, dtype=dtype)
+    for own, wide in ((attention, False), (reference_copy(attention), True)):
+        inputs = [(x.double() if wide else x.clone()).requires_grad_() for x in half]
+        out = own(*inputs, key_mask)
+        results.append((out, *gradients(out, inputs, own)))
+    assert {x.dtype for x in results[0]} == {dtype}
+    for label, a, b in zip(("output", "q", "k", "v"), *results, strict=True):
+        assert_near(a.double(), b, label, tolerance * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("mask", ["none", "holes"])
+def test_second_derivatives_and_forward_mode(mask):
+    attention, results = build("linear"), []
+    key_mask = key_masks(12)["holes"] if mask == "holes" else None
+    for module in (attention, reference_copy(attention)):
+        inputs = [x.requires_grad_() for x in qkv(12)]
+        results.append(second_derivatives(module, inputs, key_mask=key_mask))
+    for a, b in zip(*results, strict=True):
+        assert_near(a, b, "second derivative", 1e-8)
+    tangents = tuple(qkv(12, seed=3))
+    rows = [
+        torch.func.jvp(x, tuple(qkv(12)), tangents) for x in (attention, reference_copy(attention))
+    ]
+    for a, b in zip(*rows, strict=True):
+        assert_near(a, b, "forward mode")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_features_are_kept_in_place_of_the_inputs(dtype):
+    inputs = [torch.randn(2, 3, 512, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+    out, saved = run_and_count_saved(build("linear"), *inputs)
+    assert saved < 1.2 * sum(x.nbytes for x in (*inputs, out))
+
+
+def test_rows_of_no_weight_are_zero_and_have_no_gradient():
+    q, k, v = (x.abs() for x in qkv(6))
+    q[:, :, 2] = 0
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    out = mix(*inputs)
+    assert not out[:, :, 2].any()
+    assert out[:, :, 1].all()
+    grads = gradients(out, inputs, torch.nn.Identity())
+    assert not grads[0][:, :, 2].any()
+    rest = [x.detach()[:, :, [0, 1, 3, 4, 5]] for x in inputs[:1]]
+    alone = [x.detach().requires_grad_() for x in (*rest, *inputs[1:])]
+    expected = torch.autograd.grad(mix(*alone), alone, torch.ones_like(out)[:, :, [0, 1, 3, 4, 5]])
+    found = torch.autograd.grad(mix(*inputs), inputs, torch.ones_like(out))
+    for a, b in zip(found[1:], expected[1:], strict=True):
+        assert_near(a, b, "gradient of keys and values")
+
+
+def test_a_threshold_above_the_weights_hides_their_rows():
+    fq, fk, v = (x.abs() for x in qkv(6))
+    weight = (fq @ fk.mT).sum(-1)
+    least = weight.flatten().median().item()
+    assert torch.equal(mix(fq, fk, v, least=least).any(-1), weight > least)
