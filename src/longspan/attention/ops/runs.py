@@ -61,7 +61,7 @@ class _RunSoftmax(torch.autograd.Function):
     def forward(ctx, q, k, v, extra_k, extra_v, masks: RunMasks, sizes: RunSizes, gathered):
         out = empty_rows(q, q.shape[-1], q.dtype)
         logs = empty_rows(q, 1, torch.promote_types(q.dtype, torch.float32))
-        biases = _Biases(masks, sizes, q)
+        ctx.biases = biases = _Biases(masks, sizes, q)
         for piece in _pieces(q, sizes):
             bias, some = biases.gather(piece)
             keys, values = _gather_keys(k, v, extra_k, extra_v, piece, sizes)
@@ -69,19 +69,19 @@ class _RunSoftmax(torch.autograd.Function):
             rows, log = flash_forward(queries, keys, values, bias, q.shape[-1] ** -0.5)
             _store(out, _keep(rows, some), piece, sizes)
             _store(logs, log[..., None], piece, sizes)
-        ctx.save_for_backward(q, k, v, extra_k, extra_v, *masks, out, logs)
+        ctx.save_for_backward(q, k, v, extra_k, extra_v, out, logs)
         ctx.sizes, ctx.gathered = sizes, gathered
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        q, k, v, extra_k, extra_v, *masks, out, logs = ctx.saved_tensors
-        sizes, masks, scale = ctx.sizes, RunMasks(*masks), q.shape[-1] ** -0.5
+        q, k, v, extra_k, extra_v, out, logs = ctx.saved_tensors
+        sizes, biases, scale = ctx.sizes, ctx.biases, q.shape[-1] ** -0.5
         inputs = [x for x in (q, k, v, extra_k, extra_v) if x is not None]
         if torch.is_grad_enabled():
             found = differentiable_gradients(ctx.gathered, tuple(inputs), grad)
             return *found, *(None,) * (8 - len(found))
-        biases, by_query = _Biases(masks, sizes, q), empty_rows(q, q.shape[-1], q.dtype)
+        by_query = empty_rows(q, q.shape[-1], q.dtype)
         by_key, by_value = (_KeySums(x, other, sizes) for x, other in ((k, extra_k), (v, extra_v)))
         for piece in _pieces(q, sizes):
             bias, some = biases.gather(piece)
@@ -205,13 +205,14 @@ def _gather_keys(
 
 
 class _Biases:
-    """Biases of pieces. Those of inner blocks are all equal where no key is masked."""
+    """Biases of pieces, for both passes. Where no key is masked they are few, and are kept."""
 
     def __init__(self, masks: RunMasks, sizes: RunSizes, q: Tensor):
         self.masks, self.sizes = masks, sizes
         self.dtype = q.dtype
         is_plain = masks.real is None and masks.extra is None
         self.inner = self._bias(masks.near[None, None]) if is_plain else None
+        self.edges: dict[tuple[int, ...], tuple[Tensor | None, Tensor | None]] = {}
         # Without a mask, keys count if they are inside the row.
         rows = q.new_ones(1, 1, 1, dtype=torch.bool).expand(len(q), 1, q.shape[2])[..., None]
         self.real = rows if masks.real is None else masks.real
@@ -222,10 +223,19 @@ class _Biases:
         N is 1 if all blocks have the same. Instead of a bias, None says that all pairs are allowed;
         instead of the queries, that all attend.
         """
+        if self.inner is None:
+            return self._gather(piece)
         _, length, block, left, right = self.sizes
         first, last = piece.blocks.start * block - left, piece.blocks.stop * block + right
-        if self.inner is not None and first >= 0 and last <= length:
+        if first >= 0 and last <= length:
             return self.inner
+        batch, residues, blocks = piece
+        place = batch.stop - batch.start, residues.stop - residues.start, blocks.start, blocks.stop
+        if place not in self.edges:
+            self.edges[place] = self._gather(piece)
+        return self.edges[place]
+
+    def _gather(self, piece: _Piece) -> tuple[Tensor | None, Tensor | None]:
         mask = _runs(self.real, piece, self.sizes).mT & self.masks.near
         if self.masks.extra is not None:
             mask = torch.cat([mask, _blocks(self.masks.extra, piece, self.sizes)], -1)
