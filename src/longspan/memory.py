@@ -9,7 +9,7 @@ from pathlib import Path
 from longspan.space import read_field
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # from malloc.h
-NEVER = 2**31 - 1
+NEVER = -1  # the largest size: 2**31 - 1 would return what exceeds 2 GiB
 LARGE, MAPPINGS = 2**17, 2**16  # glibc's defaults: bytes, and blocks that are mapped at a time
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")

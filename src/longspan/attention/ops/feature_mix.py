@@ -2,8 +2,8 @@
 
     out_t = sum_s (phi(q_t) . phi(k_s)) v_s / sum_s phi(q_t) . phi(k_s)
 
-Values and features of all keys are summed once, to M x E and M numbers. The backward pass keeps the
-features; `feature_pieces` computes them again, for maps with many more features than coordinates.
+Values and features of all keys are summed once, to M x E and M numbers. Features are kept for the
+backward pass; `feature_pieces` computes them again, for maps with more features than coordinates.
 """
 
 from functools import partial
@@ -78,5 +78,6 @@ class _Mix(torch.autograd.Function):
         dweight = (out * dtotal).sum(-1, keepdim=True).neg_()
         dfq = (dtotal @ values.mT).addcmul_(dweight, weights.mT)
         dvalues, dweights = fq.mT @ dtotal, dweight.mT @ fq
-        dfk = (v @ dvalues.mT).add_(dweights if real is None else real * dweights)
+        dfk = v @ dvalues.mT
+        dfk = dfk.add_(dweights) if real is None else dfk.addcmul_(real, dweights)
         return dfq, dfk, fk @ dvalues, None, None
