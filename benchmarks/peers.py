@@ -7,10 +7,10 @@ Each layer maps (1, T, 512) to (1, T, 512), projections included, forward and ba
 attend to equally many keys per query; `peer_list.py` has the libraries, our mechanisms and their
 options. Calls of both alternate: ours, theirs, ours, theirs. Each turn gives a ratio, their time
 over ours; the median of the ratios is reported with the lowest and the highest. Below 1 theirs is
-faster. Before turns are timed, each layer is called three times, the second for its peak memory. The allocator
-is the same for both and named in the record: by default glibc keeps freed memory in the process
-(`longspan.memory.keep_freed_memory`) while time is measured; `--allocator default` leaves it as it
-is.
+faster. Before turns are timed, each layer is called three times, the second for its peak memory.
+The allocator is the same for both and named in the record: by default glibc keeps freed memory in
+the process (`longspan.memory.keep_freed_memory`) while time is measured; `--allocator default`
+leaves it as it is.
 
 A library that is not installed, needs a GPU, or cannot run at a length or in a dtype is left out
 with the reason.

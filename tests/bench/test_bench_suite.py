@@ -55,8 +55,9 @@ def test_cases_of_a_shape_are_measured_in_turns(monkeypatch):
     monkeypatch.setattr(groups, "make_workload", workload_of)
     record = run_suite(TINY, CPU)
     both = ["full", "local"]
-    # Memory and operations of each are counted, then both run in turns: once untimed, twice timed.
-    order = ["full", "full", "local", "local", *both * 3]
+    # Each warms up, and its memory and operations are counted; then both run in turns, once
+    # untimed and twice timed.
+    order = ["full"] * 3 + ["local"] * 3 + both * 3
     expected = [(n, name) for n in (16, 32) for name in order]
     assert calls == expected
     assert [(x.length, x.batch_size) for x in record.measurements] == [
@@ -144,8 +145,9 @@ def test_workloads_that_do_not_fit_together_are_held_one_at_a_time(monkeypatch):
     monkeypatch.setattr(groups, "free_memory", lambda device: largest)
     apart = run_suite(suite, CPU)
     assert built == [(name, 1) for name in (*THREE, *THREE)]
-    # Each is warmed up and timed twice; before the first time, memory and operations are counted.
-    assert called == [name for n in (4, 2) for name in THREE for _ in range(n)]
+    # Each is warmed up and timed twice; before the first time, memory and operations are counted,
+    # and it is warmed up again.
+    assert called == [name for n in (5, 2) for name in THREE for _ in range(n)]
     kept = ("mechanism", "state", "runs", "flops", "executed_flops", "estimated_memory", "backend")
     pairs = zip(together.measurements, apart.measurements, strict=True)
     assert all(getattr(a, x) == getattr(b, x) for a, b in pairs for x in kept)

@@ -167,7 +167,8 @@ def _time_once(
 ) -> tuple[float, _Ready]:
     """Return the seconds of a workload that is built, run once untimed and freed."""
     ready = _prepare(planned, sizes, device, measures=is_first)
-    ready.call()
+    if is_first:
+        ready.call()  # the peak was measured without kept memory
     return time_call(ready.call, device), ready._replace(call=_freed)
 
 
@@ -184,19 +185,18 @@ def _prepare(
         planned: its case.
         sizes: sizes of attention and model.
         device: device that computes.
-        measures: measure its peak memory and count its operations, each in a pass.
+        measures: measure its peak memory and count its operations, each in a pass more.
     """
     case, estimate = planned
     workload = make_workload(case, sizes, device)
-    # The first pass counts, because libraries allocate what they keep for a shape.
-    executed = _executed(workload) if measures else None
+    workload.call()  # libraries allocate what they keep for a shape
     peak = measure_peak(workload.call, device) if measures else None
     values = identity(case) | {
         "backend": workload.attention.backend_used,
         "peak_memory": peak,
         "estimated_memory": None if estimate is None else estimate.peak,
         "flops": workload.flops,
-        "executed_flops": executed,
+        "executed_flops": _executed(workload) if measures else None,
     }
     return _Ready(workload.call, values, workload.traffic)
 

@@ -63,7 +63,7 @@ def bench(
     max_seconds: Annotated[
         float | None,
         typer.Option(
-            help="Longest pass, in seconds; a case takes --times of them, and three.",
+            help="Longest pass, in seconds; a case takes --times of them, and four.",
             show_default="60",
         ),
     ] = None,
