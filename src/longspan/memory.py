@@ -40,10 +40,11 @@ def keep_freed_memory() -> bool:
 
 @contextlib.contextmanager
 def map_large_blocks() -> Iterator[None]:
-    """Map each large block of memory on its own inside the context, even if freed memory is kept.
+    """Map large blocks of memory on their own inside the context, even if freed memory is kept.
 
-    Peak memory inside is that of the tensors. Kept memory also has holes: glibc 2.36 does not
-    use the place of a freed aligned block for the next one of the same size.
+    Peak memory inside is nearer to that of the tensors. Kept memory also has holes: glibc 2.36 does
+    not use the place of a freed aligned block for the next one of the same size. A block that fits
+    into an earlier hole still goes there.
     """
     mallopt = _libc("mallopt")
     if mallopt is None or not _keeps_freed_memory:

@@ -49,8 +49,8 @@ def compare(calls: Mapping[str, Call], *, runs: int, device: torch.device) -> di
 def measure_peak(call: Call, device: torch.device) -> int | None:
     """Call once; return the bytes above the memory in use before, or None if unknown.
 
-    On CPU these are the bytes of tensors (`map_large_blocks`). The next call is slower: it asks
-    the system for the memory that was free before.
+    On CPU large tensors are mapped on their own (`map_large_blocks`). The next call is slower: it
+    asks the system for the memory that was free before.
     """
     memory = PeakMemory(device.type)
     with map_large_blocks():
