@@ -7,7 +7,7 @@ Each layer maps (1, T, 512) to (1, T, 512), projections included, forward and ba
 attend to equally many keys per query; `peer_list.py` has the libraries, our mechanisms and their
 options. Calls of both alternate: ours, theirs, ours, theirs. Each turn gives a ratio, their time
 over ours; the median of the ratios is reported with the lowest and the highest. Below 1 theirs is
-faster. Before turns are timed, each layer is called three times, the second for its peak memory.
+faster. Before turns are timed, each layer has warmed up and its peak memory has been measured.
 The allocator is the same for both and named in the record: by default glibc keeps freed memory in
 the process (`longspan.memory.keep_freed_memory`) while time is measured; `--allocator default`
 leaves it as it is.
@@ -84,7 +84,6 @@ def measure(
         "ours": forward_backward(own, x, grad),
         "theirs": forward_backward(theirs, x, grad),
     }
-    calls["ours"]()
     peaks = {key: measure_peak(call, device) for key, call in calls.items()}
     for call in calls.values():
         call()

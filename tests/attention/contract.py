@@ -229,6 +229,18 @@ def second_derivatives(attention, inputs, **masks):
     return torch.autograd.grad(product, inputs, materialize_grads=True)
 
 
+def check_higher_derivatives(attention: Attention, key_mask: Tensor | None, T: int = 12):
+    """Assert that second derivatives and forward mode equal those of the reference."""
+    both, tangents = (attention, reference_copy(attention)), tuple(qkv(T, seed=3))
+    second = [
+        second_derivatives(x, [y.requires_grad_() for y in qkv(T)], key_mask=key_mask) for x in both
+    ]
+    for a, b in zip(*second, strict=True):
+        assert_near(a, b, "second derivative", 1e-8)
+    for a, b in zip(*(torch.func.jvp(x, tuple(qkv(T)), tangents) for x in both), strict=True):
+        assert_near(a, b, "forward mode")
+
+
 def assert_near(actual: Tensor, expected: Tensor, label: str, atol: float = 1e-10):
     """Assert elementwise equality; `atol` is the absolute and the relative tolerance."""
     torch.testing.assert_close(

@@ -4,12 +4,12 @@ import pytest
 import torch
 from contract import (
     assert_near,
+    check_higher_derivatives,
     gradients,
     key_masks,
     qkv,
     reference_copy,
     run_and_count_saved,
-    second_derivatives,
 )
 
 from longspan import build
@@ -35,19 +35,8 @@ def test_half_precision_is_near_the_reference_of_its_inputs(dtype, tolerance, ma
 
 @pytest.mark.parametrize("mask", ["none", "holes"])
 def test_second_derivatives_and_forward_mode(mask):
-    attention, results = build("linear"), []
     key_mask = key_masks(12)["holes"] if mask == "holes" else None
-    for module in (attention, reference_copy(attention)):
-        inputs = [x.requires_grad_() for x in qkv(12)]
-        results.append(second_derivatives(module, inputs, key_mask=key_mask))
-    for a, b in zip(*results, strict=True):
-        assert_near(a, b, "second derivative", 1e-8)
-    tangents = tuple(qkv(12, seed=3))
-    rows = [
-        torch.func.jvp(x, tuple(qkv(12)), tangents) for x in (attention, reference_copy(attention))
-    ]
-    for a, b in zip(*rows, strict=True):
-        assert_near(a, b, "forward mode")
+    check_higher_derivatives(build("linear"), key_mask)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

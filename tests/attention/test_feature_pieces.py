@@ -5,12 +5,12 @@ import torch
 from contract import (
     assert_near,
     check_contract,
+    check_higher_derivatives,
     gradients,
     key_masks,
     qkv,
     reference_copy,
     run_and_count_saved,
-    second_derivatives,
 )
 
 from longspan import build
@@ -70,19 +70,7 @@ def test_pieces_of_queries_and_keys_differ(feature_map, T, S):
 @every_map
 @pytest.mark.usefixtures("small_pieces")
 def test_pieces_have_second_derivatives_and_forward_mode(feature_map):
-    attention = make(feature_map)
-    results = []
-    for module in (attention, reference_copy(attention)):
-        inputs = [x.requires_grad_() for x in qkv(12)]
-        results.append(second_derivatives(module, inputs, key_mask=key_masks(12)["holes"]))
-    for a, b in zip(*results, strict=True):
-        assert_near(a, b, "second derivative", 1e-8)
-    tangents = tuple(qkv(12, seed=3))
-    rows = [
-        torch.func.jvp(x, tuple(qkv(12)), tangents) for x in (attention, reference_copy(attention))
-    ]
-    for a, b in zip(*rows, strict=True):
-        assert_near(a, b, "forward mode")
+    check_higher_derivatives(make(feature_map), key_masks(12)["holes"])
 
 
 @every_map

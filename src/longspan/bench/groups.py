@@ -189,8 +189,11 @@ def _prepare(
     """
     case, estimate = planned
     workload = make_workload(case, sizes, device)
-    workload.call()  # libraries allocate what they keep for a shape
-    peak = measure_peak(workload.call, device) if measures else None
+    peak = None
+    if measures:
+        peak = measure_peak(workload.call, device)
+    else:
+        workload.call()
     values = identity(case) | {
         "backend": workload.attention.backend_used,
         "peak_memory": peak,

@@ -39,19 +39,19 @@ def compare(calls: Mapping[str, Call], *, runs: int, device: torch.device) -> di
         runs: timed runs of each callable.
         device: device that computes.
     """
-    peaks = {}
-    for name, call in calls.items():
-        call()  # libraries allocate what they keep for a shape
-        peaks[name] = measure_peak(call, device)
+    peaks = {name: measure_peak(call, device) for name, call in calls.items()}
     return time_in_turns(calls, peaks, runs=runs, device=device)
 
 
 def measure_peak(call: Call, device: torch.device) -> int | None:
-    """Call once; return the bytes above the memory in use before, or None if unknown.
+    """Call twice; return the second's bytes above the memory in use before, or None if unknown.
+
+    In the first call libraries allocate what they keep for a shape.
 
     On CPU large tensors are mapped on their own (`map_large_blocks`). The next call is slower: it
     asks the system for the memory that was free before.
     """
+    call()
     memory = PeakMemory(device.type)
     with map_large_blocks():
         memory.start()
