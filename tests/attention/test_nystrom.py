@@ -8,10 +8,12 @@ import torch.nn.functional as F
 from contract import assert_near, check_contract, gradients, qkv
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_fused import names_of_graph
 
 from longspan import build
-from longspan.attention.mechanisms.nystrom import pseudo_inverse
+from longspan.attention.ops import pseudo_inverse as inverses
 from longspan.attention.ops.pooling import segment_tokens
+from longspan.attention.ops.pseudo_inverse import pseudo_inverse
 from longspan.errors import InputError, OptionError
 
 
@@ -125,6 +127,21 @@ def test_iteration_equals_equation_14(iterations):
         AZ = A.flatten(0, 1) @ Z
         Z = Z @ (13 * torch.eye(5) - 15 * AZ + 7 * AZ @ AZ - AZ @ AZ @ AZ) / 4
     assert_near(pseudo_inverse(A, iterations), Z.view_as(A), "Z")
+
+
+def test_derivatives_of_the_iteration_are_those_of_its_operations(monkeypatch):
+    """torch.compile and transforms run it as separate operations."""
+    A, found = torch.rand(2, 3, 5, 5, dtype=torch.float64).softmax(-1).requires_grad_(), []
+    for separate in (False, True):
+        monkeypatch.setattr(inverses, "has_transforms", [lambda: False, lambda: True][separate])
+        Z = pseudo_inverse(A, 3)
+        assert ("_IterateBackward" in names_of_graph(Z.grad_fn)) != separate
+        (plain,) = torch.autograd.grad(Z.sin().sum(), A, retain_graph=True)
+        (first,) = torch.autograd.grad(Z.sin().sum(), A, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), A)
+        found.append((Z, plain, first, second))
+    for x, y in zip(*found, strict=True):
+        assert_near(x, y, "inverse or derivative", 1e-9)
 
 
 def test_error_to_softmax_falls_with_landmarks():

@@ -7,6 +7,7 @@ from test_fused import names_of_graph
 from torch.utils.checkpoint import checkpoint
 
 from longspan import build
+from longspan.attention.mechanisms import sparse_transformer
 from longspan.attention.ops import blocks, runs
 from longspan.attention.ops.blocks import fit_layout
 from longspan.attention.patterns import Window
@@ -22,6 +23,16 @@ CASES = {
     "causal global": (
         "longformer",
         {"heads": 3, "head_dim": 8, "window": 35, "dilation": 2, "first_global": 2, "causal": True},
+    ),
+    "two sets": ("sparse_transformer", {"heads": 3, "max_length": 1, "stride": 36}),
+    "causal two sets": (
+        "sparse_transformer",
+        {"heads": 3, "max_length": 1, "stride": 45, "causal": True},
+    ),
+    "two sets global": ("sparse_transformer", {"heads": 3, "max_length": 1, "stride": 33}),
+    "causal two sets global": (
+        "sparse_transformer",
+        {"heads": 3, "max_length": 1, "stride": 40, "causal": True},
     ),
 }
 MASKS = ["none", "ragged", "only padding"]
@@ -45,11 +56,25 @@ def key_mask(kind):
     return mask
 
 
+def global_mask(case):
+    """Return global tokens of two rows, or None."""
+    if case not in ("two sets global", "causal two sets global"):
+        return None
+    mask = torch.zeros(2, T, dtype=torch.bool)
+    mask[0, [3, 77]] = mask[1, 229] = True
+    return mask
+
+
+def rows_of(case, backend, mask, inputs):
+    """Return the rows of a case, through a backend."""
+    name, options = CASES[case]
+    return build(name, backend=backend, **options)(*inputs, mask, global_mask=global_mask(case))
+
+
 def derivatives(case, mask, backend, dtype=torch.float64):
     """Return rows, gradients and second derivatives."""
-    name, options = CASES[case]
     inputs = [x.to(dtype).requires_grad_() for x in qkv(T, B=2)]
-    out = build(name, backend=backend, **options)(*inputs, mask)
+    out = rows_of(case, backend, mask, inputs)
     if backend == "torch":
         assert "_RunSoftmax" in names_of_graph(out.grad_fn)
     weight = torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out)
@@ -78,12 +103,12 @@ def test_all_derivatives_equal_the_reference(piece, case, kind):
 @pytest.mark.parametrize("kind", MASKS)
 def test_gradients_from_all_runs_at_once_equal_the_reference(monkeypatch, case, kind):
     """Other devices, torch.compile and transforms gather all runs."""
-    monkeypatch.setattr(blocks, "is_piecewise", lambda *_: False)
-    mask, (name, options) = key_mask(kind), CASES[case]
-    inputs = [x.requires_grad_() for x in qkv(T, B=2)]
+    for module in (blocks, sparse_transformer):
+        monkeypatch.setattr(module, "is_piecewise", lambda *_: False)
+    mask, inputs = key_mask(kind), [x.requires_grad_() for x in qkv(T, B=2)]
     found = []
     for backend in ("torch", "reference"):
-        out = build(name, backend=backend, **options)(*inputs, mask)
+        out = rows_of(case, backend, mask, inputs)
         found.append((out, *torch.autograd.grad(out.square().sum(), inputs)))
     for x, y in zip(*found, strict=True):
         assert_near(x, y, "rows or gradient", 1e-9)
@@ -132,7 +157,7 @@ def test_pieces_hold_every_block_once(piece):
     assert (x == 1).all()
 
 
-@pytest.mark.parametrize("case", ["local", "dilated", "global"])
+@pytest.mark.parametrize("case", ["local", "dilated", "global", "two sets"])
 def test_gathered_keys_are_not_saved(case):
     name, options = CASES[case]
     inputs = [x.requires_grad_() for x in qkv(T, B=2)]

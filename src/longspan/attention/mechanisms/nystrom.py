@@ -22,30 +22,13 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
 from longspan.attention.ops.pooling import averaging_matrix, membership_matrix, segment_tokens
 from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.pseudo_inverse import pseudo_inverse
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
-
-
-def pseudo_inverse(A: Tensor, iterations: int | None, shared: Tensor | None = None) -> Tensor:
-    """Compute the Moore-Penrose inverse: exactly, or by eq. 14 from A^T / (|A|_1 |A|_inf).
-
-    With `shared`, True at some matrices, the largest denominator of these is that of all.
-    """
-    if iterations is None:
-        return torch.linalg.pinv(A, rtol=torch.finfo(A.dtype).eps ** 0.5)
-    identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-    norms = A.abs().sum(-2).amax(-1) * A.abs().sum(-1).amax(-1)
-    if shared is not None:
-        norms = apply_mask(norms, shared).max().clamp(min=1).expand_as(norms)  # none is below 1
-    Z = A.mT / norms[..., None, None]
-    for _ in range(iterations):
-        AZ = A @ Z
-        Z = Z @ (13 * identity - AZ @ (15 * identity - AZ @ (7 * identity - AZ))) / 4
-    return Z
 
 
 @register("nystrom", size_option="landmarks")

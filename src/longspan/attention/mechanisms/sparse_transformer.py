@@ -37,13 +37,15 @@ from longspan.attention.ops.blocks import (
     pattern_attention,
     run_mask,
 )
+from longspan.attention.ops.fused import FEWEST_ROWS
 from longspan.attention.ops.global_tokens import (
+    GlobalTokens,
     gather_global_tokens,
-    global_part,
     replace_global_rows,
 )
 from longspan.attention.ops.pattern_base import Kept, PatternAttention
 from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
+from longspan.attention.ops.runs import RunMasks, RunSet, RunSizes, is_piecewise, run_softmax
 from longspan.attention.ops.softmax import merge_parts, softmax_part
 from longspan.attention.patterns import (
     BlockWindow,
@@ -217,11 +219,59 @@ def _attention(q, k, v, pattern: Pattern, key_mask, global_mask, most) -> Tensor
     if not isinstance(pattern, Strided | Fixed):
         return pattern_attention(q, k, v, pattern, key_mask, global_mask, most=most)
     chosen = gather_global_tokens((), k, v, key_mask, global_mask, most)
+    out = _rows(q, k, v, pattern, key_mask, chosen)
     if chosen is None:
-        return _one(_parts(q, k, v, pattern, key_mask), v)
-    parts = _parts(q, k, v, pattern, chosen.local_keys(key_mask))
-    out = _one([*parts, global_part(q, chosen, pattern.causal)], v)
+        return out
     return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
+
+
+def _rows(q, k, v, pattern: Strided | Fixed, key_mask, chosen: GlobalTokens | None) -> Tensor:
+    """Compute the rows of all queries over near and far keys, and over global tokens."""
+    local_keys = key_mask if chosen is None else chosen.local_keys(key_mask)
+    extra = () if chosen is None else (chosen.k, chosen.v)
+    allowed = None if chosen is None else chosen.slot_mask(q.shape[2], pattern.causal)
+
+    def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
+        parts = _parts(q, k, v, pattern, local_keys)
+        if extra:
+            parts.append(softmax_part(q, extra[0], extra[1], allowed))
+        return _one(parts, v)
+
+    if isinstance(pattern, Strided) and _has_runs(q, k, v, pattern):
+        return run_softmax(q, k, v, extra, _run_sets(q, pattern, local_keys, allowed), rows)
+    return rows(q, k, v, *extra)
+
+
+def _has_runs(q: Tensor, k: Tensor, v: Tensor, pattern: Strided) -> bool:
+    """Return whether both sets of a query are runs of blocks that the fused kernel can compute."""
+    T, g = q.shape[2], pattern.stride
+    return pattern.local and g < T and is_piecewise(q, k, v, _block(g))
+
+
+def _block(stride: int) -> int:
+    """Return the block of queries of the window: the largest divisor of the stride up to 256."""
+    block = next(block for block in range(min(stride, 256), 0, -1) if stride % block == 0)
+    return block if block >= FEWEST_ROWS else stride
+
+
+def _run_sets(q, pattern: Strided, key_mask: Tensor | None, extra: Tensor | None) -> list[RunSet]:
+    """Return the window without the query itself, and the residue classes."""
+    g, window, device = pattern.stride, near(pattern), q.device
+    units, block = -(-q.shape[2] // g), _block(g)
+    left, right = (min(side, g * units - block) for side in (g - 1, window.layout.right))
+    sides = block, left, right
+    own = torch.arange(block, device=device)[:, None] + left
+    around = run_mask(window, window.layout, sides, device)
+    around = around & (own != torch.arange(left + block + right, device=device))
+    grid = torch.ones(units, units, dtype=torch.bool, device=device)
+    real = None if key_mask is None else key_mask[:, None, :, None]
+    return [
+        RunSet(RunMasks(around, real, extra), RunSizes(1, g * units, *sides)),
+        RunSet(
+            RunMasks(grid.tril() if pattern.causal else grid, real, None),
+            RunSizes(g, units, units, 0, 0),
+        ),
+    ]
 
 
 def _parts(q, k, v, pattern: Strided | Fixed, key_mask: Tensor | None) -> list[Part]:

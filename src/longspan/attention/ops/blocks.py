@@ -21,7 +21,7 @@ from longspan.attention.ops.global_tokens import (
     replace_global_rows,
 )
 from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
-from longspan.attention.ops.runs import RunMasks, RunSizes, is_piecewise, run_softmax
+from longspan.attention.ops.runs import RunMasks, RunSet, RunSizes, is_piecewise, run_softmax
 from longspan.attention.ops.shared_keys import SharedKeys, softmax_shared
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.patterns import BlockLayout, Pattern
@@ -186,7 +186,7 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
             extra, allowed = shared.join(extra, allowed)
         masks = RunMasks(near, real, allowed)
         gathered = functools.partial(_gathered_rows, masks, sizes)
-        return run_softmax(q, k, v, tuple(extra), masks, sizes, gathered)
+        return run_softmax(q, k, v, tuple(extra), [RunSet(masks, sizes)], gathered)
     gathered = functools.partial(_gathered_rows, RunMasks(near, real, allowed), sizes)
     if bias is not None:
         bias = _block_bias(bias, B, sizes, chosen, q.device)

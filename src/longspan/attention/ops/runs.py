@@ -3,10 +3,13 @@
 The runs of neighboring blocks overlap: all of them, and their gradients, are span / block times as
 long as the keys. Here they exist for one piece of the blocks only. The backward pass gathers them
 again from q, k and v, which are saved with the rows and their log weights, and nothing else is.
+
+The keys of a row may be in several sets of runs. A weight is exp(score - log weight), so the
+gradients of one set need the rows and log weights of all sets together, but no other set.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -46,6 +49,13 @@ class RunMasks(NamedTuple):
     extra: Tensor | None
 
 
+class RunSet(NamedTuple):
+    """Runs of keys of all queries, and the pairs that may be attended."""
+
+    masks: RunMasks
+    sizes: RunSizes
+
+
 class _Piece(NamedTuple):
     """Ranges of batch rows, residue classes and blocks."""
 
@@ -55,45 +65,60 @@ class _Piece(NamedTuple):
 
 
 class _RunSoftmax(torch.autograd.Function):
-    """Softmax rows over runs of keys, and over the extra keys of each row of the batch."""
+    """Softmax rows over sets of runs, and over the extra keys of each row of the batch."""
 
     @staticmethod
-    def forward(ctx, q, k, v, extra_k, extra_v, masks: RunMasks, sizes: RunSizes, gathered):
+    def forward(ctx, q, k, v, extra_k, extra_v, sets: Sequence[RunSet], gathered):
         out = empty_rows(q, q.shape[-1], q.dtype)
         logs = empty_rows(q, 1, torch.promote_types(q.dtype, torch.float32))
-        ctx.biases = biases = _Biases(masks, sizes, q)
-        for piece in _pieces(q, sizes):
-            bias, some = biases.gather(piece)
-            keys, values = _gather_keys(k, v, extra_k, extra_v, piece, sizes)
-            queries = _blocks(q, piece, sizes).flatten(0, 2)
-            rows, log = flash_forward(queries, keys, values, bias, q.shape[-1] ** -0.5)
-            _store(out, _keep(rows, some), piece, sizes)
-            _store(logs, log[..., None], piece, sizes)
+        ctx.biases = [_Biases(masks, sizes, q) for masks, sizes in sets]
+        for number, biases in enumerate(ctx.biases):
+            sizes = biases.sizes
+            more_k, more_v = (None, None) if number else (extra_k, extra_v)
+            for piece in _pieces(q, sizes):
+                bias, some = biases.gather(piece)
+                queries = _blocks(q, piece, sizes).flatten(0, 2)
+                keys, values = _gather_keys(k, v, more_k, more_v, piece, sizes)
+                rows, log = flash_forward(queries, keys, values, bias, q.shape[-1] ** -0.5)
+                part = _keep(rows, some), _fill(log[..., None], some, -torch.inf)
+                if number:
+                    part = _merge(
+                        part, [_blocks(x, piece, sizes).flatten(0, 2) for x in (out, logs)]
+                    )
+                for x, own in zip((out, logs), part, strict=True):
+                    _store(x, own, piece, sizes)
         ctx.save_for_backward(q, k, v, extra_k, extra_v, out, logs)
-        ctx.sizes, ctx.gathered = sizes, gathered
+        ctx.gathered = gathered
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
         q, k, v, extra_k, extra_v, out, logs = ctx.saved_tensors
-        sizes, biases, scale = ctx.sizes, ctx.biases, q.shape[-1] ** -0.5
         inputs = [x for x in (q, k, v, extra_k, extra_v) if x is not None]
         if torch.is_grad_enabled():
             found = differentiable_gradients(ctx.gathered, tuple(inputs), grad)
-            return *found, *(None,) * (8 - len(found))
-        by_query = empty_rows(q, q.shape[-1], q.dtype)
+            return *found, *(None,) * (7 - len(found))
+        by_query, scale = empty_rows(q, q.shape[-1], q.dtype), q.shape[-1] ** -0.5
+        sizes, is_whole = [biases.sizes for biases in ctx.biases], len(ctx.biases) == 1
         by_key, by_value = (_KeySums(x, other, sizes) for x, other in ((k, extra_k), (v, extra_v)))
-        for piece in _pieces(q, sizes):
-            bias, some = biases.gather(piece)
-            keys, values = _gather_keys(k, v, extra_k, extra_v, piece, sizes)
-            queries, rows, log = (_blocks(x, piece, sizes).flatten(0, 2) for x in (q, out, logs))
-            own = _keep(_blocks(grad, piece, sizes).flatten(0, 2), some)
-            found = softmax_gradients(own, queries, keys, values, bias, rows, log[..., 0], scale)
-            _store(by_query, found[0], piece, sizes)
-            by_key.add(found[1], piece)
-            by_value.add(found[2], piece)
+        for number, biases in enumerate(ctx.biases):
+            sizes = biases.sizes
+            more_k, more_v = (None, None) if number else (extra_k, extra_v)
+            for piece in _pieces(q, sizes):
+                bias, some = biases.gather(piece)
+                keys, values = _gather_keys(k, v, more_k, more_v, piece, sizes)
+                own, queries, rows, log = (
+                    _blocks(x, piece, sizes).flatten(0, 2) for x in (grad, q, out, logs)
+                )
+                # Rows without keys here may have some in other sets; their weights here are zero.
+                own, log = _keep(own, some), _fill(log, some, torch.finfo(q.dtype).max / 2)
+                rest = bias, rows, log[..., 0], scale, is_whole
+                found = softmax_gradients(own, queries, keys, values, *rest)
+                _store(by_query, found[0], piece, sizes, add=number > 0)
+                by_key.add(found[1], piece, sizes)
+                by_value.add(found[2], piece, sizes)
         sums = by_key.runs, by_value.runs, by_key.extra, by_value.extra
-        return by_query, *sums, None, None, None
+        return by_query, *sums, None, None
 
 
 def run_softmax(
@@ -101,37 +126,39 @@ def run_softmax(
     k: Tensor,
     v: Tensor,
     extra: tuple[Tensor, ...],
-    masks: RunMasks,
-    sizes: RunSizes,
+    sets: Sequence[RunSet],
     gathered: Callable[..., Tensor],
 ) -> Tensor:
-    """Compute softmax rows over the runs of blocks, (B, H, T, D), where `is_piecewise`.
+    """Compute softmax rows over sets of runs, (B, H, T, D), where `is_piecewise`.
 
     Args:
         q: queries (B, H, T, D).
         k: keys (B, H, T, D).
         v: values (B, H, T, D).
         extra: keys and values that all queries of a row attend to (B, H, G, D), or nothing.
-        masks: pairs that may be attended.
-        sizes: blocks and their runs.
+        sets: runs, which share no pair; all have equally many places, and the mask of the extra
+            keys is that of the first.
         gathered: the same function of (q, k, v, *extra), which can be differentiated twice.
     """
-    T, size = q.shape[2], sizes.dilation * sizes.length
-    near, real, allowed = masks
+    T, size = q.shape[2], sets[0].sizes.dilation * sets[0].sizes.length
+    real, allowed = sets[0].masks.real, sets[0].masks.extra
     if real is None and size > T:
         real = q.new_ones(1, 1, T, 1, dtype=torch.bool)
     if real is not None:
         real = pad_rows(real.expand(len(q), -1, -1, -1), size)
     if allowed is not None:
         allowed = pad_rows(allowed.expand(len(q), 1, T, -1), size)
-    masks = RunMasks(near, real, allowed)
+    padded = [
+        RunSet(RunMasks(masks.near, real, None if number else allowed), sizes)
+        for number, (masks, sizes) in enumerate(sets)
+    ]
     q, k, v = (pad_rows(x, size) for x in (q, k, v))
     others = extra or (None, None)
 
     def rows(*inputs: Tensor) -> Tensor:
         return pad_rows(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:]), size)
 
-    return _RunSoftmax.apply(q, k, v, *others, masks, sizes, rows)[:, :, :T]
+    return _RunSoftmax.apply(q, k, v, *others, padded, rows)[:, :, :T]
 
 
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
@@ -254,22 +281,38 @@ def _keep(rows: Tensor, some: Tensor | None) -> Tensor:
     return rows if some is None else apply_mask(rows, some)
 
 
+def _fill(logs: Tensor, some: Tensor | None, value: float) -> Tensor:
+    """Return the log weights with a value where a query attends to no key; None: all attend."""
+    return logs if some is None else logs.masked_fill(~some, value)
+
+
+def _merge(part: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return rows and log weights over the keys of two sets."""
+    (rows, log), (others, more) = part, other
+    total = torch.logaddexp(log, more)
+    level = total.masked_fill(total.isneginf(), 0.0)
+    share, rest = ((x - level).exp().to(rows.dtype) for x in (log, more))
+    return (share * rows).addcmul_(rest, others), total
+
+
 class _KeySums:
     """Sums of the gradients of keys, and of extra keys, over the blocks that attend to them."""
 
-    def __init__(self, x: Tensor, extra: Tensor | None, sizes: RunSizes):
-        (B, H, T, D), (g, _, _, left, right) = x.shape, sizes
+    def __init__(self, x: Tensor, extra: Tensor | None, sets: Sequence[RunSizes]):
+        B, H, T, D = x.shape
         # Runs reach beyond the ends.
-        self.padded = x.new_zeros(B, T + g * (left + right), H, D).transpose(1, 2)
-        self.runs = self.padded[:, :, g * left : g * left + T]
+        self.before = max(sizes.dilation * sizes.left for sizes in sets)
+        after = max(sizes.dilation * sizes.right for sizes in sets)
+        self.padded = x.new_zeros(B, self.before + T + after, H, D).transpose(1, 2)
+        self.runs = self.padded[:, :, self.before : self.before + T]
         self.extra = None if extra is None else torch.zeros_like(extra)
-        self.sizes = sizes
 
-    def add(self, grad: Tensor, piece: _Piece) -> None:
+    def add(self, grad: Tensor, piece: _Piece, sizes: RunSizes) -> None:
         """Add the gradient of what `_gather_keys` gathered for a piece, (N, H, S, D)."""
-        g, _, block, left, right = self.sizes
+        g, _, block, left, right = sizes
         first, last, span = piece.blocks.start, piece.blocks.stop, left + block + right
-        places = _classes(self.padded, piece, g, first * block, last * block + left + right)
+        padded = self.padded[:, :, self.before - g * left :]
+        places = _classes(padded, piece, g, first * block, last * block + left + right)
         grad = grad.unflatten(0, (*places.shape[:2], last - first)).transpose(2, 3)
         for start in range(0, span, block):
             # Runs overlap, their parts of one block or less do not.
@@ -277,11 +320,12 @@ class _KeySums:
             size = part.shape[-2]
             whole = places[:, :, :, start : start + (last - first - 1) * block + size]
             whole.unfold(3, size, block).mT.add_(part)
-        if self.extra is not None:
+        if self.extra is not None and grad.shape[-2] > span:
             self.extra[piece.batch] += grad[..., span:, :].sum((1, 3))
 
 
-def _store(x: Tensor, values: Tensor, piece: _Piece, sizes: RunSizes) -> None:
-    """Write the blocks of a piece (N, H, block, D) into the rows x (B, H, T, D)."""
+def _store(x: Tensor, values: Tensor, piece: _Piece, sizes: RunSizes, *, add: bool = False) -> None:
+    """Write the blocks of a piece (N, H, block, D) into the rows x (B, H, T, D), or add them."""
     places = _blocks(x, piece, sizes)
-    places.copy_(values.view(places.shape))
+    values = values.view(places.shape)
+    places.add_(values) if add else places.copy_(values)
