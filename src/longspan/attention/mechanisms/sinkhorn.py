@@ -28,6 +28,7 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.masking import apply_mask
+from longspan.attention.ops.block_pairs import pair_softmax
 from longspan.attention.ops.block_sorting import LEAST, Sorter, split_blocks
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
@@ -37,7 +38,6 @@ from longspan.attention.ops.global_tokens import (
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import (
     merge_parts,
-    softmax_attention,
     softmax_part,
     softmax_reference,
 )
@@ -144,13 +144,15 @@ class SinkhornAttention(Attention):
         own = real[:, None, :, None]
         own = own & own.new_ones(block, block).tril() if self.causal else own
         if self.sortcut is None:
-            ks, vs = torch.cat([sorted_k, ks], 3), torch.cat([sorted_v, vs], 3)
-            own = torch.cat(torch.broadcast_tensors(seen[:, :, :, None], own), -1)
+            both = torch.cat(torch.broadcast_tensors(seen[:, :, :, None], own), -1)
+            keys, values = (sorted_k, ks), (sorted_v, vs)
+            if not parts:
+                mask = both if masked else None
+                return pair_softmax(qs, keys, values, mask).flatten(2, 3)[:, :, :T]
+            ks, vs, own = torch.cat(keys, 3), torch.cat(values, 3), both
         else:
             first = (sorted_k.flatten(2, 3), sorted_v.flatten(2, 3), seen.flatten(2)[:, :, None])
             parts = (softmax_part(q, *first), *parts)
-        if not parts:
-            return softmax_attention(qs, ks, vs, own if masked else None).flatten(2, 3)[:, :, :T]
         out, weight = (x.flatten(2, 3)[:, :, :T] for x in softmax_part(qs, ks, vs, own))
         return merge_parts([(out, weight), *parts])
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.derivatives import log_cumsum_exp
+from longspan.attention.derivatives import LinearFunction, apply_function, log_cumsum_exp
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.precision import at_least_float32
 from longspan.shapes import Bool, Float
@@ -24,9 +24,32 @@ def split_blocks(x: Tensor, block: int, dim: int) -> Tensor:
     return x.unflatten(dim, (-1, block))
 
 
+class _BlockSums(LinearFunction):
+    """Sums over the tokens of blocks in float32 or wider.
+
+    Autograd would convert the gradient of every token instead of that of the block.
+    """
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.dtype, ctx.block = inputs[0].dtype, inputs[0].shape[3]
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return grad.to(ctx.dtype)[:, :, :, None].expand(-1, -1, -1, ctx.block, -1)
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor):
+        return apply_function(_BlockSums, tangent)
+
+
 def block_means(x: Tensor, real: Tensor) -> Tensor:
     """Return the mean of the real tokens of each block (B, H, N, D); zero if there are none."""
-    total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
+    total = apply_function(_BlockSums, x)
     return total / real.sum(-1).clamp(min=1)[:, None, :, None]
 
 
@@ -37,8 +60,7 @@ def prefix_means(x: Tensor, real: Tensor) -> Tensor:
         # Subtracting this block from a longer sum would leave rounding errors of the future.
         return F.pad(sums.cumsum(-1)[..., :-1], (1, 0)) + first
 
-    total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
-    total = up_to_first(total.mT, at_least_float32(x[:, :, :, 0]).mT).mT
+    total = up_to_first(apply_function(_BlockSums, x).mT, at_least_float32(x[:, :, :, 0]).mT).mT
     count = up_to_first(real.sum(-1), real[..., 0])
     return total / count.clamp(min=1)[:, None, :, None]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.masking import apply_mask, is_true, masked_softmax, score_bias
 
 FEWEST_ROWS = 32  # of a block for which the fused kernel gains (docs/decisions.md)
 
@@ -141,6 +141,23 @@ def softmax_gradients(
         by_score = (grad @ v.mT).sub_((grad * out).sum(-1, keepdim=True)).mul_(weights)
     found = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
     return found[0].unflatten(0, shape), found[1].unflatten(0, shape), found[2].unflatten(0, shape)
+
+
+def kernel_bias(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """Return the bias of a mask (..., T, S), and which queries attend to any key (..., T, 1).
+
+    Instead of a bias, None says that all pairs are allowed, and instead of the queries, that all
+    attend. The kernel may see no empty row: it attends to all keys, and the caller zeroes it.
+    """
+    some = mask.any(-1, keepdim=True)
+    if is_true(some):
+        return None if is_true(mask) else score_bias(mask, dtype), None
+    return score_bias(mask | ~some, dtype), some
+
+
+def fill_empty(logs: Tensor, some: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Return log weights for the backward pass: without keys a row has weights of zero."""
+    return logs if some is None else logs.masked_fill(~some, torch.finfo(dtype).max / 2)
 
 
 def biased_scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:

@@ -17,8 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.masking import apply_mask, is_true, score_bias
-from longspan.attention.ops.fused import flash_forward, has_fused_kernel, softmax_gradients
+from longspan.attention.masking import apply_mask
+from longspan.attention.ops.fused import (
+    fill_empty,
+    flash_forward,
+    has_fused_kernel,
+    kernel_bias,
+    softmax_gradients,
+)
 from longspan.attention.ops.memory_layout import empty_rows, pad_rows
 
 # Queries times heads of a piece, for each thread: keys and gradients stay in the cache of a core.
@@ -80,7 +86,9 @@ class _RunSoftmax(torch.autograd.Function):
                 queries = _blocks(q, piece, sizes).flatten(0, 2)
                 keys, values = _gather_keys(k, v, more_k, more_v, piece, sizes)
                 rows, log = flash_forward(queries, keys, values, bias, q.shape[-1] ** -0.5)
-                part = _keep(rows, some), _fill(log[..., None], some, -torch.inf)
+                log = log[..., None]
+                log = log if some is None else log.masked_fill(~some, -torch.inf)
+                part = _keep(rows, some), log
                 if number:
                     part = _merge(
                         part, [_blocks(x, piece, sizes).flatten(0, 2) for x in (out, logs)]
@@ -111,7 +119,7 @@ class _RunSoftmax(torch.autograd.Function):
                     _blocks(x, piece, sizes).flatten(0, 2) for x in (grad, q, out, logs)
                 )
                 # Rows without keys here may have some in other sets; their weights here are zero.
-                own, log = _keep(own, some), _fill(log, some, torch.finfo(q.dtype).max / 2)
+                own, log = _keep(own, some), fill_empty(log, some, q.dtype)
                 rest = bias, rows, log[..., 0], scale, is_whole
                 found = softmax_gradients(own, queries, keys, values, *rest)
                 _store(by_query, found[0], piece, sizes, add=number > 0)
@@ -238,7 +246,7 @@ class _Biases:
         self.masks, self.sizes = masks, sizes
         self.dtype = q.dtype
         is_plain = masks.real is None and masks.extra is None
-        self.inner = self._bias(masks.near[None, None]) if is_plain else None
+        self.inner = kernel_bias(masks.near[None, None], self.dtype) if is_plain else None
         self.edges: dict[tuple[int, ...], tuple[Tensor | None, Tensor | None]] = {}
         # Without a mask, keys count if they are inside the row.
         rows = q.new_ones(1, 1, 1, dtype=torch.bool).expand(len(q), 1, q.shape[2])[..., None]
@@ -266,24 +274,12 @@ class _Biases:
         mask = _runs(self.real, piece, self.sizes).mT & self.masks.near
         if self.masks.extra is not None:
             mask = torch.cat([mask, _blocks(self.masks.extra, piece, self.sizes)], -1)
-        return self._bias(mask.flatten(0, 2))
-
-    def _bias(self, mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        some = mask.any(-1, keepdim=True)
-        if is_true(some):
-            return None if is_true(mask) else score_bias(mask, self.dtype), None
-        # The kernel may see no empty row: it attends to all keys, and the caller zeroes it.
-        return score_bias(mask | ~some, self.dtype), some
+        return kernel_bias(mask.flatten(0, 2), self.dtype)
 
 
 def _keep(rows: Tensor, some: Tensor | None) -> Tensor:
     """Return the rows with zeros where a query attends to no key; None: all attend."""
     return rows if some is None else apply_mask(rows, some)
-
-
-def _fill(logs: Tensor, some: Tensor | None, value: float) -> Tensor:
-    """Return the log weights with a value where a query attends to no key; None: all attend."""
-    return logs if some is None else logs.masked_fill(~some, value)
 
 
 def _merge(part: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

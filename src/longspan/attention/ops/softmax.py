@@ -48,12 +48,12 @@ def softmax_attention(
     return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
 
-def is_fused(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def is_fused(q: Tensor, k: Tensor, v: Tensor, *more: Tensor) -> bool:
     """Return whether torch's fused kernel computes these rows and their gradients faster.
 
     It never stores the weights. Its gradient is slow in half precision.
     """
-    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *more))
     return has_fused_kernel(q, k, v) and not (needs_grad and q.dtype.itemsize < 4)
 
 
