@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract import HEAD_DIM, HEADS, assert_near, qkv, run_and_count_saved
+from contract import HEAD_DIM, HEADS, TOLERANCE, assert_near, qkv, run_and_count_saved
 from test_fused import names_of_graph
 
 from longspan import build
@@ -41,7 +41,7 @@ def derivatives(case, mask, backend, dtype=torch.float64):
     """Return rows, gradients and second derivatives."""
     inputs = [x.to(dtype).requires_grad_() for x in qkv(T, B=2)]
     out = sinkhorn(case, backend)(*inputs, mask)
-    if backend == "torch":
+    if backend == "torch" and dtype == torch.float64:
         assert "_PairsBackward" in names_of_graph(out.grad_fn)
     weight = torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out)
     plain = torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
@@ -65,9 +65,13 @@ def test_all_derivatives_equal_the_reference(piece, case, kind):
 
 @every_case
 @pytest.mark.parametrize("kind", ["none", "ragged"])
-def test_half_precision_has_the_gradients_of_the_reference(piece, case, kind):
-    found = derivatives(case, key_mask(kind), "torch", torch.bfloat16)[1]
-    for x, y in zip(found, derivatives(case, key_mask(kind), "reference")[1], strict=True):
+def test_half_precision_is_that_of_the_reference(piece, case, kind):
+    """Pieces are for passes without gradients, since half precision keeps the weights for them."""
+    mask, inputs = key_mask(kind), [x.bfloat16() for x in qkv(T, B=2)]
+    expected, *others = derivatives(case, mask, "reference")
+    assert_near(sinkhorn(case)(*inputs, mask).double(), expected, "rows", TOLERANCE[torch.bfloat16])
+    found = derivatives(case, mask, "torch", torch.bfloat16)[1]
+    for x, y in zip(found, others[0], strict=True):
         assert x.dtype == torch.bfloat16
         assert (x.double() - y).norm() <= 0.03 * y.norm()
 

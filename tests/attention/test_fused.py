@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from longspan.attention import build
 from longspan.attention.ops import softmax
+from longspan.attention.ops.fused import softmax_gradients
 from longspan.attention.ops.global_tokens import GlobalTokens
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 
@@ -169,3 +170,25 @@ def test_replaced_rows_have_all_derivatives():
     assert torch.autograd.gradgradcheck(put, (rows, x))
     many = rows[None] * torch.arange(1, 4).view(3, 1, 1, 1, 1)
     assert_near(torch.func.vmap(put, (0, None))(many, x)[0], out, "vmap")
+
+
+def test_gradients_of_partial_keys_have_the_precision_of_their_dtype():
+    """Weights are a part of a row, whose log weight bfloat16 would round by 0.03."""
+    torch.manual_seed(0)
+    q, k, v, grad = (torch.randn(1, 1, n, 8, dtype=torch.float64) for n in (32, 4204, 4204, 32))
+    q, k = 0.1 * q, 0.1 * k
+    scores = q @ k.mT
+    weights, log = scores.softmax(-1), scores.logsumexp(-1)
+    out = weights @ v
+    by_score = weights * (grad @ v.mT - (grad * out).sum(-1, keepdim=True))
+    expected = by_score @ k, by_score.mT @ q, weights.mT @ grad
+    narrow = [x.bfloat16() for x in (grad, q, k, v, out)]
+    own_logs = [x.logsumexp(-1).float() for x in scores.split(2102, 3)]
+    parts = [
+        softmax_gradients(*narrow[:2], *own, None, narrow[4], log.float(), 1.0, own_log)
+        for *own, own_log in zip(*(x.split(2102, 2) for x in narrow[2:4]), own_logs, strict=True)
+    ]
+    queries, keys, values = zip(*parts, strict=True)
+    found = sum(queries), torch.cat(keys, 2), torch.cat(values, 2)
+    for x, y in zip(found, expected, strict=True):
+        assert (x - y).norm() <= 0.01 * y.norm()

@@ -28,13 +28,16 @@ def divide(total: Tensor, weight: Tensor, least: float | None = None) -> Tensor:
         weight: sums of weights (..., 1).
         least: threshold of their absolute value; None: the smallest safe divisor.
     """
-    some = has_weight(weight, least)
-    return (total / weight.where(some, 1.0)).where(some, 0.0)
+    return total / divisor(weight, least)
 
 
-def has_weight(weight: Tensor, least: float | None) -> Tensor:
-    """Return where sums of weights are divided by, as in `divide`; NaN is, and stays visible."""
-    return ~(weight.abs() <= (safe_divisor(weight) if least is None else least))
+def divisor(weight: Tensor, least: float | None) -> Tensor:
+    """Return what `divide` divides by: infinity in place of sums that do not exceed the threshold.
+
+    Their rows are zero, and so are their gradients. NaN stays visible.
+    """
+    some = ~(weight.abs() <= (safe_divisor(weight) if least is None else least))
+    return weight.where(some, torch.inf)
 
 
 def safe_divisor(weight: Tensor) -> float:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.ops.feature_map_sums import divide, has_weight
+from longspan.attention.ops.feature_map_sums import divide, divisor
 from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.memory_layout import empty_rows
 
@@ -60,21 +60,19 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fq: Tensor, fk: Tensor, v: Tensor, real: Tensor | None, least) -> Tensor:
         values, weights = fk.mT @ v, _sum(fk, real)
-        weight = fq @ weights
-        # Divided by infinity, rows are zero, and so are their gradients.
-        divisor = weight.where(has_weight(weight, least), torch.inf)
-        out = torch.div(fq @ values, divisor, out=empty_rows(fq, v.shape[-1], v.dtype))
-        ctx.save_for_backward(fq, fk, v, real, out, divisor, values, weights)
+        total = divisor(fq @ weights, least)
+        out = torch.div(fq @ values, total, out=empty_rows(fq, v.shape[-1], v.dtype))
+        ctx.save_for_backward(fq, fk, v, real, out, total, values, weights)
         ctx.least = least
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        fq, fk, v, real, out, divisor, values, weights = ctx.saved_tensors
+        fq, fk, v, real, out, total, values, weights = ctx.saved_tensors
         if torch.is_grad_enabled():
             function = partial(_compose, real, ctx.least)
             return *differentiable_gradients(function, (fq, fk, v), grad), None, None
-        dtotal = grad / divisor
+        dtotal = grad / total
         dweight = (out * dtotal).sum(-1, keepdim=True).neg_()
         dfq = (dtotal @ values.mT).addcmul_(dweight, weights.mT)
         dvalues, dweights = fq.mT @ dtotal, dweight.mT @ fq

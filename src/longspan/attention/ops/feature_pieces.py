@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.masking import is_true
-from longspan.attention.ops.feature_map_sums import divide, finite_level, has_weight
+from longspan.attention.ops.feature_map_sums import divide, finite_level
 from longspan.attention.ops.feature_mix import mix
 from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.memory_layout import empty_rows
@@ -209,14 +208,7 @@ class _Pieces(torch.autograd.Function):
 
 
 def _rows(recipe: _Recipe, fq: Tensor, summary: Summary, weight: Tensor) -> Tensor:
-    return _divide(recipe.multiply(fq, summary.values), weight, recipe.least)
-
-
-def _divide(total: Tensor, weight: Tensor, least: float | None) -> Tensor:
-    """Divide as `divide` does, in one pass over the rows where all weights are safe divisors."""
-    if is_true(has_weight(weight, least)):
-        return total / weight
-    return divide(total, weight, least)
+    return divide(recipe.multiply(fq, summary.values), weight, recipe.least)
 
 
 def _piece(x: Tensor, piece: slice) -> Tensor:
@@ -267,7 +259,7 @@ def _query_gradients(
         if recipe.feature_map.is_signed and rows.dtype != out.dtype:
             # Weights that cancel enlarge the rounding of the outputs.
             rows = _rows(recipe, fq, summary, weight)
-        dtotal = _divide(_piece(grad, piece), weight, recipe.least)
+        dtotal = divide(_piece(grad, piece), weight, recipe.least)
         dweight = (rows * dtotal).sum(-1, keepdim=True).neg_()
         weights += (dweight.mT @ fq).mT
         fq, dtotal, dweight = (recipe.operand(x) for x in (fq, dtotal, dweight))

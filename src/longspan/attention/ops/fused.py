@@ -117,27 +117,25 @@ def softmax_gradients(
     out: Tensor,
     log_weight: Tensor,
     scale: float,
-    is_whole: bool = True,
+    own_log: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of `flash_backward` for rows of few keys.
 
     In half precision the fused backward pass is slow, and products of the weights are faster.
-    `out` and `log_weight` may be those of more keys, then `is_whole` is False.
+    `out` and `log_weight` may be those of more keys; `own_log` is then the log weight of `k`.
     """
     if q.dtype.itemsize >= 4:
         return flash_backward(grad, q, k, v, bias, out, log_weight, scale)
     shape, inputs = q.shape[:2], (grad, out, q * scale, k, v)
     grad, out, q, k, v = (x.reshape(-1, *x.shape[2:]) for x in inputs)
-    scores = biased_scores(q.unflatten(0, shape), k.unflatten(0, shape), bias).flatten(0, 1)
-    if is_whole:
-        weights = scores.softmax(-1).to(v.dtype)
+    scores = biased_scores(q.unflatten(0, shape), k.unflatten(0, shape), bias)
+    weights = scores.softmax(-1).to(v.dtype).flatten(0, 1)
+    if own_log is None:
         by_score = torch._softmax_backward_data(grad @ v.mT, weights, -1, v.dtype)
     else:
-        log_weight = log_weight.reshape(-1, scores.shape[1], 1)
-        # The digits that the scores lack go to the gradient, which has fewer columns.
-        level = log_weight.to(scores.dtype)
-        weights = scores.sub_(level).exp_().to(v.dtype)
-        grad = grad * (level - log_weight).exp().to(grad.dtype)
+        # The share of these keys scales their weights, or the rows, which have fewer columns.
+        share = (own_log - log_weight).exp().to(grad.dtype)
+        grad = grad * share.reshape(-1, grad.shape[1], 1)
         by_score = (grad @ v.mT).sub_((grad * out).sum(-1, keepdim=True)).mul_(weights)
     found = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
     return found[0].unflatten(0, shape), found[1].unflatten(0, shape), found[2].unflatten(0, shape)

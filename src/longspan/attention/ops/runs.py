@@ -77,6 +77,7 @@ class _RunSoftmax(torch.autograd.Function):
     def forward(ctx, q, k, v, extra_k, extra_v, sets: Sequence[RunSet], gathered):
         out = empty_rows(q, q.shape[-1], q.dtype)
         logs = empty_rows(q, 1, torch.promote_types(q.dtype, torch.float32))
+        own_logs = [torch.empty_like(logs) for _ in sets] if len(sets) > 1 else []
         ctx.biases = [_Biases(masks, sizes, q) for masks, sizes in sets]
         for number, biases in enumerate(ctx.biases):
             sizes = biases.sizes
@@ -88,26 +89,27 @@ class _RunSoftmax(torch.autograd.Function):
                 rows, log = flash_forward(queries, keys, values, bias, q.shape[-1] ** -0.5)
                 log = log[..., None]
                 log = log if some is None else log.masked_fill(~some, -torch.inf)
-                part = _keep(rows, some), log
+                rows = _keep(rows, some)
+                if own_logs:
+                    _store(own_logs[number], log, piece, sizes)
                 if number:
-                    part = _merge(
-                        part, [_blocks(x, piece, sizes).flatten(0, 2) for x in (out, logs)]
-                    )
-                for x, own in zip((out, logs), part, strict=True):
-                    _store(x, own, piece, sizes)
-        ctx.save_for_backward(q, k, v, extra_k, extra_v, out, logs)
+                    before = (_blocks(x, piece, sizes).flatten(0, 2) for x in (out, logs))
+                    rows, log = _merge(rows, log, *before)
+                _store(out, rows, piece, sizes)
+                _store(logs, log, piece, sizes)
+        ctx.save_for_backward(q, k, v, extra_k, extra_v, out, logs, *own_logs)
         ctx.gathered = gathered
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        q, k, v, extra_k, extra_v, out, logs = ctx.saved_tensors
+        q, k, v, extra_k, extra_v, out, logs, *own_logs = ctx.saved_tensors
         inputs = [x for x in (q, k, v, extra_k, extra_v) if x is not None]
         if torch.is_grad_enabled():
             found = differentiable_gradients(ctx.gathered, tuple(inputs), grad)
             return *found, *(None,) * (7 - len(found))
         by_query, scale = empty_rows(q, q.shape[-1], q.dtype), q.shape[-1] ** -0.5
-        sizes, is_whole = [biases.sizes for biases in ctx.biases], len(ctx.biases) == 1
+        sizes = [biases.sizes for biases in ctx.biases]
         by_key, by_value = (_KeySums(x, other, sizes) for x, other in ((k, extra_k), (v, extra_v)))
         for number, biases in enumerate(ctx.biases):
             sizes = biases.sizes
@@ -120,7 +122,9 @@ class _RunSoftmax(torch.autograd.Function):
                 )
                 # Rows without keys here may have some in other sets; their weights here are zero.
                 own, log = _keep(own, some), fill_empty(log, some, q.dtype)
-                rest = bias, rows, log[..., 0], scale, is_whole
+                rest = [bias, rows, log[..., 0], scale]
+                if own_logs:
+                    rest.append(_blocks(own_logs[number], piece, sizes).flatten(0, 2)[..., 0])
                 found = softmax_gradients(own, queries, keys, values, *rest)
                 _store(by_query, found[0], piece, sizes, add=number > 0)
                 by_key.add(found[1], piece, sizes)
@@ -282,9 +286,8 @@ def _keep(rows: Tensor, some: Tensor | None) -> Tensor:
     return rows if some is None else apply_mask(rows, some)
 
 
-def _merge(part: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _merge(rows: Tensor, log: Tensor, others: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
     """Return rows and log weights over the keys of two sets."""
-    (rows, log), (others, more) = part, other
     total = torch.logaddexp(log, more)
     level = total.masked_fill(total.isneginf(), 0.0)
     share, rest = ((x - level).exp().to(rows.dtype) for x in (log, more))
