@@ -132,10 +132,11 @@ def test_padding_changes_no_row(piece, case):
     assert_near(attention(*longer, mask)[:, :, :T], attention(*inputs), "rows")
 
 
-def test_empty_rows_are_zero_and_have_no_gradient(piece):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_empty_rows_are_zero_and_have_no_gradient(piece, dtype):
     """Here masked values are not zero, as they are where a mechanism is called."""
     mask = key_mask("only padding")
-    inputs = [x.requires_grad_() for x in qkv(T, B=2)]
+    inputs = [x.to(dtype).requires_grad_() for x in qkv(T, B=2)]
     out = blocks.pattern_attention(*inputs, Window(20), mask, None)
     empty = torch.zeros(2, T, dtype=torch.bool)
     empty[0, 120:170] = empty[1] = True

@@ -76,7 +76,6 @@ class _Pairs(torch.autograd.Function):
             keys, values = _join(tensors, piece)
             bias, some = _bias(mask, q, piece)
             own, queries, rows, log = (_take(x, piece) for x in (grad, q, out, logs[..., None]))
-            own = own if some is None else apply_mask(own, some)
             rest = bias, rows, fill_empty(log, some, q.dtype)[..., 0], q.shape[-1] ** -0.5
             found = softmax_gradients(own, queries, keys, values, *rest)
             parts = [part for x in found[1:] for part in x.split(q.shape[3], 2)]

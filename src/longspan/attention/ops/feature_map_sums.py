@@ -34,9 +34,9 @@ def divide(total: Tensor, weight: Tensor, least: float | None = None) -> Tensor:
 def divisor(weight: Tensor, least: float | None) -> Tensor:
     """Return what `divide` divides by: infinity in place of sums that do not exceed the threshold.
 
-    Their rows are zero, and so are their gradients. NaN stays visible.
+    Their rows are zero, and so are their gradients. Rows of NaN stay NaN.
     """
-    some = ~(weight.abs() <= (safe_divisor(weight) if least is None else least))
+    some = weight.abs() > (safe_divisor(weight) if least is None else least)
     return weight.where(some, torch.inf)
 
 
