@@ -24,13 +24,13 @@ CASES = {
         "longformer",
         {"heads": 3, "head_dim": 8, "window": 35, "dilation": 2, "first_global": 2, "causal": True},
     ),
-    "two sets": ("sparse_transformer", {"heads": 3, "max_length": 1, "stride": 36}),
-    "causal two sets": (
+    "two_sets": ("sparse_transformer", {"heads": 3, "max_length": 1, "stride": 36}),
+    "causal two_sets": (
         "sparse_transformer",
         {"heads": 3, "max_length": 1, "stride": 45, "causal": True},
     ),
-    "two sets global": ("sparse_transformer", {"heads": 3, "max_length": 1, "stride": 33}),
-    "causal two sets global": (
+    "two_sets global": ("sparse_transformer", {"heads": 3, "max_length": 1, "stride": 33}),
+    "causal two_sets global": (
         "sparse_transformer",
         {"heads": 3, "max_length": 1, "stride": 40, "causal": True},
     ),
@@ -58,7 +58,7 @@ def key_mask(kind):
 
 def global_mask(case):
     """Return global tokens of two rows, or None."""
-    if case not in ("two sets global", "causal two sets global"):
+    if case not in ("two_sets global", "causal two_sets global"):
         return None
     mask = torch.zeros(2, T, dtype=torch.bool)
     mask[0, [3, 77]] = mask[1, 229] = True
@@ -154,11 +154,11 @@ def test_pieces_hold_every_block_once(piece):
     sizes = fit_layout(pattern.layout, T)
     x = torch.zeros(2, 3, sizes.dilation * sizes.length, 1)
     for own in runs._pieces(x, sizes):
-        runs._blocks(x, own, sizes).add_(1)
+        runs._places(x, own).add_(1)
     assert (x == 1).all()
 
 
-@pytest.mark.parametrize("case", ["local", "dilated", "global", "two sets"])
+@pytest.mark.parametrize("case", ["local", "dilated", "global", "two_sets"])
 def test_gathered_keys_are_not_saved(case):
     name, options = CASES[case]
     inputs = [x.requires_grad_() for x in qkv(T, B=2)]

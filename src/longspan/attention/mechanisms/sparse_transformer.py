@@ -45,7 +45,7 @@ from longspan.attention.ops.global_tokens import (
 )
 from longspan.attention.ops.pattern_base import Kept, PatternAttention
 from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
-from longspan.attention.ops.runs import RunMasks, RunSet, RunSizes, is_piecewise, run_softmax
+from longspan.attention.ops.runs import RunSet, RunSizes, is_piecewise, run_softmax
 from longspan.attention.ops.softmax import merge_parts, softmax_part
 from longspan.attention.patterns import (
     BlockWindow,
@@ -238,7 +238,8 @@ def _rows(q, k, v, pattern: Strided | Fixed, key_mask, chosen: GlobalTokens | No
         return _one(parts, v)
 
     if isinstance(pattern, Strided) and _has_runs(q, k, v, pattern):
-        return run_softmax(q, k, v, extra, _run_sets(q, pattern, local_keys, allowed), rows)
+        real = None if local_keys is None else local_keys[:, None, :, None]
+        return run_softmax(q, k, v, extra, _run_sets(q, pattern), real, allowed, rows)
     return rows(q, k, v, *extra)
 
 
@@ -254,23 +255,20 @@ def _block(stride: int) -> int:
     return block if block >= FEWEST_ROWS else stride
 
 
-def _run_sets(q, pattern: Strided, key_mask: Tensor | None, extra: Tensor | None) -> list[RunSet]:
+def _run_sets(q: Tensor, pattern: Strided) -> list[RunSet]:
     """Return the window without the query itself, and the residue classes."""
     g, window, device = pattern.stride, near(pattern), q.device
     units, block = -(-q.shape[2] // g), _block(g)
     left, right = (min(side, g * units - block) for side in (g - 1, window.layout.right))
     sides = block, left, right
-    own = torch.arange(block, device=device)[:, None] + left
-    around = run_mask(window, window.layout, sides, device)
-    around = around & (own != torch.arange(left + block + right, device=device))
-    grid = torch.ones(units, units, dtype=torch.bool, device=device)
-    real = None if key_mask is None else key_mask[:, None, :, None]
+    itself = torch.arange(block, device=device)[:, None] + left
+    others = itself != torch.arange(left + block + right, device=device)
+    around = run_mask(window, window.layout, sides, device) & others
+    grid = torch.ones(units if pattern.causal else 1, units, dtype=torch.bool, device=device)
+    grid = grid.tril() if pattern.causal else grid
     return [
-        RunSet(RunMasks(around, real, extra), RunSizes(1, g * units, *sides)),
-        RunSet(
-            RunMasks(grid.tril() if pattern.causal else grid, real, None),
-            RunSizes(g, units, units, 0, 0),
-        ),
+        RunSet(around, RunSizes(1, g * units, *sides)),
+        RunSet(grid, RunSizes(g, units, units, 0, 0)),
     ]
 
 

@@ -184,9 +184,8 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
     if bias is None and not dropout and is_piecewise(q, k, v, sizes.block):
         if shared is not None:
             extra, allowed = shared.join(extra, allowed)
-        masks = RunMasks(near, real, allowed)
-        gathered = functools.partial(_gathered_rows, masks, sizes)
-        return run_softmax(q, k, v, tuple(extra), [RunSet(masks, sizes)], gathered)
+        gathered = functools.partial(_gathered_rows, RunMasks(near, real, allowed), sizes)
+        return run_softmax(q, k, v, tuple(extra), [RunSet(near, sizes)], real, allowed, gathered)
     gathered = functools.partial(_gathered_rows, RunMasks(near, real, allowed), sizes)
     if bias is not None:
         bias = _block_bias(bias, B, sizes, chosen, q.device)

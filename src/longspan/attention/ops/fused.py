@@ -126,8 +126,8 @@ def softmax_gradients(
     """
     if q.dtype.itemsize >= 4:
         return flash_backward(grad, q, k, v, bias, out, log_weight, scale)
-    shape, inputs = q.shape[:2], (grad, out, q * scale, k, v)
-    grad, out, q, k, v = (x.reshape(-1, *x.shape[2:]) for x in inputs)
+    shape = q.shape[:2]
+    grad, q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (grad, q * scale, k, v))
     scores = biased_scores(q.unflatten(0, shape), k.unflatten(0, shape), bias)
     weights = scores.softmax(-1).to(v.dtype).flatten(0, 1)
     if own_log is None:
@@ -136,7 +136,8 @@ def softmax_gradients(
         # The share of these keys scales their weights, or the rows, which have fewer columns.
         share = (own_log - log_weight).exp().to(grad.dtype)
         grad = grad * share.reshape(-1, grad.shape[1], 1)
-        by_score = (grad @ v.mT).sub_((grad * out).sum(-1, keepdim=True)).mul_(weights)
+        inner = (grad * out.reshape(grad.shape)).sum(-1, keepdim=True)
+        by_score = (grad @ v.mT).sub_(inner).mul_(weights)
     found = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
     return found[0].unflatten(0, shape), found[1].unflatten(0, shape), found[2].unflatten(0, shape)
 

@@ -45,7 +45,7 @@ class RunMasks(NamedTuple):
     """Pairs that may be attended.
 
     Attributes:
-        near: keys of its run that each query of a block may attend, (block, span).
+        near: keys of its run that each query of a block may attend, (block or 1, span).
         real: True at keys that count in the runs, (B or 1, 1, T, 1), or None: all.
         extra: True at the extra keys that each query may attend, (B, 1, T or 1, G), or None.
     """
@@ -56,47 +56,66 @@ class RunMasks(NamedTuple):
 
 
 class RunSet(NamedTuple):
-    """Runs of keys of all queries, and the pairs that may be attended."""
+    """Runs of keys of all queries, and the keys of its run that a query may attend (`RunMasks`)."""
 
-    masks: RunMasks
+    near: Tensor
     sizes: RunSizes
 
 
+_Masked = tuple[RunMasks, RunSizes]
+
+
 class _Piece(NamedTuple):
-    """Ranges of batch rows, residue classes and blocks."""
+    """Ranges of batch rows, residue classes and blocks of a layout."""
 
     batch: slice
     residues: slice
     blocks: slice
+    sizes: RunSizes
+
+
+class _Keys(NamedTuple):
+    """Keys of a piece.
+
+    Attributes:
+        number: number of the set.
+        piece: queries that attend to them.
+        keys: keys (N, H, S, D).
+        values: values (N, H, S, D).
+        bias: bias of the scores, or None: all pairs are allowed.
+        some: which queries attend to any of them, or None: all.
+    """
+
+    number: int
+    piece: _Piece
+    keys: Tensor
+    values: Tensor
+    bias: Tensor | None
+    some: Tensor | None
 
 
 class _RunSoftmax(torch.autograd.Function):
     """Softmax rows over sets of runs, and over the extra keys of each row of the batch."""
 
     @staticmethod
-    def forward(ctx, q, k, v, extra_k, extra_v, sets: Sequence[RunSet], gathered):
+    def forward(
+        ctx, q, k, v, extra_k, extra_v, sets: Sequence[tuple[RunMasks, RunSizes]], gathered
+    ):
         out = empty_rows(q, q.shape[-1], q.dtype)
         logs = empty_rows(q, 1, torch.promote_types(q.dtype, torch.float32))
         own_logs = [torch.empty_like(logs) for _ in sets] if len(sets) > 1 else []
-        ctx.biases = [_Biases(masks, sizes, q) for masks, sizes in sets]
-        for number, biases in enumerate(ctx.biases):
-            sizes = biases.sizes
-            more_k, more_v = (None, None) if number else (extra_k, extra_v)
-            for piece in _pieces(q, sizes):
-                bias, some = biases.gather(piece)
-                queries = _blocks(q, piece, sizes).flatten(0, 2)
-                keys, values = _gather_keys(k, v, more_k, more_v, piece, sizes)
-                rows, log = flash_forward(queries, keys, values, bias, q.shape[-1] ** -0.5)
-                log = log[..., None]
-                log = log if some is None else log.masked_fill(~some, -torch.inf)
-                rows = _keep(rows, some)
-                if own_logs:
-                    _store(own_logs[number], log, piece, sizes)
-                if number:
-                    before = (_blocks(x, piece, sizes).flatten(0, 2) for x in (out, logs))
-                    rows, log = _merge(rows, log, *before)
-                _store(out, rows, piece, sizes)
-                _store(logs, log, piece, sizes)
+        ctx.biases, scale = [_Biases(*own, q) for own in sets], q.shape[-1] ** -0.5
+        all_keys = _all_keys(ctx.biases, k, v, extra_k, extra_v)
+        for number, piece, keys, values, bias, some in all_keys:
+            rows, log = flash_forward(_blocks(q, piece), keys, values, bias, scale)
+            log = log[..., None] if some is None else log[..., None].masked_fill(~some, -torch.inf)
+            rows = _keep(rows, some)
+            if own_logs:
+                _store(own_logs[number], log, piece)
+            if number:
+                rows, log = _merge(rows, log, _blocks(out, piece), _blocks(logs, piece))
+            _store(out, rows, piece)
+            _store(logs, log, piece)
         ctx.save_for_backward(q, k, v, extra_k, extra_v, out, logs, *own_logs)
         ctx.gathered = gathered
         return out
@@ -111,24 +130,17 @@ class _RunSoftmax(torch.autograd.Function):
         by_query, scale = empty_rows(q, q.shape[-1], q.dtype), q.shape[-1] ** -0.5
         sizes = [biases.sizes for biases in ctx.biases]
         by_key, by_value = (_KeySums(x, other, sizes) for x, other in ((k, extra_k), (v, extra_v)))
-        for number, biases in enumerate(ctx.biases):
-            sizes = biases.sizes
-            more_k, more_v = (None, None) if number else (extra_k, extra_v)
-            for piece in _pieces(q, sizes):
-                bias, some = biases.gather(piece)
-                keys, values = _gather_keys(k, v, more_k, more_v, piece, sizes)
-                own, queries, rows, log = (
-                    _blocks(x, piece, sizes).flatten(0, 2) for x in (grad, q, out, logs)
-                )
-                # Rows without keys here may have some in other sets; their weights here are zero.
-                own, log = _keep(own, some), fill_empty(log, some, q.dtype)
-                rest = [bias, rows, log[..., 0], scale]
-                if own_logs:
-                    rest.append(_blocks(own_logs[number], piece, sizes).flatten(0, 2)[..., 0])
-                found = softmax_gradients(own, queries, keys, values, *rest)
-                _store(by_query, found[0], piece, sizes, add=number > 0)
-                by_key.add(found[1], piece, sizes)
-                by_value.add(found[2], piece, sizes)
+        all_keys = _all_keys(ctx.biases, k, v, extra_k, extra_v)
+        for number, piece, keys, values, bias, some in all_keys:
+            own, queries, rows, log = (_blocks(x, piece) for x in (grad, q, out, logs))
+            # Rows without keys here may have some in other sets; their weights here are zero.
+            own, log = _keep(own, some), fill_empty(log, some, q.dtype)
+            own_log = _blocks(own_logs[number], piece)[..., 0] if own_logs else None
+            rest = bias, rows, log[..., 0], scale, own_log
+            found = softmax_gradients(own, queries, keys, values, *rest)
+            _store(by_query, found[0], piece, add=number > 0)
+            by_key.add(found[1], piece)
+            by_value.add(found[2], piece)
         sums = by_key.runs, by_value.runs, by_key.extra, by_value.extra
         return by_query, *sums, None, None
 
@@ -139,6 +151,8 @@ def run_softmax(
     v: Tensor,
     extra: tuple[Tensor, ...],
     sets: Sequence[RunSet],
+    real: Tensor | None,
+    allowed: Tensor | None,
     gathered: Callable[..., Tensor],
 ) -> Tensor:
     """Compute softmax rows over sets of runs, (B, H, T, D), where `is_piecewise`.
@@ -148,21 +162,21 @@ def run_softmax(
         k: keys (B, H, T, D).
         v: values (B, H, T, D).
         extra: keys and values that all queries of a row attend to (B, H, G, D), or nothing.
-        sets: runs, which share no pair; all have equally many places, and the mask of the extra
-            keys is that of the first.
+        sets: runs, which share no pair; all have equally many places.
+        real: True at keys that count in the runs, (B or 1, 1, T, 1), or None: all.
+        allowed: True at the extra keys that each query may attend, (B, 1, T or 1, G), or None.
         gathered: the same function of (q, k, v, *extra), which can be differentiated twice.
     """
     T, size = q.shape[2], sets[0].sizes.dilation * sets[0].sizes.length
-    real, allowed = sets[0].masks.real, sets[0].masks.extra
     if real is None and size > T:
         real = q.new_ones(1, 1, T, 1, dtype=torch.bool)
     if real is not None:
         real = pad_rows(real.expand(len(q), -1, -1, -1), size)
     if allowed is not None:
         allowed = pad_rows(allowed.expand(len(q), 1, T, -1), size)
-    padded = [
-        RunSet(RunMasks(masks.near, real, None if number else allowed), sizes)
-        for number, (masks, sizes) in enumerate(sets)
+    masks = [
+        (RunMasks(near, real, None if number else allowed), sizes)
+        for number, (near, sizes) in enumerate(sets)
     ]
     q, k, v = (pad_rows(x, size) for x in (q, k, v))
     others = extra or (None, None)
@@ -170,7 +184,7 @@ def run_softmax(
     def rows(*inputs: Tensor) -> Tensor:
         return pad_rows(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:]), size)
 
-    return _RunSoftmax.apply(q, k, v, *others, padded, rows)[:, :, :T]
+    return _RunSoftmax.apply(q, k, v, *others, masks, rows)[:, :, :T]
 
 
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
@@ -183,9 +197,24 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
     return not torch.compiler.is_compiling() and has_fused_kernel(rows, k, v)
 
 
-def _pieces(q: Tensor, sizes: RunSizes) -> Iterator[_Piece]:
+def _all_keys(
+    sets: Sequence["_Biases"],
+    k: Tensor,
+    v: Tensor,
+    extra_k: Tensor | None,
+    extra_v: Tensor | None,
+) -> Iterator[_Keys]:
+    """Gather the keys of all sets, piece by piece; extra keys are in the first set."""
+    for number, biases in enumerate(sets):
+        more_k, more_v = (None, None) if number else (extra_k, extra_v)
+        for piece in _pieces(k, biases.sizes):
+            keys, values = _gather(k, more_k, piece), _gather(v, more_v, piece)
+            yield _Keys(number, piece, keys, values, *biases.gather(piece))
+
+
+def _pieces(x: Tensor, sizes: RunSizes) -> Iterator[_Piece]:
     """Divide the blocks into pieces: some blocks of one long row, or some short rows."""
-    (B, H, T, _), g = q.shape, sizes.dilation
+    (B, H, T, _), g = x.shape, sizes.dilation
     most = PIECE * torch.get_num_threads()
     counts = B, g, sizes.length // sizes.block
     steps = (max(1, most // (H * rows)) for rows in (T, sizes.length, sizes.block))
@@ -193,12 +222,14 @@ def _pieces(q: Tensor, sizes: RunSizes) -> Iterator[_Piece]:
         [slice(start, min(start + step, count)) for start in range(0, count, step)]
         for count, step in zip(counts, steps, strict=True)
     )
-    return itertools.starmap(_Piece, itertools.product(*ranges))
+    for batch, residues, blocks in itertools.product(*ranges):
+        yield _Piece(batch, residues, blocks, sizes)
 
 
-def _classes(x: Tensor, piece: _Piece, g: int, start: int, stop: int) -> Tensor:
+def _classes(x: Tensor, piece: _Piece, start: int, stop: int) -> Tensor:
     """Return positions of residue classes of rows (B, H, T, D) as a view, (b, r, H, n, D)."""
-    (batch, residues, _), (_, H, _, D), (row, head, token, number) = piece, x.shape, x.stride()
+    batch, residues, g = piece.batch, piece.residues, piece.sizes.dilation
+    (_, H, _, D), (row, head, token, number) = x.shape, x.stride()
     shape = batch.stop - batch.start, residues.stop - residues.start, H, stop - start, D
     first = batch.start * row + (start * g + residues.start) * token
     # One operation instead of five slices, for each tensor of each piece.
@@ -206,41 +237,45 @@ def _classes(x: Tensor, piece: _Piece, g: int, start: int, stop: int) -> Tensor:
     return x.as_strided(shape, strides, x.storage_offset() + first)
 
 
-def _blocks(x: Tensor, piece: _Piece, sizes: RunSizes) -> Tensor:
+def _places(x: Tensor, piece: _Piece) -> Tensor:
     """Return the blocks of a piece of rows (B, H, T, D) as a view, (b, r, n, H, block, D)."""
-    start, stop = (place * sizes.block for place in (piece.blocks.start, piece.blocks.stop))
-    rows = _classes(x, piece, sizes.dilation, start, stop)
-    return rows.unflatten(3, (-1, sizes.block)).transpose(2, 3)
+    block = piece.sizes.block
+    rows = _classes(x, piece, piece.blocks.start * block, piece.blocks.stop * block)
+    return rows.unflatten(3, (-1, block)).transpose(2, 3)
 
 
-def _runs(x: Tensor, piece: _Piece, sizes: RunSizes) -> Tensor:
+def _blocks(x: Tensor, piece: _Piece) -> Tensor:
+    """Return the blocks of a piece of rows (B, H, T, D), (N, H, block, D)."""
+    return _places(x, piece).flatten(0, 2)
+
+
+def _store(x: Tensor, values: Tensor, piece: _Piece, *, add: bool = False) -> None:
+    """Write the blocks of a piece (N, H, block, D) into the rows x (B, H, T, D), or add them."""
+    places = _places(x, piece)
+    values = values.view(places.shape)
+    places.add_(values) if add else places.copy_(values)
+
+
+def _runs(x: Tensor, piece: _Piece) -> Tensor:
     """Gather the runs of a piece of rows (B, H, T, D), (b, r, n, H, span, D).
 
     They are a view, unless runs reach beyond the ends, where they have zeros.
     """
-    g, length, block, left, right = sizes
+    _, length, block, left, right = piece.sizes
     start, stop = piece.blocks.start * block - left, piece.blocks.stop * block + right
-    inside = _classes(x, piece, g, max(start, 0), min(stop, length))
+    inside = _classes(x, piece, max(start, 0), min(stop, length))
     if start < 0 or stop > length:
         inside = F.pad(inside, (0, 0, max(-start, 0), max(stop - length, 0)))
     return inside.unfold(3, left + block + right, block).mT.transpose(2, 3)
 
 
-def _gather_keys(
-    k: Tensor,
-    v: Tensor,
-    extra_k: Tensor | None,
-    extra_v: Tensor | None,
-    piece: _Piece,
-    sizes: RunSizes,
-) -> Iterator[Tensor]:
-    """Yield the keys, then the values of a piece, its runs and the extra ones, (N, H, S, D)."""
-    for x, extra in ((k, extra_k), (v, extra_v)):
-        runs = _runs(x, piece, sizes)
-        if extra is not None:
-            others = extra[piece.batch, None, None].expand(*runs.shape[:4], -1, -1)
-            runs = torch.cat([runs, others], 4)
-        yield runs.flatten(0, 2)
+def _gather(x: Tensor, extra: Tensor | None, piece: _Piece) -> Tensor:
+    """Gather the keys or values of a piece, its runs and the extra ones, (N, H, S, D)."""
+    runs = _runs(x, piece)
+    if extra is not None:
+        others = extra[piece.batch, None, None].expand(*runs.shape[:4], -1, -1)
+        runs = torch.cat([runs, others], 4)
+    return runs.flatten(0, 2)
 
 
 class _Biases:
@@ -268,16 +303,16 @@ class _Biases:
         first, last = piece.blocks.start * block - left, piece.blocks.stop * block + right
         if first >= 0 and last <= length:
             return self.inner
-        batch, residues, blocks = piece
+        batch, residues, blocks, _ = piece
         place = batch.stop - batch.start, residues.stop - residues.start, blocks.start, blocks.stop
         if place not in self.edges:
             self.edges[place] = self._gather(piece)
         return self.edges[place]
 
     def _gather(self, piece: _Piece) -> tuple[Tensor | None, Tensor | None]:
-        mask = _runs(self.real, piece, self.sizes).mT & self.masks.near
+        mask = _runs(self.real, piece).mT & self.masks.near
         if self.masks.extra is not None:
-            mask = torch.cat([mask, _blocks(self.masks.extra, piece, self.sizes)], -1)
+            mask = torch.cat([mask, _places(self.masks.extra, piece)], -1)
         return kernel_bias(mask.flatten(0, 2), self.dtype)
 
 
@@ -306,12 +341,12 @@ class _KeySums:
         self.runs = self.padded[:, :, self.before : self.before + T]
         self.extra = None if extra is None else torch.zeros_like(extra)
 
-    def add(self, grad: Tensor, piece: _Piece, sizes: RunSizes) -> None:
-        """Add the gradient of what `_gather_keys` gathered for a piece, (N, H, S, D)."""
-        g, _, block, left, right = sizes
+    def add(self, grad: Tensor, piece: _Piece) -> None:
+        """Add the gradient of what `_gather` gathered for a piece, (N, H, S, D)."""
+        g, _, block, left, right = piece.sizes
         first, last, span = piece.blocks.start, piece.blocks.stop, left + block + right
         padded = self.padded[:, :, self.before - g * left :]
-        places = _classes(padded, piece, g, first * block, last * block + left + right)
+        places = _classes(padded, piece, first * block, last * block + left + right)
         grad = grad.unflatten(0, (*places.shape[:2], last - first)).transpose(2, 3)
         for start in range(0, span, block):
             # Runs overlap, their parts of one block or less do not.
@@ -321,10 +356,3 @@ class _KeySums:
             whole.unfold(3, size, block).mT.add_(part)
         if self.extra is not None and grad.shape[-2] > span:
             self.extra[piece.batch] += grad[..., span:, :].sum((1, 3))
-
-
-def _store(x: Tensor, values: Tensor, piece: _Piece, sizes: RunSizes, *, add: bool = False) -> None:
-    """Write the blocks of a piece (N, H, block, D) into the rows x (B, H, T, D), or add them."""
-    places = _blocks(x, piece, sizes)
-    values = values.view(places.shape)
-    places.add_(values) if add else places.copy_(values)
