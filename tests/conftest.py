@@ -37,6 +37,13 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.fixture(scope="module")
+def frozen_heap():
+    """Exempt what earlier tests left: benchmarks collect garbage before each case."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
     """Replace the user's cache; JavaScript libraries of pages are bundled once for all tests."""

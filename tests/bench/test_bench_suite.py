@@ -23,6 +23,8 @@ from longspan.report.statistics.growth import (
 from longspan.results import load_efficiency, save_efficiency
 from longspan.results.efficiency import Limits, Measurement, Sizes, efficiency_paths
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
+
 CPU = torch.device("cpu")
 SIZES = Sizes(hidden_size=32, heads=2, intermediate_size=48, layers=1, vocab_size=20)
 TINY = Suite(
