@@ -65,7 +65,6 @@ SINGLE_USER_OPS = {
     "block_lists": "bigbird",
     "block_sorting": "sinkhorn",
     "chunk_pieces": "reformer",
-    "pseudo_inverse": "nystrom",
     "relative_pieces": "relative_positions",
 }
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)

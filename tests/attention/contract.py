@@ -241,6 +241,34 @@ def check_higher_derivatives(attention: Attention, key_mask: Tensor | None, T: i
         assert_near(a, b, "forward mode")
 
 
+def holed_mask(kind: str, T: int) -> Tensor | None:
+    """Return a mask of two rows with holes, of which one may be "only padding"; "none": None."""
+    if kind == "none":
+        return None
+    mask = torch.rand(2, T, generator=torch.Generator().manual_seed(3)) < 0.8
+    mask[:, 100:190] &= kind == "ragged"
+    mask[1, :] &= kind == "ragged"
+    return mask
+
+
+def all_derivatives(out: Tensor, inputs: list[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
+    """Return gradients of a backward pass, of one that can be differentiated, and of the latter."""
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+    plain = torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
+    both = both_derivatives(out, inputs)
+    return plain, both[: len(inputs)], both[len(inputs) :]
+
+
+def assert_derivatives_near(found: tuple, expected: tuple) -> None:
+    """Assert that rows and all derivatives equal those of the reference."""
+    assert_near(found[0], expected[0], "rows")
+    for x, y in zip(found[1:3], expected[1:3], strict=True):
+        for own, other in zip(x, y, strict=True):
+            assert_near(own, other, "gradient", 1e-9)
+    for own, other in zip(found[3], expected[3], strict=True):
+        assert_near(own, other, "second derivative", 1e-7)
+
+
 def assert_near(actual: Tensor, expected: Tensor, label: str, atol: float = 1e-10):
     """Assert elementwise equality; `atol` is the absolute and the relative tolerance."""
     torch.testing.assert_close(

@@ -2,7 +2,17 @@
 
 import pytest
 import torch
-from contract import HEAD_DIM, HEADS, TOLERANCE, assert_near, qkv, run_and_count_saved
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    TOLERANCE,
+    all_derivatives,
+    assert_derivatives_near,
+    assert_near,
+    holed_mask,
+    qkv,
+    run_and_count_saved,
+)
 from test_fused import names_of_graph
 
 from longspan import build
@@ -27,47 +37,28 @@ def sinkhorn(case, backend="torch"):
     return build("sinkhorn", backend=backend, **sizes, **{"block": 40} | CASES[case])
 
 
-def key_mask(kind):
-    """Return a mask of two rows, or None."""
-    if kind == "none":
-        return None
-    mask = torch.rand(2, T, generator=torch.Generator().manual_seed(3)) < 0.8
-    mask[:, 100:190] &= kind == "ragged"
-    mask[1, :] &= kind == "ragged"
-    return mask
-
-
 def derivatives(case, mask, backend, dtype=torch.float64):
     """Return rows, gradients and second derivatives."""
     inputs = [x.to(dtype).requires_grad_() for x in qkv(T, B=2)]
     out = sinkhorn(case, backend)(*inputs, mask)
     if backend == "torch" and dtype == torch.float64:
         assert "_PairsBackward" in names_of_graph(out.grad_fn)
-    weight = torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out)
-    plain = torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
-    first = torch.autograd.grad(out.square().sum(), inputs, create_graph=True)
-    second = torch.autograd.grad(sum(x.square().sum() for x in first), inputs)
-    return out, plain, first, second
+    return out, *all_derivatives(out, inputs)
 
 
 @every_case
 @pytest.mark.parametrize("kind", ["none", "ragged", "only padding"])
 def test_all_derivatives_equal_the_reference(piece, case, kind):
-    mask = key_mask(kind)
+    mask = holed_mask(kind, T)
     found, expected = (derivatives(case, mask, backend) for backend in ("torch", "reference"))
-    assert_near(found[0], expected[0], "rows")
-    for x, y in zip(found[1:3], expected[1:3], strict=True):
-        for own, other in zip(x, y, strict=True):
-            assert_near(own, other, "gradient", 1e-9)
-    for own, other in zip(found[3], expected[3], strict=True):
-        assert_near(own, other, "second derivative", 1e-7)
+    assert_derivatives_near(found, expected)
 
 
 @every_case
 @pytest.mark.parametrize("kind", ["none", "ragged"])
 def test_half_precision_is_that_of_the_reference(piece, case, kind):
     """Pieces are for passes without gradients, since half precision keeps the weights for them."""
-    mask, inputs = key_mask(kind), [x.bfloat16() for x in qkv(T, B=2)]
+    mask, inputs = holed_mask(kind, T), [x.bfloat16() for x in qkv(T, B=2)]
     expected, *others = derivatives(case, mask, "reference")
     assert_near(sinkhorn(case)(*inputs, mask).double(), expected, "rows", TOLERANCE[torch.bfloat16])
     found = derivatives(case, mask, "torch", torch.bfloat16)[1]

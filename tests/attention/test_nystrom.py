@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from test_fused import names_of_graph
 
 from longspan import build
-from longspan.attention.ops import pseudo_inverse as inverses
+from longspan.attention.mechanisms import nystrom as module
+from longspan.attention.mechanisms.nystrom import pseudo_inverse
 from longspan.attention.ops.pooling import segment_tokens
-from longspan.attention.ops.pseudo_inverse import pseudo_inverse
 from longspan.errors import InputError, OptionError
 
 
@@ -133,7 +133,7 @@ def test_derivatives_of_the_iteration_are_those_of_its_operations(monkeypatch):
     """torch.compile and transforms run it as separate operations."""
     A, found = torch.rand(2, 3, 5, 5, dtype=torch.float64).softmax(-1).requires_grad_(), []
     for separate in (False, True):
-        monkeypatch.setattr(inverses, "has_transforms", [lambda: False, lambda: True][separate])
+        monkeypatch.setattr(module, "has_transforms", [lambda: False, lambda: True][separate])
         Z = pseudo_inverse(A, 3)
         assert ("_IterateBackward" in names_of_graph(Z.grad_fn)) != separate
         (plain,) = torch.autograd.grad(Z.sin().sum(), A, retain_graph=True)

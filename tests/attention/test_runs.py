@@ -2,7 +2,15 @@
 
 import pytest
 import torch
-from contract import TOLERANCE, assert_near, qkv, run_and_count_saved
+from contract import (
+    TOLERANCE,
+    all_derivatives,
+    assert_derivatives_near,
+    assert_near,
+    holed_mask,
+    qkv,
+    run_and_count_saved,
+)
 from test_fused import names_of_graph
 from torch.utils.checkpoint import checkpoint
 
@@ -46,16 +54,6 @@ def piece(request, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
-def key_mask(kind):
-    """Return a mask of two rows, or None."""
-    if kind == "none":
-        return None
-    mask = torch.rand(2, T, generator=torch.Generator().manual_seed(3)) < 0.8
-    mask[:, 100:190] &= kind == "ragged"
-    mask[1, :] &= kind == "ragged"
-    return mask
-
-
 def global_mask(case):
     """Return global tokens of two rows, or None."""
     if case not in ("two_sets global", "causal two_sets global"):
@@ -77,26 +75,17 @@ def derivatives(case, mask, backend, dtype=torch.float64):
     out = rows_of(case, backend, mask, inputs)
     if backend == "torch":
         assert "_RunSoftmax" in names_of_graph(out.grad_fn)
-    weight = torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out)
-    plain = torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
-    first = torch.autograd.grad(out.square().sum(), inputs, create_graph=True)
-    second = torch.autograd.grad(sum(x.square().sum() for x in first), inputs)
-    return out, plain, first, second
+    return out, *all_derivatives(out, inputs)
 
 
 @every_case
 @pytest.mark.parametrize("kind", MASKS)
 def test_all_derivatives_equal_the_reference(piece, case, kind):
-    mask = key_mask(kind)
+    mask = holed_mask(kind, T)
     found, expected = (derivatives(case, mask, backend) for backend in ("torch", "reference"))
-    assert_near(found[0], expected[0], "rows")
+    assert_derivatives_near(found, expected)
     if kind == "only padding":
         assert (found[0][1] == 0).all()
-    for x, y in zip(found[1:3], expected[1:3], strict=True):
-        for own, other in zip(x, y, strict=True):
-            assert_near(own, other, "gradient", 1e-9)
-    for own, other in zip(found[3], expected[3], strict=True):
-        assert_near(own, other, "second derivative", 1e-7)
 
 
 @every_case
@@ -105,7 +94,7 @@ def test_gradients_from_all_runs_at_once_equal_the_reference(monkeypatch, case, 
     """Other devices, torch.compile and transforms gather all runs."""
     for module in (blocks, sparse_transformer):
         monkeypatch.setattr(module, "is_piecewise", lambda *_: False)
-    mask, inputs = key_mask(kind), [x.requires_grad_() for x in qkv(T, B=2)]
+    mask, inputs = holed_mask(kind, T), [x.requires_grad_() for x in qkv(T, B=2)]
     found = []
     for backend in ("torch", "reference"):
         out = rows_of(case, backend, mask, inputs)
@@ -117,8 +106,8 @@ def test_gradients_from_all_runs_at_once_equal_the_reference(monkeypatch, case, 
 @every_case
 @pytest.mark.parametrize("kind", ["none", "ragged"])
 def test_half_precision_has_the_gradients_of_the_reference(piece, case, kind):
-    found = derivatives(case, key_mask(kind), "torch", torch.bfloat16)[1]
-    for x, y in zip(found, derivatives(case, key_mask(kind), "reference")[1], strict=True):
+    found = derivatives(case, holed_mask(kind, T), "torch", torch.bfloat16)[1]
+    for x, y in zip(found, derivatives(case, holed_mask(kind, T), "reference")[1], strict=True):
         assert x.dtype == torch.bfloat16
         assert_near(x.double(), y, "gradient", 2 * TOLERANCE[torch.bfloat16])
 
@@ -135,7 +124,7 @@ def test_padding_changes_no_row(piece, case):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_empty_rows_are_zero_and_have_no_gradient(piece, dtype):
     """Here masked values are not zero, as they are where a mechanism is called."""
-    mask = key_mask("only padding")
+    mask = holed_mask("only padding", T)
     inputs = [x.to(dtype).requires_grad_() for x in qkv(T, B=2)]
     out = blocks.pattern_attention(*inputs, Window(20), mask, None)
     empty = torch.zeros(2, T, dtype=torch.bool)

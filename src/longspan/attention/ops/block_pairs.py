@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.masking import apply_mask
 from longspan.attention.ops.fused import (
     fill_empty,
     flash_forward,
     kernel_bias,
     softmax_gradients,
+    zero_empty,
 )
 from longspan.attention.ops.softmax import is_fused, softmax_attention
 
@@ -61,7 +61,7 @@ class _Pairs(torch.autograd.Function):
             keys, values = _join(tensors, piece)
             bias, some = _bias(mask, q, piece)
             rows, log = flash_forward(_take(q, piece), keys, values, bias, scale)
-            _put(out, rows if some is None else apply_mask(rows, some), piece)
+            _put(out, zero_empty(rows, some), piece)
             _put(logs[..., None], log[..., None], piece)
         ctx.save_for_backward(q, *tensors, mask, out, logs)
         return out

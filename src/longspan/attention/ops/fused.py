@@ -154,6 +154,11 @@ def kernel_bias(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor
     return score_bias(mask | ~some, dtype), some
 
 
+def zero_empty(rows: Tensor, some: Tensor | None) -> Tensor:
+    """Return the rows with zeros where a query attends to no key; None: all attend."""
+    return rows if some is None else apply_mask(rows, some)
+
+
 def fill_empty(logs: Tensor, some: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Return log weights for the backward pass: without keys a row has weights of zero."""
     return logs if some is None else logs.masked_fill(~some, torch.finfo(dtype).max / 2)

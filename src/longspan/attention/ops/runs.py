@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.masking import apply_mask
 from longspan.attention.ops.fused import (
     fill_empty,
     flash_forward,
     has_fused_kernel,
     kernel_bias,
     softmax_gradients,
+    zero_empty,
 )
 from longspan.attention.ops.memory_layout import empty_rows, pad_rows
 
@@ -109,7 +109,7 @@ class _RunSoftmax(torch.autograd.Function):
         for number, piece, keys, values, bias, some in all_keys:
             rows, log = flash_forward(_blocks(q, piece), keys, values, bias, scale)
             log = log[..., None] if some is None else log[..., None].masked_fill(~some, -torch.inf)
-            rows = _keep(rows, some)
+            rows = zero_empty(rows, some)
             if own_logs:
                 _store(own_logs[number], log, piece)
             if number:
@@ -134,7 +134,7 @@ class _RunSoftmax(torch.autograd.Function):
         for number, piece, keys, values, bias, some in all_keys:
             own, queries, rows, log = (_blocks(x, piece) for x in (grad, q, out, logs))
             # Rows without keys here may have some in other sets; their weights here are zero.
-            own, log = _keep(own, some), fill_empty(log, some, q.dtype)
+            own, log = zero_empty(own, some), fill_empty(log, some, q.dtype)
             own_log = _blocks(own_logs[number], piece)[..., 0] if own_logs else None
             rest = bias, rows, log[..., 0], scale, own_log
             found = softmax_gradients(own, queries, keys, values, *rest)
@@ -314,11 +314,6 @@ class _Biases:
         if self.masks.extra is not None:
             mask = torch.cat([mask, _places(self.masks.extra, piece)], -1)
         return kernel_bias(mask.flatten(0, 2), self.dtype)
-
-
-def _keep(rows: Tensor, some: Tensor | None) -> Tensor:
-    """Return the rows with zeros where a query attends to no key; None: all attend."""
-    return rows if some is None else apply_mask(rows, some)
 
 
 def _merge(rows: Tensor, log: Tensor, others: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
