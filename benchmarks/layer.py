@@ -13,13 +13,17 @@ length, exceeds half of the machine's.
 
 import argparse
 import dataclasses
+import functools
+import itertools
 import os
 from pathlib import Path
 
 import torch
-from timing import compare, environment, matmul_rate, write_record
+from timing import environment, matmul_rate, write_record
 
 from longspan.attention import MECHANISMS
+from longspan.bench.peaks import PeakProcess
+from longspan.bench.timing import measure_peak, time_in_turns
 from longspan.memory import keep_freed_memory
 from longspan.models import LongspanConfig
 from longspan.models.attention_layer import SelfAttention
@@ -60,8 +64,28 @@ def forward_backward(module: SelfAttention, x: torch.Tensor, grad: torch.Tensor)
     return call
 
 
+def make_call(name: str, length: int, dtype: str, device: torch.device):
+    """Return the callable of a layer with inputs of its own."""
+    shape, torch_dtype = (max(1, TOKENS // length), length, WIDTH), DTYPES[dtype]
+    x = torch.randn(shape, device=device, dtype=torch_dtype, requires_grad=True)
+    module = build_layer(name, length, torch_dtype, device)
+    return forward_backward(module, x, torch.randn_like(x))
+
+
+def peak(name: str, length: int, dtype: str, call, device: torch.device, peaks: PeakProcess):
+    """Return the peak memory of a pass: on a GPU of a call, on a CPU of its like elsewhere."""
+    if device.type != "cpu":
+        return measure_peak(call, device)
+    return peaks.measure(functools.partial(make_call, name, length, dtype, device))
+
+
 def measure(
-    length: int, dtype: str, names: list[str], runs: int, device: torch.device
+    length: int,
+    dtype: str,
+    names: list[str],
+    runs: int,
+    device: torch.device,
+    peaks: PeakProcess,
 ) -> list[dict]:
     """Measure mechanisms at one length and dtype."""
     batch_size, torch_dtype = max(1, TOKENS // length), DTYPES[dtype]
@@ -69,11 +93,9 @@ def measure(
     grad = torch.randn_like(x)
     modules = {name: build_layer(name, length, torch_dtype, device) for name in names}
     rate = matmul_rate(torch_dtype, device)
-    timings = compare(
-        {name: forward_backward(module, x, grad) for name, module in modules.items()},
-        runs=runs,
-        device=device,
-    )
+    calls = {name: forward_backward(module, x, grad) for name, module in modules.items()}
+    measured = {name: peak(name, length, dtype, calls[name], device, peaks) for name in names}
+    timings = time_in_turns(calls, measured, runs=runs, device=device)
     rows = []
     for name, timing in timings.items():
         mechanism = modules[name].mechanism
@@ -116,12 +138,12 @@ def main() -> None:
     device = torch.device(args.device)
     names = sorted({"full", *args.mechanisms}, key=lambda name: (name != "full", name))
     rows = []
-    for dtype in args.dtypes:
-        for length in args.lengths:
+    with PeakProcess() as peaks:
+        for dtype, length in itertools.product(args.dtypes, args.lengths):
             runs = args.runs if length < 16384 else max(3, args.runs // 2)
             previous = [x for x in rows if x["dtype"] == dtype]
             chosen = [name for name in names if fits_memory(name, length, previous)]
-            rows += measure(length, dtype, chosen, runs, device)
+            rows += measure(length, dtype, chosen, runs, device, peaks)
     record = {"environment": environment(device), "width": WIDTH, "heads": HEADS, "rows": rows}
     write_record(record, args.out)
 

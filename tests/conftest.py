@@ -44,6 +44,14 @@ def frozen_heap():
     gc.freeze()
 
 
+@pytest.fixture
+def fixed_peaks(monkeypatch):
+    """Let benchmarks measure no memory: the process that does so takes seconds to start."""
+    from longspan.bench.peaks import PeakProcess
+
+    monkeypatch.setattr(PeakProcess, "measure", lambda self, make: 2**20)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
     """Replace the user's cache; JavaScript libraries of pages are bundled once for all tests."""

@@ -12,7 +12,7 @@ from longspan.results import load_efficiency
 from longspan.results.efficiency import Limits
 from test_cli_errors import check_rejected
 
-pytestmark = pytest.mark.usefixtures("frozen_heap")
+pytestmark = pytest.mark.usefixtures("frozen_heap", "fixed_peaks")
 
 SMALL = (
     *("--lengths", "16,64", "--hidden-size", 32, "--heads", 2, "--tokens", 64, "--times", 1),

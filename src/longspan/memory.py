@@ -38,6 +38,18 @@ def keep_freed_memory() -> bool:
     return kept
 
 
+def map_large_blocks_always() -> None:
+    """Tell glibc to map each large block of memory on its own, and to return it when it is freed.
+
+    By default glibc raises the size from which it does so with the blocks that are freed.
+    """
+    mallopt = _libc("mallopt")
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, LARGE)
+        mallopt(M_MMAP_MAX, MAPPINGS)
+        mallopt(M_TRIM_THRESHOLD, LARGE)
+
+
 @contextlib.contextmanager
 def map_large_blocks() -> Iterator[None]:
     """Map large blocks of memory on their own inside the context, even if freed memory is kept.

@@ -10,6 +10,7 @@ import torch
 from longspan.bench.cases import Case
 from longspan.bench.counting import UNCOUNTED, count_executed
 from longspan.bench.memory import MemoryEstimate, estimate_memory, free_memory, release_memory
+from longspan.bench.peaks import PeakProcess
 from longspan.bench.timing import Call, Timing, measure_peak, time_in_turns, timing_of
 from longspan.bench.workloads import Workload, make_workload
 from longspan.errors import LongspanError
@@ -37,7 +38,12 @@ class _Ready(NamedTuple):
 
 
 def measure_group(
-    cases: Sequence[Case], sizes: Sizes, limits: Limits, runs: int, device: torch.device
+    cases: Sequence[Case],
+    sizes: Sizes,
+    limits: Limits,
+    runs: int,
+    device: torch.device,
+    peaks: PeakProcess,
 ) -> list[Measurement]:
     """Measure cases in turns; those that cannot be measured come first.
 
@@ -50,6 +56,7 @@ def measure_group(
         limits: limits of the device for the dtype of the cases.
         runs: timed passes of each.
         device: device that computes.
+        peaks: process that measures peak memory on a CPU.
     """
     outcomes = [_attempt(case, functools.partial(_plan, case, sizes, device)) for case in cases]
     left_out = [x for x in outcomes if isinstance(x, Measurement)]
@@ -57,15 +64,17 @@ def measure_group(
     release_memory(device)
     made = None
     if fit_together([x.estimate for x in planned], free_memory(device)):
-        made = _measure_together(planned, sizes, limits, runs, device)
+        made = _measure_together(planned, sizes, limits, runs, device, peaks)
     if made is None:
-        made = _measure_apart(planned, sizes, limits, runs, device)
+        made = _measure_apart(planned, sizes, limits, runs, device, peaks)
     left_out += [x for x in made if x.state != "measured"]
     return [*left_out, *(x for x in made if x.state == "measured")]
 
 
 def fit_together(estimates: Sequence[MemoryEstimate | None], free: int | None) -> bool:
     """Return whether workloads can be held at a time while each of them runs.
+
+    On a CPU the peak of each is measured in another process, which holds it once more.
 
     Args:
         estimates: memory of each; None: unknown.
@@ -76,7 +85,7 @@ def fit_together(estimates: Sequence[MemoryEstimate | None], free: int | None) -
     known = [x for x in estimates if x is not None]
     if len(known) < len(estimates):
         return False
-    return sum(x.held for x in known) + max(x.peak - x.held for x in known) <= free
+    return sum(x.held for x in known) + max(x.peak for x in known) <= free
 
 
 def left_out(
@@ -112,17 +121,18 @@ def _measure_together(
     limits: Limits,
     runs: int,
     device: torch.device,
+    peaks: PeakProcess,
 ) -> list[Measurement] | None:
     """Measure workloads that are all in memory; None: they do not fit after all."""
-    made = [_attempt(x.case, functools.partial(_prepare, x, sizes, device)) for x in planned]
+    made = [_attempt(x.case, functools.partial(_prepare, x, sizes, device, peaks)) for x in planned]
     ready = {x.values["mechanism"]: x for x in made if isinstance(x, _Ready)}
     failed = [x for x in made if isinstance(x, Measurement)]
     if len(planned) > 1 and any(x.state == "out of memory" for x in failed):
         return None
     calls = {name: x.call for name, x in ready.items()}
-    peaks = {name: x.values["peak_memory"] for name, x in ready.items()}
+    known = {name: x.values["peak_memory"] for name, x in ready.items()}
     try:
-        timings = time_in_turns(calls, peaks, runs=runs, device=device)
+        timings = time_in_turns(calls, known, runs=runs, device=device)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -136,6 +146,7 @@ def _measure_apart(
     limits: Limits,
     runs: int,
     device: torch.device,
+    peaks: PeakProcess,
 ) -> list[Measurement]:
     """Measure workloads of which one at a time is in memory."""
     seconds: dict[str, list[float]] = {x.case.mechanism: [] for x in planned}
@@ -147,7 +158,8 @@ def _measure_apart(
             if name in failed:
                 continue
             release_memory(device)
-            action = functools.partial(_time_once, one, sizes, device, name not in first)
+            measures = peaks if name not in first else None
+            action = functools.partial(_time_once, one, sizes, device, measures)
             found = _attempt(one.case, action)
             if isinstance(found, Measurement):
                 failed[name] = found
@@ -163,12 +175,10 @@ def _measure_apart(
 
 
 def _time_once(
-    planned: _Planned, sizes: Sizes, device: torch.device, is_first: bool
+    planned: _Planned, sizes: Sizes, device: torch.device, peaks: PeakProcess | None
 ) -> tuple[float, _Ready]:
     """Return the seconds of a workload that is built, run once untimed and freed."""
-    ready = _prepare(planned, sizes, device, measures=is_first)
-    if is_first:
-        ready.call()  # the peak was measured without kept memory
+    ready = _prepare(planned, sizes, device, peaks)
     return time_call(ready.call, device), ready._replace(call=_freed)
 
 
@@ -177,7 +187,7 @@ def _freed() -> None:
 
 
 def _prepare(
-    planned: _Planned, sizes: Sizes, device: torch.device, *, measures: bool = True
+    planned: _Planned, sizes: Sizes, device: torch.device, peaks: PeakProcess | None
 ) -> _Ready:
     """Return a workload that has run once.
 
@@ -185,12 +195,15 @@ def _prepare(
         planned: its case.
         sizes: sizes of attention and model.
         device: device that computes.
-        measures: measure its peak memory and count its operations, each in a pass more.
+        peaks: process that measures peak memory on a CPU; None: neither the peak is measured nor
+            operations are counted.
     """
     case, estimate = planned
-    workload = make_workload(case, sizes, device)
     peak = None
-    if measures:
+    if peaks is not None and device.type == "cpu":
+        peak = peaks.measure(functools.partial(call_of, case, sizes))
+    workload = make_workload(case, sizes, device)
+    if peaks is not None and device.type != "cpu":
         peak = measure_peak(workload.call, device)
     else:
         workload.call()
@@ -199,9 +212,14 @@ def _prepare(
         "peak_memory": peak,
         "estimated_memory": None if estimate is None else estimate.peak,
         "flops": workload.flops,
-        "executed_flops": _executed(workload) if measures else None,
+        "executed_flops": None if peaks is None else _executed(workload),
     }
     return _Ready(workload.call, values, workload.traffic)
+
+
+def call_of(case: Case, sizes: Sizes) -> Call:
+    """Return the callable of a case on the CPU."""
+    return make_workload(case, sizes, CPU).call
 
 
 def _executed(workload: Workload) -> int | None:

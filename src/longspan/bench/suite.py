@@ -25,6 +25,7 @@ from longspan.bench.cases import (
 from longspan.bench.groups import identity, left_out, measure_group
 from longspan.bench.limits import measure_limits
 from longspan.bench.machine import machine_name
+from longspan.bench.peaks import PeakProcess
 from longspan.errors import OptionError, check_name
 from longspan.memory import keep_freed_memory
 from longspan.results.efficiency import (
@@ -169,13 +170,14 @@ def run_suite(
         git_commit=git_commit(),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
-    for group in suite.groups():
-        before = record.measurements
-        made = _measure_group(suite, group, limits[group[0].precision], device, before)
-        for one in made:
-            on_measurement(one)
-        record = dataclasses.replace(record, measurements=[*before, *made])
-        save(record)
+    with PeakProcess() as peaks:
+        for group in suite.groups():
+            before = record.measurements
+            made = _measure_group(suite, group, limits[group[0].precision], device, before, peaks)
+            for one in made:
+                on_measurement(one)
+            record = dataclasses.replace(record, measurements=[*before, *made])
+            save(record)
     return record
 
 
@@ -185,11 +187,12 @@ def _measure_group(
     limits: Limits,
     device: torch.device,
     before: Sequence[Measurement],
+    peaks: PeakProcess,
 ) -> list[Measurement]:
     """Measure cases in turns; those that cannot be measured come first."""
     excluded = [(case, _excluded(case, suite, before)) for case in group]
     tried = [case for case, reason in excluded if reason is None]
-    made = measure_group(tried, suite.sizes, limits, suite.runs, device)
+    made = measure_group(tried, suite.sizes, limits, suite.runs, device, peaks)
     return [*(reason for _, reason in excluded if reason is not None), *made]
 
 

@@ -1,10 +1,7 @@
 """The worker process of `WorkerPoolExecutor`."""
 
 import functools
-import multiprocessing
-import os
 import signal
-import threading
 from multiprocessing.connection import Connection
 
 import torch
@@ -13,6 +10,7 @@ from longspan.arena.executors.events import Event, EventSender
 from longspan.arena.executors.runner import ExperimentRunner
 from longspan.arena.paths import RunPaths
 from longspan.arena.plugins import Plugin, restore_plugins
+from longspan.processes import exit_with_parent
 
 
 def serve_experiments(
@@ -26,7 +24,7 @@ def serve_experiments(
     # Ctrl-C reaches every process of a terminal; the parent stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _interrupt)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    exit_with_parent()
     torch.set_num_threads(threads)
     restore_plugins(plugins, paths.cache)
     runner = ExperimentRunner(paths, lambda *progress: pipe.send(("build", 0, progress)))
@@ -47,11 +45,3 @@ def _send_event(pipe: Connection, index: int, event: Event) -> None:
 def _interrupt(*_: object) -> None:
     # As after Ctrl-C, locks and files are released on the way out.
     raise KeyboardInterrupt
-
-
-def _exit_with_parent() -> None:
-    """Exit when the parent dies: no worker keeps training after its parent was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

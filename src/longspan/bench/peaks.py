@@ -1,0 +1,81 @@
+"""Peak memory on a CPU, measured in a process that only does that.
+
+The process that measures times keeps freed memory, so what a workload needs goes into holes that
+earlier ones left, or beside them: peaks of equal passes differ by up to 1.4 there. Here every large
+block is mapped on its own and returned when it is freed, and the peak is that of the live tensors
+and of the scratch memory of operators.
+"""
+
+import multiprocessing
+import signal
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+import torch
+
+from longspan.arena.plugins import Plugin, loaded_plugins, restore_plugins
+from longspan.bench.timing import Call, measure_peak
+from longspan.files import cache_folder
+from longspan.memory import map_large_blocks_always
+from longspan.processes import exit_with_parent
+
+CPU = torch.device("cpu")
+
+
+class PeakProcess:
+    """A process that measures peak memory; it starts with the first measurement.
+
+    Use it as a context manager: the process ends with the context.
+    """
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self.executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "PeakProcess":
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process."""
+        self.close()
+
+    def close(self) -> None:
+        """End the process; the next measurement starts another."""
+        if self.executor is not None:
+            self.executor.shutdown()
+            self.executor = None
+
+    def measure(self, make: Callable[[], Call]) -> int | None:
+        """Return the bytes that the second call of a callable needs above what is held before it.
+
+        Args:
+            make: builder of the callable, which can be pickled.
+
+        Raises:
+            MemoryError: the system ended the process.
+        """
+        if self.executor is None:
+            arguments = torch.get_num_threads(), loaded_plugins()
+            self.executor = ProcessPoolExecutor(
+                1, multiprocessing.get_context("spawn"), _start, arguments
+            )
+        try:
+            return self.executor.submit(_measure, make).result()
+        except BrokenProcessPool as error:
+            self.close()
+            raise MemoryError("the system ended the process that measures memory") from error
+
+
+def _start(threads: int, plugins: tuple[Plugin, ...]) -> None:
+    # Ctrl-C reaches every process of a terminal; the parent ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    exit_with_parent()
+    map_large_blocks_always()
+    torch.set_num_threads(threads)
+    restore_plugins(plugins, cache_folder())
+
+
+def _measure(make: Callable[[], Call]) -> int | None:
+    return measure_peak(make(), CPU)

@@ -1,0 +1,124 @@
+"""The process that measures peak memory: equal figures, whatever the process before it kept."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from longspan import memory
+from longspan.arena.plugins import load_plugin
+from longspan.attention import MECHANISMS
+from longspan.bench.cases import Case
+from longspan.bench.groups import call_of
+from longspan.bench.peaks import PeakProcess
+from longspan.results.efficiency import Sizes
+from longspan.training.footprint import LiveTensorBytes
+
+MIB = 2**20
+SIZES = Sizes(hidden_size=128, heads=2, intermediate_size=64, layers=1, vocab_size=20)
+PLUGIN = """
+from longspan.attention import register
+from longspan.attention.mechanisms.full import FullAttention
+
+@register("of_the_parent")
+class OfTheParent(FullAttention):
+    pass
+"""
+
+pytestmark = pytest.mark.skipif(
+    not memory.CLEAR.exists(), reason="the kernel keeps no such count here"
+)
+
+
+@pytest.fixture(scope="module")
+def peaks():
+    with PeakProcess() as process:
+        yield process
+
+
+def case_of(mechanism, length=4_096):
+    return Case(
+        mechanism=mechanism,
+        options={},
+        scope="layer",
+        work="training",
+        length=length,
+        batch_size=1,
+        precision="float32",
+        padding=0.0,
+    )
+
+
+def leave_holes():
+    """Return a callable that frees blocks of different sizes below one that stays."""
+    held = []
+
+    def call():
+        blocks = [torch.ones(n * MIB // 4) for n in (3, 48, 5, 30, 7)]
+        held[:] = blocks[::2]
+
+    return call
+
+
+def end_process():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("mechanism", ["full", "reformer", "transformer_xl"])
+def test_peaks_are_those_of_live_tensors_and_repeat(peaks, mechanism):
+    make = functools.partial(call_of, case_of(mechanism), SIZES)
+    first = peaks.measure(make)
+    peaks.measure(leave_holes)
+    assert peaks.measure(make) == pytest.approx(first, abs=MIB)
+    call = make()
+    call()
+    with LiveTensorBytes() as live:
+        call()  # counts the weights and inputs once they are used
+        held = live.peak = live.current
+        call()
+    assert first == pytest.approx(live.peak - held, abs=2 * MIB)
+
+
+def test_the_process_that_ends_is_out_of_memory_and_another_starts():
+    with PeakProcess() as process:
+        with pytest.raises(MemoryError, match="ended the process that measures memory"):
+            process.measure(end_process)
+        assert process.measure(leave_holes) > 90 * MIB
+
+
+def test_plugins_of_the_parent_are_known(tmp_path, request):
+    path = tmp_path / "of_the_parent.py"
+    path.write_text(PLUGIN)
+    request.addfinalizer(lambda: MECHANISMS.pop("of_the_parent", None))
+    load_plugin(str(path))
+    with PeakProcess() as process:
+        assert process.measure(functools.partial(call_of, case_of("of_the_parent"), SIZES)) > 0
+
+
+def test_nothing_starts_before_it_measures_and_nothing_stays(tmp_path):
+    with PeakProcess() as process:
+        assert process.executor is None
+        process.measure(leave_holes)
+        (child,) = process.executor._processes.values()
+    assert not child.is_alive()
+
+
+def test_the_process_ends_with_a_parent_that_is_killed():
+    program = """
+import os, signal
+from functools import partial
+from longspan.bench.peaks import PeakProcess
+process = PeakProcess()
+process.measure(partial(partial, list))
+(child,) = process.executor._processes
+print(child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    child = int(done.stdout)
+    wait = f"import time\nwhile __import__('os').path.exists('/proc/{child}'): time.sleep(0.1)"
+    subprocess.run([sys.executable, "-c", wait], check=True, timeout=60)
