@@ -8,7 +8,8 @@ A layer maps (B, T, 512) to (B, T, 512): the input projections that the mechanis
 one process. The FLOP floor is the time that the layer's FLOPs (backward counts twice) take at the
 rate of a large matrix product measured in the same process. Ratios are against `full` in the same
 process. A mechanism is skipped at a length at which its memory, extrapolated from the previous
-length, exceeds half of the machine's.
+length, exceeds half of the machine's. Peak memory on a CPU is measured in another process, which
+keeps no freed memory.
 """
 
 import argparse

@@ -10,8 +10,9 @@ def layer(record: dict) -> list[str]:
         f"`benchmarks/layer.py`: attention layer from (B, T, {record['width']}) to the same shape, "
         f"{record['heads']} heads, projections included, forward and backward, default options. "
         "*Floor* is the time of the layer's FLOPs at the rate of a 2048 x 2048 matrix product "
-        "measured in the same process; *peak* is the peak memory above that of the idle process. "
-        "Runs of all mechanisms are interleaved in one process; times are medians.",
+        "measured in the same process; *peak* is the peak memory above that of the idle process, "
+        "measured on a CPU in a process of its own. Runs of all mechanisms are interleaved in one "
+        "process; times are medians.",
         "",
         environment(record),
         "",

@@ -74,6 +74,7 @@ class Peer:
         causal: whether keys after the query are excluded.
         first_global: whether the first token is global.
         cuda: whether it needs a GPU.
+        bias: whether its maps to queries, keys and values have biases; ours have as many.
         note: how its function differs from ours.
     """
 
@@ -87,6 +88,7 @@ class Peer:
     causal: bool = False
     first_global: bool = False
     cuda: bool = False
+    bias: bool = True
     note: str = ""
 
 
@@ -100,9 +102,9 @@ class OwnLayer(nn.Module):
         config = LongspanConfig(
             hidden_size=sizes.width,
             num_attention_heads=sizes.heads,
-            intermediate_size=sizes.width,
             max_position_embeddings=length,
             attention=peer.mechanism,
+            qkv_bias=peer.bias,
             attention_options=peer.options(sizes, length),
             max_global_tokens=1 if peer.first_global else None,
             is_decoder=peer.causal,

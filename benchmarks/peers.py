@@ -3,11 +3,12 @@
     pip install -e '.[dev,peers]'
     python benchmarks/peers.py --out benchmarks/results/peers-cpu.json
 
-Each layer maps (1, T, 512) to (1, T, 512), projections included, forward and backward, and both
-attend to equally many keys per query; `peer_list.py` has the libraries, our mechanisms and their
-options. Calls of both alternate: ours, theirs, ours, theirs. Each turn gives a ratio, their time
-over ours; the median of the ratios is reported with the lowest and the highest. Below 1 theirs is
-faster. Before turns are timed, each layer has warmed up and its peak memory has been measured.
+Each layer maps (1, T, 512) to (1, T, 512), projections included, forward and backward. Both have
+equally many biases and attend to equally many keys per query; `peer_list.py` has the libraries, our
+mechanisms and their options. Calls of both alternate: ours, theirs, ours, theirs. Each turn gives a
+ratio, their time over ours; the median of the ratios is reported with the lowest and the highest.
+Below 1 theirs is faster. Before turns are timed, each layer has warmed up. On a CPU the peak memory
+of each is measured in another process, which maps large blocks on their own.
 The allocator is the same for both and named in the record: by default glibc keeps freed memory in
 the process (`longspan.memory.keep_freed_memory`) while time is measured; `--allocator default`
 leaves it as it is.
@@ -18,12 +19,14 @@ with the reason.
 
 import argparse
 import dataclasses
+import functools
 import gc
 import importlib.util
+import itertools
 import statistics
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from peer_layers import OwnLayer, Peer, Sizes
@@ -31,6 +34,7 @@ from peer_list import PEERS
 from timing import environment, package_version, time_call, write_record
 from torch import Tensor, nn
 
+from longspan.bench.peaks import PeakProcess
 from longspan.bench.timing import measure_peak, timing_of
 from longspan.memory import keep_freed_memory
 
@@ -68,23 +72,64 @@ def describe(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+class Side(NamedTuple):
+    """One side of a comparison.
+
+    Attributes:
+        peer: name of the peer.
+        is_ours: whether it is our layer.
+        sizes: sizes of the layers.
+        length: tokens.
+        dtype: name of the dtype.
+        device: device that computes.
+    """
+
+    peer: str
+    is_ours: bool
+    sizes: Sizes
+    length: int
+    dtype: str
+    device: torch.device
+
+    def layer(self) -> nn.Module:
+        """Build the layer."""
+        peer = PEERS[self.peer]
+        build = functools.partial(OwnLayer, peer) if self.is_ours else peer.build
+        return build(self.sizes, self.length).to(device=self.device, dtype=DTYPES[self.dtype])
+
+    def call(self, layer: nn.Module) -> Callable[[], None]:
+        """Return the callable of a pass of the layer with random inputs."""
+        shape, dtype = (1, self.length, self.sizes.width), DTYPES[self.dtype]
+        x = torch.randn(shape, device=self.device, dtype=dtype, requires_grad=True)
+        return forward_backward(layer, x, torch.randn_like(x))
+
+    def make(self) -> Callable[[], None]:
+        """Return the callable of a pass of a new layer."""
+        return self.call(self.layer())
+
+
 def measure(
-    peer: Peer, sizes: Sizes, length: int, dtype: str, runs: int, device: torch.device
+    name: str,
+    sizes: Sizes,
+    length: int,
+    dtype: str,
+    runs: int,
+    device: torch.device,
+    process: PeakProcess,
 ) -> dict[str, Any]:
     """Return the times, peaks and ratios of both layers; of a peer that fails, the reason."""
-    x = torch.randn(1, length, sizes.width, device=device, dtype=DTYPES[dtype], requires_grad=True)
-    grad = torch.randn_like(x)
-    own = OwnLayer(peer, sizes, length).to(device=device, dtype=DTYPES[dtype])
+    sides = {x: Side(name, x == "ours", sizes, length, dtype, device) for x in ("ours", "theirs")}
+    own = cast(OwnLayer, sides["ours"].layer())
+    calls = {"ours": sides["ours"].call(own)}
     try:
-        theirs = peer.build(sizes, length).to(device=device, dtype=DTYPES[dtype])
-        forward_backward(theirs, x, grad)()
+        calls["theirs"] = sides["theirs"].make()
+        calls["theirs"]()
     except REFUSALS as error:
         return {"reason": describe(error)}
-    calls = {
-        "ours": forward_backward(own, x, grad),
-        "theirs": forward_backward(theirs, x, grad),
+    peaks = {
+        x: process.measure(sides[x].make) if device.type == "cpu" else measure_peak(call, device)
+        for x, call in calls.items()
     }
-    peaks = {key: measure_peak(call, device) for key, call in calls.items()}
     for call in calls.values():
         call()
     seconds: dict[str, list[float]] = {key: [] for key in calls}
@@ -119,19 +164,20 @@ def measure_all(
     """Measure peers; return the rows, and what is left out with the reasons."""
     rows: list[dict] = []
     left_out: list[dict] = []
+    possible = []
     for name in names:
-        peer = PEERS[name]
-        if reason := refusal(peer, device):
+        if reason := refusal(PEERS[name], device):
             left_out.append({"peer": name, "reason": reason})
             print(f"{name:28} {reason}", flush=True)
-            continue
-        for dtype in dtypes:
-            for length in lengths:
-                case = {"peer": name, "length": length, "dtype": dtype}
-                found = measure(peer, sizes, length, dtype, runs, device)
-                (left_out if "reason" in found else rows).append(case | found)
-                print(line(case | found), flush=True)
-                gc.collect()
+        else:
+            possible.append(name)
+    with PeakProcess() as process:
+        for name, dtype, length in itertools.product(possible, dtypes, lengths):
+            found = measure(name, sizes, length, dtype, runs, device, process)
+            row = {"peer": name, "length": length, "dtype": dtype} | found
+            (left_out if "reason" in row else rows).append(row)
+            print(line(row), flush=True)
+            gc.collect()
     return rows, left_out
 
 
