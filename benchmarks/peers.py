@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from longspan.bench.peaks import PeakProcess
 from longspan.bench.timing import measure_peak, timing_of
-from longspan.memory import keep_freed_memory
+from longspan.memory import keep_freed_memory, release_freed_memory
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Errors by which libraries say that they cannot do something.
@@ -108,6 +108,14 @@ class Side(NamedTuple):
         return self.call(self.layer())
 
 
+def peak_of(side: Side, process: PeakProcess) -> int | None:
+    """Return the peak memory of a pass of a new layer."""
+    if side.device.type != "cpu":
+        return measure_peak(side.make(), side.device)
+    release_freed_memory()  # two processes that hold it do not fit beside each other
+    return process.measure(side.make)
+
+
 def measure(
     name: str,
     sizes: Sizes,
@@ -126,10 +134,7 @@ def measure(
         calls["theirs"]()
     except REFUSALS as error:
         return {"reason": describe(error)}
-    peaks = {
-        x: process.measure(sides[x].make) if device.type == "cpu" else measure_peak(call, device)
-        for x, call in calls.items()
-    }
+    peaks = {x: peak_of(side, process) for x, side in sides.items()}
     for call in calls.values():
         call()
     seconds: dict[str, list[float]] = {key: [] for key in calls}

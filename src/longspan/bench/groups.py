@@ -14,6 +14,7 @@ from longspan.bench.peaks import PeakProcess
 from longspan.bench.timing import Call, Timing, measure_peak, time_in_turns, timing_of
 from longspan.bench.workloads import Workload, make_workload
 from longspan.errors import LongspanError
+from longspan.memory import release_freed_memory
 from longspan.results.efficiency import Limits, Measurement, Sizes, State
 from longspan.space import format_bytes, is_out_of_memory
 from longspan.training.timing import time_call
@@ -201,6 +202,7 @@ def _prepare(
     case, estimate = planned
     peak = None
     if peaks is not None and device.type == "cpu":
+        release_freed_memory()  # the other process needs it
         peak = peaks.measure(functools.partial(call_of, case, sizes))
     workload = make_workload(case, sizes, device)
     if peaks is not None and device.type != "cpu":

@@ -6,6 +6,7 @@ block is mapped on its own and returned when it is freed, and the peak is that o
 and of the scratch memory of operators.
 """
 
+import gc
 import multiprocessing
 import signal
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 import torch
 
 from longspan.arena.plugins import Plugin, loaded_plugins, restore_plugins
+from longspan.bench.memory import release_memory
 from longspan.bench.timing import Call, measure_peak
 from longspan.files import cache_folder
 from longspan.memory import map_large_blocks_always
@@ -75,7 +77,12 @@ def _start(threads: int, plugins: tuple[Plugin, ...]) -> None:
     map_large_blocks_always()
     torch.set_num_threads(threads)
     restore_plugins(plugins, cache_folder())
+    gc.collect()
+    gc.freeze()  # what stays is not looked at again
 
 
 def _measure(make: Callable[[], Call]) -> int | None:
-    return measure_peak(make(), CPU)
+    try:
+        return measure_peak(make(), CPU)
+    finally:
+        release_memory(CPU)  # the process that measures times goes on with what is free
