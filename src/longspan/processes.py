@@ -6,7 +6,7 @@ import threading
 
 
 def exit_with_parent() -> None:
-    """Let this process exit when its parent dies, killed or not: nothing works on alone."""
+    """Exit as soon as the parent process dies, so that nothing runs on unattended."""
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 

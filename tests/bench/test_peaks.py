@@ -90,6 +90,18 @@ def test_the_process_that_ends_is_out_of_memory_and_another_starts():
         assert process.measure(leave_holes) > 90 * MIB
 
 
+def test_a_script_without_guard_is_told_so(tmp_path):
+    script = tmp_path / "measure.py"
+    script.write_text(
+        "from functools import partial\n"
+        "from longspan.bench.peaks import PeakProcess\n"
+        "PeakProcess().measure(partial(partial, list))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'must do so under `if __name__ == "__main__":`' in done.stderr
+
+
 def test_plugins_of_the_parent_are_known(tmp_path, request):
     path = tmp_path / "of_the_parent.py"
     path.write_text(PLUGIN)

@@ -8,6 +8,7 @@ and of the scratch memory of operators.
 
 import gc
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +19,7 @@ import torch
 from longspan.arena.plugins import Plugin, loaded_plugins, restore_plugins
 from longspan.bench.memory import release_memory
 from longspan.bench.timing import Call, measure_peak
+from longspan.errors import RunError
 from longspan.files import cache_folder
 from longspan.memory import map_large_blocks_always
 from longspan.processes import exit_with_parent
@@ -57,22 +59,33 @@ class PeakProcess:
 
         Raises:
             MemoryError: the system ended the process.
+            RunError: the process did not start.
         """
-        if self.executor is None:
-            arguments = torch.get_num_threads(), loaded_plugins()
-            self.executor = ProcessPoolExecutor(
-                1, multiprocessing.get_context("spawn"), _start, arguments
-            )
+        executor = self.executor or self._start()
         try:
-            return self.executor.submit(_measure, make).result()
+            return executor.submit(_measure, make).result()
         except BrokenProcessPool as error:
             self.close()
             raise MemoryError("the system ended the process that measures memory") from error
 
+    def _start(self) -> ProcessPoolExecutor:
+        arguments = torch.get_num_threads(), loaded_plugins()
+        context = multiprocessing.get_context("spawn")
+        self.executor = ProcessPoolExecutor(1, context, _prepare, arguments)
+        try:
+            self.executor.submit(os.getpid).result()
+        except BrokenProcessPool as error:
+            self.close()
+            raise RunError(
+                "the process that measures memory did not start; a script that calls longspan must "
+                'do so under `if __name__ == "__main__":`'
+            ) from error
+        return self.executor
 
-def _start(threads: int, plugins: tuple[Plugin, ...]) -> None:
-    # Ctrl-C reaches every process of a terminal; the parent ends this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+def _prepare(threads: int, plugins: tuple[Plugin, ...]) -> None:
+    # Ctrl-C reaches every process of a terminal, and ends this one at once.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     exit_with_parent()
     map_large_blocks_always()
     torch.set_num_threads(threads)
