@@ -11,7 +11,6 @@ import torch
 
 from longspan import memory
 from longspan.arena.plugins import load_plugin
-from longspan.attention import MECHANISMS
 from longspan.bench.cases import Case
 from longspan.bench.groups import call_of
 from longspan.bench.peaks import PeakProcess
@@ -102,19 +101,14 @@ def test_a_script_without_guard_is_told_so(tmp_path):
     assert 'must do so under `if __name__ == "__main__":`' in done.stderr
 
 
-def test_plugins_of_the_parent_are_known(tmp_path, request):
+@pytest.mark.usefixtures("registries")
+def test_one_process_starts_with_the_plugins_and_ends_with_the_context(tmp_path):
     path = tmp_path / "of_the_parent.py"
     path.write_text(PLUGIN)
-    request.addfinalizer(lambda: MECHANISMS.pop("of_the_parent", None))
     load_plugin(str(path))
     with PeakProcess() as process:
-        assert process.measure(functools.partial(call_of, case_of("of_the_parent"), SIZES)) > 0
-
-
-def test_nothing_starts_before_it_measures_and_nothing_stays(tmp_path):
-    with PeakProcess() as process:
         assert process.executor is None
-        process.measure(leave_holes)
+        assert process.measure(functools.partial(call_of, case_of("of_the_parent"), SIZES)) > 0
         (child,) = process.executor._processes.values()
     assert not child.is_alive()
 
