@@ -23,8 +23,8 @@ import torch
 from timing import environment, matmul_rate, write_record
 
 from longspan.attention import MECHANISMS
-from longspan.bench.peaks import PeakProcess
-from longspan.bench.timing import measure_peak, time_in_turns
+from longspan.bench.peaks import PeakMeter
+from longspan.bench.timing import time_in_turns
 from longspan.memory import keep_freed_memory
 from longspan.models import LongspanConfig
 from longspan.models.attention_layer import SelfAttention
@@ -56,7 +56,12 @@ def fits_memory(name: str, length: int, rows: list[dict]) -> bool:
     return expected < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
 
 
-def forward_backward(module: SelfAttention, x: torch.Tensor, grad: torch.Tensor):
+def make_pass(module: SelfAttention, length: int, dtype: torch.dtype, device: torch.device):
+    """Return the callable of a pass of a layer with random inputs."""
+    shape = max(1, TOKENS // length), length, WIDTH
+    x = torch.randn(shape, device=device, dtype=dtype, requires_grad=True)
+    grad = torch.randn_like(x)
+
     def call() -> None:
         x.grad = None
         module.zero_grad(set_to_none=True)
@@ -65,19 +70,9 @@ def forward_backward(module: SelfAttention, x: torch.Tensor, grad: torch.Tensor)
     return call
 
 
-def make_call(name: str, length: int, dtype: str, device: torch.device):
-    """Return the callable of a layer with inputs of its own."""
-    shape, torch_dtype = (max(1, TOKENS // length), length, WIDTH), DTYPES[dtype]
-    x = torch.randn(shape, device=device, dtype=torch_dtype, requires_grad=True)
-    module = build_layer(name, length, torch_dtype, device)
-    return forward_backward(module, x, torch.randn_like(x))
-
-
-def peak(name: str, length: int, dtype: str, call, device: torch.device, peaks: PeakProcess):
-    """Return the peak memory of a pass: on a GPU of a call, on a CPU of its like elsewhere."""
-    if device.type != "cpu":
-        return measure_peak(call, device)
-    return peaks.measure(functools.partial(make_call, name, length, dtype, device))
+def make_call(name: str, length: int, dtype: torch.dtype, device: torch.device):
+    """Return the callable of a pass of a new layer."""
+    return make_pass(build_layer(name, length, dtype, device), length, dtype, device)
 
 
 def measure(
@@ -86,16 +81,15 @@ def measure(
     names: list[str],
     runs: int,
     device: torch.device,
-    peaks: PeakProcess,
+    peaks: PeakMeter,
 ) -> list[dict]:
     """Measure mechanisms at one length and dtype."""
     batch_size, torch_dtype = max(1, TOKENS // length), DTYPES[dtype]
-    x = torch.randn(batch_size, length, WIDTH, device=device, dtype=torch_dtype, requires_grad=True)
-    grad = torch.randn_like(x)
-    modules = {name: build_layer(name, length, torch_dtype, device) for name in names}
+    case = length, torch_dtype, device
+    measured = {x: peaks.measure(functools.partial(make_call, x, *case)) for x in names}
+    modules = {name: build_layer(name, *case) for name in names}
     rate = matmul_rate(torch_dtype, device)
-    calls = {name: forward_backward(module, x, grad) for name, module in modules.items()}
-    measured = {name: peak(name, length, dtype, calls[name], device, peaks) for name in names}
+    calls = {name: make_pass(module, *case) for name, module in modules.items()}
     timings = time_in_turns(calls, measured, runs=runs, device=device)
     rows = []
     for name, timing in timings.items():
@@ -139,7 +133,7 @@ def main() -> None:
     device = torch.device(args.device)
     names = sorted({"full", *args.mechanisms}, key=lambda name: (name != "full", name))
     rows = []
-    with PeakProcess() as peaks:
+    with PeakMeter(device) as peaks:
         for dtype, length in itertools.product(args.dtypes, args.lengths):
             runs = args.runs if length < 16384 else max(3, args.runs // 2)
             previous = [x for x in rows if x["dtype"] == dtype]

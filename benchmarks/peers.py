@@ -34,9 +34,9 @@ from peer_list import PEERS
 from timing import environment, package_version, time_call, write_record
 from torch import Tensor, nn
 
-from longspan.bench.peaks import PeakProcess
-from longspan.bench.timing import measure_peak, timing_of
-from longspan.memory import keep_freed_memory, release_freed_memory
+from longspan.bench.peaks import PeakMeter
+from longspan.bench.timing import timing_of
+from longspan.memory import keep_freed_memory
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Errors by which libraries say that they cannot do something.
@@ -108,14 +108,6 @@ class Side(NamedTuple):
         return self.call(self.layer())
 
 
-def peak_of(side: Side, process: PeakProcess) -> int | None:
-    """Return the peak memory of a pass of a new layer."""
-    if side.device.type != "cpu":
-        return measure_peak(side.make(), side.device)
-    release_freed_memory()  # two processes that hold it do not fit beside each other
-    return process.measure(side.make)
-
-
 def measure(
     name: str,
     sizes: Sizes,
@@ -123,7 +115,7 @@ def measure(
     dtype: str,
     runs: int,
     device: torch.device,
-    process: PeakProcess,
+    meter: PeakMeter,
 ) -> dict[str, Any]:
     """Return the times, peaks and ratios of both layers; of a peer that fails, the reason."""
     sides = {x: Side(name, x == "ours", sizes, length, dtype, device) for x in ("ours", "theirs")}
@@ -134,7 +126,7 @@ def measure(
         calls["theirs"]()
     except REFUSALS as error:
         return {"reason": describe(error)}
-    peaks = {x: peak_of(side, process) for x, side in sides.items()}
+    peaks = {x: meter.measure(side.make) for x, side in sides.items()}
     for call in calls.values():
         call()
     seconds: dict[str, list[float]] = {key: [] for key in calls}
@@ -176,9 +168,9 @@ def measure_all(
             print(f"{name:28} {reason}", flush=True)
         else:
             possible.append(name)
-    with PeakProcess() as process:
+    with PeakMeter(device) as meter:
         for name, dtype, length in itertools.product(possible, dtypes, lengths):
-            found = measure(name, sizes, length, dtype, runs, device, process)
+            found = measure(name, sizes, length, dtype, runs, device, meter)
             row = {"peer": name, "length": length, "dtype": dtype} | found
             (left_out if "reason" in row else rows).append(row)
             print(line(row), flush=True)

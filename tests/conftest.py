@@ -47,9 +47,9 @@ def frozen_heap():
 @pytest.fixture
 def fixed_peaks(monkeypatch):
     """Let benchmarks measure no memory: the process that does so takes seconds to start."""
-    from longspan.bench.peaks import PeakProcess
+    from longspan.bench.peaks import PeakMeter
 
-    monkeypatch.setattr(PeakProcess, "measure", lambda self, make: 2**20)
+    monkeypatch.setattr(PeakMeter, "measure", lambda self, make: 2**20)
 
 
 @pytest.fixture(scope="session", autouse=True)

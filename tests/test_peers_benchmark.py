@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from longspan.bench.peaks import PeakProcess
+from longspan.bench.peaks import PeakMeter
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
@@ -212,7 +212,7 @@ def test_layers_of_a_gpu_take_the_arguments_of_their_libraries(
 @pytest.mark.parametrize("name", NAMES)
 def test_every_library_gives_a_row(name, make_layers, import_script, sizes, fixed_peaks):
     make_layers(name)  # or the test is skipped
-    row = import_script("peers").measure(name, sizes, LENGTH, "float32", 3, CPU, PeakProcess())
+    row = import_script("peers").measure(name, sizes, LENGTH, "float32", 3, CPU, PeakMeter(CPU))
     assert row["backend"]
     assert 0 < row["lowest_time_ratio"] <= row["time_ratio"] <= row["highest_time_ratio"]
     for side in ("ours", "theirs"):
@@ -251,9 +251,9 @@ def test_calls_alternate_and_ratios_are_theirs_over_ours(import_script, sizes, m
     monkeypatch.setitem(listed, name, dataclasses.replace(listed[name], build=build))
     peaks = iter([200, 600])
     monkeypatch.setattr(peers, "time_call", time_call)
-    monkeypatch.setattr(PeakProcess, "measure", lambda self, make: next(peaks))
+    monkeypatch.setattr(PeakMeter, "measure", lambda self, make: next(peaks))
     monkeypatch.setattr(layers.OwnLayer, "forward", forward)
-    row = peers.measure(name, sizes, LENGTH, "float32", 3, CPU, PeakProcess())
+    row = peers.measure(name, sizes, LENGTH, "float32", 3, CPU, PeakMeter(CPU))
     assert called[-6:] == ["ours", "theirs"] * 3
     found = [row[f"{x}time_ratio"] for x in ("lowest_", "", "highest_")]
     assert found == [0.5, 2.0, 2.5]
@@ -302,7 +302,7 @@ def test_our_errors_are_not_left_out(import_script, sizes, monkeypatch):
     broken = dataclasses.replace(listed[name], options=lambda *_: {"window": -1})
     monkeypatch.setitem(listed, name, broken)
     with pytest.raises(ValueError, match="window"):
-        import_script("peers").measure(name, sizes, LENGTH, "float32", 1, CPU, PeakProcess())
+        import_script("peers").measure(name, sizes, LENGTH, "float32", 1, CPU, PeakMeter(CPU))
 
 
 def test_records_name_versions_and_allocator(import_script, sizes):

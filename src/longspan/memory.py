@@ -47,7 +47,6 @@ def map_large_blocks_always() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE)
         mallopt(M_MMAP_MAX, MAPPINGS)
-        mallopt(M_TRIM_THRESHOLD, LARGE)
 
 
 @contextlib.contextmanager
@@ -58,12 +57,10 @@ def map_large_blocks() -> Iterator[None]:
     not use the place of a freed aligned block for the next one of the same size. A block that fits
     into an earlier hole still goes there.
     """
-    mallopt = _libc("mallopt")
-    if mallopt is None or not _keeps_freed_memory:
+    if not _keeps_freed_memory:
         yield
         return
-    mallopt(M_MMAP_THRESHOLD, LARGE)
-    mallopt(M_MMAP_MAX, MAPPINGS)
+    map_large_blocks_always()
     try:
         yield
     finally:

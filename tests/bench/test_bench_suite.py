@@ -11,10 +11,10 @@ from longspan.bench import Suite, Timing, groups, run_suite
 from longspan.bench import suite as suite_module
 from longspan.bench.cases import IDENTITY
 from longspan.bench.memory import MemoryEstimate
-from longspan.bench.peaks import PeakProcess
+from longspan.bench.peaks import PeakMeter
 from longspan.bench.suite import default_path
 from longspan.bench.suites import SUITES, change_suite
-from longspan.errors import DataError, OptionError, UnknownNameError
+from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.report.statistics.growth import (
     crossing_length,
     exponent,
@@ -235,15 +235,24 @@ def test_memory_that_ends_in_a_run_is_a_result(monkeypatch):
     def fail(self, make):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 1 byte")
 
-    monkeypatch.setattr(PeakProcess, "measure", fail)
+    monkeypatch.setattr(PeakMeter, "measure", fail)
     found = run_suite(TINY, CPU).measurements
     assert {x.state for x in found} == {"out of memory"}
 
     def break_down(self, make):
         raise RuntimeError("sizes must match")
 
-    monkeypatch.setattr(PeakProcess, "measure", break_down)
+    monkeypatch.setattr(PeakMeter, "measure", break_down)
     with pytest.raises(RuntimeError, match="sizes must match"):
+        run_suite(TINY, CPU)
+
+
+def test_a_process_that_does_not_start_ends_the_suite(monkeypatch):
+    def fail(self, make):
+        raise RunError("the process that measures memory did not start")
+
+    monkeypatch.setattr(PeakMeter, "measure", fail)
+    with pytest.raises(RunError, match="did not start"):
         run_suite(TINY, CPU)
 
 

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,11 +15,12 @@ from longspan import memory
 from longspan.arena.plugins import load_plugin
 from longspan.bench.cases import Case
 from longspan.bench.groups import call_of
-from longspan.bench.peaks import PeakProcess
+from longspan.bench.peaks import PeakMeter
 from longspan.results.efficiency import Sizes
 from longspan.training.footprint import LiveTensorBytes
 
 MIB = 2**20
+CPU = torch.device("cpu")
 SIZES = Sizes(hidden_size=128, heads=2, intermediate_size=64, layers=1, vocab_size=20)
 PLUGIN = """
 from longspan.attention import register
@@ -35,7 +38,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def peaks():
-    with PeakProcess() as process:
+    with PeakMeter(CPU) as process:
         yield process
 
 
@@ -69,7 +72,7 @@ def end_process():
 
 @pytest.mark.parametrize("mechanism", ["full", "reformer", "transformer_xl"])
 def test_peaks_are_those_of_live_tensors_and_repeat(peaks, mechanism):
-    make = functools.partial(call_of, case_of(mechanism), SIZES)
+    make = functools.partial(call_of, case_of(mechanism), SIZES, CPU)
     first = peaks.measure(make)
     peaks.measure(leave_holes)
     assert peaks.measure(make) == pytest.approx(first, abs=MIB)
@@ -83,7 +86,7 @@ def test_peaks_are_those_of_live_tensors_and_repeat(peaks, mechanism):
 
 
 def test_the_process_that_ends_is_out_of_memory_and_another_starts():
-    with PeakProcess() as process:
+    with PeakMeter(CPU) as process:
         with pytest.raises(MemoryError, match="ended the process that measures memory"):
             process.measure(end_process)
         assert process.measure(leave_holes) > 90 * MIB
@@ -93,8 +96,9 @@ def test_a_script_without_guard_is_told_so(tmp_path):
     script = tmp_path / "measure.py"
     script.write_text(
         "from functools import partial\n"
-        "from longspan.bench.peaks import PeakProcess\n"
-        "PeakProcess().measure(partial(partial, list))\n"
+        "import torch\n"
+        "from longspan.bench.peaks import PeakMeter\n"
+        "PeakMeter(torch.device('cpu')).measure(partial(partial, list))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.returncode == 1
@@ -106,25 +110,27 @@ def test_one_process_starts_with_the_plugins_and_ends_with_the_context(tmp_path)
     path = tmp_path / "of_the_parent.py"
     path.write_text(PLUGIN)
     load_plugin(str(path))
-    with PeakProcess() as process:
+    with PeakMeter(CPU) as process:
         assert process.executor is None
-        assert process.measure(functools.partial(call_of, case_of("of_the_parent"), SIZES)) > 0
+        assert process.measure(functools.partial(call_of, case_of("of_the_parent"), SIZES, CPU)) > 0
         (child,) = process.executor._processes.values()
     assert not child.is_alive()
 
 
 def test_the_process_ends_with_a_parent_that_is_killed():
     program = """
-import os, signal
+import os, signal, torch
 from functools import partial
-from longspan.bench.peaks import PeakProcess
-process = PeakProcess()
+from longspan.bench.peaks import PeakMeter
+process = PeakMeter(torch.device("cpu"))
 process.measure(partial(partial, list))
 (child,) = process.executor._processes
 print(child, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    child = int(done.stdout)
-    wait = f"import time\nwhile __import__('os').path.exists('/proc/{child}'): time.sleep(0.1)"
-    subprocess.run([sys.executable, "-c", wait], check=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    child, end = Path(f"/proc/{int(done.stdout)}"), time.monotonic() + 60
+    while child.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not child.exists()

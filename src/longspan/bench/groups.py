@@ -10,11 +10,10 @@ import torch
 from longspan.bench.cases import Case
 from longspan.bench.counting import UNCOUNTED, count_executed
 from longspan.bench.memory import MemoryEstimate, estimate_memory, free_memory, release_memory
-from longspan.bench.peaks import PeakProcess
-from longspan.bench.timing import Call, Timing, measure_peak, time_in_turns, timing_of
+from longspan.bench.peaks import PeakMeter
+from longspan.bench.timing import Call, Timing, time_in_turns, timing_of
 from longspan.bench.workloads import Workload, make_workload
-from longspan.errors import LongspanError
-from longspan.memory import release_freed_memory
+from longspan.errors import LongspanError, RunError
 from longspan.results.efficiency import Limits, Measurement, Sizes, State
 from longspan.space import format_bytes, is_out_of_memory
 from longspan.training.timing import time_call
@@ -44,7 +43,7 @@ def measure_group(
     limits: Limits,
     runs: int,
     device: torch.device,
-    peaks: PeakProcess,
+    peaks: PeakMeter,
 ) -> list[Measurement]:
     """Measure cases in turns; those that cannot be measured come first.
 
@@ -57,7 +56,7 @@ def measure_group(
         limits: limits of the device for the dtype of the cases.
         runs: timed passes of each.
         device: device that computes.
-        peaks: process that measures peak memory on a CPU.
+        peaks: meter of peak memory.
     """
     outcomes = [_attempt(case, functools.partial(_plan, case, sizes, device)) for case in cases]
     left_out = [x for x in outcomes if isinstance(x, Measurement)]
@@ -75,7 +74,7 @@ def measure_group(
 def fit_together(estimates: Sequence[MemoryEstimate | None], free: int | None) -> bool:
     """Return whether workloads can be held at a time while each of them runs.
 
-    On a CPU the peak of each is measured in another process, which holds it once more.
+    The peak of each is measured with a workload of its own, beside those that are held.
 
     Args:
         estimates: memory of each; None: unknown.
@@ -122,7 +121,7 @@ def _measure_together(
     limits: Limits,
     runs: int,
     device: torch.device,
-    peaks: PeakProcess,
+    peaks: PeakMeter,
 ) -> list[Measurement] | None:
     """Measure workloads that are all in memory; None: they do not fit after all."""
     made = [_attempt(x.case, functools.partial(_prepare, x, sizes, device, peaks)) for x in planned]
@@ -147,7 +146,7 @@ def _measure_apart(
     limits: Limits,
     runs: int,
     device: torch.device,
-    peaks: PeakProcess,
+    peaks: PeakMeter,
 ) -> list[Measurement]:
     """Measure workloads of which one at a time is in memory."""
     seconds: dict[str, list[float]] = {x.case.mechanism: [] for x in planned}
@@ -176,7 +175,7 @@ def _measure_apart(
 
 
 def _time_once(
-    planned: _Planned, sizes: Sizes, device: torch.device, peaks: PeakProcess | None
+    planned: _Planned, sizes: Sizes, device: torch.device, peaks: PeakMeter | None
 ) -> tuple[float, _Ready]:
     """Return the seconds of a workload that is built, run once untimed and freed."""
     ready = _prepare(planned, sizes, device, peaks)
@@ -188,7 +187,7 @@ def _freed() -> None:
 
 
 def _prepare(
-    planned: _Planned, sizes: Sizes, device: torch.device, peaks: PeakProcess | None
+    planned: _Planned, sizes: Sizes, device: torch.device, peaks: PeakMeter | None
 ) -> _Ready:
     """Return a workload that has run once.
 
@@ -196,19 +195,12 @@ def _prepare(
         planned: its case.
         sizes: sizes of attention and model.
         device: device that computes.
-        peaks: process that measures peak memory on a CPU; None: neither the peak is measured nor
-            operations are counted.
+        peaks: meter of peak memory; None: neither the peak is measured nor operations are counted.
     """
     case, estimate = planned
-    peak = None
-    if peaks is not None and device.type == "cpu":
-        release_freed_memory()  # the other process needs it
-        peak = peaks.measure(functools.partial(call_of, case, sizes))
+    peak = peaks and peaks.measure(functools.partial(call_of, case, sizes, device))
     workload = make_workload(case, sizes, device)
-    if peaks is not None and device.type != "cpu":
-        peak = measure_peak(workload.call, device)
-    else:
-        workload.call()
+    workload.call()
     values = identity(case) | {
         "backend": workload.attention.backend_used,
         "peak_memory": peak,
@@ -219,9 +211,9 @@ def _prepare(
     return _Ready(workload.call, values, workload.traffic)
 
 
-def call_of(case: Case, sizes: Sizes) -> Call:
-    """Return the callable of a case on the CPU."""
-    return make_workload(case, sizes, CPU).call
+def call_of(case: Case, sizes: Sizes, device: torch.device) -> Call:
+    """Return the callable of a case."""
+    return make_workload(case, sizes, device).call
 
 
 def _executed(workload: Workload) -> int | None:
@@ -245,6 +237,8 @@ def _attempt(case: Case, action: Callable[[], T]) -> T | Measurement:
     """Return what an action returns, or the reason why the case cannot be measured."""
     try:
         return action()
+    except RunError:
+        raise  # of the process, not of the case
     except (LongspanError, NotImplementedError) as error:
         return left_out(case, "refused", str(error).splitlines()[0])
     except (RuntimeError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""Peak memory on a CPU, measured in a process that only does that.
+"""Peak memory: on a CPU measured in a process that only does that.
 
 The process that measures times keeps freed memory, so what a workload needs goes into holes that
 earlier ones left, or beside them: peaks of equal passes differ by up to 1.4 there. Here every large
@@ -21,23 +21,29 @@ from longspan.bench.memory import release_memory
 from longspan.bench.timing import Call, measure_peak
 from longspan.errors import RunError
 from longspan.files import cache_folder
-from longspan.memory import map_large_blocks_always
+from longspan.memory import map_large_blocks_always, release_freed_memory
 from longspan.processes import exit_with_parent
 
 CPU = torch.device("cpu")
 
 
-class PeakProcess:
-    """A process that measures peak memory; it starts with the first measurement.
+class PeakMeter:
+    """Measures peak memory: on a CPU in another process, on a GPU here, where tensors are counted.
 
-    Use it as a context manager: the process ends with the context.
+    The process starts with the first measurement. Use the meter as a context manager: the process
+    ends with the context.
     """
 
-    def __init__(self) -> None:
-        """Start nothing yet."""
+    def __init__(self, device: torch.device) -> None:
+        """Start nothing yet.
+
+        Args:
+            device: device that computes.
+        """
+        self.device = device
         self.executor: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> "PeakProcess":
+    def __enter__(self) -> "PeakMeter":
         """Return itself."""
         return self
 
@@ -61,6 +67,9 @@ class PeakProcess:
             MemoryError: the system ended the process.
             RunError: the process did not start.
         """
+        if self.device.type != "cpu":
+            return measure_peak(make(), self.device)
+        release_freed_memory()  # the other process needs it
         executor = self.executor or self._start()
         try:
             return executor.submit(_measure, make).result()
@@ -98,4 +107,4 @@ def _measure(make: Callable[[], Call]) -> int | None:
     try:
         return measure_peak(make(), CPU)
     finally:
-        release_memory(CPU)  # the process that measures times goes on with what is free
+        release_memory(CPU)  # the parent needs it

@@ -25,7 +25,7 @@ from longspan.bench.cases import (
 from longspan.bench.groups import identity, left_out, measure_group
 from longspan.bench.limits import measure_limits
 from longspan.bench.machine import machine_name
-from longspan.bench.peaks import PeakProcess
+from longspan.bench.peaks import PeakMeter
 from longspan.errors import OptionError, check_name
 from longspan.memory import keep_freed_memory
 from longspan.results.efficiency import (
@@ -170,7 +170,7 @@ def run_suite(
         git_commit=git_commit(),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
-    with PeakProcess() as peaks:
+    with PeakMeter(device) as peaks:
         for group in suite.groups():
             before = record.measurements
             made = _measure_group(suite, group, limits[group[0].precision], device, before, peaks)
@@ -187,7 +187,7 @@ def _measure_group(
     limits: Limits,
     device: torch.device,
     before: Sequence[Measurement],
-    peaks: PeakProcess,
+    peaks: PeakMeter,
 ) -> list[Measurement]:
     """Measure cases in turns; those that cannot be measured come first."""
     excluded = [(case, _excluded(case, suite, before)) for case in group]
