@@ -65,6 +65,7 @@ SINGLE_USER_OPS = {
     "block_lists": "bigbird",
     "block_sorting": "sinkhorn",
     "chunk_pieces": "reformer",
+    "factorized_rows": "sparse_transformer",
     "relative_pieces": "relative_positions",
 }
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)

@@ -1,4 +1,4 @@
-"""Softmax over the runs of blocks, piece by piece: derivatives, pieces, and what is saved."""
+"""Softmax over sets of keys, piece by piece: derivatives, pieces, and what is saved."""
 
 import pytest
 import torch
@@ -15,12 +15,14 @@ from test_fused import names_of_graph
 from torch.utils.checkpoint import checkpoint
 
 from longspan import build
-from longspan.attention.mechanisms import sparse_transformer
-from longspan.attention.ops import blocks, runs
+from longspan.attention.ops import blocks, factorized_rows, key_sets
 from longspan.attention.ops.blocks import fit_layout
+from longspan.attention.ops.key_sets import ColumnSet, RunSet
 from longspan.attention.patterns import Window
 
 T = 230
+SPARSE = {"heads": 3, "max_length": 1}
+FIXED = SPARSE | {"kind": "fixed", "summary": 5}
 CASES = {
     "local": ("local", {"window": 40}),
     "causal": ("local", {"window": 40, "causal": True}),
@@ -32,15 +34,21 @@ CASES = {
         "longformer",
         {"heads": 3, "head_dim": 8, "window": 35, "dilation": 2, "first_global": 2, "causal": True},
     ),
-    "two_sets": ("sparse_transformer", {"heads": 3, "max_length": 1, "stride": 36}),
-    "causal two_sets": (
+    "two_sets": ("sparse_transformer", SPARSE | {"stride": 36}),
+    "causal two_sets": ("sparse_transformer", SPARSE | {"stride": 45, "causal": True}),
+    "two_sets tokens": ("sparse_transformer", SPARSE | {"stride": 33}),
+    "causal two_sets tokens": ("sparse_transformer", SPARSE | {"stride": 40, "causal": True}),
+    "columns": ("sparse_transformer", FIXED | {"stride": 36}),
+    "causal columns": ("sparse_transformer", FIXED | {"stride": 46, "causal": True}),
+    "columns tokens": ("sparse_transformer", FIXED | {"stride": 33, "groups": 3}),
+    "causal columns tokens": ("sparse_transformer", FIXED | {"stride": 33, "causal": True}),
+    "columns alone tokens": (
         "sparse_transformer",
-        {"heads": 3, "max_length": 1, "stride": 45, "causal": True},
+        FIXED | {"stride": 32, "head_patterns": "alternating", "layer": 1},
     ),
-    "two_sets global": ("sparse_transformer", {"heads": 3, "max_length": 1, "stride": 33}),
-    "causal two_sets global": (
+    "causal columns alone": (
         "sparse_transformer",
-        {"heads": 3, "max_length": 1, "stride": 40, "causal": True},
+        FIXED | {"stride": 32, "head_patterns": "alternating", "layer": 1, "causal": True},
     ),
 }
 MASKS = ["none", "ragged", "only padding"]
@@ -50,13 +58,13 @@ every_case = pytest.mark.parametrize("case", CASES)
 @pytest.fixture(params=[1, 500, 1 << 14], ids=["blocks", "rows", "whole"])
 def piece(request, monkeypatch):
     """Set the size of pieces: one block, some residue classes or blocks, or the whole batch."""
-    monkeypatch.setattr(runs, "PIECE", request.param)
+    monkeypatch.setattr(key_sets, "PIECE", request.param)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
 def global_mask(case):
-    """Return global tokens of two rows, or None."""
-    if case not in ("two_sets global", "causal two_sets global"):
+    """Return the caller's global tokens of two rows, or None."""
+    if "tokens" not in case:
         return None
     mask = torch.zeros(2, T, dtype=torch.bool)
     mask[0, [3, 77]] = mask[1, 229] = True
@@ -92,7 +100,7 @@ def test_all_derivatives_equal_the_reference(piece, case, kind):
 @pytest.mark.parametrize("kind", MASKS)
 def test_gradients_from_all_runs_at_once_equal_the_reference(monkeypatch, case, kind):
     """Other devices, torch.compile and transforms gather all runs."""
-    for module in (blocks, sparse_transformer):
+    for module in (blocks, factorized_rows):
         monkeypatch.setattr(module, "is_piecewise", lambda *_: False)
     mask, inputs = holed_mask(kind, T), [x.requires_grad_() for x in qkv(T, B=2)]
     found = []
@@ -138,16 +146,20 @@ def test_empty_rows_are_zero_and_have_no_gradient(piece, dtype):
         assert (x.transpose(1, 2)[~mask] == 0).all()
 
 
-def test_pieces_hold_every_block_once(piece):
-    pattern = Window(40, dilation=3)
-    sizes = fit_layout(pattern.layout, T)
-    x = torch.zeros(2, 3, sizes.dilation * sizes.length, 1)
-    for own in runs._pieces(x, sizes):
-        runs._places(x, own).add_(1)
+@pytest.mark.parametrize("kind", ["runs", "columns", "causal columns"])
+def test_pieces_hold_every_block_once(piece, kind):
+    sizes = fit_layout(Window(40, dilation=3).layout, T)
+    if kind == "runs":
+        keys = RunSet(torch.ones(1, 1, dtype=torch.bool), sizes)
+    else:
+        keys = ColumnSet(240, 40, slice(30, 35), kind != "columns")
+    x = torch.zeros(2, 3, keys.length, 1)
+    for own in keys.pieces(x):
+        own.view(x).add_(1)
     assert (x == 1).all()
 
 
-@pytest.mark.parametrize("case", ["local", "dilated", "global", "two_sets"])
+@pytest.mark.parametrize("case", ["local", "dilated", "global", "two_sets", "columns"])
 def test_gathered_keys_are_not_saved(case):
     name, options = CASES[case]
     inputs = [x.requires_grad_() for x in qkv(T, B=2)]

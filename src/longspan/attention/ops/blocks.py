@@ -8,6 +8,7 @@ their own rows are computed separately, and no key counts twice.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +21,9 @@ from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
     replace_global_rows,
 )
+from longspan.attention.ops.key_sets import RunSet, RunSizes
 from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
-from longspan.attention.ops.runs import RunMasks, RunSet, RunSizes, is_piecewise, run_softmax
+from longspan.attention.ops.runs import is_piecewise, run_softmax
 from longspan.attention.ops.shared_keys import SharedKeys, softmax_shared
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.patterns import BlockLayout, Pattern
@@ -161,6 +163,20 @@ def _reorder_heads(x: Tensor, order: list[int]) -> Tensor:
     return torch.stack([heads[head] for head in order], 1)
 
 
+class _RunMasks(NamedTuple):
+    """Pairs that may be attended.
+
+    Attributes:
+        near: keys of its run that each query of a block may attend, (block or 1, span).
+        real: True at keys that count in the runs, (B or 1, 1, T, 1), or None: all.
+        extra: True at the extra keys that each query may attend, (B, 1, T or 1, G), or None.
+    """
+
+    near: Tensor
+    real: Tensor | None
+    extra: Tensor | None
+
+
 def fit_layout(layout: BlockLayout, T: int) -> RunSizes:
     """Fit a layout to T tokens.
 
@@ -184,16 +200,16 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
     if bias is None and not dropout and is_piecewise(q, k, v, sizes.block):
         if shared is not None:
             extra, allowed = shared.join(extra, allowed)
-        gathered = functools.partial(_gathered_rows, RunMasks(near, real, allowed), sizes)
+        gathered = functools.partial(_gathered_rows, _RunMasks(near, real, allowed), sizes)
         return run_softmax(q, k, v, tuple(extra), [RunSet(near, sizes)], real, allowed, gathered)
-    gathered = functools.partial(_gathered_rows, RunMasks(near, real, allowed), sizes)
+    gathered = functools.partial(_gathered_rows, _RunMasks(near, real, allowed), sizes)
     if bias is not None:
         bias = _block_bias(bias, B, sizes, chosen, q.device)
     return gathered(q, k, v, *extra, shared=shared, bias=bias, dropout=dropout)
 
 
 def _gathered_rows(
-    masks: RunMasks,
+    masks: _RunMasks,
     sizes: RunSizes,
     q: Tensor,
     k: Tensor,

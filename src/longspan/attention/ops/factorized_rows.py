@@ -1,0 +1,282 @@
+"""Softmax rows over a near and a far set of keys: those of `Strided` and `Fixed` patterns.
+
+The keys of a row are divided into two disjoint parts: near keys (a window, or the query's own
+block), and far keys: the same residue class, or the summary columns of every block. A key in both
+counts in one of them. On CPU both are key sets of one softmax (`runs`); elsewhere each is a softmax
+of its own, and `merge_parts` combines them.
+"""
+
+import torch
+from torch import Tensor
+
+from longspan.attention.derivatives import apply_function
+from longspan.attention.masking import apply_mask
+from longspan.attention.ops.blocks import (
+    _GatherRuns,
+    apply_by_pattern,
+    fit_layout,
+    pattern_attention,
+    run_mask,
+)
+from longspan.attention.ops.fused import FEWEST_ROWS
+from longspan.attention.ops.global_tokens import (
+    GlobalTokens,
+    gather_global_tokens,
+    replace_global_rows,
+)
+from longspan.attention.ops.key_sets import ColumnSet, KeySet, RunSet, RunSizes, causal_step
+from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
+from longspan.attention.ops.runs import is_piecewise, run_softmax
+from longspan.attention.ops.softmax import merge_parts, softmax_part
+from longspan.attention.patterns import BlockWindow, Causal, Fixed, Pattern, Strided, Window
+
+Part = tuple[Tensor, Tensor]  # rows (B, H, T, E), and their log weight (B, H, T, 1)
+
+
+def attention_by_head(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: Pattern,
+    key_mask: Tensor | None,
+    global_mask: Tensor | None,
+    most: int | None = None,
+) -> Tensor:
+    """Compute softmax attention over the pairs of each head's pattern, plus global tokens per row.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, H, T, D), zero where masked.
+        v: values (B, H, T, E), zero where masked.
+        pattern: one pattern for all heads, or one for each (`PerHead`).
+        key_mask: True at real tokens (B, T), or None.
+        global_mask: True at global tokens (B, T), or None; padded tokens are not global.
+        most: maximum number of tokens of `global_mask` per row; None: they are counted.
+    """
+
+    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _attention(q, k, v, own, key_mask, global_mask, most)
+
+    return apply_by_pattern(pattern, [q, k, v], rows)
+
+
+def _attention(q, k, v, pattern: Pattern, key_mask, global_mask, most) -> Tensor:
+    """Compute heads that share a pattern; the block kernel handles near sets alone."""
+    if not isinstance(pattern, Strided | Fixed):
+        return pattern_attention(q, k, v, pattern, key_mask, global_mask, most=most)
+    chosen = gather_global_tokens((), k, v, key_mask, global_mask, most)
+    out = _rows(q, k, v, pattern, key_mask, chosen)
+    if chosen is None:
+        return out
+    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
+
+
+def _rows(q, k, v, pattern: Strided | Fixed, key_mask, chosen: GlobalTokens | None) -> Tensor:
+    """Compute the rows of all queries over near and far keys, and over global tokens."""
+    local_keys = key_mask if chosen is None else chosen.local_keys(key_mask)
+    extra = () if chosen is None else (chosen.k, chosen.v)
+    allowed = None if chosen is None else chosen.slot_mask(q.shape[2], pattern.causal)
+
+    def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
+        parts = _parts(q, k, v, pattern, local_keys)
+        if extra:
+            parts.append(softmax_part(q, extra[0], extra[1], allowed))
+        return _one(parts, v)
+
+    if _is_piecewise(q, k, v, pattern):
+        real = None if local_keys is None else local_keys[:, None, :, None]
+        return run_softmax(q, k, v, extra, _key_sets(q, pattern), real, allowed, rows)
+    return rows(q, k, v, *extra)
+
+
+def _is_piecewise(q: Tensor, k: Tensor, v: Tensor, pattern: Strided | Fixed) -> bool:
+    """Return whether `run_softmax` computes the sets of a query; it needs blocks of many rows."""
+    T, g = q.shape[2], pattern.stride
+    if isinstance(pattern, Fixed):
+        return g < T and is_piecewise(q, k, v, g)
+    return pattern.local and g < T and is_piecewise(q, k, v, _block(g))
+
+
+def _key_sets(q: Tensor, pattern: Strided | Fixed) -> list[KeySet]:
+    """Return disjoint sets of all keys, for rows of whole strides."""
+    length = -(-q.shape[2] // pattern.stride) * pattern.stride
+    if isinstance(pattern, Strided):
+        return _strided_sets(pattern, length, q.device)
+    return _fixed_sets(pattern, length, q.device)
+
+
+def _block(stride: int) -> int:
+    """Return the block of queries of the window: the largest divisor of the stride up to 256."""
+    block = next(block for block in range(min(stride, 256), 0, -1) if stride % block == 0)
+    return block if block >= FEWEST_ROWS else stride
+
+
+def _strided_sets(pattern: Strided, length: int, device: torch.device) -> list[KeySet]:
+    """Return the window without the query itself, and the residue classes."""
+    g, window = pattern.stride, near(pattern)
+    units, block = length // g, _block(g)
+    left, right = (min(side, length - block) for side in (g - 1, window.layout.right))
+    sides = block, left, right
+    itself = torch.arange(block, device=device)[:, None] + left
+    others = itself != torch.arange(left + block + right, device=device)
+    around = run_mask(window, window.layout, sides, device) & others
+    grid = torch.ones(units if pattern.causal else 1, units, dtype=torch.bool, device=device)
+    grid = grid.tril() if pattern.causal else grid
+    return [
+        RunSet(around, RunSizes(1, length, *sides)),
+        RunSet(grid, RunSizes(g, units, units, 0, 0)),
+    ]
+
+
+def _fixed_sets(pattern: Fixed, length: int, device: torch.device) -> list[KeySet]:
+    """Return the query's own block, and the summary columns, divided as in `_fixed`."""
+    g, columns = pattern.stride, slice(pattern.columns.start, pattern.columns.stop)
+    far = ColumnSet(length, g, columns, pattern.causal)
+    if not (pattern.local or pattern.causal):
+        return [far]
+    place = torch.arange(g, device=device)
+    is_column = (place >= columns.start) & (place < columns.stop)
+    if pattern.causal:
+        own = place <= place[:, None]
+        own = own if pattern.local else own & is_column
+    else:
+        own = ~is_column[None]
+    return [RunSet(own, RunSizes(1, length, g, 0, 0)), far]
+
+
+def _parts(q, k, v, pattern: Strided | Fixed, key_mask: Tensor | None) -> list[Part]:
+    if isinstance(pattern, Strided):
+        return _strided(q, k, v, pattern, key_mask)
+    return _fixed(q, k, v, pattern, key_mask)
+
+
+def _one(parts: list[Part], v: Tensor) -> Tensor:
+    """Merge the parts; zeros where a text shorter than its first column has none."""
+    if not parts:
+        return apply_mask(v, v.new_zeros(1, dtype=torch.bool))
+    return merge_parts(parts) if len(parts) > 1 else parts[0][0]
+
+
+def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
+    """Return the window, and residue classes without the query itself (the window has it)."""
+    (B, _, T, _), g = q.shape, min(pattern.stride, q.shape[2])
+    units, real = -(-T // g), None
+    if key_mask is not None or T % g:
+        real = q.new_ones(B, T, dtype=torch.bool) if key_mask is None else key_mask
+        real = split_residue_classes(real[:, None, :, None], g, units).mT
+    a, b, c = (split_residue_classes(x, g, units) for x in (q, k, v))
+    rows, log = grid_part(a, b, c, real, units, pattern.causal, own=not pattern.local)
+    far = merge_residue_classes(rows, g, B, T), merge_residue_classes(log, g, B, T)
+    return [_window(q, k, v, pattern, key_mask), far] if pattern.local else [far]
+
+
+def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Part:
+    """Attend to the keys less than a stride away."""
+    T, window = q.shape[2], near(pattern)
+    _, length, *sides = fit_layout(window.layout, T)
+    real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
+    q, k, v, real = (split_residue_classes(x, 1, length) for x in (q, k, v, real[:, None, :, None]))
+    k, v, real = (apply_function(_GatherRuns, x, *sides) for x in (k, v, real))
+    mask = real.mT & run_mask(window, window.layout, sides, q.device)
+    rows, log = softmax_part(q.unflatten(2, (-1, sides[0])), k, v, mask)
+    return rows.flatten(2, 3)[:, :, :T], log.flatten(2, 3)[:, :, :T]
+
+
+def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Part]:
+    """Return the query's own block, and the summary columns.
+
+    If causal, the columns of the own block belong to the block part, so that other blocks are
+    complete; otherwise they belong to the column part, which then needs no mask.
+    """
+    T, block, real = q.shape[2], min(pattern.stride, q.shape[2]), None
+    length = -(-T // block) * block
+    if key_mask is not None or length > T:
+        real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
+        real = split_residue_classes(real[:, None, :, None], 1, length)
+    q, k, v = (split_residue_classes(x, 1, length) for x in (q, k, v))
+    start, stop = pattern.columns.start, pattern.columns.stop
+    columns, others = [slice(start, stop)], [slice(0, start), slice(stop, block)]
+    if pattern.causal:
+        inside = [slice(0, block)] if pattern.local else columns
+    else:
+        inside = others if pattern.local else []
+    parts = []
+    if any(range(block)[some] for some in inside):
+        parts.append(_own_block(q, k, v, real, block, inside, pattern.causal))
+    if start < block:
+        k, v = (_cut(x, block, columns).flatten(2, 3) for x in (k, v))
+        real = None if real is None else _cut(real, block, columns).flatten(2, 3).mT
+        own = not pattern.causal
+        parts.append(grid_part(q, k, v, real, length // block, pattern.causal, own))
+    return [(rows[:, :, :T], log[:, :, :T]) for rows, log in parts]
+
+
+def _own_block(q, k, v, real, block: int, inside: list[slice], causal: bool) -> Part:
+    """Attend to some positions of the query's own block."""
+    k, v = (_cut(x, block, inside) for x in (k, v))
+    mask = None if real is None else _cut(real, block, inside).mT
+    if causal:
+        place = torch.arange(block, device=q.device)[:, None]
+        past = place >= _cut(place[None, None], block, inside).mT
+        mask = past if mask is None else mask & past
+    rows, log = softmax_part(q.unflatten(2, (-1, block)), k, v, mask)
+    return rows.flatten(2, 3), log.flatten(2, 3)
+
+
+def _cut(x: Tensor, block: int, places: list[slice]) -> Tensor:
+    """Select some positions of every block, (B, H, T, D) -> (B, H, T / block, positions, D)."""
+    x = x.unflatten(2, (-1, block))
+    cuts = [x[:, :, :, some] for some in places]
+    return cuts[0] if len(cuts) == 1 else torch.cat(cuts, 3)
+
+
+def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, own: bool) -> Part:
+    """Attend between equal units of queries and keys: to earlier units, or to all others.
+
+    Args:
+        q: queries (..., units * r, D).
+        k: keys (..., units * c, D).
+        v: values (..., units * c, E).
+        real: True at keys that may be attended (..., 1, units * c), or None for all.
+        units: number of units of both.
+        causal: whether only earlier units are attended.
+        own: whether the own unit is attended.
+    """
+    r, c = q.shape[-2] // units, k.shape[-2] // units
+    unit = torch.arange(units, device=q.device)
+    parts, step = [], causal_step(units) if causal else units
+    for start in range(0, units, step):
+        end = min(start + step, units)
+        mask = None if real is None else real[..., : end * c]
+        if causal or not own:
+            a, b = unit[start:end, None], unit[:end]
+            allowed = (b < a) if causal else (b != a)
+            allowed = allowed | (b == a) if own else allowed
+            allowed = allowed.repeat_interleave(r, 0).repeat_interleave(c, 1)
+            mask = allowed if mask is None else mask & allowed
+        rows, past = slice(start * r, end * r), slice(0, end * c)
+        parts.append(softmax_part(q[..., rows, :], k[..., past, :], v[..., past, :], mask))
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([rows for rows, _ in parts], -2), torch.cat([log for _, log in parts], -2)
+
+
+def near(pattern: Strided | Fixed) -> Pattern:
+    """Return the near pairs of the pattern, as a pattern."""
+    if isinstance(pattern, Fixed):
+        window: Pattern = BlockWindow(pattern.stride)
+    else:
+        window = Window(pattern.stride - 1)
+    return window & Causal() if pattern.causal else window
+
+
+def keys_per_row(pattern: Strided | Fixed, T: int) -> int:
+    """Return the mean number of keys gathered for a query, masked ones included."""
+    stride = min(pattern.stride, T)
+    units = -(-T // stride)
+    step = causal_step(units) if pattern.causal else units
+    seen = sum(min(n + step, units) * (min(n + step, units) - n) for n in range(0, units, step))
+    grid = seen * (pattern.summary if isinstance(pattern, Fixed) else 1) // units
+    if pattern.local or (pattern.causal and isinstance(pattern, Fixed)):
+        grid += min(near(pattern).layout.span, T)
+    return grid

@@ -1,0 +1,272 @@
+"""Sets of keys that blocks of queries attend to, gathered for a few blocks at a time.
+
+A set has runs of keys around each block (`RunSet`), or the same keys for all blocks (`ColumnSet`).
+It divides the queries into pieces, gathers the keys of a piece, and adds up their gradients.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Queries times heads of a piece, for each thread: keys and gradients stay in the cache of a core.
+PIECE = 1 << 11
+
+
+class Piece(NamedTuple):
+    """Blocks of queries in rows (B, H, T, D).
+
+    Attributes:
+        batch: rows of the batch.
+        residues: residue classes.
+        places: places within a residue class, whole blocks.
+        dilation: number of residue classes of a row.
+        block: places of a block.
+    """
+
+    batch: slice
+    residues: slice
+    places: slice
+    dilation: int
+    block: int
+
+    def first(self) -> "Piece":
+        """Return the first block."""
+        batch, residues, places = (x.start for x in (self.batch, self.residues, self.places))
+        one = slice(batch, batch + 1), slice(residues, residues + 1)
+        return self._replace(
+            batch=one[0], residues=one[1], places=slice(places, places + self.block)
+        )
+
+    def classes(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Return places of the residue classes of rows (B, H, T, D) as a view, (b, r, H, n, D)."""
+        batch, residues, g = self.batch, self.residues, self.dilation
+        (_, H, _, D), (row, head, token, number) = x.shape, x.stride()
+        shape = batch.stop - batch.start, residues.stop - residues.start, H, stop - start, D
+        first = batch.start * row + (start * g + residues.start) * token
+        # One operation instead of five slices, for each tensor of each piece.
+        strides = row, token, head, g * token, number
+        return x.as_strided(shape, strides, x.storage_offset() + first)
+
+    def view(self, x: Tensor) -> Tensor:
+        """Return the blocks of rows (B, H, T, D) as a view, (b, r, n, H, block, D)."""
+        rows = self.classes(x, self.places.start, self.places.stop)
+        return rows.unflatten(3, (-1, self.block)).transpose(2, 3)
+
+    def blocks(self, x: Tensor) -> Tensor:
+        """Return the blocks of rows (B, H, T, D), (N, H, block, D)."""
+        return self.view(x).flatten(0, 2)
+
+    def store(self, x: Tensor, values: Tensor, *, add: bool = False) -> None:
+        """Write blocks (N, H, block, D) into the rows x (B, H, T, D), or add them."""
+        view = self.view(x)
+        values = values.view(view.shape)
+        view.add_(values) if add else view.copy_(values)
+
+
+@runtime_checkable
+class KeySet(Protocol):
+    """Keys of all queries."""
+
+    @property
+    def length(self) -> int:
+        """Places of a row, a multiple of the block."""
+
+    @property
+    def margins(self) -> tuple[int, int]:
+        """Places before and after a row that its keys reach."""
+
+    def pieces(self, x: Tensor) -> Iterator[Piece]:
+        """Divide the blocks of rows (B, H, T, D) into pieces."""
+
+    def gather(self, x: Tensor, piece: Piece) -> Tensor:
+        """Gather the keys of a piece from rows (B, H, T, D), (b, r, n, H, S, D).
+
+        They have zeros beyond the ends of a row.
+        """
+
+    def mask(self, real: Tensor, piece: Piece) -> Tensor:
+        """Return the pairs of a piece, (b, r, n, 1, block or 1, S), of real keys (B, 1, T, 1)."""
+
+    def place(self, piece: Piece) -> tuple[int, ...]:
+        """Return what pieces with the same pairs have in common, where all keys are real.
+
+        () says that all blocks have the same pairs.
+        """
+
+    def add(self, sums: Tensor, before: int, grad: Tensor, piece: Piece) -> None:
+        """Add the gradient of what `gather` gathered, (N, H, S, D), to that of the rows.
+
+        Args:
+            sums: gradient of the rows with their margins.
+            before: places before a row in `sums`.
+            grad: gradient of the gathered keys.
+            piece: their queries.
+        """
+
+
+class RunSizes(NamedTuple):
+    """Layout fitted to a length: dilation, padded length of a residue class, block, its sides."""
+
+    dilation: int
+    length: int
+    block: int
+    left: int
+    right: int
+
+
+class RunSet(NamedTuple):
+    """A run of keys for each block of queries.
+
+    Attributes:
+        near: keys of its run that each query of a block may attend, (block or 1, span).
+        sizes: layout of the blocks and their runs.
+    """
+
+    near: Tensor
+    sizes: RunSizes
+
+    @property
+    def length(self) -> int:
+        """Places of a row."""
+        return self.sizes.dilation * self.sizes.length
+
+    @property
+    def margins(self) -> tuple[int, int]:
+        """Places of the runs before and after a row."""
+        return self.sizes.dilation * self.sizes.left, self.sizes.dilation * self.sizes.right
+
+    def pieces(self, x: Tensor) -> Iterator[Piece]:
+        """Divide the blocks into pieces: some blocks of one long row, or some short rows."""
+        (B, H, T, _), (g, length, block, *_) = x.shape, self.sizes
+        most = PIECE * torch.get_num_threads() // H
+        steps = most // T, most // length, most // block * block
+        ranges = (
+            _ranges(count, step, least)
+            for count, step, least in zip((B, g, length), steps, (1, 1, block), strict=True)
+        )
+        for batch, residues, places in itertools.product(*ranges):
+            yield Piece(batch, residues, places, g, block)
+
+    def gather(self, x: Tensor, piece: Piece) -> Tensor:
+        """Gather runs, which are a view unless they reach beyond the ends."""
+        start, stop = self._range(piece)
+        inside = piece.classes(x, max(start, 0), min(stop, self.sizes.length))
+        if start < 0 or stop > self.sizes.length:
+            inside = F.pad(inside, (0, 0, max(-start, 0), max(stop - self.sizes.length, 0)))
+        return inside.unfold(3, self._span, piece.block).mT.transpose(2, 3)
+
+    def mask(self, real: Tensor, piece: Piece) -> Tensor:
+        """Return the pairs of each block and its run."""
+        return self.gather(real, piece).mT & self.near
+
+    def place(self, piece: Piece) -> tuple[int, ...]:
+        """Return () for pieces whose runs are inside their rows, and the places of others."""
+        start, stop = self._range(piece)
+        if start >= 0 and stop <= self.sizes.length:
+            return ()
+        batch, residues, places = piece.batch, piece.residues, piece.places
+        sizes = batch.stop - batch.start, residues.stop - residues.start
+        return *sizes, places.start, places.stop
+
+    def add(self, sums: Tensor, before: int, grad: Tensor, piece: Piece) -> None:
+        """Add the gradients of runs, which overlap, in parts that do not."""
+        (start, stop), block, span = (
+            (piece.places.start, piece.places.stop),
+            piece.block,
+            self._span,
+        )
+        sums = sums[:, :, before - self.margins[0] :]
+        view = piece.classes(sums, start, stop + span - block)
+        count = (stop - start) // block
+        grad = grad.unflatten(0, (*view.shape[:2], count)).transpose(2, 3)
+        for first in range(0, span, block):
+            part = grad[..., first : min(first + block, span), :]
+            size = part.shape[-2]
+            whole = view[:, :, :, first : first + (count - 1) * block + size]
+            whole.unfold(3, size, block).mT.add_(part)
+
+    @property
+    def _span(self) -> int:
+        """Keys of a run."""
+        return self.sizes.left + self.sizes.block + self.sizes.right
+
+    def _range(self, piece: Piece) -> tuple[int, int]:
+        """Return the places of the runs of a piece, which may be beyond the ends."""
+        return piece.places.start - self.sizes.left, piece.places.stop + self.sizes.right
+
+
+class ColumnSet(NamedTuple):
+    """The same places of every block, as keys of all queries, or if causal of later blocks.
+
+    Attributes:
+        length: places of a row, a multiple of the block.
+        block: places of a block.
+        columns: places of a block that are keys.
+        causal: whether queries attend to earlier blocks only, without their own.
+    """
+
+    length: int
+    block: int
+    columns: slice
+    causal: bool
+
+    @property
+    def margins(self) -> tuple[int, int]:
+        """No place is outside a row."""
+        return 0, 0
+
+    def pieces(self, x: Tensor) -> Iterator[Piece]:
+        """Divide the queries into pieces: some of one long row, or some short rows."""
+        most = PIECE * torch.get_num_threads() // x.shape[1]
+        rows = most // self.block * self.block
+        if self.causal:
+            rows = min(rows, causal_step(self.length // self.block) * self.block)
+        # Pieces with the same pairs follow each other.
+        for places in _ranges(self.length, rows, self.block):
+            for batch in _ranges(len(x), most // self.length, 1):
+                yield Piece(batch, slice(0, 1), places, 1, places.stop - places.start)
+
+    def gather(self, x: Tensor, piece: Piece) -> Tensor:
+        """Gather the columns, for a causal piece those up to its end."""
+        return self._columns(x, piece).flatten(2, 3)[:, None, None]
+
+    def mask(self, real: Tensor, piece: Piece) -> Tensor:
+        """Return the pairs with the columns of all blocks, or of earlier ones."""
+        mask = self.gather(real, piece).mT
+        if not self.causal:
+            return mask
+        block = torch.arange(piece.places.stop, device=real.device) // self.block
+        key = block.unflatten(0, (-1, self.block))[:, self.columns].flatten()
+        return mask & (key < block[piece.places, None])
+
+    def place(self, piece: Piece) -> tuple[int, ...]:
+        """Return (), or the places of a causal piece."""
+        if not self.causal:
+            return ()
+        return piece.batch.stop - piece.batch.start, piece.places.start, piece.places.stop
+
+    def add(self, sums: Tensor, before: int, grad: Tensor, piece: Piece) -> None:
+        """Add the gradients of the columns."""
+        view = self._columns(sums[:, :, before : before + self.length], piece)
+        view.add_(grad.unflatten(2, view.shape[2:4]))
+
+    def _columns(self, x: Tensor, piece: Piece) -> Tensor:
+        """Return the columns of rows (B, H, T, D) as a view, (b, H, blocks, columns, D)."""
+        stop = piece.places.stop if self.causal else self.length
+        blocks = x[piece.batch, :, :stop].unflatten(2, (-1, self.block))
+        return blocks[:, :, :, self.columns]
+
+
+def causal_step(units: int) -> int:
+    """Return the units of queries computed together, which skip most of the units after them."""
+    return -(-units // min(8, max(1, units // 8)))
+
+
+def _ranges(count: int, step: int, least: int) -> list[slice]:
+    """Divide a count into ranges of a step, which is at least `least`."""
+    step = max(step, least)
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
