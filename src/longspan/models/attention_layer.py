@@ -16,6 +16,7 @@ from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
+from longspan.models.input_maps import map_states
 from longspan.models.positions import apply_rotary
 from longspan.models.relative import LayerPositions, add_positions, build_layer_positions
 from longspan.models.row_groups import GroupedCache, RowGroup, step_groups
@@ -201,11 +202,7 @@ class SelfAttention(ProjectedAttention):
         Under context parallelism `x` and `rotary` hold this process's shard, the masks the whole
         sequence.
         """
-        v = self._split_heads(self.value(x))
-        rotary = context.rotary.get(self.rotary_base)
-        # The mechanism ignores the tensors for which the layer has no projection.
-        q = v if self.query is None else self._project(self.query, x, rotary)
-        k = q if self.key is None else self._project(self.key, x, rotary)
+        q, k, v = self._project(x, context.rotary.get(self.rotary_base))
         if context.groups is not None and self.mechanism.traits.anchored and cache is None:
             cache = GroupedCache(context.groups, length=0)
         made: LayerCache | None = None
@@ -292,9 +289,16 @@ class SelfAttention(ProjectedAttention):
             **added,
         )
 
-    def _project(self, projection: nn.Module, x: Tensor, rotary: Tensor | None) -> Tensor:
-        heads = self._split_heads(projection(x))
-        return heads if rotary is None else apply_rotary(heads, rotary)
+    def _project(self, x: Tensor, rotary: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values (B, H, T, D).
+
+        The mechanism ignores those for which the layer has no projection.
+        """
+        query_key = [each for each in (self.query, self.key) if each is not None]
+        v, *rest = map(self._split_heads, map_states(x, [self.value, *query_key]))
+        rotated = (heads if rotary is None else apply_rotary(heads, rotary) for heads in rest)
+        q = v if self.query is None else next(rotated)
+        return q, q if self.key is None else next(rotated), v
 
     def _layer_input(self, x: Tensor) -> LayerInput | None:
         """Return the layer's input and projections for mechanisms that need them."""

@@ -13,6 +13,7 @@ from longspan.attention.base import Attention, Traits, register
 from longspan.attention.derivatives import apply_function
 from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix_documents
 from longspan.attention.ops.feature_mix import mix
+from longspan.attention.ops.memory_layout import as_operands
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 
@@ -76,8 +77,9 @@ class LinearAttention(Attention):
         if q.dtype != torch.bfloat16:
             fq, fk, wide_v = (at_least_float32(x) for x in (q, k, v))
             return mix(phi(fq), phi(fk), wide_v, key_mask).to(v.dtype)
-        # phi of a bfloat16 is rounded once; products of rows in another layout are slow on CPU.
-        return mix(phi(q.contiguous()), phi(k.contiguous()), v, key_mask)
+        # phi of a bfloat16 is rounded once.
+        q, k, v = as_operands(q, k, v)
+        return mix(phi(q), phi(k), v, key_mask)
 
     def attend_packed(self, q, k, v, documents):
         """Sum phi(k) v^T within each document."""

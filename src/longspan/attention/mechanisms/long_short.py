@@ -30,6 +30,7 @@ from longspan.attention.derivatives import apply_function
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
+from longspan.attention.ops.memory_layout import as_operands
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.ops.shared_keys import SharedKeys
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
@@ -247,7 +248,7 @@ class Landmarks(nn.Module):
             position (1 or B, R).
         """
         weights, live = self.weights(k, key_mask)
-        keys, values = (_means(weights, x) for x in pair)
+        keys, values = (_means(weights, x) for x in as_operands(*pair))
         return self.norm(keys), self.norm.normalize_values(values), live
 
     def weights(self, k: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:

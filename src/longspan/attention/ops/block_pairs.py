@@ -71,7 +71,7 @@ class _Pairs(torch.autograd.Function):
         q, *tensors, mask, out, logs = ctx.saved_tensors
         if torch.is_grad_enabled():
             return *differentiable_gradients(partial(_joined, mask), (q, *tensors), grad), None
-        by_query, by_tensor = _empty_blocks(q), [_empty_blocks(x) for x in tensors]
+        by_query, *by_tensor = map(torch.empty_like, (q, *tensors))
         for piece in _pieces(q):
             keys, values = _join(tensors, piece)
             bias, some = _bias(mask, q, piece)

@@ -14,7 +14,7 @@ from torch import Tensor
 from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.ops.feature_map_sums import divide, divisor
 from longspan.attention.ops.fused import has_transforms
-from longspan.attention.ops.memory_layout import empty_rows
+from longspan.attention.ops.memory_layout import as_operands, empty_rows
 
 
 def mix(
@@ -72,7 +72,7 @@ class _Mix(torch.autograd.Function):
         if torch.is_grad_enabled():
             function = partial(_compose, real, ctx.least)
             return *differentiable_gradients(function, (fq, fk, v), grad), None, None
-        dtotal = grad / total
+        dtotal = as_operands(grad)[0] / total
         dweight = (out * dtotal).sum(-1, keepdim=True).neg_()
         dfq = (dtotal @ values.mT).addcmul_(dweight, weights.mT)
         dvalues, dweights = fq.mT @ dtotal, dweight.mT @ fq

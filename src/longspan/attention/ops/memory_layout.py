@@ -14,6 +14,16 @@ def empty_rows(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     return x.new_empty(B, T, H, width, dtype=dtype).transpose(1, 2)
 
 
+def as_operands(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return tensors as operands of products: contiguous in half precision on CPU.
+
+    There torch copies other layouts itself, number by number (docs/performance.md).
+    """
+    if tensors[0].device.type != "cpu" or tensors[0].dtype.itemsize >= 4:
+        return tensors
+    return tuple(x.contiguous() for x in tensors)
+
+
 def pad_rows(x: Tensor, length: int) -> Tensor:
     """Pad rows (B, H, T, D) with zeros to a length; x itself if it has that length."""
     missing = length - x.shape[2]

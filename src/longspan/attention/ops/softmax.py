@@ -15,6 +15,7 @@ from longspan.attention.derivatives import (
 )
 from longspan.attention.masking import apply_mask, masked_softmax, score_bias
 from longspan.attention.ops.fused import fused_attention, has_fused_kernel
+from longspan.attention.ops.memory_layout import as_operands
 
 
 def softmax_attention(
@@ -37,6 +38,7 @@ def softmax_attention(
     """
     if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v):
         return _fused_blocks(q, k, v, mask)
+    q, k, v = as_operands(q, k, v)
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if bias is not None:
         bias, mask = split_bias(bias, mask)
@@ -132,7 +134,7 @@ def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[
     if k.shape[-2] == 0:
         k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
         mask = torch.zeros(1, 1, dtype=torch.bool, device=q.device)
-    out, log_weight, _ = apply_function(_Part, q, k, v, mask)
+    out, log_weight, _ = apply_function(_Part, *as_operands(q, k, v), mask)
     if mask is not None:
         some = mask.any(-1, keepdim=True)
         out, log_weight = apply_mask(out, some), log_weight.masked_fill(~some, -torch.inf)

@@ -1,0 +1,68 @@
+"""Linear maps of the same states, such as those to queries, keys and values.
+
+Autograd computes a gradient of the states for each map, and adds them in further passes over
+memory. Here each product is added to the sum of the others.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
+
+from longspan.attention.ops.fused import has_transforms
+from longspan.shapes import Float
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class _LinearMaps(torch.autograd.Function):
+    """Outputs of linear maps with weights w and biases b, given as x, w, b, w, b, ..."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, *parameters: Tensor | None):
+        weights, biases = parameters[::2], parameters[1::2]
+        ctx.save_for_backward(x, *weights)
+        return tuple(F.linear(x, w, b) for w, b in zip(weights, biases, strict=True))
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        x, *weights = ctx.saved_tensors
+        rows = x.reshape(-1, x.shape[-1])
+        by_output = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
+        by_input = None
+        if ctx.needs_input_grad[0]:
+            by_input = by_output[0] @ weights[0]
+            for grad, weight in zip(by_output[1:], weights[1:], strict=True):
+                by_input = by_input.addmm_(grad, weight)
+            by_input = by_input.view(x.shape)
+        found: list[Tensor | None] = [by_input]
+        for number, grad in enumerate(by_output):
+            by_weight, by_bias = ctx.needs_input_grad[1 + 2 * number : 3 + 2 * number]
+            found += [grad.mT @ rows if by_weight else None, grad.sum(0) if by_bias else None]
+        return tuple(found)
+
+
+def map_states(
+    x: Float[Tensor, "... M"], maps: Sequence[nn.Module]
+) -> tuple[Float[Tensor, "... N"], ...]:
+    """Apply linear maps, or modules that stand in their place, to the same states.
+
+    Maps that anything else sees (hooks, adapters, quantized weights, autocast, torch.compile,
+    transforms) are called one by one.
+    """
+    is_seen = torch.compiler.is_compiling() or has_transforms() or _has_any_global_hook()
+    if is_seen or torch.is_autocast_enabled(x.device.type) or not all(map(_is_plain, maps)):
+        return tuple(each(x) for each in maps)
+    return _LinearMaps.apply(x, *(tensor for each in maps for tensor in (each.weight, each.bias)))
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Return whether a module is a linear map that nothing changes or observes."""
+    return (
+        type(module) is nn.Linear
+        and type(module.weight) is nn.Parameter
+        and "forward" not in vars(module)
+        and not any(getattr(module, name) for name in HOOKS)
+    )
