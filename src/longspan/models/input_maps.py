@@ -4,7 +4,7 @@ Autograd computes a gradient of the states for each map, and adds them in furthe
 memory. Here each product is added to the sum of the others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ class _LinearMaps(torch.autograd.Function):
     """Outputs of linear maps with weights w and biases b, given as x, w, b, w, b, ..."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, *parameters: Tensor | None):
+    def forward(ctx, x, *parameters):
         weights, biases = parameters[::2], parameters[1::2]
         ctx.save_for_backward(x, *weights)
         return tuple(F.linear(x, w, b) for w, b in zip(weights, biases, strict=True))
@@ -33,10 +33,7 @@ class _LinearMaps(torch.autograd.Function):
         by_output = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
         by_input = None
         if ctx.needs_input_grad[0]:
-            by_input = by_output[0] @ weights[0]
-            for grad, weight in zip(by_output[1:], weights[1:], strict=True):
-                by_input = by_input.addmm_(grad, weight)
-            by_input = by_input.view(x.shape)
+            by_input = _sum_products(by_output, weights).view(x.shape)
         found: list[Tensor | None] = [by_input]
         for number, grad in enumerate(by_output):
             by_weight, by_bias = ctx.needs_input_grad[1 + 2 * number : 3 + 2 * number]
@@ -45,17 +42,28 @@ class _LinearMaps(torch.autograd.Function):
 
 
 def map_states(
-    x: Float[Tensor, "... M"], maps: Sequence[nn.Module]
+    x: Float[Tensor, "... M"], maps: Iterable[nn.Module]
 ) -> tuple[Float[Tensor, "... N"], ...]:
     """Apply linear maps, or modules that stand in their place, to the same states.
 
     Maps that anything else sees (hooks, adapters, quantized weights, autocast, torch.compile,
     transforms) are called one by one.
     """
+    maps = list(maps)
     is_seen = torch.compiler.is_compiling() or has_transforms() or _has_any_global_hook()
     if is_seen or torch.is_autocast_enabled(x.device.type) or not all(map(_is_plain, maps)):
         return tuple(each(x) for each in maps)
     return _LinearMaps.apply(x, *(tensor for each in maps for tensor in (each.weight, each.bias)))
+
+
+def _sum_products(rows: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
+    """Return the sum of the products, each added in the pass that computes it."""
+    total = rows[0] @ matrices[0]
+    for row, matrix in zip(rows[1:], matrices[1:], strict=True):
+        # For second derivatives, sums must stay what they were.
+        out = None if torch.is_grad_enabled() else total
+        total = torch.addmm(total, row, matrix, out=out)
+    return total
 
 
 def _is_plain(module: nn.Module) -> bool:
