@@ -50,8 +50,7 @@ def map_states(
     transforms) are called one by one.
     """
     maps = list(maps)
-    is_seen = torch.compiler.is_compiling() or has_transforms() or _has_any_global_hook()
-    if is_seen or torch.is_autocast_enabled(x.device.type) or not all(map(_is_plain, maps)):
+    if _is_transformed(x) or not all(map(_is_plain, maps)):
         return tuple(each(x) for each in maps)
     return _LinearMaps.apply(x, *(tensor for each in maps for tensor in (each.weight, each.bias)))
 
@@ -64,6 +63,14 @@ def _sum_products(rows: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
         out = None if torch.is_grad_enabled() else total
         total = torch.addmm(total, row, matrix, out=out)
     return total
+
+
+def _is_transformed(x: Tensor) -> bool:
+    """Return whether something other than autograd may see, or change, how maps are called."""
+    if torch.compiler.is_compiling() or has_transforms() or _has_any_global_hook():
+        return True
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def _is_plain(module: nn.Module) -> bool:
