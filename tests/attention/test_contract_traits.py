@@ -238,7 +238,8 @@ def test_memory_grows_as_claimed(name, causal, backend, kind):
         allocated[LONG],
         strict=True,
     ):
-        assert long <= 1.1 * claimed * short, f"{label}: grew {long / short:.1f} times"
+        # The ends of a row, where runs are shorter, are a larger share of a short row.
+        assert long <= 1.15 * claimed * short, f"{label}: grew {long / short:.1f} times"
 
 
 def count_flops(attention, T, masks):

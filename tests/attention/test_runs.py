@@ -55,9 +55,9 @@ MASKS = ["none", "ragged", "only padding"]
 every_case = pytest.mark.parametrize("case", CASES)
 
 
-@pytest.fixture(params=[1, 500, 1 << 14], ids=["blocks", "rows", "whole"])
+@pytest.fixture(params=[1, 300, 600, 1 << 14], ids=["blocks", "edges", "rows", "whole"])
 def piece(request, monkeypatch):
-    """Set the size of pieces: one block, some residue classes or blocks, or the whole batch."""
+    """Set the size of pieces: one block, two but at the ends, more, or the whole batch."""
     monkeypatch.setattr(key_sets, "PIECE", request.param)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 

@@ -33,13 +33,18 @@ class Piece(NamedTuple):
     dilation: int
     block: int
 
+    @property
+    def is_block(self) -> bool:
+        """True if it has one block of each residue class of a row."""
+        return self.places.stop - self.places.start == self.block
+
     def first(self) -> "Piece":
         """Return the first block."""
-        batch, residues, places = (x.start for x in (self.batch, self.residues, self.places))
-        one = slice(batch, batch + 1), slice(residues, residues + 1)
-        return self._replace(
-            batch=one[0], residues=one[1], places=slice(places, places + self.block)
+        batch, residues, places = (
+            slice(x.start, x.start + size)
+            for x, size in ((self.batch, 1), (self.residues, 1), (self.places, self.block))
         )
+        return self._replace(batch=batch, residues=residues, places=places)
 
     def classes(self, x: Tensor, start: int, stop: int) -> Tensor:
         """Return places of the residue classes of rows (B, H, T, D) as a view, (b, r, H, n, D)."""
@@ -143,25 +148,38 @@ class RunSet(NamedTuple):
         """Divide the blocks into pieces: some blocks of one long row, or some short rows."""
         (B, H, T, _), (g, length, block, *_) = x.shape, self.sizes
         most = PIECE * torch.get_num_threads() // H
-        steps = most // T, most // length, most // block * block
-        ranges = (
-            _ranges(count, step, least)
-            for count, step, least in zip((B, g, length), steps, (1, 1, block), strict=True)
-        )
-        for batch, residues, places in itertools.product(*ranges):
-            yield Piece(batch, residues, places, g, block)
+        batches, residues = _ranges(0, B, most // T), _ranges(0, g, most // length)
+        for batch, classes, places in itertools.product(batches, residues, self._places(most)):
+            yield Piece(batch, classes, places, g, block)
+
+    def _places(self, most: int) -> list[slice]:
+        """Divide the blocks of a residue class; large ones whose runs reach beyond it are alone."""
+        _, length, block, left, right = self.sizes
+        step = max(1, most // block) * block
+        if 4 * block < most:
+            return _ranges(0, length, step)
+        start = min(-(-left // block) * block, length)
+        stop = max(length + -right // block * block, start)
+        inner = _ranges(start, stop, step)
+        return _ranges(0, start, block) + inner + _ranges(stop, length, block)
 
     def gather(self, x: Tensor, piece: Piece) -> Tensor:
-        """Gather runs, which are a view unless they reach beyond the ends."""
+        """Gather runs: views, unless they reach beyond the ends; that of one block ends there."""
         start, stop = self._range(piece)
-        inside = piece.classes(x, max(start, 0), min(stop, self.sizes.length))
+        inside = self._inside(x, piece, 0)
+        if piece.is_block:
+            return inside[:, :, None]
         if start < 0 or stop > self.sizes.length:
             inside = F.pad(inside, (0, 0, max(-start, 0), max(stop - self.sizes.length, 0)))
         return inside.unfold(3, self._span, piece.block).mT.transpose(2, 3)
 
     def mask(self, real: Tensor, piece: Piece) -> Tensor:
         """Return the pairs of each block and its run."""
-        return self.gather(real, piece).mT & self.near
+        keys, near = self.gather(real, piece).mT, self.near
+        if piece.is_block:
+            first = max(-self._range(piece)[0], 0)
+            near = near[:, first : first + keys.shape[-1]]
+        return keys & near
 
     def place(self, piece: Piece) -> tuple[int, ...]:
         """Return () for pieces whose runs are inside their rows, and the places of others."""
@@ -174,11 +192,12 @@ class RunSet(NamedTuple):
 
     def add(self, sums: Tensor, before: int, grad: Tensor, piece: Piece) -> None:
         """Add the gradients of runs, which overlap, in parts that do not."""
-        (start, stop), block, span = (
-            (piece.places.start, piece.places.stop),
-            piece.block,
-            self._span,
-        )
+        if piece.is_block:
+            view = self._inside(sums, piece, before)
+            view.add_(grad.unflatten(0, view.shape[:2]))
+            return
+        start, stop = piece.places.start, piece.places.stop
+        block, span = piece.block, self._span
         sums = sums[:, :, before - self.margins[0] :]
         view = piece.classes(sums, start, stop + span - block)
         count = (stop - start) // block
@@ -188,6 +207,11 @@ class RunSet(NamedTuple):
             size = part.shape[-2]
             whole = view[:, :, :, first : first + (count - 1) * block + size]
             whole.unfold(3, size, block).mT.add_(part)
+
+    def _inside(self, x: Tensor, piece: Piece, before: int) -> Tensor:
+        """Return the places of the runs of a piece in rows that begin at `before`, as a view."""
+        start, stop = self._range(piece)
+        return piece.classes(x[:, :, before:], max(start, 0), min(stop, self.sizes.length))
 
     @property
     def _span(self) -> int:
@@ -226,8 +250,8 @@ class ColumnSet(NamedTuple):
         if self.causal:
             rows = min(rows, causal_step(self.length // self.block) * self.block)
         # Pieces with the same pairs follow each other.
-        for places in _ranges(self.length, rows, self.block):
-            for batch in _ranges(len(x), most // self.length, 1):
+        for places in _ranges(0, self.length, max(rows, self.block)):
+            for batch in _ranges(0, len(x), most // self.length):
                 yield Piece(batch, slice(0, 1), places, 1, places.stop - places.start)
 
     def gather(self, x: Tensor, piece: Piece) -> Tensor:
@@ -266,7 +290,7 @@ def causal_step(units: int) -> int:
     return -(-units // min(8, max(1, units // 8)))
 
 
-def _ranges(count: int, step: int, least: int) -> list[slice]:
-    """Divide a count into ranges of a step, which is at least `least`."""
-    step = max(step, least)
-    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+def _ranges(start: int, stop: int, step: int) -> list[slice]:
+    """Divide a range into ranges of a step, which is at least one."""
+    step = max(step, 1)
+    return [slice(first, min(first + step, stop)) for first in range(start, stop, step)]
