@@ -11,11 +11,12 @@ def peers(record: dict) -> list[str]:
         "",
         f"`benchmarks/peers.py`: attention layer from (1, T, {sizes['width']}) to the same shape, "
         f"{sizes['heads']} heads, projections included, forward and backward. Layers of both sides "
-        f"are called in turns in one process, {record['runs']} times. *Times faster* is the median "
-        "of their time over ours in the same turn, with the lowest and the highest; below 1 theirs "
-        "is faster. *Times less memory* is their peak over ours, above that of the idle process "
-        "and measured on a CPU in a process of its own. Both have equally many biases. *Keys* is "
-        "the number of keys in the softmax of a query, equal on both sides.",
+        f"are called in turns in one process, at least {record['runs']} times and for a second. "
+        "*Times faster* is the median of their time over ours in the same turn, with the lowest "
+        "and the highest; below 1 theirs is faster. *Times less memory* is their peak over ours, "
+        "above that of the idle process and measured on a CPU in a process of its own. Both have "
+        "equally many biases. *Keys* is the number of keys in the softmax of a query, equal on "
+        "both sides.",
         "",
         environment(record),
         "",

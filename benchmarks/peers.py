@@ -5,10 +5,11 @@
 
 Each layer maps (1, T, 512) to (1, T, 512), projections included, forward and backward. Both have
 equally many biases and attend to equally many keys per query; `peer_list.py` has the libraries, our
-mechanisms and their options. Calls of both alternate: ours, theirs, ours, theirs. Each turn gives a
-ratio, their time over ours; the median of the ratios is reported with the lowest and the highest.
-Below 1 theirs is faster. Before turns are timed, each layer has warmed up. On a CPU the peak memory
-of each is measured in another process, which maps large blocks on their own.
+mechanisms and their options. Calls of both alternate: ours, theirs, ours, theirs, at least `--runs`
+times and for a second. Each turn gives a ratio, their time over ours; the median of the ratios is
+reported with the lowest and the highest. Below 1 theirs is faster. Before turns are timed, each
+layer has warmed up. On a CPU the peak memory of each is measured in another process, which maps
+large blocks on their own.
 The allocator is the same for both and named in the record: by default glibc keeps freed memory in
 the process (`longspan.memory.keep_freed_memory`) while time is measured; `--allocator default`
 leaves it as it is.
@@ -41,6 +42,7 @@ from longspan.memory import keep_freed_memory
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Errors by which libraries say that they cannot do something.
 REFUSALS = (RuntimeError, TypeError, ValueError, AssertionError, ImportError, AttributeError)
+LEAST_SECONDS = 1.0  # of all turns of a case; short passes vary more
 KEPT, DEFAULT = "freed memory is kept", "default"
 
 
@@ -130,7 +132,7 @@ def measure(
     for call in calls.values():
         call()
     seconds: dict[str, list[float]] = {key: [] for key in calls}
-    for _ in range(runs):
+    while len(seconds["theirs"]) < runs or sum(map(sum, seconds.values())) < LEAST_SECONDS:
         for key, call in calls.items():
             seconds[key].append(time_call(call, device))
     timings = {key: timing_of(times, peaks[key]) for key, times in seconds.items()}
@@ -231,7 +233,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384])
     parser.add_argument("--dtypes", nargs="+", default=list(DTYPES), choices=list(DTYPES))
-    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--runs", type=int, default=7, help="turns at least")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--allocator", choices=["kept", "default"], default="kept")
     args = parser.parse_args()
