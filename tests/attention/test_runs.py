@@ -27,6 +27,7 @@ CASES = {
     "local": ("local", {"window": 40}),
     "causal": ("local", {"window": 40, "causal": True}),
     "blockwise": ("blockwise", {"block": 46}),
+    "whole blocks": ("local", {"window": 46}),
     "disjoint": ("disjoint", {"block": 46}),
     "dilated": ("dilated", {"heads": 3, "window": 33, "dilation": 3, "causal": True}),
     "global": ("longformer", {"heads": 3, "head_dim": 8, "window": 35, "first_global": 2}),
