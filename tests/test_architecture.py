@@ -223,6 +223,18 @@ def test_print_pickle_and_hash_are_not_used():
     assert not found
 
 
+def fused_calls(tree):
+    """Return uses of torch's fused attention, whose operands one file brings into a layout."""
+    nodes = (x for x in ast.walk(tree) if isinstance(x, ast.Attribute))
+    return [f"line {x.lineno}: {x.attr}" for x in nodes if "scaled_dot_product" in x.attr]
+
+
+def test_one_file_calls_fused_attention():
+    found = violations(lambda _, tree: fused_calls(tree))
+    # The other file counts operations by the names of kernels.
+    assert set(found) == {"attention/ops/fused.py", "bench/counting.py"}
+
+
 VIOLATIONS = {
     "from longspan.models import x": lambda t: wrong_imports("attention/base.py", t),
     "def f():\n    import longspan.cli": lambda t: wrong_imports("report/tables.py", t),
@@ -231,6 +243,7 @@ VIOLATIONS = {
     "if config.attention == 'full': pass": named_mechanisms,
     "if mechanism in ('linear', 'local'): pass": named_mechanisms,
     "def f():\n    print(1)": lambda t: list(forbidden(t)),
+    "F.scaled_dot_product_attention(q, k, v)": fused_calls,
     "import pickle": lambda t: list(forbidden(t)),
     "from pickle import loads": lambda t: list(forbidden(t)),
     "torch.load('x')": lambda t: list(forbidden(t)),

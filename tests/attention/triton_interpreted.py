@@ -7,6 +7,7 @@ The interpreter takes milliseconds for an operation: sizes are a few chunks of 1
 import pytest
 import torch
 from contract import TOLERANCE, assert_near, gradients, qkv, reference_copy, second_derivatives
+from layouts import LAYOUTS, contiguous
 
 from longspan.attention import build
 from longspan.attention.kernels import linear as kernels
@@ -179,3 +180,17 @@ def test_auto_stays_with_torch_in_the_interpreter(causal):
     attention = build("linear", causal=causal)
     attention(*inputs_of(3))
     assert attention.backend_used == "torch"
+
+
+@pytest.mark.parametrize("first", [0, 4, 8])
+def test_layouts_of_inputs_and_gradients(causal, first):
+    attention, names = make(causal=causal), list(LAYOUTS)
+    tensors = [*qkv(20, B=2, H=1, seed=2), qkv(20, B=2, H=1, seed=3)[0]]
+    views = [LAYOUTS[names[(first + n) % len(names)]](x) for n, x in enumerate(tensors)]
+    found = []
+    for *inputs, cotangent in (views, [contiguous(x) for x in views]):
+        leaves = [x.detach().requires_grad_() for x in inputs]
+        out = attention(*leaves, key_mask=torch.arange(2 * 20).view(20, 2).T % 7 > 0)
+        found.append((out, *torch.autograd.grad(out, leaves, cotangent)))
+    for x, y in zip(*found, strict=True):
+        assert_near(x, y, str(names[first]))

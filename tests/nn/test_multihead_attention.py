@@ -177,8 +177,21 @@ def test_global_projections_start_as_copies_of_loaded_ones():
     plain.load_state_dict(theirs.state_dict())
     expected = plain(x, x, x, need_weights=False, global_mask=is_global)[0]
     torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
-    with pytest.raises(InputError, match="requires layer_input"):
-        module(x, x.clone(), x, need_weights=False)
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_rows_depend_on_values_only(name):
+    """Query, key and value may be one tensor, copies of it, or views of another layout."""
+    module, x = make(name).eval(), tokens()
+    fill_state(module)
+    expected = module(x, x, x, need_weights=False)[0]
+    views = x.mT.contiguous().mT, torch.stack([x, x])[0], x.repeat(1, 1, 2)[..., :WIDTH]
+    for inputs in ((x, x.clone(), x.clone()), views):
+        out = module(*inputs, need_weights=False)[0]
+        torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
+    nested = [torch.nested.nested_tensor(list(x), layout=torch.jagged) for _ in range(3)]
+    out = module(*nested, need_weights=False)[0]
+    torch.testing.assert_close(torch.stack(out.unbind()), expected, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["local", "linear", "performer", "linformer", "full", "reformer"])

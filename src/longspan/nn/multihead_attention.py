@@ -112,7 +112,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         Args:
             query: (B, T, embed_dim) if `batch_first`, else (T, B, embed_dim); (T, embed_dim)
                 without a batch; or a nested tensor (B, *, embed_dim) of either layout.
-            key: the same with S tokens and width kdim.
+            key: the same with S tokens and width kdim. Mechanisms that read the layer's input
+                (`traits.needs_layer_input`) read this tensor, for queries and values as well.
             value: the same with S tokens and width vdim.
             key_padding_mask: True at padding (B, S), as in torch and opposite to the masks of
                 mechanisms; or float, added to the scores: 0 and -inf, or, with `traits.bias`, any
@@ -145,7 +146,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             return self._forward_nested(inputs, others, global_mask), None
         _check_shapes(inputs, (self.embed_dim, self.kdim, self.vdim))
         single = query.dim() == 2
-        layer_input = self._layer_input(self._batched(key)) if query is key else None
+        layer_input = self._layer_input(self._batched(key))
         q, k, v = (self._heads(x) for x in self._project([self._batched(x) for x in inputs]))
         if single:
             key_padding_mask, global_mask = _first(key_padding_mask), _first(global_mask)
@@ -169,9 +170,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         if given:
             raise InputError(f"nested tensors exclude {', '.join(given)}")
         packed = PackedTokens.of(inputs)
-        layer_input = None
-        if inputs[0] is inputs[1]:
-            layer_input = self._layer_input(packed.tokens[1][None])
+        layer_input = self._layer_input(packed.tokens[1][None])
         q, k, v = (
             x.unflatten(-1, (self.num_heads, -1)) for x in self._project(list(packed.tokens))
         )
@@ -209,7 +208,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
 
     def _layer_input(self, states: Tensor) -> LayerInput | None:
-        """Return the input of self-attention and its projections, if the mechanism needs them."""
+        """Return the input of the keys and its projections, if the mechanism needs them."""
         if not self.mechanism.traits.needs_layer_input or self.in_proj_weight is None:
             return None
         (query, _), (key, _), _ = self._projections()

@@ -8,11 +8,11 @@ of the keys, as in decoding (torch's own `is_causal` aligns them to the start). 
 """
 
 import torch
-import torch.nn.functional as F
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.fused import torch_attention
 from longspan.attention.ops.softmax import pair_mask, softmax_reference, split_bias
 from longspan.attention.relative_bias import RelativeBias
 
@@ -50,7 +50,7 @@ class FullAttention(Attention):
         T, S = q.shape[-2], k.shape[-2]
         more = {"dropout_p": self.dropout, "enable_gqa": k.shape[1] < q.shape[1]}
         if key_mask is None and bias is None and (T == S or not self.causal):
-            return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, **more)
+            return torch_attention(q, k, v, is_causal=self.causal, **more)
         if self.causal or key_mask is None:
             mask = pair_mask(T, S, self.causal, key_mask, q.device)
         else:
@@ -63,8 +63,7 @@ class FullAttention(Attention):
         # No backend may see an empty row: it attends to all keys, then becomes zero.
         allowed = mask | ~some
         allowed = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, **more)
-        return apply_mask(out, some)
+        return apply_mask(torch_attention(q, k, v, allowed, **more), some)
 
     def reference(self, q, k, v, key_mask, global_mask, bias):
         """Apply the formula with the (T, S) matrix of weights."""

@@ -16,10 +16,10 @@ b_q, b_k, the sums remain q + p W_q and k + p W_k: the bias counts once.
 """
 
 import torch
-import torch.nn.functional as F
 
 from longspan.attention.base import Traits, register
 from longspan.attention.masking import apply_mask
+from longspan.attention.ops.fused import torch_attention
 from longspan.attention.ops.relative_positions import sinusoids
 from longspan.attention.ops.segments import SegmentAttention, segment_mask
 from longspan.attention.ops.softmax import softmax_reference
@@ -73,10 +73,10 @@ class PositionInfusedAttention(SegmentAttention):
         q, k = q + places[0][:, S - T : S], keys.k + places[1][:, :S]
         mask = segment_mask(T, keys, self.causal)
         if mask is None or (keys.real is None and T == S):
-            return F.scaled_dot_product_attention(q, k, keys.v, is_causal=self.causal)
+            return torch_attention(q, k, keys.v, is_causal=self.causal)
         some = mask.any(-1, keepdim=True)
         # No backend may see an empty row: it attends to all keys, then becomes zero.
-        out = F.scaled_dot_product_attention(q, k, keys.v, attn_mask=mask | ~some)
+        out = torch_attention(q, k, keys.v, mask | ~some)
         return out if keys.real is None else apply_mask(out, some)
 
     def reference(self, q, k, v, key_mask, layer_input):

@@ -1,4 +1,8 @@
-"""Torch's fused softmax attention, with the derivatives that torch's own lacks."""
+"""Torch's fused softmax attention, with the derivatives that torch's own lacks.
+
+Only this file calls it. On CPU the kernels read rows by their first number and width: of operands in
+another memory layout they compute wrong numbers, or none. Every call takes operands that fit.
+"""
 
 from functools import partial
 
@@ -45,10 +49,9 @@ def _graph(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[list[T
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Call torch. No backend may see an empty row: it attends to all keys, then becomes zero."""
     if mask is None:
-        return F.scaled_dot_product_attention(q, k, v)
+        return torch_attention(q, k, v)
     some = mask.any(-1, keepdim=True)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask | ~some)
-    return apply_mask(out, some)
+    return apply_mask(torch_attention(q, k, v, mask | ~some), some)
 
 
 def _unfused(mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -75,6 +78,40 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Ten
     return _Fused.apply(q, k, v, mask)
 
 
+def torch_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Call `torch.nn.functional.scaled_dot_product_attention`, whose arguments these are.
+
+    Every row must have a key: no backend may see an empty one.
+    """
+    q, k, v = _fit(q, k, v)
+    more = {"is_causal": is_causal, "dropout_p": dropout_p, "enable_gqa": enable_gqa}
+    return F.scaled_dot_product_attention(q, k, v, mask, **more)
+
+
+def _fit(*operands: Tensor) -> tuple[Tensor, ...]:
+    """Copy operands on CPU whose numbers are not side by side, or whose rows overlap."""
+    return tuple(
+        x
+        if x.device.type != "cpu" or (x.stride(-1) == 1 and x.stride(-2) >= x.shape[-1])
+        else x.clone(memory_format=torch.contiguous_format)
+        for x in operands
+    )
+
+
+def _fit_bias(bias: Tensor | None) -> Tensor | None:
+    """Copy a bias whose numbers of a row are not side by side; rows may be the same memory."""
+    return bias if bias is None or bias.stride(-1) == 1 else bias.contiguous()
+
+
 def flash_forward(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -90,7 +127,7 @@ def flash_forward(
         scale: factor of the scores.
     """
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return run(q, k, v, 0.0, False, attn_mask=bias, scale=scale)
+    return run(*_fit(q, k, v), 0.0, False, attn_mask=_fit_bias(bias), scale=scale)
 
 
 def flash_backward(
@@ -105,7 +142,8 @@ def flash_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of the q, k and v of `flash_forward`."""
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    return run(grad, q, k, v, out, log_weight, 0.0, False, attn_mask=bias, scale=scale)
+    operands = _fit(grad, q, k, v, out)
+    return run(*operands, log_weight, 0.0, False, attn_mask=_fit_bias(bias), scale=scale)
 
 
 def softmax_gradients(
