@@ -13,6 +13,7 @@ from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.mechanisms.dilated import DilatedAttention
 from longspan.attention.mechanisms.local import LocalAttention
 from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.patterns import Both, Window
 from longspan.attention.registry import register_kernel
 
@@ -36,14 +37,15 @@ def attend_diagonals(attention: PatternAttention, q, k, v, key_mask, *extra) -> 
     after = 0 if attention.causal else window.after
     steps = torch.arange(-window.left, after + 1) * window.dilation
     offsets = [x for x in steps.tolist() if abs(x) < T]
-    q = q * q.shape[3] ** -0.5
-    scores = torch.stack([_product(q, k, offset) for offset in offsets], -1)
+    queries, wide = at_least_float32(q) * q.shape[3] ** -0.5, at_least_float32(k)
+    scores = torch.stack([_product(queries, wide, offset) for offset in offsets], -1)
     keys = torch.arange(T, device=q.device)[:, None] + torch.tensor(offsets, device=q.device)
     seen = (keys >= 0) & (keys < T)
     real = seen[None, None]
     if key_mask is not None:
         real = real & key_mask[:, None][:, :, keys.clamp(0, T - 1)]
-    weights = apply_mask(masked_softmax(scores, real), real.any(-1, keepdim=True))
+    weights = masked_softmax(scores, real).to(v.dtype)
+    weights = apply_mask(weights, real.any(-1, keepdim=True))
     out = torch.zeros_like(v)
     for number, offset in enumerate(offsets):
         out = out + _weighted(weights[..., number], v, offset)

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from longspan.attention.base import Cache, Traits, append_tokens, register
 from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.relative_positions import RelativeAttention
 from longspan.attention.ops.segments import Rows, concat_rows
 from longspan.attention.ops.softmax import softmax_attention
@@ -353,7 +354,7 @@ class Compression(nn.Module):
 
     def _most_used(self, rows: Rows, q: Tensor, query_mask: Tensor | None) -> Tensor:
         """Return the index of the most used row within each group (B, H, G)."""
-        scores = (q * q.shape[-1] ** -0.5) @ rows.k.mT
+        scores = dot_products(q, rows.k, q.shape[-1] ** -0.5)
         if rows.real is not None:
             weights = masked_softmax(scores, rows.real[:, None, None, :])
         else:

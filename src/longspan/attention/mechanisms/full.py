@@ -13,6 +13,7 @@ from longspan.attention.base import Attention, Traits, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.fused import torch_attention
+from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.softmax import pair_mask, softmax_reference, split_bias
 from longspan.attention.relative_bias import RelativeBias
 
@@ -76,7 +77,7 @@ class FullAttention(Attention):
     def attention_weights(self, q, k, key_mask):
         """Compute softmax over the scores."""
         mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
-        weights = masked_softmax((q * q.shape[-1] ** -0.5) @ k.mT, mask)
+        weights = masked_softmax(dot_products(q, k, q.shape[-1] ** -0.5), mask).to(q.dtype)
         return apply_mask(weights, mask.any(-1, keepdim=True))
 
     def flops(self, T, head_dim):

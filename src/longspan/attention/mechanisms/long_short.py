@@ -32,6 +32,7 @@ from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
 from longspan.attention.ops.memory_layout import as_operands
 from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.shared_keys import SharedKeys
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import BlockWindow, Global, Pattern, Window
@@ -256,15 +257,15 @@ class Landmarks(nn.Module):
         run = self.segment or k.shape[2]
         count = k.shape[2] // run
         merged = k[:, :, : count * run].transpose(1, 2).flatten(2)
-        logits = self.logits.weight.to(k.dtype) @ merged.mT
+        logits = dot_products(self.logits.weight.to(k.dtype), merged)
         logits = logits.unflatten(1, (self.heads, self.rank)).unflatten(3, (count, run))
         logits = logits.transpose(2, 3)
         if key_mask is None:
             live = torch.ones(1, count * self.rank, dtype=torch.bool, device=k.device)
-            return logits.softmax(-1), live
+            return logits.softmax(-1).to(k.dtype), live
         real = key_mask[:, : count * run].unflatten(1, (count, run))
         weights = masked_softmax(logits, real[:, None, :, None, :])
-        return weights, real.any(-1).repeat_interleave(self.rank, 1)
+        return weights.to(k.dtype), real.any(-1).repeat_interleave(self.rank, 1)
 
     def seen(self, live: Tensor, position: Tensor) -> Tensor:
         """Return which landmarks queries at the positions may attend, (1 or B, 1, 1 or T, R).

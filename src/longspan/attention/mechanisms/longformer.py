@@ -39,6 +39,7 @@ from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
 )
 from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
 from longspan.attention.patterns import Global
 from longspan.errors import OptionError
@@ -236,13 +237,13 @@ class GlobalProjections(nn.Module):
             (y.weight.to(x.dtype).view(H, D, W), y.bias.to(x.dtype).view(H, 1, D))
             for y in (self.key, self.value)
         )
-        q = q * D**-0.5
-        seen = torch.einsum("bhgd,hdw->bhgw", q, key)
-        scores = (seen.flatten(1, 2) @ x.mT).unflatten(1, (H, G))
+        q, key, key_bias = (at_least_float32(y) for y in (q, key, key_bias))
+        seen = torch.einsum("bhgd,hdw->bhgw", q * D**-0.5, key)
+        scores = dot_products(seen.flatten(1, 2), x).unflatten(1, (H, G))
         # The bias cancels in the softmax; it is added so that every parameter has a gradient.
-        scores = scores + (q * key_bias).sum(-1, keepdim=True)
+        scores = scores + (q * D**-0.5 * key_bias).sum(-1, keepdim=True)
         weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
-        mixed = (weights.flatten(1, 2) @ x).unflatten(1, (H, G))
+        mixed = (weights.to(x.dtype).flatten(1, 2) @ x).unflatten(1, (H, G))
         return torch.einsum("bhgw,hdw->bhgd", mixed, value) + value_bias
 
     def _of(self, projection: nn.Linear, x: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from longspan.attention.base import Traits, register
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.fused import torch_attention
+from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.relative_positions import sinusoids
 from longspan.attention.ops.segments import SegmentAttention, segment_mask
 from longspan.attention.ops.softmax import softmax_reference
@@ -63,20 +64,23 @@ class PositionInfusedAttention(SegmentAttention):
         """Return p W_q and p W_k of positions 0 .. longest - 1, (H or 1, longest, D)."""
         width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
         p = sinusoids(torch.arange(longest, device=q.device), width)
+        wide = torch.promote_types(q.dtype, torch.float32)
         if layer_input is None:
-            return (p.to(q.dtype)[None],) * 2
-        return layer_input.query(p).to(q.dtype), layer_input.key(p).to(q.dtype)
+            return (p.to(wide)[None],) * 2
+        return layer_input.query(p).to(wide), layer_input.key(p).to(wide)
 
     def attend_segment(self, q, keys, places):
         """Add the positions, then call torch."""
         T, S = q.shape[2], keys.size
-        q, k = q + places[0][:, S - T : S], keys.k + places[1][:, :S]
+        # In half precision the sums would round, and with them the scores.
+        q, k, v = (at_least_float32(x) for x in (q, keys.k, keys.v))
+        q, k = q + places[0][:, S - T : S], k + places[1][:, :S]
         mask = segment_mask(T, keys, self.causal)
         if mask is None or (keys.real is None and T == S):
-            return torch_attention(q, k, keys.v, is_causal=self.causal)
+            return torch_attention(q, k, v, is_causal=self.causal).to(keys.v.dtype)
         some = mask.any(-1, keepdim=True)
         # No backend may see an empty row: it attends to all keys, then becomes zero.
-        out = torch_attention(q, k, keys.v, mask | ~some)
+        out = torch_attention(q, k, v, mask | ~some).to(keys.v.dtype)
         return out if keys.real is None else apply_mask(out, some)
 
     def reference(self, q, k, v, key_mask, layer_input):

@@ -147,9 +147,9 @@ class ReformerAttention(Attention):
 
     def _queries_and_keys(self, u):
         """Return queries with S = q.k / sqrt D for either scale, and the keys u / |u|."""
-        D, x = u.shape[-1], at_least_float32(u)
-        k = x * (x.square().sum(-1, keepdim=True) + D * EPSILON).rsqrt()
-        return (u * D**0.5 if self.scale == "none" else u), k.to(u.dtype)
+        D, u = u.shape[-1], at_least_float32(u)
+        k = u * (u.square().sum(-1, keepdim=True) + D * EPSILON).rsqrt()
+        return (u * D**0.5 if self.scale == "none" else u), k
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Attend in the chunks of each round; merge the rounds and the global keys."""
@@ -244,13 +244,15 @@ class _ChunkSoftmax(SoftmaxFunction):
             weights = attach_weights(weights, q @ k.mT)
         level = grad_total - (grad * out).sum(-1, keepdim=True)
         scores = weights * (grad @ v.mT + level.to(grad.dtype))
+        q, k = q.to(scores.dtype), k.to(scores.dtype)
         return scores @ k, scores.mT @ q, weights.mT @ grad, None
 
     @staticmethod
     def tangents(ctx, *tangents: Tensor | None):
         q, k, v, weights = ctx.saved_tensors
         dq, dk, dv = zeros_for_none(tangents[:3], (q, k, v))
-        return *softmax_tangents(weights, dq @ k.mT + q @ dk.mT, v, dv), None
+        scores = (dq @ k.mT + q @ dk.mT).to(weights.dtype)
+        return *softmax_tangents(weights, scores, v, dv), None
 
 
 def chunk_attention(

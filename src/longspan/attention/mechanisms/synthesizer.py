@@ -27,6 +27,7 @@ from torch import Generator, Tensor, nn
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.softmax import pair_mask
 from longspan.attention.traits import Inputs
 from longspan.errors import OptionError
@@ -134,15 +135,16 @@ class SynthesizerAttention(Attention):
 
     def _rows(self, q, k, v, key_mask, first):
         """Compute rows first .. first + T - 1; input-independent scores once per batch."""
-        parts = [part(q, k, first).to(q.dtype) for part in self._parts()]
+        wide = torch.promote_types(q.dtype, torch.float32)
+        parts = [part(q, k, first).to(wide) for part in self._parts()]
         if self.alpha is not None:
-            weights = self.alpha.softmax(0).to(q.dtype)
+            weights = self.alpha.softmax(0).to(wide)
             parts = [w * x for w, x in zip(weights, parts, strict=True)]
         scores, mask = sum(parts[1:], parts[0]), None
         if self.causal or key_mask is not None:
             mask = pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
         weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
-        one = len(weights) == 1
+        one, weights = len(weights) == 1, weights.to(v.dtype)
         out = torch.einsum("hts,bhse->bhte", weights[0], v) if one else weights @ v
         return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
@@ -212,7 +214,7 @@ class Dot(Part):
 
     def forward(self, q, k, first):
         """Compute one product."""
-        return (q * q.shape[-1] ** -0.5) @ k.mT
+        return dot_products(q, k, q.shape[-1] ** -0.5)
 
     def reference(self, q, k):
         """Apply the formula."""
@@ -312,7 +314,7 @@ class FactorizedRandom(Part):
     def forward(self, q, k, first):
         """Multiply the rows of the queries and the columns of the keys."""
         U, V = self.factors
-        return (U[:, first : first + q.shape[2]] @ V[:, : k.shape[2]].mT)[None]
+        return dot_products(U[:, first : first + q.shape[2]], V[:, : k.shape[2]])[None]
 
     def reference(self, q, k):
         """Compute the whole product, then its leading corner."""
@@ -335,8 +337,7 @@ class _Maps(nn.Module):
 
     def forward(self, x: Tensor, rows: int) -> Tensor:
         """Return the first outputs of the map, (B, H, T, D) to (B, H, T, rows)."""
-        weight, bias = self.weight[:, :rows].to(x.dtype), self.bias[:, None, :rows].to(x.dtype)
-        return x @ weight.mT + bias
+        return dot_products(x, self.weight[:, :rows].to(x.dtype)) + self.bias[:, None, :rows]
 
 
 PARTS: dict[str, type[Part]] = {

@@ -17,6 +17,7 @@ from longspan.attention.derivatives import (
 from longspan.attention.masking import apply_mask, score_bias
 from longspan.attention.ops.block_list_pieces import Lists, is_piecewise, list_softmax
 from longspan.attention.ops.global_tokens import GlobalTokens
+from longspan.attention.ops.precision import at_least_float32, dot_products
 
 
 class _ListedSoftmax(torch.autograd.Function):
@@ -34,8 +35,8 @@ class _ListedSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(q, k, v, index, bias, order, shared: int, group: int):
         keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
-        half = q.dtype == torch.float16
-        scores = (q @ keys.mT).float() + bias if half else torch.baddbmm(bias, q, keys.mT)
+        half = keys.dtype.itemsize < 4
+        scores = dot_products(q, keys) + bias if half else torch.baddbmm(bias, q, keys.mT)
         if order is not None:
             scores.view(order.shape).add_(order)
         weights = scores.softmax(-1).to(v.dtype)
@@ -55,12 +56,12 @@ class _ListedSoftmax(torch.autograd.Function):
         q, k, v, index, weights, out = ctx.saved_tensors
         keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
         if torch.is_grad_enabled():
-            weights = attach_weights(weights, q @ keys.mT)
+            weights = attach_weights(weights, dot_products(q, keys))
         dv = weights.mT @ grad
         # The derivative of softmax: weights * (ds - sum weights ds), the sum being grad . out.
         ds = grad @ values.mT
         ds.sub_((grad * out).sum(-1, keepdim=True)).mul_(weights)
-        dq, dk = ds @ keys, ds.mT @ q
+        dq, dk = ds @ keys, ds.mT @ q.to(ds.dtype)
         sums = (_scatter_add(x, index, len(k), ctx.shared, ctx.group) for x in (dk, dv))
         return dq, *sums, None, None, None, None, None
 
@@ -69,7 +70,8 @@ class _ListedSoftmax(torch.autograd.Function):
         q, k, v, index, weights = ctx.saved_tensors
         dq, *changes = zeros_for_none(tangents[:3], (q, k, v))
         keys, values, dk, dv = (_blocks(x, index, q.shape[1]) for x in (k, v, *changes))
-        return softmax_tangents(weights, dq @ keys.mT + q @ dk.mT, values, dv)[0], None
+        scores = dot_products(dq, keys) + dot_products(q, dk)
+        return softmax_tangents(weights, scores.to(weights.dtype), values, dv)[0], None
 
 
 def _blocks(x: Tensor, index: Tensor, block: int) -> Tensor:
@@ -150,7 +152,7 @@ def _listed_rows(q, k, v, lists: Lists, shared: int) -> Tensor:
     def whole(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         order = None if later is None else later.expand(batch, heads, group, -1, -1)
         more = index, bias, order, shared, group
-        return apply_function(_ListedSoftmax, q * scale, k, v, *more)[0]
+        return apply_function(_ListedSoftmax, at_least_float32(q) * scale, k, v, *more)[0]
 
     if is_piecewise(q, k, v):
         return list_softmax(q, k, v, lists, scale, whole)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from longspan.attention.derivatives import LinearFunction, apply_function, log_cumsum_exp
 from longspan.attention.masking import apply_mask
-from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.shapes import Bool, Float
 
 LEAST = 1e-19  # least weight of a sorted key; its square is a safe divisor in float32
@@ -184,7 +184,7 @@ class Sorter(nn.Module):
         """Return S of each sequence; rows sum to one, or to zero if no block can be mixed."""
         rows = prefix_means if self.causal else block_means
         if self.net is None:
-            R = (rows(q, real) @ block_means(k, real).mT * q.shape[-1] ** -0.5).relu()
+            R = dot_products(rows(q, real), block_means(k, real), q.shape[-1] ** -0.5).relu()
         else:
             R = self.net(rows(k, real))[..., : k.shape[2]]
         if self.noise is not None and self.training:

@@ -78,7 +78,7 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> bool:
 
     In half precision it takes less memory too, but a quarter more time (docs/performance.md).
     """
-    is_wide = q.dtype.itemsize >= 4 and not torch.compiler.is_compiling()
+    is_wide = v.dtype.itemsize >= 4 and not torch.compiler.is_compiling()
     return is_wide and has_fused_kernel(q[..., :chunk, :], k, v)
 
 

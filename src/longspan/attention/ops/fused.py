@@ -1,7 +1,7 @@
 """Torch's fused softmax attention, with the derivatives that torch's own lacks.
 
-Only this file calls it. On CPU the kernels read rows by their first number and width: of operands in
-another memory layout they compute wrong numbers, or none. Every call takes operands that fit.
+Only this file calls it. On CPU the kernels read a row from its first number and its width: of
+operands in another memory layout they compute wrong numbers. Every call here takes any layout.
 """
 
 from functools import partial
@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.masking import apply_mask, is_true, masked_softmax, score_bias
+from longspan.attention.ops.precision import dot_products
 
 FEWEST_ROWS = 32  # of a block for which the fused kernel gains (docs/decisions.md)
 
@@ -56,10 +57,11 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 def _unfused(mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Compute the same rows from operations that can be differentiated any number of times."""
-    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    scores = dot_products(q, k, q.shape[-1] ** -0.5)
     if mask is None:
-        return scores.softmax(-1) @ v
-    return apply_mask(masked_softmax(scores, mask) @ v, mask.any(-1, keepdim=True))
+        return scores.softmax(-1).to(v.dtype) @ v
+    weights = masked_softmax(scores, mask).to(v.dtype)
+    return apply_mask(weights @ v, mask.any(-1, keepdim=True))
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -165,9 +167,9 @@ def softmax_gradients(
     if q.dtype.itemsize >= 4:
         return flash_backward(grad, q, k, v, bias, out, log_weight, scale)
     shape = q.shape[:2]
+    scores = dot_products(q, k, scale)
+    weights = (scores if bias is None else scores.add_(bias)).softmax(-1).to(v.dtype).flatten(0, 1)
     grad, q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (grad, q * scale, k, v))
-    scores = biased_scores(q.unflatten(0, shape), k.unflatten(0, shape), bias)
-    weights = scores.softmax(-1).to(v.dtype).flatten(0, 1)
     if own_log is None:
         by_score = torch._softmax_backward_data(grad @ v.mT, weights, -1, v.dtype)
     else:
@@ -202,22 +204,6 @@ def fill_empty(logs: Tensor, some: Tensor | None, dtype: torch.dtype) -> Tensor:
     return logs if some is None else logs.masked_fill(~some, torch.finfo(dtype).max / 2)
 
 
-def biased_scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the scores q k^T + bias of rows (N, H, T, D), in the dtype of the bias.
-
-    Args:
-        q: queries (N, H, T, D).
-        k: keys (N, H, S, D).
-        bias: bias (N or 1, 1, T or 1, S), or None.
-    """
-    if bias is None:
-        return q @ k.mT
-    if len(bias) == 1 and bias.dtype == q.dtype:
-        scores = torch.baddbmm(bias[0], q.flatten(0, 1), k.flatten(0, 1).mT)
-        return scores.unflatten(0, q.shape[:2])
-    return (q @ k.mT).to(bias.dtype).add_(bias)
-
-
 def has_transforms() -> bool:
     """Return whether a transform of torch.func, or forward mode, is active."""
     if torch.compiler.is_compiling():
@@ -233,5 +219,6 @@ def has_fused_kernel(q: Tensor, k: Tensor, v: Tensor) -> bool:
         and not isinstance(T, torch.SymInt)
         and T >= FEWEST_ROWS
         and k.shape[-1] == v.shape[-1]
+        and q.dtype == k.dtype == v.dtype
         and not has_transforms()
     )

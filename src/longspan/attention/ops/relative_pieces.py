@@ -102,7 +102,7 @@ class _RelativePieces(torch.autograd.Function):
         for piece in _pieces(inputs):
             own = piece.views(inputs)
             weights = _weights(own, _bias(mask, piece, inputs), buffers)
-            out[piece.heads, piece.queries] = torch.bmm(weights, own.v)
+            out[piece.heads, piece.queries] = torch.bmm(weights.to(v.dtype), own.v)
         ctx.save_for_backward(*inputs, mask)
         ctx.whole = whole
         return out
@@ -157,7 +157,7 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor) -> bool:
     With few queries, and for gradients in half precision, it takes more time (docs/performance.md).
     """
     needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    if torch.compiler.is_compiling() or (needs_grad and q.dtype.itemsize < 4):
+    if torch.compiler.is_compiling() or (needs_grad and v.dtype.itemsize < 4):
         return False
     return has_fused_kernel(q, k, v) and q.shape[2] >= 2 * BLOCK
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.fused import has_transforms
+from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.relative_pieces import RelativeQueries, is_piecewise, relative_softmax
 from longspan.attention.ops.segments import Rows, SegmentAttention, segment_mask
 from longspan.attention.relative_bias import shift_to_keys
@@ -85,14 +86,15 @@ class RelativeAttention(SegmentAttention):
         """
         nearest = 0 if self.causal else 1 - min(q.shape[2], self.segment)
         distances = torch.arange(longest, nearest - 1, -1, device=q.device)
-        r = sinusoids(distances, self.position.shape[-1], self.clamp).to(q.dtype)
-        project = self.position.to(q.dtype)
+        r = at_least_float32(sinusoids(distances, self.position.shape[-1], self.clamp).to(q.dtype))
+        project = at_least_float32(self.position.to(q.dtype))
         few = q.shape[0] * q.shape[2] < q.shape[3]
         return (r, longest, project) if few else (r @ project.mT, longest, None)
 
     def attend_segment(self, q, keys, places):
         """Attend block by block if causal: a block computes no scores of keys after it."""
         (r, longest, project), T = places, q.shape[2]
+        q, keys = at_least_float32(q), keys._replace(k=at_least_float32(keys.k))
         if project is None and is_piecewise(q, keys.k, keys.v):
             return self._attend_pieces(q, keys, r, longest)
         if not self.causal or T <= QUERY_BLOCK:
@@ -118,8 +120,7 @@ class RelativeAttention(SegmentAttention):
         """Return the scaled queries, with u and with w."""
         scale = q.shape[-1] ** -0.5
         u, w = ((x * scale).to(q.dtype)[:, None] for x in (self.content_bias, self.position_bias))
-        q = q * scale
-        return RelativeQueries(q + u, q + w)
+        return RelativeQueries(q * scale + u, q * scale + w)
 
     def _attend_block(self, q, keys, places):
         """Compute content and position scores as one product each, then softmax."""
@@ -136,8 +137,8 @@ class RelativeAttention(SegmentAttention):
         scores = by_content.add_(by_position) if overwrite else by_content + by_position
         mask = segment_mask(scores.shape[-2], keys, self.causal, self.reach)
         if mask is None:
-            return scores.softmax(-1) @ keys.v
-        out = masked_softmax(scores, mask, overwrite=overwrite) @ keys.v
+            return scores.softmax(-1).to(keys.v.dtype) @ keys.v
+        out = masked_softmax(scores, mask, overwrite=overwrite).to(keys.v.dtype) @ keys.v
         return out if keys.real is None else apply_mask(out, mask.any(-1, keepdim=True))
 
     def reference_weights(self, q: Tensor, k: Tensor, distance: Tensor, mask: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.residue_classes import split_residue_classes
 
 
@@ -43,12 +44,12 @@ class SharedKeys(NamedTuple):
 
 def softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:
     """Compute `softmax_attention` with shared keys, which are not copied to each block."""
-    blocks, q = q.shape[2:4], q * q.shape[-1] ** -0.5
-    scores = (q.flatten(2, 3) @ shared.k.mT).unflatten(2, blocks)
+    blocks, scale = q.shape[2:4], q.shape[-1] ** -0.5
+    scores = dot_products(q.flatten(2, 3), shared.k, scale).unflatten(2, blocks)
     every = shared.mask.expand(-1, -1, blocks.numel(), -1).unflatten(2, blocks)
     rows = max(len(mask), len(every))
     mask = torch.cat([x.expand(rows, 1, *blocks, -1) for x in (mask, every)], -1)
-    weights = masked_softmax(torch.cat([q @ k.mT, scores], -1), mask)
+    weights = masked_softmax(torch.cat([dot_products(q, k, scale), scores], -1), mask).to(v.dtype)
     near, other = weights.split([k.shape[-2], scores.shape[-1]], -1)
     out = (near @ v).flatten(2, 3) + other.flatten(2, 3) @ shared.v
     return apply_mask(out, mask.any(-1, keepdim=True).flatten(2, 3))

@@ -16,6 +16,7 @@ from longspan.attention.derivatives import (
 from longspan.attention.masking import apply_mask, masked_softmax, score_bias
 from longspan.attention.ops.fused import fused_attention, has_fused_kernel
 from longspan.attention.ops.memory_layout import as_operands
+from longspan.attention.ops.precision import dot_products
 
 
 def softmax_attention(
@@ -38,14 +39,14 @@ def softmax_attention(
     """
     if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v):
         return _fused_blocks(q, k, v, mask)
-    q, k, v = as_operands(q, k, v)
-    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    scores = dot_products(q, k, q.shape[-1] ** -0.5)
     if bias is not None:
         bias, mask = split_bias(bias, mask)
         # Hidden pairs have half the lowest finite score, and no bias may be lower.
         lowest = torch.finfo(scores.dtype).min / 4
-        scores = scores + apply_mask(bias.clamp(min=lowest), mask)
+        scores = scores + apply_mask(bias.to(scores.dtype).clamp(min=lowest), mask)
     weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
+    weights, (v,) = weights.to(v.dtype), as_operands(v)
     out = (F.dropout(weights, dropout) if dropout else weights) @ v
     return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
@@ -92,26 +93,24 @@ class _Part(SoftmaxFunction):
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
-        scores = (q * q.shape[-1] ** -0.5) @ k.mT
-        if scores.dtype == torch.float16:
-            scores = scores.float()
+        scores = dot_products(q, k, q.shape[-1] ** -0.5)
         if mask is not None:
             scores += score_bias(mask, scores.dtype)
         highest, weights = scores.amax(-1, keepdim=True), scores.softmax(-1)
         share = weights.amax(-1, keepdim=True)
         weights = weights.to(v.dtype)
         out = weights @ v
-        wide = torch.promote_types(scores.dtype, torch.float32)
-        return out, highest.to(wide) - share.to(wide).log(), weights
+        return out, highest - share.log(), weights
 
     @staticmethod
     def backward(ctx, *grads: Tensor | None):
         q, k, v, weights, out = ctx.saved_tensors
         grad, grad_log = zeros_for_none(grads[:2], (out, out[..., :1]))
         if torch.is_grad_enabled():
-            weights = attach_weights(weights, (q * q.shape[-1] ** -0.5) @ k.mT)
+            weights = attach_weights(weights, dot_products(q, k, q.shape[-1] ** -0.5))
         inner = (grad * out).sum(-1, keepdim=True) - grad_log.to(out.dtype)
         by_score = (grad @ v.mT).sub_(inner).mul_(weights)
+        q, k = q.to(by_score.dtype), k.to(by_score.dtype)
         by_key = by_score.mT @ (q * q.shape[-1] ** -0.5)
         by_query, by_value = by_score @ k * q.shape[-1] ** -0.5, weights.mT @ grad
         shaped = zip((by_query, by_key, by_value), (q, k, v), strict=True)
@@ -121,7 +120,8 @@ class _Part(SoftmaxFunction):
     def tangents(ctx, *tangents: Tensor | None):
         q, k, v, weights = ctx.saved_tensors
         dq, dk, dv = zeros_for_none(tangents[:3], (q, k, v))
-        scores = (dq @ k.mT + q @ dk.mT) * q.shape[-1] ** -0.5
+        scores = dot_products(dq, k) + dot_products(q, dk)
+        scores = (scores * q.shape[-1] ** -0.5).to(weights.dtype)
         out, log_weight = softmax_tangents(weights, scores, v, dv)
         return out, log_weight, None
 
