@@ -149,5 +149,5 @@ def test_cache_of_another_batch_size_is_rejected():
     _, cache = attention.step(*qkv(6))
     with pytest.raises(InputError, match=r"the cache requires \(B, H, D, E\) = \(3, 3, 8, 8\)"):
         attention.step(*qkv(1, B=2), cache)
-    with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 1\), got \(3, 2\)"):
+    with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 1\), got \(3, 2"):
         attention.step(*qkv(1), cache, layer_input=project(states(2))[3])

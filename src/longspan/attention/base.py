@@ -28,6 +28,7 @@ from longspan.attention.refusals import (
     global_token_refusals,
     layout_refusals,
     mask_refusals,
+    packed_refusals,
     padding_refusals,
     relative_refusals,
     scale_refusals,
@@ -184,6 +185,8 @@ class Attention(MechanismHooks):
         Raises:
             InputError: `cu_seqlens` does not divide N tokens, or `forward` would refuse a document.
         """
+        if reasons := packed_refusals(q, k, v, cu_seqlens, global_mask):
+            raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         documents = Documents.from_bounds(cu_seqlens, len(q))
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
         mask = None if global_mask is None else global_mask[None]
@@ -273,7 +276,11 @@ class Attention(MechanismHooks):
         Raises:
             InputError: another mechanism made the cache, or `rows` is no boolean mask of its batch.
         """
+        if not isinstance(cache, Cache):
+            raise InputError(f"cache must be that of a step, got {type(cache).__name__}")
         reasons = cache.maker_refusals(self.signature)
+        if rows is None:
+            reasons.append("rows must be a mask of the batch, got None")
         reasons += mask_refusals("rows", rows, cache.shape[:1], cache.device)
         if reasons:
             raise InputError(f"{self.name} does not support this reset: {'; '.join(reasons)}")

@@ -10,7 +10,12 @@ from torch import Tensor, nn
 
 from longspan.attention.cache import Cache, append_tokens
 from longspan.attention.documents import Documents
-from longspan.attention.refusals import input_refusals, layer_input_refusals, mask_refusals
+from longspan.attention.refusals import (
+    device_refusals,
+    input_refusals,
+    layer_input_refusals,
+    mask_refusals,
+)
 from longspan.attention.traits import LayerInput, Traits
 
 
@@ -161,7 +166,7 @@ class MechanismHooks(nn.Module):
         global_mask: Tensor | None = None,
     ) -> list[str]:
         """Return the reasons why these inputs are not supported. Mechanisms extend the list."""
-        reasons = input_refusals(q, k, v)
+        reasons = input_refusals(q, k, v) + device_refusals(self, q)
         (B, _, T, _), S = q.shape, k.shape[-2]
         reasons += mask_refusals("key_mask", key_mask, (B, S), q.device)
         reasons += mask_refusals("query_mask", query_mask, (B, T), q.device)

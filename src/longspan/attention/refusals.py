@@ -1,10 +1,11 @@
 """Reasons why tensors cannot be the inputs of a mechanism."""
 
-import math
+import itertools
+import sys
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from longspan.attention.relative_bias import RelativeBias
@@ -72,7 +73,7 @@ def layout_refusals(q: Tensor, k: Tensor, *masks: Any) -> list[str]:
     """
     lengths = [(x.shape[0], x.shape[2]) for x in (q, k)]
     for mask in masks:
-        shape = tuple(mask.shape) if isinstance(mask, Tensor) else ()
+        shape = () if _tensor_refusal("mask", mask) else tuple(mask.shape)
         for x in (q, k):
             if shape == tuple(x.shape[:2]) and shape not in lengths:
                 given = f"q {tuple(q.shape)}, k {tuple(k.shape)} and a mask {shape}"
@@ -102,7 +103,8 @@ def scale_refusals(scale: Any, supported: bool) -> list[str]:
         return []
     if not supported:
         return ["scale is not supported (traits.scale)"]
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale):
+    is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
+    if not is_number or not abs(scale) <= sys.float_info.max:
         return [f"scale must be a finite number or None, got {scale!r:.60}"]
     return []
 
@@ -184,10 +186,42 @@ def layer_input_refusals(k: Tensor, layer_input: Any, supported: bool) -> list[s
         return ["layer_input is not supported (traits.needs_layer_input)"]
     if not isinstance(layer_input, LayerInput):
         return [f"layer_input must be a LayerInput, got {type(layer_input).__name__}"]
-    expected, got = (k.shape[0], k.shape[2]), tuple(layer_input.states.shape[:2])
-    if got != expected:
-        return [f"layer_input.states must be (B, S, W) with (B, S) = {expected}, got {got}"]
-    return []
+    states = layer_input.states
+    if reason := _tensor_refusal("layer_input.states", states):
+        return [reason]
+    expected, got = (k.shape[0], k.shape[2]), tuple(states.shape)
+    reasons = []
+    if len(got) != 3 or got[:2] != expected:
+        reasons.append(f"layer_input.states must be (B, S, W) with (B, S) = {expected}, got {got}")
+    if not states.is_floating_point() or states.device != k.device:
+        given = f"{states.dtype} on {states.device}"
+        reasons.append(f"layer_input.states must be floating and on {k.device}, got {given}")
+    if not (callable(layer_input.query) and callable(layer_input.key)):
+        reasons.append("layer_input.query and layer_input.key must be functions of positions")
+    return reasons
+
+
+def device_refusals(module: nn.Module, q: Tensor) -> list[str]:
+    """Return the reason why a module cannot compute these queries: its tensors are elsewhere."""
+    own = next(itertools.chain(module.parameters(), module.buffers()), q).device
+    if own == q.device:
+        return []
+    return [f"the mechanism is on {own}, the inputs on {q.device}; move one of them with .to(...)"]
+
+
+def packed_refusals(q: Any, k: Any, v: Any, cu_seqlens: Any, global_mask: Any) -> list[str]:
+    """Return the reasons why these are not the tokens of documents laid one after another."""
+    named = {"q": q, "k": k, "v": v, "cu_seqlens": cu_seqlens}
+    if reasons := [x for x in map(_tensor_refusal, named, named.values()) if x]:
+        return reasons
+    if not q.dim() == k.dim() == v.dim() == 3 or not len(q) == len(k) == len(v):
+        shapes = [tuple(x.shape) for x in (q, k, v)]
+        reasons.append(f"q, k and v must be (N, H, D) with equal N, got shapes {shapes}")
+    if cu_seqlens.is_floating_point() or cu_seqlens.is_complex() or cu_seqlens.dtype == torch.bool:
+        reasons.append(f"cu_seqlens must be integers, got {cu_seqlens.dtype}")
+    if cu_seqlens.is_meta:
+        reasons.append("cu_seqlens must have values, got a tensor on meta")
+    return reasons + mask_refusals("global_mask", global_mask, (len(q),) if q.dim() else (), None)
 
 
 def _tensor_refusal(name: str, x: Any) -> str:

@@ -132,7 +132,7 @@ class LinformerAttention(Attention):
     def shared_refusals(self, shared):
         """Return the reason why the projection is missing, superfluous or of another shape."""
         if self.released == (shared is not None):
-            given = self.shape if shared is None else tuple(shared.shape)
+            given = self.shape if shared is None else tuple(getattr(shared, "shape", ()))
             return [] if given == self.shape else [f"shared must be {self.shape}, got {given}"]
         if self.released:
             return ["shared is required: the model owns the projection (release_shared)"]

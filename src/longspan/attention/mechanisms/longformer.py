@@ -124,7 +124,7 @@ class LongformerAttention(PatternAttention):
     def layer_input_refusals(self, k, layer_input):
         """Add reasons: the projections read the layer's input, of their own width."""
         reasons = super().layer_input_refusals(k, layer_input)
-        if self.projections is None:
+        if self.projections is None or reasons:
             return reasons
         width = self.projections.query.in_features
         if layer_input is None:

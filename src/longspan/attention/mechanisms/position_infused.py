@@ -16,6 +16,7 @@ b_q, b_k, the sums remain q + p W_q and k + p W_k: the bias counts once.
 """
 
 import torch
+from torch import Tensor
 
 from longspan.attention.base import Traits, register
 from longspan.attention.masking import apply_mask
@@ -24,6 +25,7 @@ from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.relative_positions import sinusoids
 from longspan.attention.ops.segments import SegmentAttention, segment_mask
 from longspan.attention.ops.softmax import softmax_reference
+from longspan.errors import InputError
 
 
 @register("position_infused", size_option="memory")
@@ -64,10 +66,18 @@ class PositionInfusedAttention(SegmentAttention):
         """Return p W_q and p W_k of positions 0 .. longest - 1, (H or 1, longest, D)."""
         width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
         p = sinusoids(torch.arange(longest, device=q.device), width)
-        wide = torch.promote_types(q.dtype, torch.float32)
         if layer_input is None:
-            return (p.to(wide)[None],) * 2
-        return layer_input.query(p).to(wide), layer_input.key(p).to(wide)
+            return (p.to(torch.promote_types(q.dtype, torch.float32))[None],) * 2
+        return self._projected(layer_input.query, p, q), self._projected(layer_input.key, p, q)
+
+    def _projected(self, project, p, q):
+        """Return the projection of positions (P, W) to heads, in at least float32."""
+        found, expected = project(p), (q.shape[1], len(p), q.shape[3])
+        if not isinstance(found, Tensor) or tuple(found.shape) != expected:
+            given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            wanted = f"layer_input must project positions to (H, P, D) = {expected}"
+            raise InputError(f"position_infused: {wanted}, got {given}")
+        return found.to(torch.promote_types(q.dtype, torch.float32))
 
     def attend_segment(self, q, keys, places):
         """Add the positions, then call torch."""
