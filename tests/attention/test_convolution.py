@@ -3,6 +3,7 @@
 import pytest
 import torch
 from contract import TOLERANCE, assert_near, qkv
+from layouts import LAYOUTS, contiguous
 from test_fused import names_of_graph
 
 from longspan.attention.ops.convolution import BLOCK, convolve_values, make_depthwise_conv
@@ -76,3 +77,15 @@ def test_masked_values_contribute_nothing():
     mask = torch.rand(2, 50) < 0.6
     expected = convolve_by_sum(v * mask[:, None, :, None], conv.weight[:, 0])
     assert_near(convolve_values(conv, v, mask), expected, "masked")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_values_and_gradients(layout):
+    conv, found = make_depthwise_conv(H, 5).double(), []
+    views = [LAYOUTS[layout](x) for x in qkv(40, B=2)[:2]]
+    for v, grad in (views, [contiguous(x) for x in views]):
+        v = v.detach().requires_grad_()
+        out = convolve_values(conv, v)
+        found.append((out, *torch.autograd.grad(out, [v, conv.weight], grad)))
+    for a, b in zip(*found, strict=True):
+        assert_near(a, b, layout)
