@@ -24,6 +24,7 @@ from longspan.data.parquet import check_columns, explain_parquet_errors
 from longspan.data.source_files import SourceFiles, search_paths
 from longspan.data.store import Ragged, Spool
 from longspan.errors import DataError
+from longspan.files import open_file
 
 LONGEST = 10_000  # bytes of a paper that are read
 LABELS = ("no citation", "citation")
@@ -224,12 +225,12 @@ def _find_pairs_by_id(data: Path | None) -> PairsById | None:
 
 
 def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return sum(1 for _ in file)
 
 
 def _read_pairs(path: Path, split: Split, texts: Mapping[str, bytes]) -> Iterator[Pair]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for number, line in enumerate(file, 1):
             yield _parse_pair(line.rstrip(b"\r\n"), f"{path}: line {number}", split, texts)
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, cast
 
 from longspan.errors import DataError
+from longspan.files import open_file
 
 _READ_ERRORS = (
     EOFError,
@@ -115,7 +116,7 @@ def read_members(path: Path, wanted: Wanted, limits: Limits) -> Iterator[Member]
                 yield member
         return
     with _explain_read_errors(str(path)):
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(4)
         if not head:
             raise DataError(f"{path} is empty; expected a tar or zip archive")
@@ -193,7 +194,7 @@ def _open_file(folder: Path, name: str, usage: _Usage) -> Iterator[Member]:
                 raise DataError(f"{path} leads outside {folder}; put the file itself there")
             status = real.stat()
             usage.check_file(str(path), stat.S_ISREG(status.st_mode), status.st_size)
-            file = stack.enter_context(real.open("rb"))
+            file = stack.enter_context(open_file(real))
         yield Member(name, str(path), file, usage.limits.member)
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import pyarrow as pa
 
 from longspan.errors import DataError
+from longspan.files import check_file
 
 SourceSplit = Literal["train", "test"]
 SOURCE_SPLITS: tuple[SourceSplit, ...] = ("train", "test")
@@ -23,9 +24,10 @@ def explain_parquet_errors(path: Path) -> Iterator[None]:
     """Raise `DataError` naming the file in place of the errors of pyarrow.
 
     Raises:
-        DataError: reading failed.
+        DataError: it is no regular file, or reading failed.
     """
     try:
+        check_file(path)
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]

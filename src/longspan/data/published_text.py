@@ -17,6 +17,7 @@ from longspan.data.document_rows import DocumentWriter
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.store import Examples
 from longspan.errors import DataError
+from longspan.files import check_file
 
 OWN = "another text becomes a task by `longspan data import corpus NAME PATH --objective next`"
 
@@ -137,7 +138,7 @@ def _copies_in(name: str, path: Path) -> Iterator[TextFiles]:
     files = [path] if path.is_file() else [folder / name for folder in folders]
     for one in (*files, *(folder / f"{name}.zip" for folder in folders)):
         if one.is_file():
-            yield TextFiles(form="zip" if zipfile.is_zipfile(one) else "file", path=one)
+            yield TextFiles(form="zip" if zipfile.is_zipfile(check_file(one)) else "file", path=one)
 
 
 def _unpacked_size(copy: TextFiles, name: str) -> int:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.errors import DataError, InputError
-from longspan.files import explain_read_error, file_sha256
+from longspan.files import explain_read_error, file_sha256, read_file
 from longspan.metrics.coreference import Mention
 
 Part = Literal["train", "development", "test"]
@@ -125,7 +125,7 @@ def read_documents(path: Path) -> Iterator[Document]:
         UnreadableError: the system does not read it now.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except OSError as error:

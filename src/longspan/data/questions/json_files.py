@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from longspan.data.source_files import SourceFiles
 from longspan.errors import DataError
-from longspan.files import explain_read_error, parse_json
+from longspan.files import LARGE, explain_read_error, open_file, parse_json
+from longspan.space import format_bytes
 
 T = TypeVar("T")
 
@@ -78,9 +79,13 @@ def field(record: Any, name: str, kind: type[T], where: str) -> T:
 def _read(path: Path) -> bytes:
     """Return the bytes of a file, decompressed."""
     try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if raw.startswith(_GZIP) else raw
+        with open_file(path, LARGE) as file:
+            is_packed = file.peek(len(_GZIP)).startswith(_GZIP)
+            raw = (gzip.GzipFile(fileobj=file) if is_packed else file).read(LARGE + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged or truncated ({error}); download it again") from error
     except OSError as error:
         raise explain_read_error(path, error) from error
+    if len(raw) > LARGE:
+        raise DataError(f"{path} unpacks to more than {format_bytes(LARGE)}; download it again")
+    return raw

@@ -19,7 +19,7 @@ from longspan.data.questions.question import Question, join_passages
 from longspan.data.questions.report import Report
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.errors import DataError
-from longspan.files import explain_read_error
+from longspan.files import explain_read_error, read_file
 from longspan.metrics.answers import normalize_triviaqa_answer
 
 Domain = Literal["wikipedia", "web"]
@@ -220,7 +220,7 @@ def _read(root: Path, document: _Document, question: str, where: str, report: Re
     if not path.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{where}: file name {document.name!r} leads outside {folder}")
     try:
-        raw = path.read_bytes()
+        raw = read_file(path)
     except FileNotFoundError:
         report.add("documents_missing", question, f"{where}, {path}")
         return ""

@@ -21,7 +21,7 @@ from longspan.data.questions.report import Report
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
 from longspan.data.summaries.document import SummarizedDocument
 from longspan.errors import DataError
-from longspan.files import explain_read_error
+from longspan.files import check_file, explain_read_error, open_file
 
 URL = "https://github.com/armancohan/long-summarization"
 PARTS = {"train": "train", "validation": "val", "test": "test"}  # name of the file by split
@@ -114,7 +114,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    return gzip.open(check_file(path)) if path.suffix == ".gz" else open_file(path)
 
 
 def _parse(line: bytes, where: str) -> SummarizedDocument:
