@@ -84,7 +84,8 @@ def find(data: Path | None) -> AanFiles:
         release = lra_release.find(data, lra_release.AAN)
     except DataError as error:
         if by_id is None:
-            raise DataError(f"{error}, or a folder with {_PAPERS} and pairs by id") from error
+            message = f"{error}, or a folder with {_PAPERS} and pairs by id"
+            raise type(error)(message) from error
         return by_id
     if by_id is None or release.path.is_file():
         return release

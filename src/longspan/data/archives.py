@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, cast
 
 from longspan.errors import DataError
-from longspan.files import open_file
+from longspan.files import check_file, open_file
 
 _READ_ERRORS = (
     EOFError,
@@ -56,8 +56,9 @@ class Limits(NamedTuple):
 class Member:
     """One file of a folder or an archive; read it once, before asking for the next one."""
 
-    def __init__(self, name: str, where: str, file: io.BufferedIOBase, most: int):
+    def __init__(self, name: str, where: str, file: io.BufferedIOBase, most: int, size: int):
         """Use `read_members` or `open_member` instead."""
+        self.size = size  # bytes, unpacked
         self.name = name  # path inside the folder or archive, with slashes
         self.where = where  # path on this machine, for messages
         self._file, self._most = file, most
@@ -128,6 +129,28 @@ def read_members(path: Path, wanted: Wanted, limits: Limits) -> Iterator[Member]
             yield member
 
 
+def is_archive(path: Path) -> bool:
+    """Return whether a file is a tar, plain or packed, or a zip.
+
+    Raises:
+        DataError: it is no regular file.
+    """
+    return zipfile.is_zipfile(check_file(path)) or tarfile.is_tarfile(path)
+
+
+def may_contain(path: Path, wanted: Wanted, limits: Limits) -> bool:
+    """Return whether an archive has a wanted member.
+
+    True as well for an archive above 1 GiB, whose headers take minutes to read.
+
+    Raises:
+        DataError: as `read_members`.
+    """
+    if check_file(path).stat().st_size > 1 << 30:
+        return True
+    return any(True for _ in read_members(path, wanted, limits))
+
+
 def list_names(folder: Path, wanted: Wanted) -> Iterator[str]:
     """Yield the names of the wanted files below a folder, sorted within each folder.
 
@@ -195,7 +218,7 @@ def _open_file(folder: Path, name: str, usage: _Usage) -> Iterator[Member]:
             status = real.stat()
             usage.check_file(str(path), stat.S_ISREG(status.st_mode), status.st_size)
             file = stack.enter_context(open_file(real))
-        yield Member(name, str(path), file, usage.limits.member)
+        yield Member(name, str(path), file, usage.limits.member, status.st_size)
 
 
 class _StrictTarInfo(tarfile.TarInfo):
@@ -249,7 +272,7 @@ def _read_tar(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
             usage.check_file(where, is_regular, info.size)
             with _explain_read_errors(where):
                 content = cast(io.BufferedIOBase, archive.extractfile(info))
-            yield Member(name, where, content, usage.limits.member)
+            yield Member(name, where, content, usage.limits.member, info.size)
         # compressed files have their checksum at the end
         while archive.fileobj.read(_BUFFER):
             pass
@@ -265,7 +288,8 @@ def _read_zip(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
             where, kind = f"{usage.path}: {name}", stat.S_IFMT(info.external_attr >> 16)
             usage.check_file(where, kind in (0, stat.S_IFREG), info.file_size)
             with _explain_read_errors(where), archive.open(info) as content:
-                yield Member(name, where, cast(io.BufferedIOBase, content), usage.limits.member)
+                opened = cast(io.BufferedIOBase, content)
+                yield Member(name, where, opened, usage.limits.member, info.file_size)
 
 
 def _filtered_name(path: Path, info: tarfile.TarInfo) -> str:

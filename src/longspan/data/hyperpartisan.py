@@ -20,7 +20,7 @@ import numpy as np
 
 from longspan.data import archives
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
 from longspan.files import SMALL, explain_read_error, open_file, read_file
 
 URL = "https://zenodo.org/records/1489920"
@@ -92,7 +92,7 @@ def find(data: Path | None) -> HyperpartisanFiles:
             return HyperpartisanFiles(
                 articles=articles, truth=truth, splits=splits if splits.exists() else None
             )
-    raise DataError(
+    raise MissingSourceError(
         f"Hyperpartisan is not here (searched {format_paths(paths)}); download the two "
         f"training-byarticle files of {URL} to FOLDER and run `longspan data build hyperpartisan "
         "--data FOLDER`"

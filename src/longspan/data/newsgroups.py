@@ -14,7 +14,7 @@ from typing import Any
 
 from longspan.data import archives
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
 from longspan.files import file_sha256
 
 URL = "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
@@ -93,12 +93,12 @@ def find(data: Path | None) -> NewsgroupsFiles:
     """
     paths = search_paths(data, "a folder or archive of 20 Newsgroups")
     for path in paths:
-        if path.is_file():
+        if path.is_file() and archives.may_contain(path, _MEMBER.fullmatch, _LIMITS):
             return NewsgroupsFiles(path)
         folders = (*usual_folders(path, "newsgroups20"), path / "newsgroups20_mini")
         if found := _find_copy(folders):
             return NewsgroupsFiles(found)
-    raise DataError(
+    raise MissingSourceError(
         f"20 Newsgroups is not here (searched {format_paths(paths)}); download {URL} to FOLDER and "
         "run `longspan data build newsgroups --data FOLDER`"
     )

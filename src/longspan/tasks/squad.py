@@ -46,6 +46,7 @@ class Squad(QuestionTask):
     options: SquadOptions
     id_field = "id"
     files: ClassVar[tuple[str, ...]] = ("train-v1.1.json", "dev-v1.1.json")
+    hub_splits: ClassVar[tuple[str, ...]] = ("train", "validation")
     info = TaskInfo(
         name="squad",
         version=1,
@@ -70,7 +71,7 @@ class Squad(QuestionTask):
 
     def find_source(self, data: Path | None) -> JsonFiles:
         """Return the files of questions, of all splits."""
-        return find_json_files(data, self.files, self.info.name, "squad")
+        return find_json_files(data, self.files, self.info.name, "squad", self.hub_splits)
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
@@ -99,6 +100,7 @@ class Xquad(Squad):
     Options: ClassVar[type] = XquadOptions
     options: XquadOptions
     files: ClassVar[tuple[str, ...]] = ("xquad.en.json",)
+    hub_splits = ()  # which lack the articles
     info = TaskInfo(
         name="xquad",
         version=1,

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 from typing import Any, TypeVar
 
+from longspan.data.parquet import SUFFIX, read_records
 from longspan.data.source_files import SourceFiles
 from longspan.errors import DataError
 from longspan.files import LARGE, explain_read_error, open_file, parse_json
@@ -20,10 +21,14 @@ _GZIP = b"\x1f\x8b"
 def load_json(path: Path) -> Any:
     """Return the content of a JSON file, plain or compressed by gzip.
 
+    A parquet file is a list of its rows, and of those of the further files of its split.
+
     Raises:
         DataError: the file is missing, truncated or not JSON; the message names the line.
         UnreadableError: the system does not read it now.
     """
+    if path.suffix == SUFFIX:
+        return list(read_records(path))
     raw = _read(path)
     try:
         return parse_json(raw.decode("utf-8-sig"))
@@ -38,6 +43,8 @@ def load_json(path: Path) -> Any:
 def find_lines(files: SourceFiles, name: str) -> dict[str, int]:
     """Return the line of each record, by its id: the first one where there are several.
 
+    Records of parquet files have no lines.
+
     Args:
         files: JSON files.
         name: name of the field of an id.
@@ -45,6 +52,8 @@ def find_lines(files: SourceFiles, name: str) -> dict[str, int]:
     pattern = re.compile(rb'"%s"\s*:\s*"((?:[^"\\]|\\.)*)"' % re.escape(name.encode()))
     found: dict[str, int] = {}
     for path in files.paths:
+        if path.suffix == SUFFIX:
+            continue
         for number, line in enumerate(_read(path).splitlines(), start=1):
             for value in pattern.findall(line):
                 found.setdefault(json.loads(b'"%s"' % value), number)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from longspan.data.questions.json_files import field, load_json
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
 
 Part = Literal["train", "dev"]
 
@@ -89,7 +89,7 @@ def find(data: Path | None, *, masked: bool = False) -> WikiHopFiles:
             found = WikiHopFiles(root=root, masked=masked)
             if all(one.is_file() for one in found.paths):
                 return found
-    raise DataError(
+    raise MissingSourceError(
         f"WikiHop is not here (searched {format_paths(paths)}); download qangaroo_v1.1.zip from "
         f"{URL}, unpack it to FOLDER and run `longspan data build wikihop --data FOLDER`"
     )
