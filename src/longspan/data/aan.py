@@ -98,8 +98,21 @@ def read(source: AanFiles) -> Iterator[Pair]:
     """Yield the pairs of all splits, with at most the first `LONGEST` bytes of each text.
 
     Raises:
-        DataError: a file is malformed; the message names it and the line or row.
+        DataError: a file is malformed, and the message names it and the line or row; or a split has
+            no pair.
     """
+    missing = dict(_FILES)
+    for pair in _read(source):
+        missing.pop(pair.split, None)
+        yield pair
+    if missing:
+        place = source.folder if isinstance(source, PairsById) else source.path
+        raise DataError(
+            f"{place} has no pair in {', '.join(missing)}; expected pairs of all splits"
+        )
+
+
+def _read(source: AanFiles) -> Iterator[Pair]:
     if isinstance(source, PairsById):
         texts = _read_papers(source.folder / _PAPERS)
         for split, name in _FILES.items():

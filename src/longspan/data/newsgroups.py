@@ -127,9 +127,10 @@ def read(source: NewsgroupsFiles) -> list[Post]:
     found: dict[str, list[Post]] = {}
     for folder, post in _posts(source.path):
         found.setdefault(folder, []).append(post)
-    folders = next(
-        (names for names in _preferred() if found.keys() >= set(names)), tuple(found.keys())
-    )
+    folders = next((names for names in _preferred() if found.keys() >= set(names)), ())
+    if found and not folders:
+        missing = [name for name in next(_preferred()) if name not in found]
+        raise DataError(f"{source.path} has no posts of {', '.join(missing)}; fetch it again")
     posts = [post for name in folders for post in found[name]]
     for name in folders:
         missing = sorted(set(range(len(GROUPS))) - {post.label for post in found[name]})
@@ -183,4 +184,6 @@ def _posts(path: Path) -> Iterator[tuple[str, Post]]:
         if group not in GROUPS:
             raise DataError(f"{member.where}: {group} is none of the 20 groups; remove it")
         text = member.read().decode("latin-1").replace("\r\n", "\n")
+        if not text:
+            raise DataError(f"{member.where} is empty; expected a post, fetch it again")
         yield folder, Post(f"{group}/{number}", text, GROUPS.index(group), _FOLDERS[folder])

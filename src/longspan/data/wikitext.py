@@ -136,7 +136,8 @@ def read_vocabulary(published: WikiText, copy: WikiTextFiles) -> WordVocabulary:
     words = WordVocabulary.learn(read_lines(copy, "train"))
     if len(words.words) != published.words:
         # The raw form has rare words in place of <unk>.
-        raw = "" if _RARE in words.words else " of the raw form, whose words differ"
+        is_raw = _RARE not in words.words and len(words.words) > 1
+        raw = " of the raw form, whose words differ" if is_raw else ""
         raise DataError(
             f"{copy.path}: {FILES['train']} has {len(words.words):,} different words{raw}, {END} "
             f"included, expected {published.words:,}; fetch {published.url}, or from the hub the "

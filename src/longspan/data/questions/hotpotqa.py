@@ -78,6 +78,8 @@ def load_records(path: Path) -> dict[str, Any]:
     records = load_json(path)
     if not isinstance(records, list):
         raise DataError(f"{path}: expected a list of questions, got {type(records).__name__}")
+    if not records:
+        raise DataError(f"{path} has no question; download it again")
     found: dict[str, Any] = {}
     for number, record in enumerate(records):
         where = f"{path}: question {number}"

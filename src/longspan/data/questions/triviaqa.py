@@ -4,9 +4,9 @@
     evidence/wikipedia/*.txt (`EntityPages`), evidence/web/*/*.txt (`SearchResults`)
 
 or the parquet files of the hub, of the configuration rc.wikipedia or rc.web, whose rows have the
-texts of the documents. In the domain wikipedia a question has one answer, found in any of its documents, which are joined
-here. In the domain web each document of a question is an example of its own. The official
-evaluation scores them so, too.
+texts of the documents. In the domain wikipedia a question has one answer, found in any of its
+documents, which are joined here. In the domain web each document of a question is an example of its
+own. The official evaluation scores them so, too.
 """
 
 import dataclasses
@@ -91,8 +91,9 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
     """Find a copy.
 
     Args:
-        data: the folder of parquet files, the folder of `qa` and `evidence`, or one above it. None: $LONGSPAN_DATA, then
-            $LONGSPAN_TEST_DATA. In a folder, its `triviaqa` and `triviaqa-rc` are searched too.
+        data: the folder of parquet files, that of `qa` and `evidence`, or one above it. None:
+            $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA. In a folder, its `triviaqa` and `triviaqa-rc`
+            are searched too.
         domain: source of the documents.
 
     Raises:
@@ -126,6 +127,8 @@ def load_records(files: TriviaQAFiles, part: Part) -> Iterator[Any]:
         return
     content = load_json(path)
     records = field(content, "Data", list, str(path))
+    if not records:
+        raise DataError(f"{path} has no question; download it again")
     if not content.get("VerifiedEval"):
         yield from records
         return
@@ -143,7 +146,7 @@ def _official_records(path: Path, domain: Domain) -> Iterator[dict[str, Any]]:
     num_pages = dict.fromkeys(_EVIDENCE, 0)
     for number, row in enumerate(read_records(path)):
         where = f"{path}: row {number}"
-        record = {
+        record: dict[str, Any] = {
             "QuestionId": field(row, "question_id", str, where),
             "Question": field(row, "question", str, where),
         }

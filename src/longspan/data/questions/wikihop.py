@@ -105,6 +105,8 @@ def read_questions(path: Path) -> Iterator[CandidateQuestion]:
     content = load_json(path)
     if not isinstance(content, list):
         raise DataError(f"{path}: expected a list of questions, got {type(content).__name__}")
+    if not content:
+        raise DataError(f"{path} has no question; download it again")
     for number, record in enumerate(content):
         yield _read_question(record, f"{path}: question {number}")
 
