@@ -62,6 +62,12 @@ def sweep_temporaries(folder: Path) -> None:
                     _remove_abandoned(Path(entry.path), match["machine"])
 
 
+def sweep_cache(cache: Path) -> None:
+    """Remove what killed builds and imports left in a cache and the folders in it."""
+    for folder in (cache, *cache.glob("*/")):
+        sweep_temporaries(folder)
+
+
 def remove_temporaries(path: Path) -> None:
     """Remove every temporary file of `path`; the caller holds a lock that excludes writers."""
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.*"):

@@ -164,7 +164,7 @@ def _sizes(task):
 def test_missing_file_of_a_split_is_named(case, tmp_path):
     task, _, folder = case
     (folder / "train-00001-of-00003.parquet").unlink()
-    with pytest.raises(DataError, match=r"lacks train-00001-of-00003\.parquet, 1 of 00003"):
+    with pytest.raises(DataError, match=r"lacks train-00001-of-00003\.parquet, 1 of 3"):
         task.open(tmp_path / "cache", folder)
 
 

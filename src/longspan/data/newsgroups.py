@@ -127,9 +127,11 @@ def read(source: NewsgroupsFiles) -> list[Post]:
     found: dict[str, list[Post]] = {}
     for folder, post in _posts(source.path):
         found.setdefault(folder, []).append(post)
-    folders = next((names for names in _preferred() if found.keys() >= set(names)), ())
+    whole = (names for names in _preferred() if found.keys() >= set(names))
+    folders: tuple[str, ...] = next(whole, ())
     if found and not folders:
-        missing = [name for name in next(_preferred()) if name not in found]
+        by_date, *_ = _preferred()
+        missing = [name for name in by_date if name not in found]
         raise DataError(f"{source.path} has no posts of {', '.join(missing)}; fetch it again")
     posts = [post for name in folders for post in found[name]]
     for name in folders:

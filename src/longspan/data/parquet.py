@@ -44,8 +44,8 @@ def shards_of(path: Path) -> tuple[Path, ...]:
     missing = [name for name in names if not path.with_name(name).exists()]
     if missing:
         raise DataError(
-            f"{path.parent} lacks {', '.join(missing[:3])}, {len(missing)} of {count} files of the "
-            "split; download them too"
+            f"{path.parent} lacks {', '.join(missing[:3])}, {len(missing)} of {len(names)} files "
+            "of the split; download them too"
         )
     return tuple(map(path.with_name, names))
 

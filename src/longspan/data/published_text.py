@@ -139,15 +139,19 @@ def _copies_in(name: str, path: Path) -> Iterator[TextFiles]:
     files = [path] if path.is_file() else [folder / name for folder in folders]
     for one in (*files, *(folder / f"{name}.zip" for folder in folders)):
         if one.is_file() and not _is_other_archive(one, name, given=one == path):
-            yield TextFiles(form="zip" if zipfile.is_zipfile(one) else "file", path=one)
+            yield TextFiles(form="zip" if _is_zip(one) else "file", path=one)
 
 
 def _is_other_archive(path: Path, name: str, *, given: bool) -> bool:
     """Return whether a file that a user has given is an archive, and not the published zip."""
-    if not zipfile.is_zipfile(check_file(path)):
+    if not _is_zip(path):
         return tarfile.is_tarfile(path)
     with zipfile.ZipFile(path) as archive:
         return given and name not in archive.namelist()
+
+
+def _is_zip(path: Path) -> bool:
+    return zipfile.is_zipfile(check_file(path))
 
 
 def _unpacked_size(copy: TextFiles, name: str) -> int:

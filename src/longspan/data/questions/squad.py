@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from longspan.data.parquet import SUFFIX
 from longspan.data.questions.json_files import field, load_json
 from longspan.data.questions.question import Question, Span, join_passages
 from longspan.data.questions.report import Report
@@ -67,7 +68,7 @@ def read_squad(path: Path, extent: Extent = "paragraph") -> SquadFile:
 def _load(path: Path) -> Any:
     """Return the content of a file; rows of questions become articles and paragraphs."""
     content = load_json(path)
-    if not isinstance(content, list):
+    if path.suffix != SUFFIX:
         return content
     articles: dict[str, dict[str, list[Any]]] = {}
     for number, row in enumerate(content):
