@@ -1,4 +1,4 @@
-"""Files of a folder, a tar (plain, gzip, bzip2 or xz) or a zip; this module extracts nothing to disk.
+"""Files of a folder, a tar (plain, gzip, bzip2 or xz) or a zip, read without being extracted.
 
 The first bytes of an archive tell its format, whatever the suffix. Every archive is read to its
 end, so a truncated one never passes for a small one.

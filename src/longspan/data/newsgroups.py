@@ -131,8 +131,8 @@ def read(source: NewsgroupsFiles) -> list[Post]:
     folders: tuple[str, ...] = next(whole, ())
     if found and not folders:
         by_date, *_ = _preferred()
-        missing = [name for name in by_date if name not in found]
-        raise DataError(f"{source.path} has no posts of {', '.join(missing)}; fetch it again")
+        absent = ", ".join(name for name in by_date if name not in found)
+        raise DataError(f"{source.path} has no posts of {absent}; fetch it again")
     posts = [post for name in folders for post in found[name]]
     for name in folders:
         missing = sorted(set(range(len(GROUPS))) - {post.label for post in found[name]})

@@ -91,7 +91,7 @@ def find(data: Path | None, *, masked: bool = False) -> WikiHopFiles:
                 return found
     raise MissingSourceError(
         f"WikiHop is not here (searched {format_paths(paths)}); download qangaroo_v1.1.zip from "
-        f"{URL}, unpack it to FOLDER and run `longspan data build wikihop --data FOLDER`"
+        f"{URL}, and run `longspan data build wikihop --data FILE`"
     )
 
 
