@@ -53,6 +53,14 @@ LONGER_FUNCTIONS = {
 EVERYDAY = {"full", "local", "linear"}
 # CIFAR-10 is published as pickles; this file reads them without executing foreign code.
 MAY_IMPORT_PICKLE = ("data/restricted_pickle.py",)
+# Files of the system, and the functions that open the files of users.
+MAY_OPEN_FILES = (
+    *("files.py", "temporaries.py", "space.py", "bench/machine.py"),
+    "arena/executors/worker_pool.py",
+)
+READING = ("read_text", "read_bytes", "open")
+# Readers of libraries, each with a path: `check_file` must have seen the path.
+LIBRARY_READERS = ("gzip.open", "load_file", "pa.input_stream", "zipfile.is_zipfile")
 # Upgrades of records contain renamed options. A family of long checkpoints has its own mechanism.
 MAY_NAME_MECHANISMS = (
     *("attention/", "arena/protocols/", "tasks/", "results/upgrades.py"),
@@ -235,7 +243,40 @@ def test_one_file_calls_fused_attention():
     assert set(found) == {"attention/ops/fused.py", "bench/counting.py"}
 
 
+def is_read(call):
+    """Return whether a call opens a file for reading without `longspan.files`."""
+    name, called = ast.unparse(call.func), call.func
+    if name in LIBRARY_READERS:
+        return not ast.unparse(call.args[0]).removeprefix("str(").startswith("check_file(")
+    attribute = called.attr if isinstance(called, ast.Attribute) else name
+    if attribute not in READING or "resources.files(" in name:
+        return False
+    # `open` of a task, an archive or an image has other arguments.
+    modes = call.args[1:] if name == "open" else call.args
+    mode = ast.literal_eval(modes[0]) if modes and isinstance(modes[0], ast.Constant) else None
+    is_path = not any(x.arg == "fileobj" for x in call.keywords)
+    return is_path and (not modes or (isinstance(mode, str) and mode.startswith("r")))
+
+
+def opened_files(tree):
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [f"line {x.lineno}: {ast.unparse(x)}" for x in calls if is_read(x)]
+
+
+def test_files_of_users_are_opened_by_one_function():
+    """A link to a device, or a FIFO, fills the memory or blocks: `longspan.files.open_file`."""
+    found = violations(lambda _, tree: opened_files(tree))
+    assert not {file: x for file, x in found.items() if file not in MAY_OPEN_FILES}
+
+
 VIOLATIONS = {
+    "path.open()": opened_files,
+    "path.open('rb')": opened_files,
+    "path.open(encoding='utf-8')": opened_files,
+    "Path(name).read_text()": opened_files,
+    "open(path)": opened_files,
+    "open(path, 'rb')": opened_files,
+    "load_file(path)": opened_files,
     "from longspan.models import x": lambda t: wrong_imports("attention/base.py", t),
     "def f():\n    import longspan.cli": lambda t: wrong_imports("report/tables.py", t),
     "from longspan.unheard import x": lambda t: wrong_imports("cli.py", t),
@@ -251,6 +292,13 @@ VIOLATIONS = {
     "try:\n    f()\nexcept:\n    g()": lambda t: list(forbidden(t)),
 }
 ALLOWED = {
+    "path.open('wb')": opened_files,
+    "open(path, 'w')": opened_files,
+    "task.open(cache, data)": opened_files,
+    "Image.open(io.BytesIO(content))": opened_files,
+    "tarfile.open(fileobj=io.BytesIO(content))": opened_files,
+    "load_file(check_file(path))": opened_files,
+    "resources.files('longspan').joinpath(name).read_text()": opened_files,
     "from longspan.errors import x": lambda t: wrong_imports("attention/base.py", t),
     "if config.schedule == 'linear': pass": named_mechanisms,
     "attention: str = 'full'": named_mechanisms,

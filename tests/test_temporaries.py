@@ -8,7 +8,7 @@ import time
 import pytest
 
 from longspan import temporaries
-from longspan.files import atomic_write, write_json
+from longspan.files import atomic_write, replaced_folder, write_json
 from longspan.temporaries import locked_temporary, machine_id, remove_temporaries, sweep_temporaries
 
 LEAVE = """
@@ -128,3 +128,37 @@ def test_every_temporary_of_a_path_is_removed_under_its_lock(tmp_path):
         (tmp_path / name).write_text("")
     remove_temporaries(tmp_path / "a.json")
     assert names(tmp_path) == [".a.jsonx", ".b.json.12345678", "a.json"]
+
+
+def test_folder_of_a_killed_process_is_removed_by_the_next_one(tmp_path):
+    script = LEAVE.replace("atomic_write", "replaced_folder").replace(
+        'temporary.write_text("half")', '(temporary / "documents").write_text("half")'
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "mine")], check=False)
+    (left,) = names(tmp_path)
+    assert (tmp_path / left / "mine" / "documents").exists()
+    with replaced_folder(tmp_path / "other") as part:
+        assert names(tmp_path) == [part.parent.name]
+        with replaced_folder(tmp_path / "third"):
+            assert part.is_dir()  # that of a live process stays
+    assert names(tmp_path) == ["other", "third"]
+
+
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_folder_of_another_machine_is_kept_for_a_day_after_its_last_change(
+    tmp_path, monkeypatch, has_locks
+):
+    if not has_locks:
+        monkeypatch.setattr(temporaries, "fcntl", None)
+    machine = "0" * 8 if has_locks else machine_id()
+    folder = tmp_path / f".a.longspan-{machine}-00000001"
+    folder.mkdir()
+    (folder / "documents").write_text("half")
+    day_ago = time.time() - temporaries.MAX_AGE - 1
+    os.utime(folder, (day_ago, day_ago))
+    sweep_temporaries(tmp_path)
+    assert names(folder) == ["documents"]
+    os.utime(folder / "documents", (day_ago, day_ago))
+    os.utime(folder, (day_ago, day_ago))
+    sweep_temporaries(tmp_path)
+    assert names(tmp_path) == []

@@ -36,6 +36,10 @@ class DataError(LongspanError, ValueError):
     """Missing, truncated, inconsistent or unsupported file."""
 
 
+class MissingSourceError(DataError):
+    """Published data set that is not where it was searched for."""
+
+
 class UnreadableError(DataError):
     """File that may be intact, but that the system does not read now: permission, disk, limits."""
 

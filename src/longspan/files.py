@@ -1,20 +1,34 @@
-"""Atomic writes of files and folders, checked JSON, checksums and the cache folder."""
+"""Atomic writes of files and folders, checked JSON, checksums and the cache folder.
+
+Files that a user names are opened by `open_file`, `open_text` and `read_file` alone, or checked by
+`check_file` before a library opens them. A link to a device has no end, and a FIFO without a writer
+blocks, so both are refused.
+"""
 
 import contextlib
+import errno
 import hashlib
+import io
 import json
 import math
 import os
-import tempfile
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.errors import DataError, OptionError, RunError, UnreadableError
-from longspan.temporaries import locked_temporary, sweep_temporaries
+from longspan.space import format_bytes
+from longspan.temporaries import locked_folder, locked_temporary
 
 CHECKSUM = "sha256"  # first field of a JSON file; the sha256 of the other fields
+# Most bytes of a file that is read whole: one that a person writes, such as a protocol or a
+# plug-in, and one of data or results.
+SMALL, LARGE = 1 << 26, 1 << 33
 WRITE_REMEDY = "free space or choose another folder"
+
+
+_KINDS = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
 class JsonFile(NamedTuple):
@@ -23,6 +37,90 @@ class JsonFile(NamedTuple):
     path: Path
     text: str
     content: Any
+
+
+def check_file(path: Path, most: int | None = None) -> Path:
+    """Return the path of a file if it is a regular one, after links are followed.
+
+    Args:
+        path: path of the file.
+        most: most bytes that it may have; None: any number.
+
+    Raises:
+        DataError: it is a FIFO, a device or a socket, or too large.
+        OSError: it is missing, a folder, or cannot be read.
+    """
+    _check_status(path, path.stat(), most)
+    return path
+
+
+def check_folder(folder: Path) -> Path:
+    """Return the path of a folder if a library can open every file in it.
+
+    Raises:
+        DataError: one is a FIFO, a device or a socket.
+        OSError: the folder is missing or cannot be read.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.exists() and not path.is_dir():
+            check_file(path)
+    return folder
+
+
+def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
+    """Open a regular file for reading, as bytes.
+
+    Raises:
+        DataError, OSError: as `check_file`.
+    """
+    check_file(path, most)  # before the open, which a device may act on
+    file = open(path, "rb", opener=_open_unblocked)  # noqa: SIM115
+    try:
+        _check_status(path, os.fstat(file.fileno()), most)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def open_text(
+    path: Path, encoding: str = "utf-8", newline: str | None = None, most: int | None = None
+) -> io.TextIOWrapper:
+    """Open a regular file for reading, as text.
+
+    Raises:
+        DataError, OSError: as `check_file`.
+    """
+    return io.TextIOWrapper(open_file(path, most), encoding=encoding, newline=newline)
+
+
+def read_file(path: Path, most: int = LARGE) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        DataError, OSError: as `check_file`.
+    """
+    with open_file(path, most) as file:
+        return file.read()
+
+
+def _open_unblocked(path: str, flags: int) -> int:
+    """Open a file; a FIFO without a writer, which replaced it, does not block."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check_status(path: Path, status: os.stat_result, most: int | None) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for test, name in _KINDS if test(status.st_mode)), "a device")
+        raise DataError(
+            f"{path} is {kind}; expected a regular file. Write the content to a file first"
+        )
+    if most is not None and status.st_size > most:
+        raise DataError(
+            f"{path} has {format_bytes(status.st_size)}; expected at most {format_bytes(most)}"
+        )
 
 
 @contextlib.contextmanager
@@ -54,7 +152,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
         if not path.name or (path.exists() and not path.is_file()):
             raise RunError(f"cannot write {path}: it is not a regular file; choose another path")
         path.parent.mkdir(parents=True, exist_ok=True)
-        sweep_temporaries(path.parent)
         with locked_temporary(path) as temporary:
             yield temporary
             flush_to_disk(temporary)
@@ -90,16 +187,17 @@ def new_folder(folder: Path) -> Iterator[Path]:
 def replaced_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder; on success, move it to `folder` in place of an earlier one.
 
-    The earlier folder is intact until the new one is complete.
+    The earlier folder is intact until the new one is complete. Folders that killed processes left
+    beside it are removed.
 
     Raises:
         RunError: the disk is full or the folder cannot be written.
     """
     with explain_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
-            # The outer folder has the permissions of a temporary one.
-            part, earlier = Path(name) / folder.name, Path(name) / "earlier"
+        # The outer folder has the permissions of a temporary one.
+        with locked_folder(folder) as outer:
+            part, earlier = outer / folder.name, outer / "earlier"
             part.mkdir()
             yield part
             if folder.exists():
@@ -114,7 +212,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 def flush_to_disk(path: Path) -> None:
     """Block until the content of a file is on the disk."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         os.fsync(file.fileno())
 
 
@@ -164,10 +262,12 @@ def read_json_file(path: Path) -> JsonFile:
         UnreadableError: the system does not read it now.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path).decode("utf-8")
         content = parse_json(text)
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
+    except DataError:
+        raise
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
@@ -219,7 +319,7 @@ def file_sha256(path: Path) -> str:
         UnreadableError: the system does not read it now.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise explain_read_error(path, error) from error

@@ -1,9 +1,9 @@
-"""Temporary files of atomic writes, and removal of those whose writer has died.
+"""Temporary files and folders of atomic writes, and removal of those whose writer has died.
 
-A temporary file is named `.<target>.longspan-<machine>-<random>`, and its writer locks it. The
-system releases the lock when the writer dies, so another process of the machine can tell a file in
-use from one that was left behind. Locks of other machines may be invisible; their files are removed
-after a day.
+A temporary file or folder is named `.<target>.longspan-<machine>-<random>`, and its writer locks
+it. The system releases the lock when the writer dies, so another process of the machine can tell
+one in use from one that was left behind. Locks of other machines may be invisible; their files are
+removed a day after the last change.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -37,23 +38,34 @@ def locked_temporary(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be created.
     """
-    descriptor, temporary = _create(path)
-    try:
+    with _locked(path, is_folder=False) as temporary:
         yield temporary
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if descriptor is not None:
-            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked_folder(path: Path) -> Iterator[Path]:
+    """Create an empty folder beside `path`, lock it and yield it; remove it with its content.
+
+    Raises:
+        OSError: the folder cannot be created.
+    """
+    with _locked(path, is_folder=True) as temporary:
+        yield temporary
 
 
 def sweep_temporaries(folder: Path) -> None:
-    """Remove the temporary files in a folder whose writers have died."""
+    """Remove the temporary files and folders in a folder whose writers have died."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if match := _NAME.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     _remove_abandoned(Path(entry.path), match["machine"])
+
+
+def sweep_cache(cache: Path) -> None:
+    """Remove what killed builds and imports left in a cache and the folders in it."""
+    for folder in (cache, *cache.glob("*/")):
+        sweep_temporaries(folder)
 
 
 def remove_temporaries(path: Path) -> None:
@@ -73,33 +85,64 @@ def machine_id() -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:8]
 
 
-def _create(path: Path) -> tuple[int | None, Path]:
-    """Create a temporary file; return the descriptor that holds its lock, and its path."""
+@contextlib.contextmanager
+def _locked(path: Path, *, is_folder: bool) -> Iterator[Path]:
+    """Create a temporary and lock it; before, remove those in its folder that were left behind."""
+    sweep_temporaries(path.parent)
+    descriptor, temporary = _create(path, is_folder)
+    try:
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):
+            _remove(temporary)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _create(path: Path, is_folder: bool) -> tuple[int | None, Path]:
+    """Create a temporary; return the descriptor that holds its lock, and its path."""
     while True:
         name = f".{path.name}.longspan-{machine_id()}-{secrets.token_hex(4)}"
         temporary = path.with_name(name)
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        if is_folder:
+            temporary.mkdir(0o700)
+        else:
+            os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
         if fcntl is None:
-            os.close(descriptor)
             return None, temporary
-        # A file system without locks leaves the file to its age.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            return descriptor, temporary
-        os.close(descriptor)  # swept before it was locked
+        with contextlib.suppress(FileNotFoundError):  # swept before it was locked
+            descriptor = os.open(temporary, _open_flags(temporary))
+            # A file system without locks leaves it to its age.
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(temporary, descriptor):
+                return descriptor, temporary
+            os.close(descriptor)
+
+
+def _open_flags(temporary: Path) -> int:
+    """Return how to open what is locked; a folder cannot be opened for writing."""
+    return os.O_RDONLY if temporary.is_dir() else os.O_RDWR
+
+
+def _is_at(temporary: Path, descriptor: int) -> bool:
+    """Return whether a path is that of an open file or folder."""
+    try:
+        return os.path.samestat(temporary.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _remove_abandoned(temporary: Path, machine: str) -> None:
-    """Remove a temporary file unless its writer may be alive.
+    """Remove a temporary unless its writer may be alive.
 
     Raises:
-        OSError: the writer holds the lock, or the file cannot be removed.
+        OSError: the writer holds the lock, or it cannot be removed.
     """
     if fcntl is None or machine != machine_id():
         _remove_old(temporary)
         return
-    descriptor = os.open(temporary, os.O_RDWR)
+    descriptor = os.open(temporary, _open_flags(temporary) | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -107,12 +150,20 @@ def _remove_abandoned(temporary: Path, machine: str) -> None:
     except OSError:  # a file system without locks
         _remove_old(temporary)
     else:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
     finally:
         os.close(descriptor)
 
 
 def _remove_old(temporary: Path) -> None:
-    """Remove a temporary file of unknown state after a day."""
-    if time.time() - temporary.stat().st_mtime > MAX_AGE:
+    """Remove a temporary of unknown state a day after its last change."""
+    files = (temporary, *temporary.rglob("*")) if temporary.is_dir() else (temporary,)
+    if time.time() - max(path.lstat().st_mtime for path in files) > MAX_AGE:
+        _remove(temporary)
+
+
+def _remove(temporary: Path) -> None:
+    if temporary.is_dir() and not temporary.is_symlink():
+        shutil.rmtree(temporary)
+    else:
         temporary.unlink(missing_ok=True)

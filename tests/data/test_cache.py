@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from longspan import files
 from longspan.data import cache as cached
 from longspan.data.build_shards import get_or_build
 from longspan.data.cache import BuildOutput, BuildSize, DatasetSpec
@@ -144,15 +145,14 @@ def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how, reason
 def test_dataset_that_cannot_be_read_now_is_kept(tmp_path, monkeypatch, name, code):
     build = Builder()
     folder = cached.open_dataset(tmp_path, SPEC, build).folder
-    opened = Path.open
 
     def fail(path, *arguments, **options):
         if path.name == name and path.parent == folder:
             raise OSError(code, os.strerror(code))
-        return opened(path, *arguments, **options)
+        return path.open("rb")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", fail)
+        patch.setattr(files, "open", fail, raising=False)
         with pytest.raises(UnreadableError, match=rf"{name} cannot be read \({os.strerror(code)}"):
             cached.open_dataset(tmp_path, SPEC, build)
     cached.open_dataset(tmp_path, SPEC, build)

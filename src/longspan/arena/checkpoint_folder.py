@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 from longspan.arena.run_state import read_state
 from longspan.config import TaskConfig
 from longspan.errors import DataError, LongspanError
-from longspan.files import file_sha256, read_json
+from longspan.files import check_file, check_folder, file_sha256, read_json
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.training.checkpoint import UNREADABLE, WEIGHTS
 
@@ -63,7 +63,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {}
     for file in weight_files(folder):
         try:
-            weights |= load_file(file)
+            weights |= load_file(check_file(file))
         except (OSError, SafetensorError) as error:
             raise DataError(
                 f"{file} cannot be read ({error}); write the checkpoint again"
@@ -103,7 +103,7 @@ def load_pretrained(cls: type[Model], folder: Path, remedy: str) -> Model:
     """
     try:
         with _hidden_progress_bar():
-            loaded: Any = cls.from_pretrained(folder, output_loading_info=True)
+            loaded: Any = cls.from_pretrained(check_folder(folder), output_loading_info=True)
     except (*UNREADABLE, StrictDataclassError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{folder} cannot be read ({reason}); {remedy}") from error

@@ -34,7 +34,8 @@ from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS
 from longspan.config.run import PARTS
 from longspan.entry_points import plugin_entry_points
-from longspan.errors import LongspanError, OptionError, PluginError
+from longspan.errors import DataError, LongspanError, OptionError, PluginError
+from longspan.files import SMALL, read_file
 from longspan.metrics import METRICS
 from longspan.tasks import TASKS
 
@@ -80,9 +81,11 @@ def load_plugin(source: str) -> Plugin:
     if path.suffix not in SUFFIXES:
         raise PluginError(f"{source} is no plug-in; use a .py or .toml file, or a module's name")
     try:
-        content = path.read_bytes()
+        content = read_file(path, SMALL)
     except OSError as error:
         raise PluginError(f"{source} cannot be read ({error.strerror or error})") from error
+    except DataError as error:
+        raise PluginError(str(error)) from error
     return _load(Plugin(str(path), content), source, path)
 
 
@@ -168,8 +171,8 @@ def is_file_name(source: str) -> bool:
 def _existing_file(plugin: Plugin) -> Path | None:
     """Return the file of a plug-in if its content is that of the plug-in."""
     path = Path(plugin.source)
-    with contextlib.suppress(OSError):
-        if path.read_bytes() == plugin.content:
+    with contextlib.suppress(OSError, DataError):
+        if read_file(path, SMALL) == plugin.content:
             return path
     return None
 

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -177,6 +176,7 @@ def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: boo
     """Build a data set from published files, or from the hub."""
     from longspan.data import hub
     from longspan.tasks.data_cards import is_generated
+    from longspan.temporaries import locked_folder
 
     task = chosen.info.name
     if is_generated(chosen):
@@ -190,8 +190,8 @@ def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: boo
     if name is None:
         raise OptionError(f"{task} has no known data set on the hub; pass hub:NAME or a path")
     paths.cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=paths.cache, prefix=".hub-") as folder:
-        fetched = hub.fetch_parquet(name, Path(folder))
+    with locked_folder(paths.cache / "hub") as folder:
+        fetched = hub.fetch_parquet(name, folder)
         _build(chosen, dataclasses.replace(paths, data=fetched), as_json)
 
 

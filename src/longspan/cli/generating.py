@@ -20,6 +20,7 @@ from longspan.cli.common import (
 from longspan.cli.finetuning import Checkpoint
 from longspan.cli.plugins import Cache, Imports
 from longspan.errors import DataError, OptionError
+from longspan.files import SMALL, read_file
 from longspan.wording import counted, device_text
 
 if TYPE_CHECKING:
@@ -115,11 +116,11 @@ def _read_prompt(text: str | None, file: Path | None, ids: str | None) -> str | 
             "generate takes one prompt: --prompt TEXT, --prompt-file FILE or --prompt-ids 5,6,7"
         )
     if file is not None:
-        if not file.is_file():
-            what = "is a folder" if file.is_dir() else "does not exist"
-            raise DataError(f"{file} {what}; --prompt-file takes a UTF-8 text file")
         try:
-            return file.read_bytes().decode()
+            return read_file(file, SMALL).decode()
+        except OSError as error:
+            what = "is a folder" if file.is_dir() else "does not exist"
+            raise DataError(f"{file} {what}; --prompt-file takes a UTF-8 text file") from error
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{file} is not UTF-8 at byte {error.start:,}; convert it to UTF-8"

@@ -24,6 +24,7 @@ from longspan.data.parquet import check_columns, explain_parquet_errors
 from longspan.data.source_files import SourceFiles, search_paths
 from longspan.data.store import Ragged, Spool
 from longspan.errors import DataError
+from longspan.files import open_file
 
 LONGEST = 10_000  # bytes of a paper that are read
 LABELS = ("no citation", "citation")
@@ -83,7 +84,8 @@ def find(data: Path | None) -> AanFiles:
         release = lra_release.find(data, lra_release.AAN)
     except DataError as error:
         if by_id is None:
-            raise DataError(f"{error}, or a folder with {_PAPERS} and pairs by id") from error
+            message = f"{error}, or a folder with {_PAPERS} and pairs by id"
+            raise type(error)(message) from error
         return by_id
     if by_id is None or release.path.is_file():
         return release
@@ -96,8 +98,21 @@ def read(source: AanFiles) -> Iterator[Pair]:
     """Yield the pairs of all splits, with at most the first `LONGEST` bytes of each text.
 
     Raises:
-        DataError: a file is malformed; the message names it and the line or row.
+        DataError: a file is malformed, and the message names it and the line or row; or a split has
+            no pair.
     """
+    missing = dict(_FILES)
+    for pair in _read(source):
+        missing.pop(pair.split, None)
+        yield pair
+    if missing:
+        place = source.folder if isinstance(source, PairsById) else source.path
+        raise DataError(
+            f"{place} has no pair in {', '.join(missing)}; expected pairs of all splits"
+        )
+
+
+def _read(source: AanFiles) -> Iterator[Pair]:
     if isinstance(source, PairsById):
         texts = _read_papers(source.folder / _PAPERS)
         for split, name in _FILES.items():
@@ -224,12 +239,12 @@ def _find_pairs_by_id(data: Path | None) -> PairsById | None:
 
 
 def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return sum(1 for _ in file)
 
 
 def _read_pairs(path: Path, split: Split, texts: Mapping[str, bytes]) -> Iterator[Pair]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for number, line in enumerate(file, 1):
             yield _parse_pair(line.rstrip(b"\r\n"), f"{path}: line {number}", split, texts)
 

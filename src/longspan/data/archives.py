@@ -1,4 +1,4 @@
-"""Files of a folder, a tar (plain, gzip, bzip2 or xz) or a zip; nothing is extracted to disk.
+"""Files of a folder, a tar (plain, gzip, bzip2 or xz) or a zip, read without being extracted.
 
 The first bytes of an archive tell its format, whatever the suffix. Every archive is read to its
 end, so a truncated one never passes for a small one.
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, cast
 
 from longspan.errors import DataError
+from longspan.files import check_file, open_file
 
 _READ_ERRORS = (
     EOFError,
@@ -55,8 +56,9 @@ class Limits(NamedTuple):
 class Member:
     """One file of a folder or an archive; read it once, before asking for the next one."""
 
-    def __init__(self, name: str, where: str, file: io.BufferedIOBase, most: int):
+    def __init__(self, name: str, where: str, file: io.BufferedIOBase, most: int, size: int):
         """Use `read_members` or `open_member` instead."""
+        self.size = size  # bytes, unpacked
         self.name = name  # path inside the folder or archive, with slashes
         self.where = where  # path on this machine, for messages
         self._file, self._most = file, most
@@ -115,7 +117,7 @@ def read_members(path: Path, wanted: Wanted, limits: Limits) -> Iterator[Member]
                 yield member
         return
     with _explain_read_errors(str(path)):
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(4)
         if not head:
             raise DataError(f"{path} is empty; expected a tar or zip archive")
@@ -125,6 +127,28 @@ def read_members(path: Path, wanted: Wanted, limits: Limits) -> Iterator[Member]
                 raise DataError(f"{path} contains {member.name} twice; expected it once")
             seen.add(member.name)
             yield member
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file is a tar, plain or packed, or a zip.
+
+    Raises:
+        DataError: it is no regular file.
+    """
+    return zipfile.is_zipfile(check_file(path)) or tarfile.is_tarfile(path)
+
+
+def may_contain(path: Path, wanted: Wanted, limits: Limits) -> bool:
+    """Return whether an archive has a wanted member.
+
+    True as well for an archive above 1 GiB, whose headers take minutes to read.
+
+    Raises:
+        DataError: as `read_members`.
+    """
+    if check_file(path).stat().st_size > 1 << 30:
+        return True
+    return any(True for _ in read_members(path, wanted, limits))
 
 
 def list_names(folder: Path, wanted: Wanted) -> Iterator[str]:
@@ -193,8 +217,8 @@ def _open_file(folder: Path, name: str, usage: _Usage) -> Iterator[Member]:
                 raise DataError(f"{path} leads outside {folder}; put the file itself there")
             status = real.stat()
             usage.check_file(str(path), stat.S_ISREG(status.st_mode), status.st_size)
-            file = stack.enter_context(real.open("rb"))
-        yield Member(name, str(path), file, usage.limits.member)
+            file = stack.enter_context(open_file(real))
+        yield Member(name, str(path), file, usage.limits.member, status.st_size)
 
 
 class _StrictTarInfo(tarfile.TarInfo):
@@ -248,7 +272,7 @@ def _read_tar(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
             usage.check_file(where, is_regular, info.size)
             with _explain_read_errors(where):
                 content = cast(io.BufferedIOBase, archive.extractfile(info))
-            yield Member(name, where, content, usage.limits.member)
+            yield Member(name, where, content, usage.limits.member, info.size)
         # compressed files have their checksum at the end
         while archive.fileobj.read(_BUFFER):
             pass
@@ -264,7 +288,8 @@ def _read_zip(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
             where, kind = f"{usage.path}: {name}", stat.S_IFMT(info.external_attr >> 16)
             usage.check_file(where, kind in (0, stat.S_IFREG), info.file_size)
             with _explain_read_errors(where), archive.open(info) as content:
-                yield Member(name, where, cast(io.BufferedIOBase, content), usage.limits.member)
+                opened = cast(io.BufferedIOBase, content)
+                yield Member(name, where, opened, usage.limits.member, info.file_size)
 
 
 def _filtered_name(path: Path, info: tarfile.TarInfo) -> str:

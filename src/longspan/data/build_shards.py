@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.files import atomic_write
+from longspan.errors import DataError
+from longspan.files import atomic_write, read_file
 
 Arrays = dict[str, np.ndarray]
 
@@ -42,8 +43,8 @@ def get_or_build(folder: Path, number: int, build: Callable[[], Arrays]) -> Arra
 def _read(path: Path) -> Arrays | None:
     """Return the arrays of a shard, or None if it is absent or damaged."""
     try:
-        content = path.read_bytes()
-    except OSError:
+        content = read_file(path)
+    except (OSError, DataError):
         return None
     if hashlib.sha256(memoryview(content)[_DIGEST:]).digest() != content[:_DIGEST]:
         return None

@@ -22,6 +22,7 @@ from longspan.data.store import Examples
 from longspan.errors import DataError, RunError, UnreadableError
 from longspan.files import atomic_write, explain_read_error, file_sha256, read_json, write_json
 from longspan.space import check_disk, check_memory
+from longspan.temporaries import sweep_cache
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ def open_dataset(
         found = _load_intact(folder, logging.WARNING)
         if found is None:
             _clear(folder, keep_scratch=True)
+            sweep_cache(cache)
             if (size := estimate and estimate()) is not None:
                 _check_size(size, spec.task, folder)
             _write(folder, spec, build)
@@ -221,6 +223,7 @@ def verify(cache: Path, task: str | None = None) -> dict[Path, Manifest]:
         DataError: a dataset differs; the message lists each one with the remedy.
     """
     verified, errors = {}, []
+    sweep_cache(cache)
     for folder in built_folders(cache, task):
         try:
             verified[folder] = _verify(folder)

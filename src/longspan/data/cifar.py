@@ -145,7 +145,7 @@ def _copies_in(path: Path) -> Iterator[CifarFiles]:
     for folder in [*folders, *(one / _FOLDER for one in folders)]:
         if any((folder / name).is_file() for name in _MD5):
             yield _batches_copy(folder)
-    for archive in named_archives(path, folders, "cifar-10*.tar.gz"):
+    for archive in named_archives(path, folders, "cifar-10*.tar.gz", _is_batch, _LIMITS):
         rows = _WHOLE if archive.stat().st_size == _WHOLE_ARCHIVE else None
         both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
         yield CifarFiles(form="archive", files=both, rows=rows, exact=True, order="official")
@@ -165,6 +165,10 @@ def _batches_copy(folder: Path) -> CifarFiles:
     return CifarFiles(form="batches", files=files, rows=rows, exact=True, order="official")
 
 
+def _is_batch(name: str) -> bool:
+    return PurePath(name).name in _MD5
+
+
 def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
     """Yield the files of batches in a folder or an archive."""
     path = source.files["train"][0]
@@ -175,7 +179,7 @@ def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
         return
     if path.name == _ARCHIVE and (found := file_sha256(path)) != SHA256:
         raise DataError(f"{path} has sha256 {found}, expected {SHA256}; download {URL}")
-    yield from archives.read_members(path, lambda name: PurePath(name).name in _MD5, _LIMITS)
+    yield from archives.read_members(path, _is_batch, _LIMITS)
 
 
 def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:

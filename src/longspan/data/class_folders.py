@@ -10,7 +10,7 @@ from pathlib import Path
 
 from longspan.data.own_splits import TEST, TRAIN, VALIDATION
 from longspan.errors import DataError
-from longspan.files import explain_read_error
+from longspan.files import LARGE, explain_read_error, read_file
 
 COLUMNS = ("text", "label")
 _SPLITS = {
@@ -82,7 +82,7 @@ def _visible(folder: Path) -> Iterator[Path]:
 
 def _read(path: Path, encoding: str) -> str:
     try:
-        content = path.read_bytes()
+        content = read_file(path, LARGE)
     except OSError as error:
         raise explain_read_error(path, error) from error
     is_wide = codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))

@@ -20,8 +20,8 @@ import numpy as np
 
 from longspan.data import archives
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.errors import DataError
-from longspan.files import explain_read_error
+from longspan.errors import DataError, MissingSourceError
+from longspan.files import SMALL, explain_read_error, open_file, read_file
 
 URL = "https://zenodo.org/records/1489920"
 SPLITS_URL = "https://raw.githubusercontent.com/allenai/longformer/master/scripts/hp-splits.json"
@@ -92,7 +92,7 @@ def find(data: Path | None) -> HyperpartisanFiles:
             return HyperpartisanFiles(
                 articles=articles, truth=truth, splits=splits if splits.exists() else None
             )
-    raise DataError(
+    raise MissingSourceError(
         f"Hyperpartisan is not here (searched {format_paths(paths)}); download the two "
         f"training-byarticle files of {URL} to FOLDER and run `longspan data build hyperpartisan "
         "--data FOLDER`"
@@ -138,10 +138,12 @@ def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
             "set split='clean'"
         )
     try:
-        content = json.loads(source.splits.read_text())
+        content = json.loads(read_file(source.splits, SMALL))
         ids = {split: np.array(content[name], np.int64) for split, name in PUBLISHED.items()}
     except OSError as error:
         raise explain_read_error(source.splits, error) from error
+    except DataError:
+        raise
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise DataError(
             f"{source.splits} must be JSON with the article ids of train, dev and test; download "
@@ -222,8 +224,9 @@ def _unpack(path: Path) -> bytes:
         members = archives.read_members(path, lambda name: name.endswith(".xml"), limits)
         return b"".join([member.read() for member in members])
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            content = file.read(_MOST + 1)
+        with open_file(path) as file:
+            unpacked = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            content = unpacked.read(_MOST + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read ({error}); fetch it again") from error
     if len(content) > _MOST:

@@ -115,7 +115,7 @@ def _copies_in(path: Path) -> Iterator[ImdbFiles]:
             unpacked = {split: (folder / split,) for split in SOURCE_SPLITS}
             rows = sum(1 for one in classes for _ in one.glob("*.txt"))
             yield ImdbFiles(form="folder", files=unpacked, rows=rows)
-    for archive in named_archives(path, folders, "aclImdb*.tar.gz"):
+    for archive in named_archives(path, folders, "aclImdb*.tar.gz", _MEMBER.fullmatch, _LIMITS):
         both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
         yield ImdbFiles(form="archive", files=both, rows=None)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from longspan.data.text_encoding import explain_encoding, find_codec
 from longspan.errors import DataError
-from longspan.files import explain_read_error
+from longspan.files import LARGE, explain_read_error, open_text
 
 SUFFIXES = (".jsonl", ".ndjson")
 
@@ -27,7 +27,7 @@ def read_json_lines(
     """
     objects, places = [], []
     try:
-        with path.open(encoding=find_codec(encoding)) as file:
+        with open_text(path, find_codec(encoding), most=LARGE) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     objects.append(_parse(line, f"{path}, line {number}"))

@@ -19,7 +19,7 @@ from longspan.data import archives, lra_pathfinder
 from longspan.data.listops import VOCABULARY, ids_to_symbols, parse
 from longspan.data.lra_pathfinder import TWO_COPIES, PathfinderImages
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
 
 Split = Literal["train", "validation", "test"]
 Difficulty = Literal["easy", "intermediate", "hard"]
@@ -138,9 +138,10 @@ def find(data: Path | None, part: str) -> LraFiles:
             continue
         _check_complete(path, part)
         return LraFiles(part=part, path=path)
-    raise DataError(
-        wrong_copy
-        or f"{part} of the Long Range Arena release is not here (searched {format_paths(paths)}); "
+    if wrong_copy:
+        raise DataError(wrong_copy)
+    raise MissingSourceError(
+        f"{part} of the Long Range Arena release is not here (searched {format_paths(paths)}); "
         f"get lra_release.gz ({URL}) and name the folder that contains it"
     )
 
@@ -210,13 +211,18 @@ def read_pathfinder(
 
 def _copies_in(path: Path, part: str) -> Iterator[Path]:
     """Yield where the part may be below a search path: folders, innermost first, then archives."""
+    names = _TABLES.get(part, _IMAGE_FOLDERS)
     if path.is_file():
-        yield path
+
+        def is_of_part(name: str) -> bool:
+            return any(one.removesuffix(".gz") in names for one in Path(name).parts)
+
+        if archives.may_contain(path, is_of_part, _LIMITS):
+            yield path
         return
     top, _, below = part.partition("/")
     # the last one: `path` is the task's own folder
     folders = (path / _INNER / _INNER / part, path / _INNER / part, path / part, path / below)
-    names = _TABLES.get(part, _IMAGE_FOLDERS)
     yield from (folder for folder in folders if any(_variants(folder, name) for name in names))
     for pattern in (f"{_INNER}*", f"{top}*"):
         archived = (one for one in path.glob(pattern) if one.name.endswith(_SUFFIXES))

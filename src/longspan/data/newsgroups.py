@@ -14,7 +14,7 @@ from typing import Any
 
 from longspan.data import archives
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
 from longspan.files import file_sha256
 
 URL = "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
@@ -93,12 +93,12 @@ def find(data: Path | None) -> NewsgroupsFiles:
     """
     paths = search_paths(data, "a folder or archive of 20 Newsgroups")
     for path in paths:
-        if path.is_file():
+        if path.is_file() and archives.may_contain(path, _MEMBER.fullmatch, _LIMITS):
             return NewsgroupsFiles(path)
         folders = (*usual_folders(path, "newsgroups20"), path / "newsgroups20_mini")
         if found := _find_copy(folders):
             return NewsgroupsFiles(found)
-    raise DataError(
+    raise MissingSourceError(
         f"20 Newsgroups is not here (searched {format_paths(paths)}); download {URL} to FOLDER and "
         "run `longspan data build newsgroups --data FOLDER`"
     )
@@ -127,9 +127,12 @@ def read(source: NewsgroupsFiles) -> list[Post]:
     found: dict[str, list[Post]] = {}
     for folder, post in _posts(source.path):
         found.setdefault(folder, []).append(post)
-    folders = next(
-        (names for names in _preferred() if found.keys() >= set(names)), tuple(found.keys())
-    )
+    whole = (names for names in _preferred() if found.keys() >= set(names))
+    folders: tuple[str, ...] = next(whole, ())
+    if found and not folders:
+        by_date, *_ = _preferred()
+        absent = ", ".join(name for name in by_date if name not in found)
+        raise DataError(f"{source.path} has no posts of {absent}; fetch it again")
     posts = [post for name in folders for post in found[name]]
     for name in folders:
         missing = sorted(set(range(len(GROUPS))) - {post.label for post in found[name]})
@@ -183,4 +186,6 @@ def _posts(path: Path) -> Iterator[tuple[str, Post]]:
         if group not in GROUPS:
             raise DataError(f"{member.where}: {group} is none of the 20 groups; remove it")
         text = member.read().decode("latin-1").replace("\r\n", "\n")
+        if not text:
+            raise DataError(f"{member.where} is empty; expected a post, fetch it again")
         yield folder, Post(f"{group}/{number}", text, GROUPS.index(group), _FOLDERS[folder])

@@ -17,7 +17,7 @@ from longspan.data.document_rows import DocumentWriter
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import BLANKS
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
 
 URL = "https://github.com/google-deepmind/pg19"
 BOOKS = {"train": 28_602, "validation": 50, "test": 100}
@@ -85,7 +85,7 @@ def find(data: Path | None, expected: Mapping[str, int]) -> BookFiles:
             f"{data} has no folders {', '.join(expected)}, as PG-19 has; books of your own become "
             f"a task by `longspan data import corpus NAME {data} --objective next`"
         )
-    raise DataError(
+    raise MissingSourceError(
         f"PG-19 is not here (searched {format_paths(paths)}); download {URL} to FOLDER and run "
         "`longspan data build pg19 --data FOLDER`"
     )

@@ -5,6 +5,7 @@ The first bytes are training, those behind them validation, the last ones test.
 
 import dataclasses
 import hashlib
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +17,8 @@ from longspan.data import archives
 from longspan.data.document_rows import DocumentWriter
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.store import Examples
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
+from longspan.files import check_file
 
 OWN = "another text becomes a task by `longspan data import corpus NAME PATH --objective next`"
 
@@ -84,7 +86,7 @@ def find(text: PublishedText, data: Path | None) -> TextFiles:
             f"{text.name} has {text.size:,} bytes, but {'; '.join(wrong)}; fetch {text.url} again. "
             f"As official data, a part of it is refused; {OWN}"
         )
-    raise DataError(
+    raise MissingSourceError(
         f"{text.name} is not here (searched {format_paths(paths)}); download {text.url} to FOLDER "
         f"and run `longspan data build {text.name} --data FOLDER`"
     )
@@ -136,8 +138,20 @@ def _copies_in(name: str, path: Path) -> Iterator[TextFiles]:
     folders = usual_folders(path, name) if path.is_dir() else ()
     files = [path] if path.is_file() else [folder / name for folder in folders]
     for one in (*files, *(folder / f"{name}.zip" for folder in folders)):
-        if one.is_file():
-            yield TextFiles(form="zip" if zipfile.is_zipfile(one) else "file", path=one)
+        if one.is_file() and not _is_other_archive(one, name, given=one == path):
+            yield TextFiles(form="zip" if _is_zip(one) else "file", path=one)
+
+
+def _is_other_archive(path: Path, name: str, *, given: bool) -> bool:
+    """Return whether a file that a user has given is an archive, and not the published zip."""
+    if not _is_zip(path):
+        return tarfile.is_tarfile(path)
+    with zipfile.ZipFile(path) as archive:
+        return given and name not in archive.namelist()
+
+
+def _is_zip(path: Path) -> bool:
+    return zipfile.is_zipfile(check_file(path))
 
 
 def _unpacked_size(copy: TextFiles, name: str) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longspan.data import hub
-from longspan.data.parquet import SOURCE_SPLITS, SourceSplit
-from longspan.errors import DataError
+from longspan.data import archives, hub
+from longspan.data.parquet import SOURCE_SPLITS, SourceSplit, shards_of
+from longspan.errors import DataError, MissingSourceError
 from longspan.files import file_sha256
 
 VARIABLES = ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA")
@@ -29,12 +29,16 @@ class SourceFiles(ABC):
         """Identity of the copy, the same wherever it is stored; part of the cache key."""
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of each of `paths` in bytes, by file name."""
-        return {path.name: path.stat().st_size for path in self.paths}
+        """Return the size of each file in bytes, by its name."""
+        return {path.name: path.stat().st_size for path in self.files_of_paths()}
 
     def checksums(self) -> dict[str, str]:
-        """Return the sha256 of each of `paths`, by file name."""
-        return {path.name: file_sha256(path) for path in self.paths}
+        """Return the sha256 of each file, by its name."""
+        return {path.name: file_sha256(path) for path in self.files_of_paths()}
+
+    def files_of_paths(self) -> list[Path]:
+        """Return `paths`, and the further files of a split whose first one is among them."""
+        return list(dict.fromkeys(file for path in self.paths for file in shards_of(path)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,10 +94,21 @@ def usual_folders(path: Path, name: str) -> tuple[Path, ...]:
     return (path, path / name, path / name / "full")
 
 
-def named_archives(path: Path, folders: Sequence[Path], pattern: str) -> list[Path]:
-    """Return the search path itself if it is a file, and the archives in the folders."""
-    named = [path] if path.is_file() else []
-    return [*named, *(one for folder in folders for one in folder.glob(pattern))]
+def named_archives(
+    path: Path,
+    folders: Sequence[Path],
+    pattern: str,
+    wanted: archives.Wanted,
+    limits: archives.Limits,
+) -> list[Path]:
+    """Return the search path if it is an archive with a wanted file, and archives in the folders.
+
+    Raises:
+        DataError: the search path is a file that is damaged or no archive.
+    """
+    if path.is_file():
+        return [path] if archives.may_contain(path, wanted, limits) else []
+    return [one for folder in folders for one in folder.glob(pattern)]
 
 
 def find_copies(
@@ -120,7 +135,7 @@ def find_copies(
     for path in paths:
         if copies := list(copies_in(path)):
             return copies
-    raise DataError(f"{title} is not here (searched {format_paths(paths)}); {remedy}")
+    raise MissingSourceError(f"{title} is not here (searched {format_paths(paths)}); {remedy}")
 
 
 def most_complete(

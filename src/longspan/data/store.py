@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from longspan.errors import DataError
-from longspan.files import atomic_write, explain_read_error, explain_write_errors
+from longspan.files import atomic_write, explain_read_error, explain_write_errors, open_file
 
 _LISTS = ("tokens", "second", "targets", "details")
 # Values and rows processed at a time, since a split may be larger than memory.
@@ -84,7 +84,7 @@ class MappedFile:
             OSError: the file cannot be read.
             ValueError: the file is empty.
         """
-        with path.open("rb") as file:
+        with open_file(path) as file:
             self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._rows = 0
 

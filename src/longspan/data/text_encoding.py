@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from longspan.errors import DataError, OptionError
+from longspan.files import open_file
 
 UTF8 = "utf-8"
 
@@ -25,7 +26,7 @@ def find_codec(encoding: str) -> str:
 
 def explain_encoding(path: Path, encoding: str) -> DataError:
     """Return the error of a file that is not in an encoding; it names the first such line."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         start = file.read(2)
     if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return DataError(f"{path} is not {encoding} text; pass --encoding utf-16")
@@ -58,7 +59,7 @@ def _undecodable_line(path: Path, encoding: str) -> int | None:
     codec = find_codec(encoding)
     if codecs.lookup(codec).name.startswith(("utf-16", "utf-32")):
         return None
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 line.decode(codec)

@@ -12,7 +12,7 @@ from longspan.data.class_folders import COLUMNS, read_class_folder
 from longspan.data.parquet_table import read_parquet_table
 from longspan.data.text_encoding import UTF8, explain_encoding, find_codec, refuse_zero_byte
 from longspan.errors import DataError, OptionError
-from longspan.files import explain_read_error, file_sha256
+from longspan.files import LARGE, explain_read_error, file_sha256, open_text
 from longspan.wording import counted
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -159,7 +159,7 @@ def _read_delimited(path: Path, encoding: str, delimiter: str) -> TextFile:
         raise OptionError(f"--delimiter must be one character, got {delimiter!r}")
     csv.field_size_limit(sys.maxsize)  # 131,072 characters are too few for a document
     try:
-        with path.open(encoding=find_codec(encoding), newline="") as file:
+        with open_text(path, find_codec(encoding), "", LARGE) as file:
             lines = _checked_rows(path, csv.reader(file, delimiter=delimiter, strict=True))
             _, names = next(lines, (0, []))
             found = list(lines)

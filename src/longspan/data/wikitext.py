@@ -1,7 +1,8 @@
 """Reader of WikiText (Merity et al. 2016) from a copy on this machine, never the network.
 
 A copy is the folder or the zip of the tokenized form: wiki.train.tokens, wiki.valid.tokens and
-wiki.test.tokens. Words are separated by spaces and every line ends with `<eos>`, which the files do
+wiki.test.tokens; or the parquet files of the hub, of a configuration without "raw", with a line in
+each row. Words are separated by spaces and every line ends with `<eos>`, which the files do
 not contain. An article begins with its title, a line such as " = Robert <unk> = " between blank
 lines; headings of sections have more equals signs.
 """
@@ -16,7 +17,9 @@ import numpy as np
 
 from longspan.data import archives
 from longspan.data.document_rows import DocumentWriter
+from longspan.data.parquet import read_records, split_files
 from longspan.data.published_text import OWN
+from longspan.data.questions.json_files import field
 from longspan.data.source_files import (
     SourceFiles,
     format_paths,
@@ -26,7 +29,7 @@ from longspan.data.source_files import (
 )
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import END, WordVocabulary
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
 
 FILES = {
     "train": "wiki.train.tokens",
@@ -36,6 +39,7 @@ FILES = {
 LONGEST = 1 << 20  # bytes of a line, which is a paragraph
 _LIMITS = archives.Limits(member=1 << 30, total=1 << 31)
 _REFUSED = f"As official data, a part of it is refused; {OWN}"
+_RARE = "<unk>"
 _TITLE = re.compile(r"= (?!= ).+(?<! =) =")
 
 
@@ -61,13 +65,16 @@ class WikiText:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WikiTextFiles(SourceFiles):
-    """One copy of a set: a folder with the three files, or a zip."""
+    """One copy of a set: a folder with the three files, or a zip; or parquet files by split."""
 
     path: Path
+    shards: Mapping[str, tuple[Path, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def paths(self) -> list[Path]:
         """The files, or the zip."""
+        if self.shards:
+            return [path for paths in self.shards.values() for path in paths]
         if self.path.is_file():
             return [self.path]
         return [self.path / name for name in FILES.values()]
@@ -75,7 +82,8 @@ class WikiTextFiles(SourceFiles):
     @property
     def origin(self) -> dict[str, Any]:
         """Form, names and sizes."""
-        return {"form": "zip" if self.path.is_file() else "folder", "bytes": self.sizes()}
+        form = "zip" if self.path.is_file() else "folder"
+        return {"form": "parquet" if self.shards else form, "bytes": self.sizes()}
 
 
 def find(published: WikiText, data: Path | None) -> WikiTextFiles:
@@ -94,16 +102,19 @@ def find(published: WikiText, data: Path | None) -> WikiTextFiles:
         folders = usual_folders(path, name)
         if data is not None and (path / FILES["train"]).is_file():
             return _checked(path)
+        shards = {split: split_files(path, split) for split in FILES}
+        if data is not None and all(shards.values()):
+            return WikiTextFiles(path=path, shards=shards)
         for folder in folders[1:]:
             if any((folder / x).is_file() for x in FILES.values()):
                 return _checked(folder)
-        for archive in named_archives(path, folders, f"{name}-v1.zip"):
+        for archive in named_archives(path, folders, f"{name}-v1.zip", _is_in_zip, _LIMITS):
             return WikiTextFiles(path=archive)
     raw = [
         x for path in paths for x in usual_folders(path, name) if (x / "wiki.train.raw").exists()
     ]
     hint = f"; {raw[0]} is the raw form, whose words differ" if raw else ""
-    raise DataError(
+    raise MissingSourceError(
         f"{name} is not here (searched {format_paths(paths)}){hint}; download {published.url} to "
         f"FOLDER and run `longspan data build {name.replace('-', '_')} --data FOLDER`"
     )
@@ -124,9 +135,13 @@ def read_vocabulary(published: WikiText, copy: WikiTextFiles) -> WordVocabulary:
     """
     words = WordVocabulary.learn(read_lines(copy, "train"))
     if len(words.words) != published.words:
+        # The raw form has rare words in place of <unk>.
+        is_raw = _RARE not in words.words and len(words.words) > 1
+        raw = " of the raw form, whose words differ" if is_raw else ""
         raise DataError(
-            f"{copy.path}: {FILES['train']} has {len(words.words):,} different words, {END} "
-            f"included, expected {published.words:,}; fetch {published.url} again. {_REFUSED}"
+            f"{copy.path}: {FILES['train']} has {len(words.words):,} different words{raw}, {END} "
+            f"included, expected {published.words:,}; fetch {published.url}, or from the hub the "
+            f"configuration {published.folder}-v1. {_REFUSED}"
         )
     return words
 
@@ -137,6 +152,11 @@ def read_lines(copy: WikiTextFiles, split: str) -> Iterator[list[str]]:
     Raises:
         DataError: the file is missing, damaged or no UTF-8 text.
     """
+    if copy.shards:
+        for path in copy.shards[split][:1]:
+            for number, row in enumerate(read_records(path)):
+                yield field(row, "text", str, f"{path}: row {number}").split()
+        return
     name, found = FILES[split], False
     depth = 1 if copy.path.is_dir() else 2  # a zip has a folder
 
@@ -150,6 +170,11 @@ def read_lines(copy: WikiTextFiles, split: str) -> Iterator[list[str]]:
             yield _decode(line, where).split()
     if not found:
         raise DataError(f"{copy.path} lacks {name}; fetch the whole set again")
+
+
+def _is_in_zip(member: str) -> bool:
+    *folders, name = Path(member).parts
+    return name in FILES.values() and len(folders) <= 1
 
 
 def read_articles(lines: Iterable[list[str]]) -> Iterator[list[list[str]]]:

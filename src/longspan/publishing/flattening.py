@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from longspan.errors import OptionError
+from longspan.files import SMALL, read_file
 
 _WIDTH = 100
 
@@ -169,4 +170,4 @@ def _source(module: str) -> str:
     file = inspect.getsourcefile(loaded) if loaded is not None else spec and spec.origin
     if not file or not Path(file).is_file():
         raise OptionError(f"{module} has no source file; define its classes in a Python file")
-    return Path(file).read_text(encoding="utf-8")
+    return read_file(Path(file), SMALL).decode("utf-8")

@@ -10,6 +10,7 @@ import numpy as np
 
 from longspan.data import cache as cached
 from longspan.data.cache import BuildOutput, BuildSize, BuiltDataset, DatasetSpec
+from longspan.data.given_sources import GivenSource, locate, unpacked
 from longspan.data.store import Examples
 from longspan.errors import DataError, OptionError, RunError, check_name
 from longspan.tasks._grouping import Grouping
@@ -103,7 +104,7 @@ class TaskData(ABC):
         None if the data is available, from its source or already built in `cache`.
         """
         try:
-            self.identify_source(data)
+            locate(data, self.identify_source)
         except DataError as error:
             built = cache and data is None and self._find_built(cache)
             return None if built else str(error)
@@ -122,7 +123,7 @@ class TaskData(ABC):
             RunError: the cache cannot be written.
         """
         try:
-            identity = self.identify_source(data)
+            source = locate(data, self.identify_source)
         except DataError:
             built = None if data is not None else self._find_built(cache)
             self._use_dataset(built)
@@ -131,8 +132,8 @@ class TaskData(ABC):
             return
         opened = cached.open_dataset(
             cache,
-            self._dataset_spec(identity),
-            lambda scratch: self.build_splits(data, scratch, progress or _ignore),
+            self._dataset_spec(source.identity),
+            lambda scratch: self._build(source, scratch, progress or _ignore),
             self.estimate_build,
         )
         self._use_dataset(opened)
@@ -161,7 +162,8 @@ class TaskData(ABC):
         None if it is not built, or its source is unknown.
         """
         try:
-            manifest = cached.find_manifest(cache, self._dataset_spec(self.identify_source(data)))
+            identity = locate(data, self.identify_source).identity
+            manifest = cached.find_manifest(cache, self._dataset_spec(identity))
         except DataError:
             return None
         return manifest.checksum if manifest else None
@@ -180,6 +182,12 @@ class TaskData(ABC):
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Return groupings of the examples of a split; none by default."""
         return []
+
+    def _build(self, source: GivenSource, scratch: Path, progress: ProgressCallback) -> BuildOutput:
+        """Build the splits; an archive is unpacked meanwhile, beside the data sets of the task."""
+        beside = scratch.parent.with_name("source")
+        with unpacked(source, beside, self.identify_source, progress) as data:
+            return self.build_splits(data, scratch, progress)
 
     def _use_dataset(self, dataset: BuiltDataset | None) -> None:
         """Replace the open data set, and forget what was computed from the last one."""

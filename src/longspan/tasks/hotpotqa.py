@@ -125,7 +125,8 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
 
     def find_source(self, data: Path | None) -> JsonFiles:
         """Return the files of training and development."""
-        return find_json_files(data, hotpotqa.FILES, self.info.name, "hotpotqa")
+        splits = ("train", "validation")
+        return find_json_files(data, hotpotqa.FILES, self.info.name, "hotpotqa", splits)
 
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; a selection is known by its sha256."""

@@ -225,6 +225,10 @@ class ListOps(Task):
             if sum(rows.values()) % _PROGRESS_EVERY == 0:
                 progress(f"reading {self.info.title}", min(sum(rows.values()), total), total)
         for split in SPLITS:
+            if not rows[split]:
+                raise DataError(
+                    f"{source.path} has no expression in {split}; fetch the release again"
+                )
             if rows[split] < wanted[split]:
                 raise OptionError(
                     f"{split}={wanted[split]}, but {source.path} has {rows[split]} expressions; "

@@ -7,7 +7,7 @@ Cohan et al., "A Discourse-Aware Attention Model for Abstractive Summarization o
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from longspan.data.questions.report import Report
 from longspan.data.summaries import papers
@@ -31,19 +31,17 @@ _LED = "Beltagy et al. 2020, section 7: LED-large, 16,384 tokens"
 
 
 class PaperSummarization(SummaryTask):
-    """Articles and their abstracts; subclasses name the files."""
-
-    folders: ClassVar[tuple[str, ...]]
+    """Articles and their abstracts; the name of a task tells its files."""
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the files."""
-        return papers.find_papers(data, self.folders, self.info.name).origin
+        return papers.find_papers(data, self.info.name).origin
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, SummarizedDocument]]:
         """Yield the papers of each file."""
-        found = papers.find_papers(data, self.folders, self.info.name)
+        found = papers.find_papers(data, self.info.name)
         for split in SPLITS:
             yield from ((split, x) for x in papers.read_papers(found.files[split], reports[split]))
 
@@ -79,7 +77,6 @@ def _published(mechanism: str, protocol: str, source: str, *values: float) -> tu
 class ArxivSummarization(PaperSummarization):
     """Abstracts of papers of arXiv."""
 
-    folders = ("arxiv-dataset", "arxiv_sum")
     info = _describe(
         "arxiv_summarization",
         "arXiv summarization",
@@ -92,5 +89,4 @@ class ArxivSummarization(PaperSummarization):
 class PubmedSummarization(PaperSummarization):
     """Abstracts of papers of PubMed."""
 
-    folders = ("pubmed-dataset", "pubmed_sum")
     info = _describe("pubmed_summarization", "PubMed summarization", "a paper of PubMed", ())

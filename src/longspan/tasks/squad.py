@@ -18,12 +18,14 @@ from longspan.data.questions.json_sources import JsonFiles, find_json_files
 from longspan.data.questions.question import Question
 from longspan.data.questions.report import Report
 from longspan.data.questions.squad import Extent, read_squad
+from longspan.errors import DataError
 from longspan.tasks._question_data import QuestionOptions
 from longspan.tasks._questions import QuestionTask, Share
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import SpanLayout
 from longspan.tasks.registry import register
+from longspan.wording import counted
 
 _METRICS = ("token_f1", "exact_match")
 
@@ -46,6 +48,7 @@ class Squad(QuestionTask):
     options: SquadOptions
     id_field = "id"
     files: ClassVar[tuple[str, ...]] = ("train-v1.1.json", "dev-v1.1.json")
+    hub_splits: ClassVar[tuple[str, ...]] = ("train", "validation")
     info = TaskInfo(
         name="squad",
         version=1,
@@ -70,7 +73,7 @@ class Squad(QuestionTask):
 
     def find_source(self, data: Path | None) -> JsonFiles:
         """Return the files of questions, of all splits."""
-        return find_json_files(data, self.files, self.info.name, "squad")
+        return find_json_files(data, self.files, self.info.name, "squad", self.hub_splits)
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
@@ -79,7 +82,7 @@ class Squad(QuestionTask):
         train, test = self.find_source(data).paths
         file = read_squad(train, self.options.context)
         reports["train"].merge(file.report)
-        yield from _assign(file.questions, {VALIDATION: self.options.validation})
+        yield from _assign(train, file.questions, {VALIDATION: self.options.validation})
         held_out = read_squad(test, self.options.context)
         reports["test"].merge(held_out.report)
         yield from (("test", question) for question in held_out.questions)
@@ -99,6 +102,7 @@ class Xquad(Squad):
     Options: ClassVar[type] = XquadOptions
     options: XquadOptions
     files: ClassVar[tuple[str, ...]] = ("xquad.en.json",)
+    hub_splits = ()  # which lack the articles
     info = TaskInfo(
         name="xquad",
         version=1,
@@ -129,13 +133,23 @@ class Xquad(Squad):
         file = read_squad(path, self.options.context)
         reports["train"].merge(file.report)
         shares = {VALIDATION: self.options.validation, TEST: self.options.test}
-        yield from _assign(file.questions, shares)
+        yield from _assign(path, file.questions, shares)
 
 
 def _assign(
-    questions: Sequence[Question], shares: dict[int, float]
+    path: Path, questions: Sequence[Question], shares: dict[int, float]
 ) -> Iterator[tuple[Split, Question]]:
-    """Yield questions with their split, by the sha256 of their article."""
+    """Yield questions with their split, by the sha256 of their article.
+
+    Raises:
+        DataError: there are fewer articles than splits.
+    """
     keys = [(question.document,) for question in questions]
+    if (count := len(set(keys))) <= len(shares):
+        held_out = ", ".join(SPLITS[split] for split in shares)
+        raise DataError(
+            f"{path} has {counted(count, 'article|articles')}, by their titles; expected "
+            f"{1 + len(shares)} or more, so that {held_out} can be held out"
+        )
     splits = assign_splits(keys, np.zeros(len(keys), np.int8), shares).splits
     yield from ((SPLITS[split], one) for split, one in zip(splits, questions, strict=True))

@@ -16,6 +16,7 @@ from longspan.data import imdb
 from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples
 from longspan.data.tokenizers import ByteTokenizer
+from longspan.errors import DataError
 from longspan.tasks._encoded_text import (
     BothClasses,
     EncodedTextOptions,
@@ -188,7 +189,14 @@ class Text(EncodedTextTask):
         test_texts = set(reviews["test"].texts)
         unseen = [row for row, text in enumerate(texts) if text not in test_texts]
         # One row of each text, so that validation counts no review twice.
-        unique = np.array(list({texts[row]: row for row in reversed(unseen)}.values()))[::-1]
+        first_rows = {texts[row]: row for row in reversed(unseen)}
+        unique = np.array(list(first_rows.values()), np.int64)[::-1]
+        if set(labels[unique]) != {0, 1}:
+            raise DataError(
+                f"IMDB: of {len(texts):,} training reviews, {len(texts) - len(unseen):,} are in "
+                "the test split too, and of the others a class has none; expected different "
+                "reviews in train and test"
+            )
         count = int(self.options.validation)
         validation = self._sample(unique, labels, count, _VALIDATION, "validation")
         held_out = {texts[row] for row in validation}

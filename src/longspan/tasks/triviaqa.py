@@ -87,13 +87,14 @@ class TriviaQA(QuestionTask):
         parts = {"train": {VALIDATION: self.options.validation}, "dev": {}}
         for part, shares in parts.items():
             path = files.questions_file(part)
-            places = {
-                f"{path}: question {number}": record
+            keys = [
+                (triviaqa.question_id(record, f"{path}: question {number}"),)
                 for number, record in enumerate(triviaqa.load_records(files, part))
-            }
-            keys = [(triviaqa.question_id(record, where),) for where, record in places.items()]
-            splits = assign_splits(keys, np.zeros(len(keys), np.int8), shares).splits
-            for split, (where, record) in zip(splits.tolist(), places.items(), strict=True):
+            ]
+            splits = assign_splits(keys, np.zeros(len(keys), np.int8), shares).splits.tolist()
+            # Read again: the records of the hub have the texts of all documents.
+            for number, record in enumerate(triviaqa.load_records(files, part)):
+                split, where = splits[number], f"{path}: question {number}"
                 name: Split = "test" if part == "dev" else SPLITS[split]
                 for question in triviaqa.read_question(files, record, where, reports[name]):
                     yield name, question

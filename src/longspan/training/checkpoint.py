@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from longspan.errors import DataError, OptionError, RunError
-from longspan.files import WRITE_REMEDY, flush_to_disk, read_json, write_json
+from longspan.files import WRITE_REMEDY, check_file, flush_to_disk, read_json, write_json
 from longspan.temporaries import remove_temporaries
 from longspan.training.checkpoint_files import (
     CHECKSUMS,
@@ -161,7 +161,7 @@ class Checkpoints:
         folder = self.folder / str(saved.last)
         _load_weights(model, folder, self.folder, adapt_weights)
         try:
-            tensors = load_file(folder / OPTIMIZER)
+            tensors = load_file(check_file(folder / OPTIMIZER))
             restore_random_state(tensors, self.group)
             if restore_further is not None:
                 restore_further(tensors)
@@ -380,7 +380,7 @@ def _load_weights(
     adapt: Callable[[Tensors], Tensors] = lambda weights: weights,
 ) -> None:
     try:
-        load_weights(model, adapt(load_file(folder / WEIGHTS)))
+        load_weights(model, adapt(load_file(check_file(folder / WEIGHTS))))
     except OptionError:
         raise
     except UNREADABLE as error:

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.errors import DataError, InputError
-from longspan.files import explain_read_error, file_sha256
+from longspan.errors import DataError, InputError, MissingSourceError
+from longspan.files import explain_read_error, file_sha256, read_file
 from longspan.metrics.coreference import Mention
 
 Part = Literal["train", "development", "test"]
@@ -109,7 +109,7 @@ def find(data: Path | None, language: str = "english") -> ConllFiles:
     for files in (layout(root, language) for root in roots for layout in (_joined, _tree)):
         if all(files.values()):
             return ConllFiles(files=files)
-    raise DataError(
+    raise MissingSourceError(
         f"CoNLL-2012 ({language}) is not here (searched {format_paths(paths)}); it is made from "
         f"OntoNotes 5 (LDC2013T19), see {URL}; put train.{language}.v4_gold_conll and those of dev "
         "and test, or the folders train, development and test, in FOLDER and run `longspan data "
@@ -125,7 +125,7 @@ def read_documents(path: Path) -> Iterator[Document]:
         UnreadableError: the system does not read it now.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except OSError as error:

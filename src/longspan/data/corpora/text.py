@@ -20,7 +20,7 @@ from longspan.data.corpora.documents import (
     split_parts,
 )
 from longspan.errors import DataError, OptionError
-from longspan.files import explain_read_error
+from longspan.files import check_file, explain_read_error, open_file
 
 PACKED = (".gz", ".zst")
 _BLOCK = 1 << 20  # bytes decoded at a time
@@ -61,11 +61,11 @@ def open_packed(path: Path) -> BinaryIO:
     """
     try:
         if path.suffix == ".gz":
-            return cast("BinaryIO", gzip.open(path, "rb"))
+            return cast("BinaryIO", gzip.open(check_file(path), "rb"))
         if path.suffix == ".zst":
-            stream = pa.input_stream(str(path), compression="zstd")
+            stream = pa.input_stream(str(check_file(path)), compression="zstd")
             return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", stream)))
-        return path.open("rb")
+        return open_file(path)
     except OSError as error:
         raise explain_read_error(path, error) from error
 

@@ -3,8 +3,8 @@
     [{"_id": ..., "question": ..., "answer": ..., "supporting_facts": [[title, number], ...],
       "context": [[title, [sentence, ...]], ...]}]
 
-in `hotpot_train_v1.1.json` and `hotpot_dev_distractor_v1.json`. The paragraphs of a question are
-joined, each one behind its title:
+in `hotpot_train_v1.1.json` and `hotpot_dev_distractor_v1.json`, or as rows of the hub. The
+paragraphs of a question are joined, each one behind its title:
 
     title
     sentence sentence ...
@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longspan.data.parquet import SUFFIX
 from longspan.data.questions.json_files import field, load_json
 from longspan.data.questions.question import Question, Span, join_passages
 from longspan.data.questions.report import Report
@@ -77,14 +78,28 @@ def load_records(path: Path) -> dict[str, Any]:
     records = load_json(path)
     if not isinstance(records, list):
         raise DataError(f"{path}: expected a list of questions, got {type(records).__name__}")
+    if not records:
+        raise DataError(f"{path} has no question; download it again")
     found: dict[str, Any] = {}
     for number, record in enumerate(records):
         where = f"{path}: question {number}"
+        if path.suffix == SUFFIX:
+            record = _official(record, where)
         name = field(record, "_id", str, where)
         if name in found:
             raise DataError(f"{where} has the id of an earlier one, {name!r}")
         found[name] = record
     return found
+
+
+def _official(row: Any, where: str) -> dict[str, Any]:
+    """Return a row of the hub as a published record: its lists of parts become lists of pairs."""
+    pairs = {}
+    for name, part in (("context", "sentences"), ("supporting_facts", "sent_id")):
+        found = field(row, name, dict, where)
+        columns = (field(found, one, list, where) for one in ("title", part))
+        pairs[name] = [list(pair) for pair in zip(*columns, strict=True)]
+    return {**row, "_id": field(row, "id", str, where), **pairs}
 
 
 def read_question(record: Any, where: str, report: Report) -> MultiHopQuestion | None:

@@ -7,9 +7,11 @@ import zlib
 from pathlib import Path
 from typing import Any, TypeVar
 
+from longspan.data.parquet import SUFFIX, read_records
 from longspan.data.source_files import SourceFiles
 from longspan.errors import DataError
-from longspan.files import explain_read_error, parse_json
+from longspan.files import LARGE, explain_read_error, open_file, parse_json
+from longspan.space import format_bytes
 
 T = TypeVar("T")
 
@@ -19,10 +21,14 @@ _GZIP = b"\x1f\x8b"
 def load_json(path: Path) -> Any:
     """Return the content of a JSON file, plain or compressed by gzip.
 
+    A parquet file is a list of its rows, and of those of the further files of its split.
+
     Raises:
         DataError: the file is missing, truncated or not JSON; the message names the line.
         UnreadableError: the system does not read it now.
     """
+    if path.suffix == SUFFIX:
+        return list(read_records(path))
     raw = _read(path)
     try:
         return parse_json(raw.decode("utf-8-sig"))
@@ -37,6 +43,8 @@ def load_json(path: Path) -> Any:
 def find_lines(files: SourceFiles, name: str) -> dict[str, int]:
     """Return the line of each record, by its id: the first one where there are several.
 
+    Records of parquet files have no lines.
+
     Args:
         files: JSON files.
         name: name of the field of an id.
@@ -44,6 +52,8 @@ def find_lines(files: SourceFiles, name: str) -> dict[str, int]:
     pattern = re.compile(rb'"%s"\s*:\s*"((?:[^"\\]|\\.)*)"' % re.escape(name.encode()))
     found: dict[str, int] = {}
     for path in files.paths:
+        if path.suffix == SUFFIX:
+            continue
         for number, line in enumerate(_read(path).splitlines(), start=1):
             for value in pattern.findall(line):
                 found.setdefault(json.loads(b'"%s"' % value), number)
@@ -78,9 +88,13 @@ def field(record: Any, name: str, kind: type[T], where: str) -> T:
 def _read(path: Path) -> bytes:
     """Return the bytes of a file, decompressed."""
     try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if raw.startswith(_GZIP) else raw
+        with open_file(path, LARGE) as file:
+            is_packed = file.peek(len(_GZIP)).startswith(_GZIP)
+            raw = (gzip.GzipFile(fileobj=file) if is_packed else file).read(LARGE + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged or truncated ({error}); download it again") from error
     except OSError as error:
         raise explain_read_error(path, error) from error
+    if len(raw) > LARGE:
+        raise DataError(f"{path} unpacks to more than {format_bytes(LARGE)}; download it again")
+    return raw

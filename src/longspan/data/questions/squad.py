@@ -3,7 +3,8 @@
     {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
         {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}]}]}]}]}
 
-`answer_start` counts characters. https://rajpurkar.github.io/SQuAD-explorer
+`answer_start` counts characters. The hub has a row for each question, with its title and context.
+https://rajpurkar.github.io/SQuAD-explorer
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from longspan.data.parquet import SUFFIX
 from longspan.data.questions.json_files import field, load_json
 from longspan.data.questions.question import Question, Span, join_passages
 from longspan.data.questions.report import Report
@@ -38,10 +40,10 @@ class SquadFile:
 
 
 def read_squad(path: Path, extent: Extent = "paragraph") -> SquadFile:
-    """Read a file, plain or gzip.
+    """Read a file, plain or gzip, or the parquet files of a split.
 
     Args:
-        path: JSON file.
+        path: JSON file, or the first parquet file of a split.
         extent: context of a question: its paragraph, or all paragraphs of its article, joined.
 
     Raises:
@@ -50,7 +52,7 @@ def read_squad(path: Path, extent: Extent = "paragraph") -> SquadFile:
     report = Report(Counter({"without_answer": 0, "answers_misplaced": 0}))
     questions = [
         question
-        for number, article in enumerate(field(load_json(path), "data", list, str(path)))
+        for number, article in enumerate(field(_load(path), "data", list, str(path)))
         for question in _read_article(article, f"{path}: article {number}", extent, report)
     ]
     if not questions:
@@ -61,6 +63,30 @@ def read_squad(path: Path, extent: Extent = "paragraph") -> SquadFile:
             f"{path} has {len(repeated)} ids of several questions, such as {repeated[0]!r}"
         )
     return SquadFile(questions=questions, report=report)
+
+
+def _load(path: Path) -> Any:
+    """Return the content of a file; rows of questions become articles and paragraphs."""
+    content = load_json(path)
+    if path.suffix != SUFFIX:
+        return content
+    articles: dict[str, dict[str, list[Any]]] = {}
+    for number, row in enumerate(content):
+        where = f"{path}: row {number}"
+        title, context = (field(row, name, str, where) for name in ("title", "context"))
+        found = field(row, "answers", dict, where)
+        texts, starts = (field(found, name, list, where) for name in ("text", "answer_start"))
+        answers = [
+            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+        ]
+        paragraphs = articles.setdefault(title, {})
+        paragraphs.setdefault(context, []).append({**row, "answers": answers})
+    return {
+        "data": [
+            {"title": title, "paragraphs": [{"context": x, "qas": y} for x, y in found.items()]}
+            for title, found in articles.items()
+        ]
+    }
 
 
 def _read_article(article: Any, where: str, extent: Extent, report: Report) -> Iterator[Question]:

@@ -3,9 +3,10 @@
     qa/{wikipedia,web}-{train,dev}.json, qa/{wikipedia,web}-test-without-answers.json
     evidence/wikipedia/*.txt (`EntityPages`), evidence/web/*/*.txt (`SearchResults`)
 
-In the domain wikipedia a question has one answer, found in any of its documents, which are joined
-here. In the domain web each document of a question is an example of its own. The official
-evaluation scores them so, too.
+or the parquet files of the hub, of the configuration rc.wikipedia or rc.web, whose rows have the
+texts of the documents. In the domain wikipedia a question has one answer, found in any of its
+documents, which are joined here. In the domain web each document of a question is an example of its
+own. The official evaluation scores them so, too.
 """
 
 import dataclasses
@@ -14,12 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from longspan.data.parquet import read_records, split_files
 from longspan.data.questions.json_files import field, load_json
 from longspan.data.questions.question import Question, join_passages
 from longspan.data.questions.report import Report
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.errors import DataError
-from longspan.files import explain_read_error
+from longspan.errors import DataError, MissingSourceError
+from longspan.files import explain_read_error, read_file
 from longspan.metrics.answers import normalize_triviaqa_answer
 
 Domain = Literal["wikipedia", "web"]
@@ -37,14 +39,21 @@ _FOLDERS: dict[Domain, tuple[str, ...]] = {
     "web": tuple(_EVIDENCE.values()),
 }
 _SEPARATOR = "\n\n"  # of joined documents
+# On the hub: splits, and columns of the documents with their texts.
+_HUB_SPLITS: dict[Part, str] = {"train": "train", "dev": "validation"}
+_HUB_COLUMNS = {
+    "EntityPages": ("entity_pages", "wiki_context"),
+    "SearchResults": ("search_results", "search_context"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TriviaQAFiles(SourceFiles):
-    """One unpacked copy of TriviaQA, for one domain."""
+    """One copy of TriviaQA, for one domain; `is_hub`: its folder has parquet files of the hub."""
 
     root: Path
     domain: Domain
+    is_hub: bool = False
 
     @property
     def paths(self) -> list[Path]:
@@ -54,6 +63,8 @@ class TriviaQAFiles(SourceFiles):
     @property
     def origin(self) -> dict[str, Any]:
         """Domain, names and sizes of the files of questions, number and size of the documents."""
+        if self.is_hub:
+            return {"form": "parquet", "domain": self.domain, "bytes": self.sizes()}
         documents = {name: _measure(self.root / name) for name in _FOLDERS[self.domain]}
         return {
             "form": "folder",
@@ -63,7 +74,9 @@ class TriviaQAFiles(SourceFiles):
         }
 
     def questions_file(self, part: Part) -> Path:
-        """Return the file of the questions of a part."""
+        """Return the file of the questions of a part, or the first one of its parquet files."""
+        if self.is_hub:
+            return split_files(self.root, _HUB_SPLITS[part])[0]
         return self.root / "qa" / _FILES[part].format(self.domain)
 
 
@@ -71,14 +84,16 @@ class TriviaQAFiles(SourceFiles):
 class _Document:
     folder: str
     name: str
+    text: str | None  # None: in a file
 
 
 def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
-    """Find an unpacked copy.
+    """Find a copy.
 
     Args:
-        data: the folder of `qa` and `evidence`, or one above it. None: $LONGSPAN_DATA, then
-            $LONGSPAN_TEST_DATA. In a folder, its `triviaqa` and `triviaqa-rc` are searched too.
+        data: the folder of parquet files, that of `qa` and `evidence`, or one above it. None:
+            $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA. In a folder, its `triviaqa` and `triviaqa-rc`
+            are searched too.
         domain: source of the documents.
 
     Raises:
@@ -90,26 +105,69 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
             found = TriviaQAFiles(root=root, domain=domain)
             if all(x.is_file() for x in found.paths) and (root / _ROOT).is_dir():
                 return found
-    raise DataError(
+        if data is not None and all(split_files(path, x) for x in _HUB_SPLITS.values()):
+            return TriviaQAFiles(root=path, domain=domain, is_hub=True)
+    raise MissingSourceError(
         f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, "
         "unpack it to FOLDER and run `longspan data build triviaqa --data FOLDER`"
     )
 
 
-def load_records(files: TriviaQAFiles, part: Part) -> list[Any]:
-    """Return the questions of a part as published; of a verified file, the verified ones.
+def load_records(files: TriviaQAFiles, part: Part) -> Iterator[Any]:
+    """Yield the questions of a part as published; of a verified file, the verified ones.
+
+    Those of the hub are read one by one.
 
     Raises:
         DataError: the file is missing or malformed.
     """
     path = files.questions_file(part)
+    if files.is_hub:
+        yield from _official_records(path, files.domain)
+        return
     content = load_json(path)
     records = field(content, "Data", list, str(path))
+    if not records:
+        raise DataError(f"{path} has no question; download it again")
     if not content.get("VerifiedEval"):
-        return records
+        yield from records
+        return
     verified = [record for record in records if record.get("QuestionPartOfVerifiedEval")]
     # As in the official evaluation, all documents from the web count.
-    return [_only_verified(x) for x in verified] if files.domain == "wikipedia" else verified
+    yield from map(_only_verified, verified) if files.domain == "wikipedia" else verified
+
+
+def _official_records(path: Path, domain: Domain) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a split of the hub as published questions, with the texts of documents.
+
+    Raises:
+        DataError: a row is malformed, or the documents are those of the other domain.
+    """
+    num_pages = dict.fromkeys(_EVIDENCE, 0)
+    for number, row in enumerate(read_records(path)):
+        where = f"{path}: row {number}"
+        record: dict[str, Any] = {
+            "QuestionId": field(row, "question_id", str, where),
+            "Question": field(row, "question", str, where),
+        }
+        answer = field(row, "answer", dict, where)
+        if answer.get("normalized_aliases"):
+            record["Answer"] = {"NormalizedAliases": answer["normalized_aliases"]}
+        for name, (column, text) in _HUB_COLUMNS.items():
+            pages = field(row, column, dict, where)
+            columns = (field(pages, one, list, where) for one in ("filename", text))
+            record[name] = [
+                {"Filename": page, "Text": content or ""}
+                for page, content in zip(*columns, strict=True)
+            ]
+            num_pages[name] += len(record[name])
+        yield record
+    if (num_pages["SearchResults"] > 0) != (domain == "web"):
+        other = "wikipedia" if domain == "web" else "web"
+        raise DataError(
+            f"{path.parent} has the documents of the domain {other}; set domain={other}, or take "
+            f"the configuration rc.{domain}"
+        )
 
 
 def question_id(record: Any, where: str) -> str:
@@ -207,7 +265,7 @@ def _only_verified(record: Any) -> Any:
 def _documents_of(record: Any, where: str) -> list[_Document]:
     """Return the documents of a question, in the order of the file."""
     return [
-        _Document(folder, field(page, "Filename", str, where))
+        _Document(folder, field(page, "Filename", str, where), page.get("Text"))
         for name, folder in _EVIDENCE.items()
         for page in record.get(name, ())
     ]
@@ -215,12 +273,14 @@ def _documents_of(record: Any, where: str) -> list[_Document]:
 
 def _read(root: Path, document: _Document, question: str, where: str, report: Report) -> str:
     """Return the text of a document; empty if it is missing or blank."""
+    if document.text is not None:
+        return document.text.strip()
     folder = root / document.folder
     path = folder / document.name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{where}: file name {document.name!r} leads outside {folder}")
     try:
-        raw = path.read_bytes()
+        raw = read_file(path)
     except FileNotFoundError:
         report.add("documents_missing", question, f"{where}, {path}")
         return ""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from longspan.data.questions.json_files import field, load_json
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
 
 Part = Literal["train", "dev"]
 
@@ -89,9 +89,9 @@ def find(data: Path | None, *, masked: bool = False) -> WikiHopFiles:
             found = WikiHopFiles(root=root, masked=masked)
             if all(one.is_file() for one in found.paths):
                 return found
-    raise DataError(
+    raise MissingSourceError(
         f"WikiHop is not here (searched {format_paths(paths)}); download qangaroo_v1.1.zip from "
-        f"{URL}, unpack it to FOLDER and run `longspan data build wikihop --data FOLDER`"
+        f"{URL}, and run `longspan data build wikihop --data FILE`"
     )
 
 
@@ -105,6 +105,8 @@ def read_questions(path: Path) -> Iterator[CandidateQuestion]:
     content = load_json(path)
     if not isinstance(content, list):
         raise DataError(f"{path}: expected a list of questions, got {type(content).__name__}")
+    if not content:
+        raise DataError(f"{path} has no question; download it again")
     for number, record in enumerate(content):
         yield _read_question(record, f"{path}: question {number}")
 

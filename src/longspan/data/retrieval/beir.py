@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import DataError
-from longspan.files import explain_read_error
+from longspan.files import explain_read_error, open_file
 
 CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 # Files of judgments of each split.
@@ -136,7 +136,7 @@ def read_judgments(path: Path) -> Iterator[Judgment]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line that is not blank."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for number, line in enumerate(file, 1):
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8")

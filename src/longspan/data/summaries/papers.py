@@ -4,6 +4,8 @@
 
 Every line is a JSON object with the lists of sentences `article_text` and `abstract_text`. Those of
 the abstract are wrapped in <S> and </S>. Files may end in .txt or .jsonl, and be gzip (.gz).
+
+The hub has parquet files whose rows have the texts `article` and `abstract`.
 """
 
 import contextlib
@@ -13,18 +15,25 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from longspan.data.parquet import SUFFIX, read_records, split_files
+from longspan.data.questions.json_files import field
 from longspan.data.questions.report import Report
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
-from longspan.data.summaries.document import SummarizedDocument
-from longspan.errors import DataError
-from longspan.files import explain_read_error
+from longspan.data.summaries.document import SummarizedDocument, split_sentences
+from longspan.errors import DataError, MissingSourceError
+from longspan.files import check_file, explain_read_error, open_file
 
 URL = "https://github.com/armancohan/long-summarization"
 PARTS = {"train": "train", "validation": "val", "test": "test"}  # name of the file by split
+# Names of the folder by task. All of them have files of the same names.
+FOLDERS = {
+    "arxiv_summarization": ("arxiv-dataset", "arxiv_sum", "arxiv-summarization"),
+    "pubmed_summarization": ("pubmed-dataset", "pubmed_sum", "pubmed-summarization"),
+}
 SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
 BROKEN = "broken_line"
 
@@ -49,49 +58,55 @@ class PaperFiles(SourceFiles):
         return {"form": "papers", "bytes": self.sizes()}
 
 
-def find_papers(data: Path | None, folders: Sequence[str], task: str) -> PaperFiles:
+def find_papers(data: Path | None, task: str) -> PaperFiles:
     """Find the files of the papers.
 
     Args:
         data: the folder of the files, or one above it. None: $LONGSPAN_DATA, then
             $LONGSPAN_TEST_DATA, in which the files must be in a folder of their own.
-        folders: names of the folder.
-        task: name of the task, for the message, and of a further folder.
+        task: name of the task, which is that of a further folder.
 
     Raises:
         DataError: there is no copy; the message says how to get one.
     """
+    folders = FOLDERS[task]
+    others = {name for one in FOLDERS if one != task for name in (*FOLDERS[one], one)}
     paths = search_paths(data, "the files train.txt, val.txt and test.txt")
     for path in paths:
         # Other data sets have files of these names.
-        own = (path,) if data is not None else ()
+        own = (path,) if data is not None and not others & {*path.absolute().parts[-2:]} else ()
         for folder in (*own, *(path / name for name in (*folders, task))):
-            found = {split: _find_part(folder, part) for split, part in PARTS.items()}
+            found = {split: _find_part(folder, split) for split in PARTS}
             files = {split: one for split, one in found.items() if one is not None}
             if len(files) == len(PARTS):
                 return PaperFiles(files=files)
-    raise DataError(
+    raise MissingSourceError(
         f"train.txt, val.txt and test.txt of {folders[0]} are not here (searched "
         f"{format_paths(paths)}); download them from {URL}, unpack them to FOLDER and run "
         f"`longspan data build {task} --data FOLDER`"
     )
 
 
-def _find_part(folder: Path, part: str) -> Path | None:
-    named = (folder / f"{part}{suffix}" for suffix in SUFFIXES)
-    return next((path for path in named if path.is_file()), None)
+def _find_part(folder: Path, split: str) -> Path | None:
+    """Return the file of a split, or the first one of its parquet files."""
+    named = (folder / f"{PARTS[split]}{suffix}" for suffix in SUFFIXES)
+    plain = next((path for path in named if path.is_file()), None)
+    return plain or next(iter(split_files(folder, split)), None)
 
 
 def read_papers(path: Path, report: Report) -> Iterator[SummarizedDocument]:
     """Yield the papers of a file; lines that are none are counted and listed.
 
     Args:
-        path: file of a split.
+        path: file of a split, or the first one of its parquet files.
         report: receives the counts and the broken lines.
 
     Raises:
         DataError: the file cannot be read, or is truncated.
     """
+    if path.suffix == SUFFIX:
+        yield from _read_rows(path, report)
+        return
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
@@ -101,6 +116,19 @@ def read_papers(path: Path, report: Report) -> Iterator[SummarizedDocument]:
             yield _parse(line, where)
         except ValueError:
             report.add(BROKEN, "", where, number)
+
+
+def _read_rows(path: Path, report: Report) -> Iterator[SummarizedDocument]:
+    """Yield the papers of parquet files.
+
+    Raises:
+        DataError: a column is missing or no text.
+    """
+    for number, row in enumerate(read_records(path)):
+        report.counts["papers"] += 1
+        where = f"{path.name}: row {number}"
+        texts = (field(row, name, str, where) for name in ("article", "abstract"))
+        yield SummarizedDocument("", where, *map(split_sentences, texts))
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -114,7 +142,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    return gzip.open(check_file(path)) if path.suffix == ".gz" else open_file(path)
 
 
 def _parse(line: bytes, where: str) -> SummarizedDocument:

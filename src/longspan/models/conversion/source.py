@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from longspan.errors import DataError, OptionError
-from longspan.files import read_json
+from longspan.files import check_file, check_folder, read_json
 from longspan.models.conversion.families import FAMILIES
 from longspan.models.conversion.family import Family
 
@@ -100,7 +100,7 @@ def _download(name: str, revision: str | None) -> Path:
 
 def _read_config(folder: Path) -> Any:
     try:
-        return AutoConfig.from_pretrained(folder)
+        return AutoConfig.from_pretrained(check_folder(folder))
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"{folder / 'config.json'} cannot be read ({error})") from error
 
@@ -139,6 +139,6 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
 
 def _read_file(path: Path) -> dict[str, Tensor]:
     try:
-        return load_file(path)
+        return load_file(check_file(path))
     except (SafetensorError, OSError) as error:
         raise DataError(f"{path} cannot be read ({error}); download it again") from error

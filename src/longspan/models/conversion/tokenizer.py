@@ -6,6 +6,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from longspan.errors import DataError
+from longspan.files import check_folder
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 
@@ -41,7 +42,7 @@ def load_tokenizer(folder: Path, max_length: int | None = None) -> PreTrainedTok
         return None
     changes = {} if max_length is None else {"model_max_length": max_length}
     try:
-        return AutoTokenizer.from_pretrained(folder, **changes)
+        return AutoTokenizer.from_pretrained(check_folder(folder), **changes)
     except (OSError, ValueError, TypeError, ImportError, KeyError) as error:
         raise DataError(f"the tokenizer in {folder} cannot be read ({error})") from error
 

@@ -8,8 +8,8 @@ import zlib
 from importlib import metadata
 from pathlib import Path
 
-from longspan.errors import RunError
-from longspan.files import atomic_write, cache_folder
+from longspan.errors import DataError, RunError
+from longspan.files import SMALL, atomic_write, cache_folder, read_file
 
 EXPORT = "window.vegaEmbed = vegaEmbed;"  # what the page's script uses
 
@@ -40,8 +40,8 @@ def packed_libraries() -> str:
 
 def _cached(path: Path) -> str | None:
     try:
-        checksum, _, text = path.read_bytes().decode("utf-8").partition("\n")
-    except (OSError, UnicodeDecodeError):
+        checksum, _, text = read_file(path, SMALL).decode("utf-8").partition("\n")
+    except (OSError, DataError, UnicodeDecodeError):
         return None
     return text if checksum == _checksum(text) else None
 

@@ -1,0 +1,90 @@
+"""A source of which a split is empty or absent is refused, and the message names the split."""
+
+import itertools
+import re
+
+import pytest
+
+from longspan.errors import LongspanError
+from published_folders import SOURCES, make_source
+
+# Files of each split. Those of one file alone have no split that may lack.
+FILES = {
+    "text": {"train": "aclImdb/train/*/*", "test": "aclImdb/test/*/*"},
+    "newsgroups": {"train": "20news-bydate-train/*/*", "test": "20news-bydate-test/*/*"},
+    "image": {"train": "*/data_batch*", "test": "*/test_batch"},
+    "retrieval": {"train": "pairs.train*", "validation": "pairs.eval*", "test": "pairs.test*"},
+    "listops": {"train": "*/*train*", "validation": "*/*val*", "test": "*/*test*"},
+    "squad": {"train": "train*", "test": "dev*"},
+    "hotpotqa": {"train": "*train*", "test": "*dev*"},
+    "triviaqa": {"train": "qa/*train*", "test": "qa/*dev*"},
+    "wikihop": {"train": "*/*/train*", "test": "*/*/dev*"},
+    "arxiv_summarization": {"train": "train*", "validation": "val*", "test": "test*"},
+    "coreference": {"train": "train*", "validation": "dev*", "test": "test*"},
+    "wikitext_2": {"train": "*train*", "validation": "*valid*", "test": "*test*"},
+    "pg19": {"train": "train/*", "validation": "validation/*", "test": "test/*"},
+}
+for name, same in (
+    ("aan_retrieval", "retrieval"),
+    ("pubmed_summarization", "arxiv_summarization"),
+    ("wikitext_103", "wikitext_2"),
+):
+    FILES[name] = FILES[same]
+ONE_FILE = ("text8", "enwik8", "xquad", "hyperpartisan")
+
+
+def remove(path):
+    path.unlink()
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+DAMAGES = {"removed": remove, "empty": empty}
+HOLLOW = {
+    "squad": '{"data": []}',
+    "hotpotqa": "[]",
+    "triviaqa": '{"Data": []}',
+    "wikihop": "[]",
+    "listops": "Source\tTarget\r\n",
+}
+
+
+def test_every_source_is_covered():
+    assert {*FILES, *ONE_FILE} == set(SOURCES)
+
+
+CASES = [
+    (name, split, damage)
+    for name, splits in FILES.items()
+    for split, damage in itertools.product(splits, ("removed", "empty", "hollow"))
+    if damage != "hollow" or name in HOLLOW
+]
+
+
+@pytest.mark.parametrize(("name", "split", "damage"), CASES)
+def test_empty_or_absent_split_is_refused(tmp_path, monkeypatch, name, split, damage):
+    task, folder = make_source(name, tmp_path / "data", monkeypatch)
+    files = sorted(path for path in folder.glob(FILES[name][split]) if path.is_file())
+    assert files
+    for path in files:
+        if damage == "hollow":
+            path.write_text(HOLLOW[name], newline="")
+        else:
+            DAMAGES[damage](path)
+    with pytest.raises(LongspanError) as caught:
+        task.open(tmp_path / "cache", folder)
+    # A message names a file, the split, or what a copy consists of.
+    names = {split, *(path.name for path in files), *(path.parent.name for path in files)}
+    assert any(re.search(re.escape(x.partition(".")[0]), str(caught.value)) for x in names)
+
+
+def test_training_reviews_that_are_all_in_the_test_split_are_refused(tmp_path, monkeypatch):
+    task, folder = make_source("text", tmp_path / "data", monkeypatch)
+    for path in (folder / "aclImdb" / "test").glob("*/*.txt"):
+        train = folder / "aclImdb" / "train" / path.parent.name / path.name
+        train.write_bytes(path.read_bytes())
+    with pytest.raises(LongspanError, match="of 16 training reviews, 16 are in the test split too"):
+        task.open(tmp_path / "cache", folder)
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
