@@ -2,9 +2,9 @@
 
 Letters, digits, underscores and the marks of letters form words, which anything else separates.
 Scripts without spaces between words (Han, Kana, Thai, Lao, Khmer, Myanmar) are split into
-characters, each with its marks, as is usual for metrics of these scripts (Lewis et al. 2020, "MLQA",
-https://arxiv.org/abs/1910.07475, for Chinese). An emoji is a word. Composed and decomposed
-characters are equal, since texts are compared in Unicode's form NFC.
+characters, each with its marks, as the evaluation of MLQA does for Chinese (Lewis et al. 2020,
+https://arxiv.org/abs/1910.07475). An emoji is a word. Composed and decomposed characters are equal,
+since texts are compared in Unicode's form NFC.
 """
 
 import functools

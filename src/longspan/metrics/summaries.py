@@ -70,6 +70,11 @@ def has_token(text: str, rule: RougeRule = "unicode") -> bool:
     return bool(_RULES[rule](text))
 
 
+def loses_letters(text: str, rule: RougeRule) -> bool:
+    """Return whether a rule drops letters or digits of a text."""
+    return rule == "rouge-score" and any(x.isalnum() and not x.isascii() for x in text)
+
+
 def _f_measure(hits: int, reference: int, summary: int) -> float:
     if not hits:
         return 0.0
