@@ -11,6 +11,7 @@ from longspan.metrics import get_metric
 from longspan.metrics.answers import normalize_answer
 from longspan.metrics.summaries import ROUGE, rouge
 from longspan.tasks import build
+from longspan.tasks.scoring import IGNORE
 from longspan.tasks.squad import Language
 from question_files import squad_question, write_squad
 
@@ -40,7 +41,7 @@ def test_answers_in_chinese_are_scored_in_characters(tmp_path, folder):
     task = opened("xquad", tmp_path / "cache", folder, language="zh", **SMALL)
     assert [metric.name for metric in task.metrics] == ["token_f1_mlqa", "exact_match_mlqa"]
     (batch,) = task.batches("test", batch_size=9)
-    firsts, context = int((batch.targets[0] < 0).sum()), CHINESE.encode()
+    firsts, context = int((batch.targets[0] != IGNORE).int().argmax()), CHINESE.encode()
     # The answer without its first two characters, of three bytes each.
     start = firsts + context.index(ANSWER.encode()) + 6
     logits = np.zeros((len(batch.rows), 2, batch.targets.shape[1]), np.float32)
@@ -119,13 +120,11 @@ def test_rule_of_rouge_is_an_option(tmp_path, rule):
         text, reference = (task.reference("test", row) for _ in range(2))
         expected = rouge(text, reference, rule)
         assert {x: found[x][place, 0].item() for x in ROUGE[rule]} == pytest.approx(expected)
-    lead = task.rule_scores("test")["lead"]
+    assert 0.5 < task.rule_scores("test")["lead"] < 1
     notes = " ".join(task.build_notes)
     if rule == "unicode":
-        assert lead > 0.75
         assert "ROUGE" not in notes
     else:
-        assert lead < 1
         assert "1 summary has no token under the rule of ROUGE" in notes
         assert "23 summaries have letters that the rule of ROUGE drops" in notes
         assert "rouge=unicode" in notes
