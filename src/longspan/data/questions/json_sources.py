@@ -50,7 +50,7 @@ def find_json_files(data: Path | None, names: Sequence[str], task: str, form: st
             if all(found):
                 return JsonFiles(form=form, found=tuple(one for one in found if one))
     raise DataError(
-        f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} not here (searched {format_paths(paths)}); download them to "
+        f"{' and '.join(names)}: not here (searched {format_paths(paths)}); download to "
         f"FOLDER and run `longspan data build {task} --data FOLDER`"
     )
 
