@@ -48,12 +48,7 @@ def import_summaries(
     shares = {split: x for split, x in held_out.items() if not isinstance(x, Path)}
     assigned = assign_splits(rows.texts, rows.given, shares)
     splits = assigned.splits
-    for number, split in enumerate(NAMES):
-        if not (splits == number).any():
-            raise DataError(
-                f"{path}: no row is left for {split}, as all of its texts are in another split; "
-                "choose other files or shares"
-            )
+    _check_splits(path, splits)
     training, kept = np.flatnonzero(splits == TRAIN), np.flatnonzero(splits != DROPPED)
     described = SummariesDescription(
         name=name,
@@ -77,3 +72,17 @@ def import_summaries(
     table = pa.table({"split": splits[order], **columns})
     path = SUMMARIES.path(cache, name) / ROWS
     return store_rows(SUMMARIES, path, table, described, replace=replace)
+
+
+def _check_splits(path: Path, splits: np.ndarray) -> None:
+    """Refuse splits of which one is empty.
+
+    Raises:
+        DataError: one is; the message names it.
+    """
+    for number, split in enumerate(NAMES):
+        if not (splits == number).any():
+            raise DataError(
+                f"{path}: no row is left for {split}, as all of its texts are in another split; "
+                "choose other files or shares"
+            )
