@@ -1,20 +1,26 @@
 """Rules by which tasks compare texts: options, metrics, notes on what a rule does not read."""
 
+import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import paper_files
+from longspan.config.run import NEWER_TASK_OPTIONS
 from longspan.errors import DataError
 from longspan.metrics import get_metric
 from longspan.metrics.answers import normalize_answer
 from longspan.metrics.summaries import ROUGE, rouge
+from longspan.results import load_results
 from longspan.tasks import build
+from longspan.tasks.registry import configure
 from longspan.tasks.scoring import IGNORE
 from longspan.tasks.squad import Language
 from question_files import squad_question, write_squad
 
+RESULTS = Path(__file__).parents[2] / "results"
 CHINESE = "今天天气很好，我们去公园散步。公园里有一座很高的塔。"
 ANSWER = "一座很高的塔"
 SMALL = {"length": 160, "question_length": 32}
@@ -128,6 +134,27 @@ def test_rule_of_rouge_is_an_option(tmp_path, rule):
         assert "1 summary has no token under the rule of ROUGE" in notes
         assert "23 summaries have letters that the rule of ROUGE drops" in notes
         assert "rouge=unicode" in notes
+
+
+def test_committed_records_have_the_published_rule():
+    """They are older than the option; another language is another configuration."""
+    records = load_results([RESULTS / "xiong-small"])
+    records = [x for x in records if x.task == "xquad"]
+    assert len(records) > 10
+    for one in records:
+        config = one.config
+        assert config.task.options["language"] == "en"
+        assert config.hash == one.config_hash
+        assert set(one.scores["test"].metrics) == {x.name for x in build("xquad").metrics}
+        options = {**config.task.options, "language": "zh"}
+        task = dataclasses.replace(config.task, options=options)
+        assert dataclasses.replace(config, task=task).hash != one.config_hash
+
+
+@pytest.mark.parametrize(("name", "options"), NEWER_TASK_OPTIONS.items())
+def test_newer_options_are_the_defaults_of_their_tasks(name, options):
+    defaults = configure(name).options
+    assert {option: defaults[option] for option in options} == options
 
 
 def test_published_tasks_have_the_published_rule():

@@ -49,8 +49,10 @@ NEWER_FIELDS: dict[str, Any] = {
 NEWER_TEXT_OPTIONS: dict[str, Any] = {"global_tokens": "none"}
 # Likewise, options of single tasks: the published rules by which their records were scored.
 NEWER_TASK_OPTIONS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("squad", "xquad"), {"language": "en"}),
-    **dict.fromkeys(("arxiv_summarization", "pubmed_summarization"), {"rouge": "rouge-score"}),
+    "squad": {"language": "en"},
+    "xquad": {"language": "en"},
+    "arxiv_summarization": {"rouge": "rouge-score"},
+    "pubmed_summarization": {"rouge": "rouge-score"},
 }
 _TEXT_OPTIONS = {"length", "vocabulary", "minimum", "end"}
 
