@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = (
     (
         *("bounds", "config", "metrics", "shapes", "errors", "files", "temporaries", "memory"),
-        *("results", "space", "entry_points", "processes", "wording"),
+        *("results", "space", "entry_points", "processes", "wording", "words"),
     ),
     ("attention",),
     ("nn",),

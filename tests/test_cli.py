@@ -234,7 +234,18 @@ def test_arena_command_prints_table_and_writes_page(cli, tiny_cache, tmp_path):
     page = tmp_path / "smoke" / "report.html"
     assert f"report: {page}" in err
     assert page.read_text().lstrip().lower().startswith("<!doctype html>")
-    assert sorted(result.seed for result in load_results([tmp_path])) == [0, 1]
+    local = load_results([tmp_path])
+    assert sorted(result.seed for result in local) == [0, 1]
+    # The folder has another mechanism, for which nobody asked.
+    config = dataclasses.replace(
+        local[0].config, mechanism=dataclasses.replace(local[0].config.mechanism, name="full")
+    )
+    dataclasses.replace(local[0], config=config, config_hash=config.hash, family="dense").save(
+        tmp_path
+    )
+    code, out, err = cli(*arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
+    assert {row["mechanism"] for row in json.loads(out)[0]["rows"]} == {"local"}
+    assert "1 other row is in the page alone" in err
 
 
 def test_page_keeps_earlier_records_of_runs_folder(tmp_path, capsys):
@@ -259,7 +270,13 @@ def test_page_keeps_earlier_records_of_runs_folder(tmp_path, capsys):
     printed, errors = capsys.readouterr()
     (table,) = json.loads(printed)
     assert {row["mechanism"] for row in table["rows"]} == {"full", "local"}
+    print_report([local], tmp_path / "smoke", as_json=True, rows=["local"])
+    printed, notes = capsys.readouterr()
+    (table,) = json.loads(printed)
+    assert {row["mechanism"] for row in table["rows"]} == {"local"}
+    assert "note: 1 other row is in the page alone" in notes
     page = (tmp_path / "smoke" / "report.html").read_text()
+    assert "full" in page
     assert "none left" in page
     assert "equal training time" in page
     foreign, odd = (line for line in errors.splitlines() if line.startswith("left out: "))

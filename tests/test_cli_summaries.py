@@ -234,3 +234,8 @@ def test_unusable_summaries_are_refused(cli, tmp_path, notes):
     code, _, err = cli("data", "import", "summaries", empty, *COLUMNS, "--drop-empty", *cache)
     assert code == 0, err
     assert "1 row without a text or summary was" in err
+    assert "no word for ROUGE" not in err
+    mute = write_csv(tmp_path / "mute.csv", [*rows(20), ("a text", "..."), ("и", "…")], HEADER)
+    code, _, err = cli("data", "import", "summaries", mute, *COLUMNS, *cache)
+    assert code == 0, err
+    assert "2 summaries have no word for ROUGE, which scores them 0" in err

@@ -56,9 +56,9 @@ def test_losses_by_context_are_listed_by_run(tables):
     (row,) = (x for x in table.rows if (x[0].value, x[1].value) == ("local", 0))
     shown = [(entry.text, entry.detail) for entry in row[2:5]]
     assert shown == [
-        ("1.500", "+0.500 [−0.250, +0.500]"),
-        ("1.200", "+0.200 [−0.250, +0.500]"),
-        ("1.000", "longest"),
+        ("1.500 nats", "+0.500 [−0.250, +0.500] nats"),
+        ("1.200 nats", "+0.200 [−0.250, +0.500] nats"),
+        ("1.000 nats", "longest"),
     ]
 
 
@@ -75,7 +75,7 @@ def test_losses_by_position_are_listed_with_and_without_state(tables):
     assert [found["local", 0, "kept"][x] for x in ("0", "1", "2_3")] == [1.5, 1.25, 1.125]
     assert [found["full", 0, "new"][x] for x in ("0", "1", "2_3")] == [2.0, 1.75, 1.5]
     (row,) = (x for x in table.rows if x[0].value == "full")
-    assert (row[3].text, row[3].detail) == ("2.000", "2.885 bits")
+    assert (row[3].text, row[3].detail) == ("2.000 nats", "2.885 bits")
 
 
 def test_attention_by_part_is_listed_by_layer_with_a_memory(tables):

@@ -1,14 +1,20 @@
 """LaTeX tables in the style of papers, read by a small parser."""
 
 import re
+import shutil
 import statistics
+import subprocess
+from pathlib import Path
 
 import pytest
 from report_records import build_leaderboard, failure, record, record_of_answers
 
+from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.paper import SPREADS, paper_tables
+from longspan.results import load_results
 
 ENVIRONMENTS = re.compile(r"\\(begin|end)\{(\w+)\}")
+RESULTS = Path(__file__).parents[2] / "results"
 RULES = ("\\toprule", "\\midrule", "\\bottomrule")
 
 
@@ -148,3 +154,61 @@ def test_several_metrics_are_named_with_their_direction():
     (table,) = parse(paper_tables([build_leaderboard(runs)]))
     assert "$\\uparrow$" in table[1][1]
     assert "$\\downarrow$" in table[1][2]
+
+
+def tied_at_chance():
+    """Return a board of which two rows are unbeaten and not better than the majority class."""
+    return build_leaderboard(
+        record_of_answers(name, seed, answers(score), "text")
+        for name, score in (("full", 0.48), ("local", 0.475), ("linear", 0.2))
+        for seed in (0, 1)
+    )
+
+
+def committed_boards():
+    return build_leaderboards(load_results([RESULTS / "lra-scaled", RESULTS / "quick"]))
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+def test_no_two_marks_are_on_one_place(spread):
+    """A superscript without width would be set over another one, and over text beside it."""
+    check_marks(paper_tables([board()], spread))
+    cells = check_marks(paper_tables([tied_at_chance()], spread))
+    assert sum("\\approx\\dagger" in cell for cell in cells) == 2
+
+
+def check_marks(text):
+    cells = [x for table in parse(text) for line in table if isinstance(line, list) for x in line]
+    assert any("$^" in cell for cell in cells)
+    for cell in cells:
+        assert cell.count("$^") <= 1, cell
+        assert len(re.findall(r"\\(?:textbf|underline)\{", cell)) <= 1, cell
+        if "\\rlap" in cell:
+            assert re.search(r"\\rlap\{\$\^\{[^{}]*\}\$\}$", cell), cell
+    return cells
+
+
+def test_tables_of_the_committed_records_have_one_mark_on_a_place():
+    text = paper_tables(committed_boards(), "interval")
+    check_marks(text)
+    assert text.isascii()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", SPREADS)
+def test_tables_are_compiled(tmp_path, spread):
+    program = next(filter(None, map(shutil.which, ("pdflatex", "tectonic"))), None)
+    if program is None:
+        pytest.skip("no TeX (pdflatex or tectonic) is installed")
+    tables = paper_tables([board(), tied_at_chance(), *committed_boards()], spread)
+    source = tmp_path / "tables.tex"
+    source.write_text(
+        "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+        f"{tables}\\end{{document}}\n"
+    )
+    options = ["-interaction=nonstopmode", "-halt-on-error"] if "pdflatex" in program else []
+    done = subprocess.run(
+        [program, *options, source.name], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2_000:]
+    assert (tmp_path / "tables.pdf").stat().st_size > 1_000

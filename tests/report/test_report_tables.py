@@ -192,6 +192,21 @@ def test_steps_are_of_first_evaluation_that_reaches_goal():
     assert 0.30 in goals("image", [record(task="image", score=0.42)])
 
 
+def test_steps_are_shown_of_the_seeds_that_reach_a_goal():
+    """A seed that never arrives removes no other one, and is counted."""
+    runs = [record(seed=seed, score=score) for seed, score in enumerate((0.5, 0.5, 0.2))]
+    runs += [record("slow", seed=seed, score=0.2) for seed in range(3)]
+    (table,) = section_tables([build_leaderboard(runs)], Context(), "steps-to-accuracy")
+    names = [column.name.split(" to ")[0] for column in table.columns]
+    assert names == ["Mechanism", *(3 * ("Steps", "Seconds", "Seeds"))]
+    goal = goals("listops", runs)[0]
+    first = next(p for p in runs[0].curve if p.validation_metrics["accuracy"] >= goal)
+    assert values(table, 0)[1:4] == [first.step, first.seconds, "2 of 3 seeds"]
+    assert [entry.detail for entry in table.rows[0][1:3]] == ["2 of 3 seeds"] * 2
+    assert values(table, 1)[1:] == 3 * [None, None, "0 of 3 seeds"]
+    assert [entry.text for entry in table.rows[1][1:3]] == ["–", "–"]
+
+
 def test_settings_are_listed_once_at_widest_scope():
     runs = [
         record(
@@ -537,7 +552,7 @@ def test_lower_is_better_in_steps_to_goal():
     (table,) = section_tables([build_leaderboard(runs)], Context(), "steps-to-accuracy")
     first = next(p for p in runs[0].curve if p.validation_metrics["bits_per_byte"] <= found[0])
     assert values(table, 0)[1] == first.step
-    assert table.columns[1].name == f"Steps to {found[0]:.3f}"
+    assert table.columns[1].name == f"Steps to {found[0]:.3f} bits/byte"
 
 
 def test_generalization_gap_is_positive_if_training_is_better():

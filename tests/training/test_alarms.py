@@ -126,8 +126,8 @@ def test_lasting_loss_increase_raises_one_alarm():
     losses = [2.3, 1.5, 1.0, 1.2, 1.6, 1.7, 2.0, 2.4, 3.0]
     assert alarms_of(losses=losses) == [("diverging", 300)]
     assert diverging(state(curve(losses=losses[:6]))) == (
-        "the training loss has risen to 1.70 from 1.00 at step 150; lower the learning rate "
-        "(now 0.0005), lengthen the warmup (now 100 steps) or clip gradients "
+        "the training loss has risen to 1.70 nats from 1.00 nats at step 150; lower the learning "
+        "rate (now 0.0005), lengthen the warmup (now 100 steps) or clip gradients "
         "(training.max_grad_norm)"
     )
 

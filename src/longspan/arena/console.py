@@ -12,6 +12,7 @@ from longspan.arena.callbacks import GridCallback
 from longspan.arena.experiment import Experiment
 from longspan.metrics import get_metric
 from longspan.results import Alarm, Point, Result
+from longspan.tasks import TASKS
 
 WAIT_SHARE = 0.02  # share of the training time spent waiting for data, above which it is printed
 REFRESH_SECONDS = 0.2  # between two updates of the bar: reading the loss synchronizes the device
@@ -39,7 +40,7 @@ class ConsoleCallback(GridCallback):
         )
         self.step_task = self.bar.add_task("", total=1, status="", visible=False)
         self.build_task = self.bar.add_task("", total=1, status="", visible=False)
-        self.description, self.steps = "", 1
+        self.description, self.steps, self.unit = "", 1, ""
         self.index, self.total = 0, 0
         self.resumed_from: int | None = None  # step before the first one seen
         self.grid_start = self.run_start = self.last_update = time.perf_counter()
@@ -68,6 +69,7 @@ class ConsoleCallback(GridCallback):
         """Show the title of the run."""
         self.index, self.total = index, total
         self.description = describe_experiment(experiment, self.notes)
+        self.unit = loss_unit(experiment)
         self.steps, self.resumed_from = experiment.config.training.steps, None
         self.run_start = self.last_update = time.perf_counter()
         self.bar.update(self.step_task, description=self._title(), visible=True, completed=0)
@@ -86,7 +88,7 @@ class ConsoleCallback(GridCallback):
         if now - self.last_update < REFRESH_SECONDS and step < self.steps:
             return
         self.last_update = now
-        status = format_status(step, self.steps, float(loss), tokens, seconds)
+        status = format_status(step, self.steps, float(loss), self.unit, tokens, seconds)
         self.bar.update(
             self.step_task,
             completed=step,
@@ -100,7 +102,7 @@ class ConsoleCallback(GridCallback):
             return
         now = time.perf_counter()
         name, value = next(iter(point.validation_metrics.items()))
-        loss = "" if point.train_loss is None else f"loss {point.train_loss:.3f}  "
+        loss = "" if point.train_loss is None else f"{format_loss(point.train_loss, self.unit)}  "
         self.console.print(
             f"  step {point.step:,}/{self.steps:,}  {loss}validation "
             f"{get_metric(name).format(value)}  {self._time_left(point.step, now)}",
@@ -163,10 +165,22 @@ def format_title(index: int, total: int, description: str) -> str:
     return f"run {index}/{total}  {description}"
 
 
-def format_status(step: int, steps: int, loss: float, tokens: int, seconds: float) -> str:
+def loss_unit(experiment: Experiment) -> str:
+    """Return the unit of the loss of a run; empty for none."""
+    return get_metric(TASKS[experiment.task].info.metrics[0]).loss_unit
+
+
+def format_loss(loss: float, unit: str) -> str:
+    """Return a training loss with its unit."""
+    return f"loss {loss:.3f} {unit}".rstrip()
+
+
+def format_status(
+    step: int, steps: int, loss: float, unit: str, tokens: int, seconds: float
+) -> str:
     """Return step, loss and speed of a run."""
     speed = tokens / seconds if seconds else 0.0
-    return f"step {step:,}/{steps:,}  loss {loss:.3f}  {speed:,.0f} tokens/s"
+    return f"step {step:,}/{steps:,}  {format_loss(loss, unit)}  {speed:,.0f} tokens/s"
 
 
 def print_alarm(console: Console, title: str, alarm: Alarm) -> None:

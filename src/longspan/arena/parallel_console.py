@@ -12,6 +12,7 @@ from longspan.arena.console import (
     describe_experiment,
     format_status,
     format_title,
+    loss_unit,
     print_alarm,
 )
 from longspan.arena.experiment import Experiment
@@ -57,6 +58,7 @@ class _RunLine(Callback):
         self.index, self.total, self.steps = index, total, experiment.config.training.steps
         self.record = (experiment.task, f"{experiment.name}.json")
         self.description = describe_experiment(experiment, parent.notes)
+        self.unit = loss_unit(experiment)
         self.title = format_title(index, total, self.description)
         self.first_step, self.start = None, time.perf_counter()
         self.bar_task = self.bar.add_task(self.title, total=self.steps, status="")
@@ -71,7 +73,7 @@ class _RunLine(Callback):
         self.bar.update(self.bar_task, total=steps)
 
     def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
-        status = format_status(step, self.steps, float(loss), tokens, seconds)
+        status = format_status(step, self.steps, float(loss), self.unit, tokens, seconds)
         self.bar.update(self.bar_task, completed=step, status=f"{status}  {self._time_left(step)}")
 
     def on_evaluate(self, point: Point) -> None:

@@ -63,7 +63,7 @@ def context(
 def summary(use: "ContextUse") -> str:
     """Return one line about the use of the context."""
     run = f"{use.protocol} {use.task} {use.row_name}, seed {use.seed}"
-    losses = ", ".join(f"{one.loss:.3f} with {one.context:,}" for one in use.contexts)
+    losses = ", ".join(f"{one.loss:.3f} nats with {one.context:,}" for one in use.contexts)
     last = use.parts[-1] if use.parts else {}
     shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in last.items())
     attention = f"; attention of the last layer: {shares}" if shares else ""
@@ -75,6 +75,6 @@ def summary(use: "ContextUse") -> str:
         attention += f"; by bucket of the keys, the oldest first, in %: {by_part}"
     return (
         f"{run}: effective context {use.effective:,} tokens (loss within "
-        f"{100 * use.tolerance:g} %); nats {losses} tokens; {use.blocks:,} of {use.available:,} "
+        f"{100 * use.tolerance:g} %); {losses} tokens; {use.blocks:,} of {use.available:,} "
         f"blocks of {use.split}{attention}"
     )

@@ -138,7 +138,8 @@ def _describe(score: "Score", inference: "Inference", available: int | None = No
     majority = "" if baseline is None else f" (majority class {main.format(baseline)})"
     sampled = available is not None and available != score.num_examples
     of = f" of {available:,}" if sampled else ""
+    unit = f" {main.loss_unit}" if main.loss_unit else ""
     return (
-        f"{metrics}, loss {score.loss:.4f}, {score.num_examples:,}{of} examples{majority}, "
+        f"{metrics}, loss {score.loss:.4f}{unit}, {score.num_examples:,}{of} examples{majority}, "
         f"{inference.examples_per_second:.4g} examples/s"
     )

@@ -279,6 +279,7 @@ def print_notes(described: "OwnDescription | SummariesDescription", target: str)
         "in_another_split": "row|rows was|were left out whose text is in a held-out split too",
         "repeated": "row|rows repeats|repeat a text of its|their split (equal texts are in one "
         "split)",
+        "without_token": "summary|summaries has|have no word for ROUGE, which scores it|them 0",
         "unseen": "held-out row|rows has|have a class that training lacks; scores count it|them",
     }
     counts = described.counts

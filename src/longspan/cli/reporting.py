@@ -1,7 +1,7 @@
 """`longspan report`: tables and the page, from records."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -12,6 +12,7 @@ from longspan.cli.common import IS_MAIN, Json, out, print_note, split_names
 from longspan.cli.plugins import Imports
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import atomic_write
+from longspan.wording import counted
 
 if TYPE_CHECKING:
     from longspan.report.leaderboard.values import Leaderboard
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from longspan.results import EfficiencyRecord, Failure, Result
 
 T = TypeVar("T")
+R = TypeVar("R", bound="Result | Failure")
 FORMATS = ("terminal", "markdown", "csv", "json", "latex")
 FIGURES = ("svg", "pdf", "png", "both")
 STYLES = ("page", "paper")
@@ -157,8 +159,7 @@ def _report_folders(
     if names is not None:
         known = {run.row_name for run in [*results, *failures]}
         chosen = {check_name(name, known, "mechanism in these records") for name in names}
-        results = [run for run in results if run.row_name in chosen]
-        failures = [one for one in failures if one.row_name in chosen]
+        results, failures = _of_rows(results, chosen), _of_rows(failures, chosen)
     boards, context = _build(results, folders, failures)
     if look.style == "paper":
         _print_paper(boards, look.spread, output)
@@ -249,7 +250,9 @@ def _write_figures(boards: "list[Leaderboard]", context: "Context", look: Look) 
     print_note("figures:", f"{len(files)} in {look.figures}")
 
 
-def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:
+def print_report(
+    results: "list[Result]", folder: Path, as_json: bool, rows: Collection[str] | None = None
+) -> None:
     """Write `report.html` of a folder, and print the leaderboards of some results in it.
 
     Invalid files in the folder are named and left out.
@@ -258,16 +261,24 @@ def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:
         results: results in memory, which are not read again.
         folder: folder of results.
         as_json: print JSON.
+        rows: mechanisms and rows to print, ranked among each other; None: all of the folder. The
+            page has all of them.
     """
-    from longspan.report.leaderboard.build import race_of
+    from longspan.report.leaderboard.build import build_leaderboards, race_of
     from longspan.results import failure_paths, load_failure, load_result, result_paths
 
     own = {(result.task, result.filename) for result in results}
-    others = [path for path in result_paths(folder) if (path.parent.name, path.name) not in own]
+    paths = [path for path in result_paths(folder) if (path.parent.name, path.name) not in own]
     failures = _load_valid(failure_paths(folder), load_failure)
-    boards, context = _build([*results, *_load_valid(others, load_result)], [folder], failures)
+    everything = [*results, *_load_valid(paths, load_result)]
+    boards, context = _build(everything, [folder], failures)
     _write_page(boards, context, folder / "report.html")
     races = set(map(race_of, results))
+    if rows is not None:
+        names = {*rows, *(run.row_name for run in results)}
+        if others := {x.row_name for x in everything if race_of(x) in races} - names:
+            print_note("note:", counted(len(others), "other row|rows is|are in the page alone"))
+        boards = build_leaderboards(_of_rows(everything, names), _of_rows(failures, names))
     shown = [board for board in boards if (board.protocol, board.budget or "") in races]
     _print(shown, context, "json" if as_json else "terminal")
 
@@ -276,6 +287,11 @@ def print_results(results: "list[Result]", as_json: bool) -> None:
     """Print the leaderboards of some results."""
     boards, context = _build(results, [], [])
     _print(boards, context, "json" if as_json else "terminal")
+
+
+def _of_rows(records: "Sequence[R]", names: Collection[str]) -> "list[R]":
+    """Return the results or failures of some rows."""
+    return [one for one in records if one.row_name in names]
 
 
 def _load_valid(paths: "list[Path]", load: Callable[[Path], T]) -> list[T]:

@@ -126,9 +126,9 @@ def arena(
         groups = _stages(searches, paths) if tune else [(experiments, paths)]
         print_plan(groups, measure=measure, as_json=as_json)
     elif tune:
-        _finish(*_tune(searches, paths, execution, rule), runs / chosen.protocol, as_json)
+        _finish(_tune(searches, paths, execution, rule), runs / chosen.protocol, as_json, chosen)
     else:
-        _finish(*_run(experiments, paths, execution), runs / chosen.protocol, as_json)
+        _finish(_run(experiments, paths, execution), runs / chosen.protocol, as_json, chosen)
 
 
 def train(
@@ -291,12 +291,15 @@ def _run(
         )
 
 
-def _finish(results: "list[Result]", failed: "list[Skipped]", folder: Path, as_json: bool) -> None:
+def _finish(
+    outcome: "tuple[list[Result], list[Skipped]]", folder: Path, as_json: bool, chosen: Selection
+) -> None:
     """Print failures and the report; exit with 1 if a run has no result."""
+    results, failed = outcome
     for item in failed:
         print_note("failed:", f"{item.name}: {item.reason}")
     if results and IS_MAIN:
-        print_report(results, folder, as_json)
+        print_report(results, folder, as_json, chosen.mechanisms)
     if failed or not results:
         raise typer.Exit(1)
 

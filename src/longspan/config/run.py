@@ -47,6 +47,13 @@ NEWER_FIELDS: dict[str, Any] = {
 }
 # Likewise, options of the tasks of texts, whose names imports choose: they are known by options.
 NEWER_TEXT_OPTIONS: dict[str, Any] = {"global_tokens": "none"}
+# Likewise, options of single tasks: the published rules by which their records were scored.
+NEWER_TASK_OPTIONS: dict[str, dict[str, Any]] = {
+    "squad": {"language": "en"},
+    "xquad": {"language": "en"},
+    "arxiv_summarization": {"rouge": "rouge-score"},
+    "pubmed_summarization": {"rouge": "rouge-score"},
+}
 _TEXT_OPTIONS = {"length", "vocabulary", "minimum", "end"}
 
 
@@ -190,7 +197,7 @@ class RunConfig:
         if not tree["evaluation"]:
             del tree["evaluation"]
         options = tree["task"]["options"].items()
-        newer = NEWER_TEXT_OPTIONS.items()
+        newer = {**NEWER_TEXT_OPTIONS, **NEWER_TASK_OPTIONS.get(self.task.name, {})}.items()
         tree["task"]["options"] = {k: x for k, x in options if (k, x) not in newer}
         text = json.dumps(tree, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -210,7 +217,8 @@ def newer_fields(mechanism: str) -> dict[str, dict[str, Any]]:
 def add_newer_options(config: RunConfig) -> RunConfig:
     """Return a configuration of an earlier version with the newer options added.
 
-    These are the `NEWER_FIELDS` of its mechanism, and `NEWER_TEXT_OPTIONS` on a task of texts.
+    These are the `NEWER_FIELDS` of its mechanism, `NEWER_TEXT_OPTIONS` on a task of texts, and
+    `NEWER_TASK_OPTIONS`.
     """
     mechanism = config.mechanism
     newer = newer_fields(mechanism.name).get("mechanism", {})
@@ -220,10 +228,11 @@ def add_newer_options(config: RunConfig) -> RunConfig:
     }
     task = config.task
     added = NEWER_TEXT_OPTIONS if task.options.keys() >= _TEXT_OPTIONS else {}
+    own = NEWER_TASK_OPTIONS.get(task.name, {})
     return dataclasses.replace(
         config,
         mechanism=dataclasses.replace(mechanism, options=options),
-        task=dataclasses.replace(task, options={**added, **task.options}),
+        task=dataclasses.replace(task, options={**added, **own, **task.options}),
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from longspan.data.tokenizers import split_words
+from longspan.words import split_words
 
 WORDS = 5  # of a run
 THRESHOLD = 0.8
@@ -91,7 +91,7 @@ def split_runs(text: bytes, words: int = WORDS) -> Runs:
 
     A text without words has none, and no duplicates.
     """
-    found = split_words(text, len(text))
+    found = split_words(text.decode())
     runs = (found[i : i + words] for i in range(max(bool(found), len(found) - words + 1)))
     # Python's own hashes differ between processes, and so would the order of the comparisons.
     return frozenset(

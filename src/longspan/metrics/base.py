@@ -49,6 +49,11 @@ class Metric:
         """True if the metric follows from the nats of the targets, without other classes."""
         return self.columns[0] == "nats"
 
+    @property
+    def loss_unit(self) -> str:
+        """Unit of the loss of a task with this metric: that of squared errors has none."""
+        return "" if self.columns[0] == "squared_error" else "nats"
+
     def aggregate(self, statistics: np.ndarray) -> float:
         """Return the value on a set of examples.
 

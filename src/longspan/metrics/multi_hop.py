@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
-from longspan.metrics.answers import normalize_answer
+from longspan.metrics.answers import normalize_squad_answer
 from longspan.metrics.base import register_percentage
 
 JOINT_F1 = register_percentage("joint_f1", "Joint F1", ("joint_f1", "questions"))
@@ -46,7 +46,7 @@ class Agreement(NamedTuple):
 
 def answer_agreement(answer: str, reference: str) -> Agreement:
     """Compare the tokens of an answer with those of the reference, after normalization."""
-    given, right = normalize_answer(answer), normalize_answer(reference)
+    given, right = normalize_squad_answer(answer), normalize_squad_answer(reference)
     if given != right and _WHOLE & {given, right}:
         return Agreement(0.0, 0.0, 0.0)
     tokens, expected = given.split(), right.split()

@@ -26,6 +26,11 @@ def metric_name(metric: Metric, *, unit: bool = True) -> str:
     return f"{name}, {metric.unit}" if unit and metric.unit == "%" else name
 
 
+def loss(value: Number | None, metric: Metric) -> str:
+    """Return the loss of a task with a metric, with its unit."""
+    return MISSING if value is None else f"{significant(value)} {metric.loss_unit}".rstrip()
+
+
 def score_difference(value: Number | None, metric: Metric) -> str:
     """Return a difference of two values of a metric in its display units, with its sign."""
     return MISSING if value is None else signed(metric.shown(value), metric.decimals)

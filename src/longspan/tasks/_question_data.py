@@ -23,6 +23,7 @@ from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples, Spool
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError
+from longspan.metrics.answers import is_split, normalize_squad_answer
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
 from longspan.tasks._spans import boundary_mask, question_mask
@@ -32,6 +33,8 @@ from longspan.wording import counted
 GlobalTokens = Literal["question", "first", "boundaries", "none"]
 Q = TypeVar("Q", bound=Question)
 
+# Counts of questions whose answers the rule of the metric does not compare as meant.
+_WITHOUT_TOKEN, _UNSPLIT = "answers_without_token", "answers_unsplit"
 # Counts of questions that are no examples, for the message about an empty split.
 _UNUSABLE = ("documents_empty", "unknown", "left_out")
 
@@ -134,13 +137,17 @@ class QuestionData(Task, Generic[Q]):
     @property
     def build_notes(self) -> list[str]:
         """Number of questions in the report, by reason, and its path."""
-        cases = self.facts["cases"]
+        notes, cases = _describe_rule(self.facts["answers"]), self.facts["cases"]
         if not cases:
-            return []
+            return notes
         counts = ", ".join(f"{name} {count:,}" for name, count in cases.items())
         path = self.dataset.folder / reporting.FILE
         listed = "question|questions or document|documents is|are listed in"
-        return [f"{counted(sum(cases.values()), listed)} {path}: {counts}"]
+        return [*notes, f"{counted(sum(cases.values()), listed)} {path}: {counts}"]
+
+    def normalize(self, answer: str) -> str:
+        """Return an answer as the evaluation of the task compares it."""
+        return normalize_squad_answer(answer)
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the files of questions."""
@@ -195,6 +202,11 @@ class QuestionData(Task, Generic[Q]):
         Questions without a marked answer are listed in the report.
         """
         encoded = encoder.encode(question, report.counts)
+        if references := question.references:
+            if not any(map(self.normalize, references)):
+                report.counts[_WITHOUT_TOKEN] += 1
+            if not is_split(references, self.normalize):
+                report.counts[_UNSPLIT] += 1
         outcome = "documents_empty" if encoded is None else encoded.outcome
         if outcome not in ("marked", "no_span"):
             report.list_case(outcome, question.id, question.where)
@@ -280,6 +292,18 @@ class QuestionData(Task, Generic[Q]):
                     f"({shown or 'the source has none'}); choose a larger length, another "
                     "share of the splits, or other files"
                 )
+
+
+def _describe_rule(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return a sentence for answers that the rule of the metric does not compare as meant."""
+    messages = {
+        _WITHOUT_TOKEN: "question|questions has|have no answer with a token under the rule of the "
+        "metric; their F1 is 0",
+        _UNSPLIT: "question|questions has|have answers in a script without spaces, which the rule "
+        "of the metric does not split; their F1 is that of whole runs of text",
+    }
+    totals = {name: sum(split.get(name, 0) for split in counts.values()) for name in messages}
+    return [counted(totals[name], text) for name, text in messages.items() if totals[name]]
 
 
 class _SplitWriter:

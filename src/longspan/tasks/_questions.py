@@ -10,7 +10,14 @@ from torch import Tensor
 from longspan.data.questions.encoding import cut_out
 from longspan.data.questions.question import Question
 from longspan.metrics import Metric
-from longspan.metrics.answers import exact_match, normalize_answer, token_f1
+from longspan.metrics.answers import (
+    EXACT_MATCH,
+    EXACT_MATCH_MLQA,
+    TOKEN_F1,
+    TOKEN_F1_MLQA,
+    exact_match,
+    token_f1,
+)
 from longspan.shapes import Float, Int
 from longspan.tasks._question_data import QuestionData
 from longspan.tasks._spans import answerable, predicted_spans, question_mask, span_losses
@@ -19,7 +26,12 @@ from longspan.tasks.base import Split
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 _BITS = ("starts", "ends", "first of a passage")
-_SCORES = {"exact_match": exact_match, "token_f1": token_f1}
+_SCORES = {
+    EXACT_MATCH.name: exact_match,
+    EXACT_MATCH_MLQA.name: exact_match,
+    TOKEN_F1.name: token_f1,
+    TOKEN_F1_MLQA.name: token_f1,
+}
 
 
 class QuestionTask(QuestionData[Question]):
@@ -28,10 +40,6 @@ class QuestionTask(QuestionData[Question]):
     Classes are those of the tokens of the document: starts and ends of right answers, and first
     tokens of passages. Scores count every question, also those whose answer is not in the tokens.
     """
-
-    def normalize(self, answer: str) -> str:
-        """Return an answer as the official evaluation compares it."""
-        return normalize_answer(answer)
 
     def losses(
         self, logits: Float[Tensor, "B 2 T"], targets: Int[Tensor, "B T"]

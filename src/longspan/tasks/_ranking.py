@@ -31,6 +31,7 @@ from longspan.tasks.base import Batch, Grouping, ProgressCallback, Split
 from longspan.tasks.batching import evaluation_rows, pad_sequences
 from longspan.tasks.layout import RetrievalLayout
 from longspan.tasks.ranked_documents import RankedDocuments
+from longspan.words import split_words
 
 METRICS = ("ndcg@10", "mrr@10", "recall@10", "recall@100")
 TRAINING_METRIC = "accuracy"  # of the query's document among those of the batch
@@ -137,6 +138,10 @@ class RankingTask(EncodedTextTask):
         """Return the ids of a new query, cut to its length; requires an open task."""
         return self.tokenizer.encode(text.encode(), self.options.query_length)
 
+    def split(self, text: str) -> list[str]:
+        """Return the words of a text for BM25."""
+        return split_words(text)
+
     def build_collection(
         self, collection: Collection, scratch: Path, progress: ProgressCallback
     ) -> tuple[dict[str, Examples], dict[str, Any]]:
@@ -146,7 +151,7 @@ class RankingTask(EncodedTextTask):
         )
         lengths = (self.options.length, self.options.query_length)
         splits, facts = encode_collection(
-            collection, tokenizer, lengths, self.options.mined, scratch, progress
+            collection, tokenizer, lengths, self.options.mined, self.split, scratch, progress
         )
         texts = {x: Examples(tokens=y.tokens, labels=y.labels) for x, y in splits.items()}
         return splits, {**facts, **count_unknown(tokenizer, texts)}

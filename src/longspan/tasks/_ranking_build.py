@@ -1,6 +1,6 @@
 """Data sets of retrieval tasks: encoded queries and documents, mined negatives, scores of BM25."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ from longspan.data.own_splits import NAMES, TRAIN
 from longspan.data.retrieval.bm25 import Bm25
 from longspan.data.retrieval.collection import NONE, Collection, Queries
 from longspan.data.store import Examples, Ragged, Spool
-from longspan.data.tokenizers import Tokenizer, split_words
+from longspan.data.tokenizers import Tokenizer
 from longspan.metrics.ranking import CUTOFFS, RANKING_METRICS, ranking_score
 from longspan.tasks.base import ProgressCallback
 
 DOCUMENTS = "documents"  # file of the data set
+SplitWords = Callable[[str], list[str]]
 _PROGRESS = 100  # texts between two reports
 
 
@@ -23,6 +24,7 @@ def encode_collection(
     tokenizer: Tokenizer,
     lengths: tuple[int, int],
     mined: int,
+    split: SplitWords,
     scratch: Path,
     progress: ProgressCallback,
 ) -> tuple[dict[str, Examples], dict[str, Any]]:
@@ -33,25 +35,26 @@ def encode_collection(
         tokenizer: tokenizer of both.
         lengths: maximum number of tokens of a document, and of a query.
         mined: documents of BM25 for each training query; 0: no BM25.
+        split: returns the words of a text for BM25.
         scratch: folder for files of the build.
         progress: called with what is done, and how much of it.
     """
     encoder = _Encoder(tokenizer, scratch)
     texts = (text.tobytes() for text in collection.documents)
     encoded = {DOCUMENTS: encoder.encode(DOCUMENTS, texts, lengths[0])}
-    for split in NAMES:
-        encoded[split] = encoder.encode(split, iter(collection.queries[split].texts), lengths[1])
+    for name in NAMES:
+        encoded[name] = encoder.encode(name, iter(collection.queries[name].texts), lengths[1])
     found: dict[str, list[np.ndarray]] = {}
     facts: dict[str, Any] = {**collection.facts, "cut": encoder.cut}
     if mined:
         progress("indexing documents for BM25", 0, 0)
-        index = Bm25(_words(text.tobytes()) for text in collection.documents)
-        found[NAMES[TRAIN]] = _mine(index, collection.queries[NAMES[TRAIN]], mined, progress)
+        index = Bm25(split(text.tobytes().decode()) for text in collection.documents)
+        found[NAMES[TRAIN]] = _mine(index, collection.queries[NAMES[TRAIN]], split, mined, progress)
         facts["bm25"] = {
-            split: score_bm25(index, collection.queries[split]) for split in NAMES[TRAIN + 1 :]
+            name: score_bm25(index, collection.queries[name], split) for name in NAMES[TRAIN + 1 :]
         }
     splits = {
-        split: _pack(encoded[split], collection.queries[split], found.get(split)) for split in NAMES
+        name: _pack(encoded[name], collection.queries[name], found.get(name)) for name in NAMES
     }
     numbers = np.arange(len(collection.documents))
     splits[DOCUMENTS] = Examples(tokens=encoded[DOCUMENTS], labels=numbers)
@@ -76,7 +79,7 @@ class _Encoder:
         return spool.ragged()
 
 
-def score_bm25(index: Bm25, queries: Queries) -> dict[str, float]:
+def score_bm25(index: Bm25, queries: Queries, split: SplitWords) -> dict[str, float]:
     """Return the mean of every ranking metric over the rankings of BM25.
 
     Documents without a word of a query, which BM25 does not rank, do not count as found.
@@ -84,14 +87,14 @@ def score_bm25(index: Bm25, queries: Queries) -> dict[str, float]:
     grades = np.zeros((len(queries), max(CUTOFFS)))
     for row, text in enumerate(queries.texts):
         own = [queries.own[row]] if queries.own[row] != NONE else []
-        ranked = index.best(_words(text), max(CUTOFFS), own).tolist()
+        ranked = index.best(split(text.decode()), max(CUTOFFS), own).tolist()
         grades[row, : len(ranked)] = [queries.judged[row].get(number, 0) for number in ranked]
     judged = [np.array(list(own.values())) for own in queries.judged]
     return {name: float(ranking_score(name, grades, judged).mean()) for name in RANKING_METRICS}
 
 
 def _mine(
-    index: Bm25, queries: Queries, count: int, progress: ProgressCallback
+    index: Bm25, queries: Queries, split: SplitWords, count: int, progress: ProgressCallback
 ) -> list[np.ndarray]:
     """Return the documents that BM25 ranks first among those that do not answer each query."""
     found = []
@@ -99,12 +102,8 @@ def _mine(
         if row % _PROGRESS == 0:
             progress("mining hard negatives", row, len(queries))
         known = {*queries.judged[row], queries.own[row]} - {NONE}
-        found.append(index.best(_words(text), count, known))
+        found.append(index.best(split(text.decode()), count, known))
     return found
-
-
-def _words(text: bytes) -> list[str]:
-    return split_words(text, len(text))
 
 
 def _pack(tokens: Ragged, queries: Queries, mined: list[np.ndarray] | None) -> Examples:

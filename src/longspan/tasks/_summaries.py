@@ -6,15 +6,12 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from longspan.bounds import LONGEST
-from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.questions import report as reporting
 from longspan.data.questions.report import Report
@@ -22,13 +19,21 @@ from longspan.data.store import Examples
 from longspan.data.summaries.document import SummarizedDocument, split_sentences
 from longspan.data.tokenizers import UNKNOWN, Tokenizer
 from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.summaries import ROUGE, rouge
 from longspan.shapes import Int
-from longspan.tasks._encoded_text import EncodedTextTask, EncodingOptions
+from longspan.tasks._encoded_text import EncodedTextTask
 from longspan.tasks._grouping import Grouping, group_by_quantiles
-from longspan.tasks._summary_build import LEAD, SummaryWriter, is_kept, score_lead
+from longspan.tasks._summary_build import (
+    LEAD,
+    SummaryWriter,
+    describe_references,
+    is_kept,
+    score_lead,
+    sum_references,
+)
+from longspan.tasks._summary_options import METRICS, NOT_IN_DATA, SELECTION, SummaryOptions
 from longspan.tasks.base import HELD_OUT, SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.batching import pad_sequences
 from longspan.tasks.generation import Generation
@@ -36,53 +41,7 @@ from longspan.tasks.layout import TextToTextLayout
 from longspan.tasks.scoring import IGNORE
 from longspan.wording import counted
 
-METRICS = (*ROUGE, "perplexity")
-SELECTION = ("perplexity",)
 _END_SYMBOL = "<end>"  # of vocabularies without an end token
-
-Beams = Annotated[int, Field(ge=1, le=64)]
-LengthPenalty = Annotated[float, Field(ge=-10, le=10)]
-TokenCount = Annotated[int, Field(ge=0, lt=LONGEST)]
-
-# Options that change neither the examples nor their order.
-_NOT_IN_DATA = ("beams", "length_penalty", "no_repeat_ngram_size", "min_tokens")
-
-
-@settings
-class SummaryOptions(EncodingOptions):
-    """Encoding of documents and summaries, and the generation of summaries."""
-
-    length: Length = setting("tokens of a document that are kept", 1_024)
-    target_length: Length = setting(
-        "tokens of a summary that are kept, its end token included; as many are generated at most",
-        256,
-    )
-    minimum: PositiveInt = setting(
-        "occurrences in the training texts that make a character known", 2
-    )
-    beams: Beams = setting("beams of the generated summaries; 1: greedy", 4)
-    length_penalty: LengthPenalty = setting(
-        "exponent of the length by which the log-probability of a beam is divided", 1.0
-    )
-    no_repeat_ngram_size: TokenCount = setting(
-        "length of the token sequences that a generated summary has only once; 0: any may be "
-        "repeated",
-        3,
-    )
-    min_tokens: TokenCount = setting("tokens of a generated summary before it may end", 0)
-
-    def __post_init__(self) -> None:
-        """Check that a summary has room for a token and for the shortest generated one.
-
-        Raises:
-            OptionError: it has not.
-        """
-        EncodingOptions.__post_init__(self)
-        if self.target_length <= max(1, self.min_tokens):
-            raise OptionError(
-                f"target_length={self.target_length} leaves no room for min_tokens="
-                f"{self.min_tokens}, at least one token, and the end; raise target_length"
-            )
 
 
 class SummaryTask(EncodedTextTask):
@@ -136,6 +95,11 @@ class SummaryTask(EncodedTextTask):
         return self.vocab_size
 
     @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """ROUGE of the chosen rule, and perplexity."""
+        return tuple(map(get_metric, METRICS[self.options.rouge]))
+
+    @property
     def selection_metrics(self) -> tuple[Metric, ...]:
         """Perplexity of the reference summaries."""
         return tuple(map(get_metric, SELECTION))
@@ -185,12 +149,13 @@ class SummaryTask(EncodedTextTask):
         They are the first sentences of the document, with as many words as the mean summary of the
         training split.
         """
-        return {LEAD: self.facts[LEAD][split][self.info.metrics[0]]}
+        return {LEAD: self.facts[LEAD][split][self.metrics[0].name]}
 
     @property
     def build_notes(self) -> list[str]:
         """Texts that were cut, and the number of listed cases, by reason."""
         notes, cases = super().build_notes, self.facts["cases"]
+        notes += describe_references(self.facts["references"], self.options.rouge)
         if cut := sum(self.facts["cut_summaries"].values()):
             limit = f"{self.options.target_length:,} tokens"
             longer = f"summary|summaries is|are longer than {limit} and was|were cut for training"
@@ -205,7 +170,7 @@ class SummaryTask(EncodedTextTask):
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; generation has no part in it."""
         options = super().data_options()
-        return {name: x for name, x in options.items() if name not in _NOT_IN_DATA}
+        return {name: x for name, x in options.items() if name not in NOT_IN_DATA}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -216,7 +181,7 @@ class SummaryTask(EncodedTextTask):
         of the held-out splits are kept: they count in scores. All are listed.
         """
         tokenizer = self.make_tokenizer(lambda: self._training_texts(data))
-        reports = {split: Report() for split in SPLITS}
+        reports, rule = {split: Report() for split in SPLITS}, self.options.rouge
         dtypes = tokenizer.dtype, np.min_scalar_type(self.vocab_size - 1).type
         parts = {split: SummaryWriter(scratch / split, *dtypes) for split in SPLITS}
         for number, (split, one) in enumerate(self.read(data, reports)):
@@ -226,8 +191,8 @@ class SummaryTask(EncodedTextTask):
                 continue
             words = parts["train"].summary_words / max(1, len(parts["train"]))
             cut = self._encode_pair(tokenizer, one)
-            lead = score_lead(one, words) if split in HELD_OUT else {}
-            parts[split].add(one, *cut, lead)
+            lead = score_lead(one, words, rule) if split in HELD_OUT else {}
+            parts[split].add(one, *cut, lead, rule)
         self._check_sizes(parts, reports)
         cases = sum((found.case_counts for found in reports.values()), Counter[str]())
         train = parts["train"]
@@ -240,6 +205,7 @@ class SummaryTask(EncodedTextTask):
                 "cut_summaries": {split: part.cut[1] for split, part in parts.items()},
                 "cases": dict(sorted(cases.items())),
                 LEAD: {split: parts[split].lead_scores() for split in HELD_OUT},
+                "references": sum_references(parts.values()),
                 "lead_words": round(train.summary_words / len(train), 2),
                 **tokenizer.facts,
             },
@@ -276,11 +242,13 @@ class SummaryTask(EncodedTextTask):
         """Return the ROUGE of each summary and the number of summaries, 1."""
         scores = [
             rouge(
-                "\n".join(split_sentences(self.decode_generated(ids))), self.reference(split, row)
+                "\n".join(split_sentences(self.decode_generated(ids))),
+                self.reference(split, row),
+                self.options.rouge,
             )
             for row, ids in zip(rows.tolist(), generated.numpy(), strict=True)
         ]
-        found = {name: [score[name] for score in scores] for name in ROUGE}
+        found = {name: [score[name] for score in scores] for name in ROUGE[self.options.rouge]}
         ones = torch.ones(len(rows), dtype=torch.float64)
         return {
             x.name: torch.stack((torch.tensor(found[x.name], dtype=torch.float64), ones), dim=-1)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +10,13 @@ import numpy as np
 from longspan.data.questions.report import Report
 from longspan.data.store import Examples, Spool
 from longspan.data.summaries.document import SummarizedDocument, leading_sentences
-from longspan.metrics.summaries import ROUGE, rouge
+from longspan.metrics.summaries import RougeRule, has_token, loses_letters, rouge
 from longspan.tasks.base import Split
+from longspan.wording import counted
+from longspan.words import count_words
 
 LEAD = "lead"
+WITHOUT_TOKEN, LOSING_LETTERS = "without_token", "losing_letters"
 EMPTY_DOCUMENT, EMPTY_SUMMARY = "empty_document", "empty_summary"
 
 
@@ -31,6 +34,7 @@ class SummaryWriter:
         self.details = Spool(folder / "details", np.uint8)
         self.count, self.summary_words, self.cut = 0, 0, [0, 0]
         self.lead: Counter[str] = Counter()
+        self.references: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return self.count
@@ -42,21 +46,26 @@ class SummaryWriter:
         summary: np.ndarray,
         cut: tuple[bool, bool],
         lead: Mapping[str, float],
+        rule: RougeRule,
     ) -> None:
-        """Append an example, with the scores of its leading sentences."""
+        """Append an example, with the scores of its leading sentences; check its summary."""
         details = {"id": one.id, "summary": "\n".join(one.summary)}
         text = json.dumps(details, ensure_ascii=False, separators=(",", ":"))
         self.tokens.add(document)
         self.second.add(summary)
         self.details.add(np.frombuffer(text.encode(errors="replace"), np.uint8))
         self.count += 1
-        self.summary_words += len(one.summary_text.split())
+        self.summary_words += count_words(one.summary_text)
+        if not has_token(one.summary_text, rule):
+            self.references[WITHOUT_TOKEN] += 1
+        elif loses_letters(one.summary_text, rule):
+            self.references[LOSING_LETTERS] += 1
         self.cut = [total + one for total, one in zip(self.cut, cut, strict=True)]
         self.lead.update(lead)
 
     def lead_scores(self) -> dict[str, float]:
         """Return the mean scores of the leading sentences."""
-        return {name: self.lead[name] / self.count for name in ROUGE}
+        return {name: total / self.count for name, total in self.lead.items()}
 
     def examples(self) -> Examples:
         """Return all examples; their sequences are views of the files."""
@@ -77,6 +86,30 @@ def is_kept(split: Split, one: SummarizedDocument, report: Report) -> bool:
     return bool(one.summary) and (bool(one.document) or split != "train")
 
 
-def score_lead(one: SummarizedDocument, words: float) -> dict[str, float]:
+def score_lead(one: SummarizedDocument, words: float, rule: RougeRule) -> dict[str, float]:
     """Return the scores of the leading sentences of a document."""
-    return rouge("\n".join(leading_sentences(one.document, words)), "\n".join(one.summary))
+    return rouge("\n".join(leading_sentences(one.document, words)), "\n".join(one.summary), rule)
+
+
+def sum_references(parts: Iterable[SummaryWriter]) -> dict[str, int]:
+    """Return the number of references of each kind in several splits."""
+    total = Counter({WITHOUT_TOKEN: 0, LOSING_LETTERS: 0})
+    for part in parts:
+        total.update(part.references)
+    return dict(total)
+
+
+def describe_references(counts: Mapping[str, int], rule: RougeRule) -> list[str]:
+    """Return a sentence for each kind of references that the rule of ROUGE does not read.
+
+    Args:
+        counts: `references` of the writers.
+        rule: rule of the tokens.
+    """
+    texts = {
+        WITHOUT_TOKEN: "summary|summaries has|have no token under the rule of ROUGE and is|are "
+        "scored 0",
+        LOSING_LETTERS: "summary|summaries has|have letters that the rule of ROUGE drops",
+    }
+    remedy = "; rouge=unicode reads every script" if rule == "rouge-score" else ""
+    return [f"{counted(counts[x], text)}{remedy}" for x, text in texts.items() if counts[x]]

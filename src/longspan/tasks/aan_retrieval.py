@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.config import Length, setting, settings
-from longspan.data import aan
+from longspan.data import aan, tokenizers
 from longspan.data.cache import BuildOutput
 from longspan.data.retrieval.aan import collect_citations
 from longspan.data.tokenizers import ByteTokenizer
@@ -66,6 +66,13 @@ class AanRetrieval(RankingTask):
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the files of pairs."""
         return aan.find(data).origin
+
+    def split(self, text: str) -> list[str]:
+        """Return the words of a paper for BM25, without the marks of letters.
+
+        The committed records of version 1 have negatives of these words; papers are English.
+        """
+        return tokenizers.split_words(text.encode(), len(text))
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

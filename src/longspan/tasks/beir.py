@@ -83,7 +83,7 @@ def _make(folder: Path, description: BeirDescription) -> type[Task]:
     options = BeirOptions()
     info = TaskInfo(
         name=description.name,
-        version=1,
+        version=2,
         title=f"{description.name} (BEIR layout)",
         summary=f"Rank {description.documents:,} documents for each query, by a dual encoder.",
         source=f"{', '.join(description.files)}, imported",

@@ -9,7 +9,8 @@ from longspan.data.summaries import stored
 from longspan.data.summaries.document import SummarizedDocument
 from longspan.data.summaries.stored import SummariesDescription
 from longspan.data.tokenizers import ByteTokenizer
-from longspan.tasks._summaries import METRICS, SummaryTask
+from longspan.tasks._summaries import SummaryTask
+from longspan.tasks._summary_options import METRICS
 from longspan.tasks.base import SPLITS, Split, Task
 from longspan.tasks.imported import imported_names, make_class, register_imported
 from longspan.tasks.info import TaskInfo
@@ -18,7 +19,8 @@ from longspan.tasks.layout import TextToTextLayout
 _NOTES = (
     "Unless files were given for the splits, the different texts are ordered by their sha256, and "
     "the first ones are held out. Equal texts are in one split. Texts are split into sentences "
-    "after periods, question and exclamation marks, and line breaks."
+    "after periods, question and exclamation marks, and line breaks. ROUGE counts words of any "
+    "script; with `rouge=rouge-score` it is the published one, of a-z and 0-9 alone."
 )
 
 
@@ -65,7 +67,7 @@ def _make(folder: Path, description: SummariesDescription) -> type[Task]:
     files, columns = ", ".join(description.files), description.columns
     info = TaskInfo(
         name=description.name,
-        version=1,
+        version=2,
         title=f"{description.name} ({files})",
         summary=f"Write {columns['summary']!r}, the summary of {columns['text']!r}.",
         source=f"{files}, imported",
@@ -74,7 +76,7 @@ def _make(folder: Path, description: SummariesDescription) -> type[Task]:
         sizes=description.sizes,
         vocab_size=ByteTokenizer.vocab_size + 1,
         num_classes=ByteTokenizer.vocab_size + 1,
-        metrics=METRICS,
+        metrics=METRICS["unicode"],
         chance=None,
         layout=TextToTextLayout(SummaryTask.Options().target_length),
         published=(),

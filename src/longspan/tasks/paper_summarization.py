@@ -7,13 +7,16 @@ Cohan et al., "A Discourse-Aware Attention Model for Abstractive Summarization o
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from longspan.config import setting, settings
 from longspan.data.questions.report import Report
 from longspan.data.summaries import papers
 from longspan.data.summaries.document import SummarizedDocument
 from longspan.data.tokenizers import ByteTokenizer
-from longspan.tasks._summaries import METRICS, SummaryTask
+from longspan.metrics.summaries import RougeRule
+from longspan.tasks._summaries import SummaryTask
+from longspan.tasks._summary_options import METRICS, ROUGE_TOKENS, SummaryOptions
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import Published, TaskInfo
 from longspan.tasks.layout import TextToTextLayout
@@ -22,16 +25,26 @@ from longspan.tasks.registry import register
 _NOTES = (
     "The model is selected by the perplexity of the validation abstracts. The scores are of "
     "abstracts that it generates with beams, for every paper of validation and test, against the "
-    "whole reference. ROUGE is that of rouge-score with Porter stemming; some published scores are "
-    "without it. Papers without an abstract are left out, and of training those without a text, "
-    "too. The rule `lead` takes the first sentences of the paper, with as many words as the mean "
-    "training abstract."
+    "whole reference. ROUGE is by default that of rouge-score with Porter stemming; some published "
+    "scores are without it. Papers without an abstract are left out, and of training those without "
+    "a text, too. The rule `lead` takes the first sentences of the paper, with as many words as "
+    "the mean training abstract."
 )
 _LED = "Beltagy et al. 2020, section 7: LED-large, 16,384 tokens"
 
 
+@settings
+class PaperOptions(SummaryOptions):
+    """Encoding, generation, and ROUGE as published."""
+
+    rouge: RougeRule = setting(ROUGE_TOKENS, "rouge-score")
+
+
 class PaperSummarization(SummaryTask):
     """Articles and their abstracts; the name of a task tells its files."""
+
+    Options: ClassVar[type] = PaperOptions
+    options: PaperOptions
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the files."""
@@ -58,7 +71,7 @@ def _describe(name: str, title: str, what: str, published: tuple[Published, ...]
         sizes={},
         vocab_size=ByteTokenizer.vocab_size + 1,
         num_classes=ByteTokenizer.vocab_size + 1,
-        metrics=METRICS,
+        metrics=METRICS["rouge-score"],
         chance=None,
         layout=TextToTextLayout(256),
         published=published,
@@ -69,7 +82,7 @@ def _describe(name: str, title: str, what: str, published: tuple[Published, ...]
 def _published(mechanism: str, protocol: str, source: str, *values: float) -> tuple[Published, ...]:
     return tuple(
         Published(mechanism=mechanism, value=x, protocol=protocol, source=source, metric=metric)
-        for metric, x in zip(METRICS[:3], values, strict=True)
+        for metric, x in zip(METRICS["rouge-score"][:3], values, strict=True)
     )
 
 

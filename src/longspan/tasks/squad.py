@@ -6,9 +6,10 @@ Monolingual Representations", 2020 (https://arxiv.org/abs/1910.11856). With all 
 article joined, the documents are long.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -19,6 +20,13 @@ from longspan.data.questions.question import Question
 from longspan.data.questions.report import Report
 from longspan.data.questions.squad import Extent, read_squad
 from longspan.errors import DataError
+from longspan.metrics import Metric, get_metric
+from longspan.metrics.answers import (
+    EXACT_MATCH_MLQA,
+    TOKEN_F1_MLQA,
+    normalize_answer,
+    normalize_squad_answer,
+)
 from longspan.tasks._question_data import QuestionOptions
 from longspan.tasks._questions import QuestionTask, Share
 from longspan.tasks.base import SPLITS, Split
@@ -27,7 +35,11 @@ from longspan.tasks.layout import SpanLayout
 from longspan.tasks.registry import register
 from longspan.wording import counted
 
+Language = Literal["en", "ar", "de", "el", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh", "other"]
+
+_FILE = re.compile(r"xquad\.(\w+)\.json(?:\.gz)?")
 _METRICS = ("token_f1", "exact_match")
+_OTHER_METRICS = (TOKEN_F1_MLQA.name, EXACT_MATCH_MLQA.name)
 
 
 @settings
@@ -38,6 +50,11 @@ class SquadOptions(QuestionOptions):
         "document of a question: its paragraph, or all paragraphs of its article", "paragraph"
     )
     validation: Share = setting("share of the training articles that validation holds out", 0.1)
+    language: Language = setting(
+        "language of the answers: en: scored as in the evaluation of SQuAD; any other: as in that "
+        "of MLQA, with the articles of the language, and scripts without spaces in characters",
+        "en",
+    )
 
 
 @register
@@ -67,9 +84,25 @@ class Squad(QuestionTask):
         notes=(
             "Validation is held out of the training articles; test is the published development "
             "set, since the test set is not public. Answers are scored as in the official "
-            "evaluation, against all reference answers."
+            "evaluation, against all reference answers; those in another language than English "
+            "(`language`) as in the evaluation of MLQA."
         ),
     )
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Scores of the rule of SQuAD for English, of MLQA for other languages."""
+        is_english = self.options.language == "en"
+        return tuple(map(get_metric, _METRICS if is_english else _OTHER_METRICS))
+
+    def normalize(self, answer: str) -> str:
+        """Return an answer as the evaluation of its language compares it."""
+        language = self.options.language
+        return (
+            normalize_squad_answer(answer)
+            if language == "en"
+            else normalize_answer(answer, language)
+        )
 
     def find_source(self, data: Path | None) -> JsonFiles:
         """Return the files of questions, of all splits."""
@@ -97,16 +130,15 @@ class XquadOptions(SquadOptions):
 
 @register
 class Xquad(Squad):
-    """Spans of Wikipedia's paragraphs or articles, XQuAD in English."""
+    """Spans of Wikipedia's paragraphs or articles, XQuAD in one of its languages."""
 
     Options: ClassVar[type] = XquadOptions
     options: XquadOptions
-    files: ClassVar[tuple[str, ...]] = ("xquad.en.json",)
     hub_splits = ()  # which lack the articles
     info = TaskInfo(
         name="xquad",
         version=1,
-        title="XQuAD (English)",
+        title="XQuAD",
         summary="Mark the answer to a question in a paragraph, or in a whole article.",
         source="XQuAD, Artetxe et al. 2020, https://github.com/google-deepmind/xquad",
         checksum=None,
@@ -119,11 +151,30 @@ class Xquad(Squad):
         layout=SpanLayout(has_several=True),
         published=(),
         notes=(
-            "1,190 questions about 48 articles of the development set of SQuAD 1.1. It is "
-            "published for evaluation alone; here its articles are split by their sha256, so "
-            "scores are not comparable with published ones."
+            "1,190 questions about 48 articles of the development set of SQuAD 1.1, in English and "
+            "in translations (`language`). It is published for evaluation alone; here its "
+            "articles are split by their sha256, so scores are not comparable with published "
+            "ones. English answers are scored as in the evaluation of SQuAD, others as in that of "
+            "MLQA."
         ),
     )
+
+    def find_source(self, data: Path | None) -> JsonFiles:
+        """Return the file of questions in the language.
+
+        Raises:
+            DataError: it is missing, or its name is that of another language.
+        """
+        language = self.options.language
+        found = find_json_files(data, (f"xquad.{language}.json",), self.info.name, "squad")
+        named = _FILE.fullmatch(found.paths[0].name)
+        own = named and (named[1] if named[1] in get_args(Language) else "other")
+        if own and own != language:
+            raise DataError(
+                f"expected questions of language={language}, got {found.paths[0]}; set the option "
+                f"language={own} of {self.info.name}"
+            )
+        return found
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]

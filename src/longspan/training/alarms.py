@@ -110,13 +110,15 @@ def diverging(state: TrainingState) -> str | None:
     step, best = min(before, key=lambda mean: mean[1])
     if any(loss <= best + max(RISE_NATS, RISE_SHARE * best) for _, loss in recent):
         return None
+    unit = f" {state.metric.loss_unit}" if state.metric.loss_unit else ""
     clip = (
         "clip gradients (training.max_grad_norm)"
         if config.max_grad_norm is None
         else f"clip gradients below {config.max_grad_norm:g}"
     )
     return (
-        f"the training loss has risen to {recent[-1][1]:.2f} from {best:.2f} at step {step:,}; "
+        f"the training loss has risen to {recent[-1][1]:.2f}{unit} from {best:.2f}{unit} at step "
+        f"{step:,}; "
         f"lower the learning rate (now {config.learning_rate:g}), lengthen the warmup "
         f"(now {config.warmup_steps:,} steps) or {clip}"
     )

@@ -4,7 +4,15 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-_END = re.compile(r"(?<=[.!?])\s+")
+from longspan.words import count_words
+
+_ENDS = ".!?\u0964\u0965\u06d4\u061f"  # the last four in Hindi, Urdu and Arabic
+_WIDE_ENDS = "\u3002\uff01\uff1f\uff61"  # in Chinese and Japanese, which put no space behind
+_CLOSING = "\u300d\u300f\u201d\u2019\uff09"
+_END = re.compile(
+    rf"(?<=[{_ENDS}])\s+|(?<=[{_WIDE_ENDS}])(?![{_WIDE_ENDS}{_CLOSING}])\s*"
+    rf"|(?<=[{_WIDE_ENDS}][{_CLOSING}])\s*"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,18 +45,22 @@ class SummarizedDocument:
 def split_sentences(text: str) -> tuple[str, ...]:
     """Return the sentences of a text: its parts after a period, question or exclamation mark.
 
-    Line breaks separate sentences too. White space is collapsed.
+    Marks are those of Latin, Cyrillic, Arabic, Devanagari, Chinese and Japanese. Line breaks
+    separate sentences too. White space is collapsed.
     """
     parts = (part for line in text.splitlines() for part in _END.split(line))
     return tuple(found for part in parts if (found := " ".join(part.split())))
 
 
 def leading_sentences(sentences: Sequence[str], num_words: float) -> tuple[str, ...]:
-    """Return the first sentences until they have so many words; at least one."""
+    """Return the first sentences until they have so many words; at least one.
+
+    Characters of scripts without spaces are words.
+    """
     taken, count = [], 0
     for sentence in sentences:
         taken.append(sentence)
-        count += len(sentence.split())
+        count += count_words(sentence)
         if count >= num_words:
             break
     return tuple(taken)

@@ -17,6 +17,7 @@ from longspan.data.own_import import (
 from longspan.data.own_splits import DROPPED, NAMES, TRAIN, assign_splits
 from longspan.data.summaries.stored import ROWS, SUMMARIES, SummariesDescription
 from longspan.errors import DataError, OptionError
+from longspan.metrics.summaries import has_token
 
 
 def import_summaries(
@@ -47,13 +48,8 @@ def import_summaries(
     shares = {split: x for split, x in held_out.items() if not isinstance(x, Path)}
     assigned = assign_splits(rows.texts, rows.given, shares)
     splits = assigned.splits
-    for number, split in enumerate(NAMES):
-        if not (splits == number).any():
-            raise DataError(
-                f"{path}: no row is left for {split}, as all of its texts are in another split; "
-                "choose other files or shares"
-            )
-    training = np.flatnonzero(splits == TRAIN)
+    _check_splits(path, splits)
+    training, kept = np.flatnonzero(splits == TRAIN), np.flatnonzero(splits != DROPPED)
     described = SummariesDescription(
         name=name,
         files={file.path.name: file.content_sha256() for file in files.values()},
@@ -63,6 +59,7 @@ def import_summaries(
             "empty": rows.left_out,
             "in_another_split": int((splits == DROPPED).sum()),
             "repeated": assigned.repeated,
+            "without_token": sum(not has_token(rows.targets[x]) for x in kept),
         },
         words=covering_lengths([rows.texts[row] for row in training])["words"],
         summary_words=covering_lengths([(rows.targets[row],) for row in training])["words"],
@@ -70,8 +67,22 @@ def import_summaries(
     )
     # Sorted, so that the order of the file has no effect.
     pairs = [(*text, summary) for text, summary in zip(rows.texts, rows.targets, strict=True)]
-    order = sorted(np.flatnonzero(splits != DROPPED), key=lambda row: pairs[row])
+    order = sorted(kept, key=lambda row: pairs[row])
     columns = {x: [pairs[row][n] for row in order] for n, x in enumerate(("text", "summary"))}
     table = pa.table({"split": splits[order], **columns})
     path = SUMMARIES.path(cache, name) / ROWS
     return store_rows(SUMMARIES, path, table, described, replace=replace)
+
+
+def _check_splits(path: Path, splits: np.ndarray) -> None:
+    """Refuse splits of which one is empty.
+
+    Raises:
+        DataError: one is; the message names it.
+    """
+    for number, split in enumerate(NAMES):
+        if not (splits == number).any():
+            raise DataError(
+                f"{path}: no row is left for {split}, as all of its texts are in another split; "
+                "choose other files or shares"
+            )

@@ -27,7 +27,8 @@ class SummariesDescription(RowsDescription):
         columns: columns that were read, by role: text, summary.
         sizes: rows by split.
         counts: rows that were left out because a text or summary is empty, or because the text is
-            in another split; and kept rows whose text is in an earlier row of the split too.
+            in another split; kept rows whose text is in an earlier row of the split too, and those
+            whose summary has no token under the rule `unicode` of ROUGE.
         words, summary_words: 95th percentile of the words of the training texts and summaries.
     """
 

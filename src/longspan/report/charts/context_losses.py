@@ -17,7 +17,7 @@ def loss_by_context(measured: Sequence[Measured], styles: Styles) -> Spec | None
             "mechanism": one.row.label,
             "place": str(loss.context),
             "value": round(loss.loss, 4),
-            "shown": f"{loss.loss:.3f}, {one.use.blocks} blocks",
+            "shown": f"{loss.loss:.3f} nats, {one.use.blocks} blocks",
         }
         for one in measured
         for loss in one.use.contexts

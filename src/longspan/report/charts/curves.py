@@ -49,7 +49,7 @@ def learning_curves(
     task = board.columns[column]
     is_score = quantity == "validation score"
     metric = _metric(board, column)
-    name = axis_title("Validation", metric) if is_score else "Training loss"
+    name = axis_title("Validation", metric) if is_score else _loss_title(task.metric)
     base = {
         "x": {**quantitative("step"), "title": "Training step", "axis": step_axis()},
         "detail": nominal("line"),
@@ -129,6 +129,11 @@ def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[st
     if 2 * len(steps) > shortest:
         return [_line(row, known, steps)]
     return [_line(row, [pair], sorted(pair[1])) for pair in known]
+
+
+def _loss_title(metric: Metric) -> str:
+    """Return the title of the axis of losses, with their unit."""
+    return ", ".join(filter(None, ("Training loss", metric.loss_unit)))
 
 
 def _curve(run: Result, quantity: Quantity) -> dict[int, float]:

@@ -169,8 +169,8 @@ def _cell(cell: Cell | None, metric: Metric, spread: str) -> str:
         return tex(cell.failure_kinds) if cell and cell.failure_kinds else DASH
     values = [run.score("test") for run in cell.runs]
     beside = _beside(cell.interval, values, metric, spread)
-    chance = "\\rlap{$^{\\dagger}$}" if cell.is_at_chance else ""
-    return _emphasize(cell.score, metric, cell.placement) + chance + beside
+    marks = _marks(cell.placement, beside, is_at_chance=cell.is_at_chance)
+    return _emphasize(cell.score, metric, cell.placement) + marks + beside
 
 
 def _mean(row: Row, i: int, one: Mean, spread: str) -> str:
@@ -178,9 +178,10 @@ def _mean(row: Row, i: int, one: Mean, spread: str) -> str:
     if value is None:
         return DASH
     is_first = i == 0
+    placement = row.placement if is_first else None
     values = _means_by_seed(row, one)
     beside = _beside(row.interval if is_first else None, values, one.metric, spread)
-    return _emphasize(value, one.metric, row.placement if is_first else None) + beside
+    return _emphasize(value, one.metric, placement) + _marks(placement, beside) + beside
 
 
 def _means_by_seed(row: Row, one: Mean) -> list[float]:
@@ -201,10 +202,18 @@ def _emphasize(value: Number, metric: Metric, placement: Placement | None) -> st
         return text
     if placement.is_best:
         return f"\\textbf{{{text}}}"
-    if placement.is_second:
-        text = f"\\underline{{{text}}}"
-    # Without width, so that the numbers of a column stay aligned.
-    return text + ("\\rlap{$^{\\approx}$}" if placement.is_tied else "")
+    return f"\\underline{{{text}}}" if placement.is_second else text
+
+
+def _marks(placement: Placement | None, beside: str, *, is_at_chance: bool = False) -> str:
+    """Return the marks of a score in one superscript, so that none is set over another."""
+    is_tied = placement is not None and placement.is_tied and not placement.is_best
+    marks = "\\approx" * is_tied + "\\dagger" * is_at_chance
+    if not marks:
+        return ""
+    # Without width, so that the numbers of a column stay aligned; text beside would be covered.
+    superscript = f"$^{{{marks}}}$"
+    return superscript if beside else f"\\rlap{{{superscript}}}"
 
 
 def _beside(interval: Interval | None, values: Sequence[float], metric: Metric, spread: str) -> str:

@@ -33,7 +33,7 @@ from longspan.report.numbers import (
 )
 from longspan.report.statistics.intervals import Interval, mean
 from longspan.report.tables.floor_columns import FLOORS
-from longspan.report.tables.table import Column, Entry
+from longspan.report.tables.table import Column, Entry, loss_entry
 from longspan.results import BASELINE, Result
 
 
@@ -371,7 +371,7 @@ RUNS = (
     RUN_SEED,
     TEST,
     VALIDATION,
-    Column("Test loss", "lower", value=lambda x: _test_field(x, "loss"), show=significant),
+    Column("Test loss", "lower", value=lambda x: loss_entry(_test_field(x, "loss"), x.run.main)),
     Column(
         name="Examples",
         kind="lower",

@@ -54,7 +54,7 @@ class _Positions(Measured):
         nats = found[0] if found else None
         if nats is None:
             return Entry(value=None)
-        return Entry(value=nats, text=f"{nats:.3f}", detail=f"{nats / math.log(2):.3f} bits")
+        return Entry(value=nats, text=f"{nats:.3f} nats", detail=f"{nats / math.log(2):.3f} bits")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +127,8 @@ def _loss_entry(one: ContextLoss, use: ContextUse) -> Entry:
     detail = "longest"
     if one.context != use.contexts[-1].context:
         low, high = signed(one.low, 3), signed(one.high, 3)
-        detail = f"{signed(one.difference, 3)} [{low}, {high}]"
-    return Entry(value=one.loss, text=f"{one.loss:.3f}", detail=detail)
+        detail = f"{signed(one.difference, 3)} [{low}, {high}] nats"
+    return Entry(value=one.loss, text=f"{one.loss:.3f} nats", detail=detail)
 
 
 def _position_table(name: str, label: str, found: Sequence[Measured]) -> Table:

@@ -7,11 +7,11 @@ from longspan.config import flatten
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
 from longspan.report.leaderboard.values import Cell, Leaderboard
-from longspan.report.numbers import MISSING, duration, metric_name, significant
+from longspan.report.numbers import MISSING, duration, metric_name
 from longspan.report.tables import columns
 from longspan.report.tables.columns import difference_entry, lines_of, score_entry
 from longspan.report.tables.leaderboard import interval_text
-from longspan.report.tables.table import Column, Entry, Table, make_table
+from longspan.report.tables.table import Column, Entry, Table, loss_entry, make_table
 from longspan.results import Point, Result, Slice
 from longspan.results.commands import run_command
 
@@ -52,7 +52,7 @@ def score(board: Leaderboard) -> Table:
             kind="score",
             value=lambda split: score_entry(run.scores[split].majority_baseline, run.main),
         ),
-        Column("Loss", "lower", value=lambda split: run.scores[split].loss, show=significant),
+        Column("Loss", "lower", value=lambda split: loss_entry(run.scores[split].loss, run.main)),
         Column("Examples", "higher", value=lambda split: run.scores[split].num_examples),
         Column("Targets", "higher", value=lambda split: run.scores[split].num_targets),
     ]
@@ -108,8 +108,8 @@ def curve(board: Leaderboard) -> list[Table]:
         Column("Step", "higher", value=lambda point: point.step, show=lambda x: f"{x:,}"),
         Column("Time", "lower", value=lambda point: point.seconds, show=duration),
         Column("Learning rate", "higher", value=lambda point: point.learning_rate, show=_short),
-        Column("Training loss", "lower", value=lambda x: x.train_loss, show=significant),
-        Column("Validation loss", "lower", value=lambda x: x.validation_loss, show=significant),
+        Column("Training loss", "lower", value=lambda x: loss_entry(x.train_loss, run.main)),
+        Column("Validation loss", "lower", value=lambda x: loss_entry(x.validation_loss, run.main)),
         Column(
             name=f"Validation {metric_name(metric)}",
             kind="score",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from longspan.metrics import Metric
-from longspan.report.numbers import MISSING
+from longspan.report.numbers import MISSING, loss
 
 Value = int | float | str | None
 Kind = Literal["text", "higher", "lower", "score"]
@@ -41,6 +41,11 @@ class Entry:
     mechanism: str | None = None
     links: tuple[tuple[str, str | None], ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
+
+
+def loss_entry(value: int | float | None, metric: Metric) -> Entry:
+    """Return the entry of a loss of a task with a metric."""
+    return Entry(value=value, text=loss(value, metric))
 
 
 @dataclass(frozen=True)
