@@ -59,8 +59,9 @@ def find_json_files(
         if shards and all(shards):
             return JsonFiles(form=f"{form} parquet", found=tuple(one[0] for one in shards))
     or_parquet = f", nor parquet files of {' and '.join(splits)}" if splits else ""
+    missing = f"{names[0]} is" if len(names) == 1 else f"{' and '.join(names)} are"
     raise MissingSourceError(
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not here{or_parquet} (searched {format_paths(paths)}); "
+        f"{missing} not here{or_parquet} (searched {format_paths(paths)}); "
         f"download them to FOLDER and run `longspan data build {task} --data FOLDER`"
     )
 
