@@ -117,7 +117,7 @@ def record(
         attended_pairs=400_000,
         length=2000,
         scores=scores(score, majority, metric=metric),
-        rules=None,
+        rules={},
         example_scores=None,
         slices={},
         alarms=[],

@@ -32,10 +32,12 @@ SPREAD_NOTES = {
     "seeds": "$\\pm$: standard deviation over seeds, of scores with two seeds or more.",
 }
 RULE = (
-    "Bold: the best score, if no other row is unbeaten; underlined: the second best, beaten by the "
-    "bold one alone; $\\approx$: unbeaten together with other rows. A row beats another if its "
-    "score is better and a paired test over seeds and test examples has $p < 0.05$."
+    "Bold: beats every other row; underlined: beaten by the bold one alone, and beats the rest. A "
+    "row beats another if its score is better and a test over seeds and test examples has "
+    "$p < 0.05$ after Holm's correction for all pairs of the table."
 )
+BORROWED = "Rows with one seed borrow the seed variance of the others."
+UNRANKED = "Rows with one seed are not compared: no other row shows how seeds differ."
 CHANCE = "$\\dagger$: not better than the majority class."
 
 
@@ -119,9 +121,18 @@ def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
         tex(f"Tested checkpoint: {', '.join(board.selection)}."),
         SPREAD_NOTES[spread],
         RULE,
+        *_seed_notes(group),
         CHANCE if any(_is_at_chance(row) for row in group.rows) else "",
     ]
     return " ".join(filter(None, sentences))
+
+
+def _seed_notes(group: RowGroup) -> list[str]:
+    """Say where the seed variance of rows with one seed comes from."""
+    noises = [cell.noise for row in group.ranked for cell in row.cells if cell and cell.noise]
+    alone = [noise.seed_error is None for noise in noises if noise.is_borrowed]
+    found = [] if all(alone) else [BORROWED]
+    return [*found, UNRANKED] if any(alone) else found
 
 
 def _is_at_chance(row: Row) -> bool:
@@ -201,10 +212,7 @@ def _emphasize(value: Number, metric: Metric, placement: Placement | None) -> st
         return text
     if placement.is_best:
         return f"\\textbf{{{text}}}"
-    if placement.is_second:
-        text = f"\\underline{{{text}}}"
-    # Without width, so that the numbers of a column stay aligned.
-    return text + ("\\rlap{$^{\\approx}$}" if placement.is_tied else "")
+    return f"\\underline{{{text}}}" if placement.is_second else text
 
 
 def _beside(interval: Interval | None, values: Sequence[float], metric: Metric, spread: str) -> str:
