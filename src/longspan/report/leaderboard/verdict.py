@@ -116,9 +116,10 @@ def _on_task(rows: Sequence[Row], column: TaskColumn, i: int) -> TaskVerdict:
     scored = [(row, cell) for row in rows if (cell := row.cells[i]) and cell.score is not None]
     places = [(row, cell.placement) for row, cell in scored if cell.placement]
     ranked = [(row, place) for row, place in places if place.ranks]
+    can_be_solved = has_solved_level(column) and column.has_rules
     return TaskVerdict(
         task=column.label,
-        can_be_solved=has_solved_level(column) and column.has_rules,
+        can_be_solved=can_be_solved,
         scored=tuple(row.label for row, _ in scored),
         floor=_name_floor(column),
         at_floor=tuple(row.label for row, cell in scored if is_at_floor(cell, column)),
@@ -126,7 +127,7 @@ def _on_task(rows: Sequence[Row], column: TaskColumn, i: int) -> TaskVerdict:
         ranked=tuple(row.label for row, _ in ranked),
         unbeaten=tuple(row.label for row, x in ranked if x.ranks and x.ranks[0] == 1),
         best=next((row.label for row, place in ranked if place.is_best), None),
-        solved=tuple(row.label for row, cell in scored if is_solved(cell, column)),
+        solved=tuple(x.label for x, cell in scored if can_be_solved and is_solved(cell, column)),
     )
 
 
@@ -228,10 +229,9 @@ def _single_seeds(rows: Sequence[Row]) -> list[str]:
     number = sum(any(x.noise and x.noise.seed_error is None for x in own) for own in cells)
     if not number:
         return []
-    have, one = ("has", "its interval covers") if number == 1 else ("have", "intervals cover")
     return [
-        f"{number} of {_count(rows)} {have} one seed where no seed variance can be borrowed: there "
-        f"{one} test examples alone, and no rank is given."
+        f"{number} of {_count(rows)} {_have(number)} one seed and no seed variance to borrow: no "
+        "rank, and intervals that say nothing about other seeds."
     ]
 
 

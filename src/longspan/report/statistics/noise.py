@@ -110,7 +110,7 @@ def measure_noise(
     whole, shared = _example_variance(sample, count if seed_error else 1)
     if sample is None and metric.comparison == "mcnemar" and (count == 1 or not seed_error):
         share = statistics.fmean(values)
-        whole = share * (1 - share) / num_examples
+        whole = share * (1 - share) / max(num_examples, 1)
     return Noise(
         score=statistics.fmean(values),
         seed_error=None if math.isnan(seed_error) else seed_error,
