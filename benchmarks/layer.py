@@ -1,4 +1,6 @@
-"""Time and memory of one attention layer, for every mechanism, against `full`.
+"""Time and memory of one attention layer in bfloat16, for every mechanism, against `full`.
+
+Layers in float32 are measured by `longspan bench`, of which all pages read one record.
 
     python benchmarks/layer.py --out benchmarks/results/layer-cpu.json
 
