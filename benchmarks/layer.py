@@ -125,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384])
-    parser.add_argument("--dtypes", nargs="+", default=list(DTYPES), choices=list(DTYPES))
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16"], choices=list(DTYPES))
     parser.add_argument("--mechanisms", nargs="+", default=sorted(MECHANISMS))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--device", default="cpu")

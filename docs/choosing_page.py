@@ -45,8 +45,9 @@ def page() -> str:
         "## By need\n",
         needs_table(costs, longest),
         f"Fastest and smallest are the speed and the memory of one layer at {longest:,} tokens, "
-        f"{PRECISION}, as in the table of costs below, without `full` ({mebibytes(costs['full'])} MiB "
-        "in torch's fused kernel) and without mechanisms that are kept for study: "
+        f"{PRECISION}, as in the table of costs below, without `full` "
+        f"({mebibytes(costs['full'])} MiB in torch's fused kernel) and without mechanisms that "
+        "are kept for study: "
         f"{', '.join(link(name) for name in by_family() if is_for_study(name))}.\n",
         "## Reach and lookup\n",
         abilities(load_results([RESULTS])),

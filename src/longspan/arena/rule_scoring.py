@@ -54,7 +54,7 @@ def score_rules(records: Iterable[Path], paths: RunPaths) -> list[ScoredRecord]:
         if isinstance(rules, str):
             found.append(ScoredRecord(path=path, metric=result.metric, rules=None, reason=rules))
             continue
-        own = {split: rules[split] for split in HELD_OUT if split in result.scores}
+        own = {str(x): rules[x] for x in HELD_OUT if x in result.scores}
         write_record(dataclasses.replace(result, rules=own), path)
         found.append(ScoredRecord(path=path, metric=result.metric, rules=own))
     return found

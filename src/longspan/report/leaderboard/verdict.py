@@ -3,7 +3,7 @@
 Everything follows from the ranks, the intervals and the costs of the table below it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from longspan.report.leaderboard.levels import SOLVED, has_solved_level, is_at_floor, is_solved
@@ -26,6 +26,7 @@ class TaskVerdict:
         unbeaten: of these, the rows that no row beats.
         best: row that beats every other one; None: there is none.
         solved: rows whose whole 95 % interval is at least `SOLVED`.
+        single: rows with one seed and no seed variance to borrow.
     """
 
     task: str
@@ -38,6 +39,7 @@ class TaskVerdict:
     unbeaten: tuple[str, ...]
     best: str | None
     solved: tuple[str, ...]
+    single: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,7 @@ def verdict(board: Leaderboard, group: RowGroup | None = None) -> Verdict | None
         *_overall(rows, tasks, solvers),
         *_costs(fastest, smallest),
         *(sentence for task in tasks for sentence in _sentences(task, rows, tasks)),
-        *_single_seeds(rows),
+        *_single_seeds(rows, tasks),
     ]
     return Verdict(
         rows=tuple(row.label for row in rows),
@@ -128,6 +130,9 @@ def _on_task(rows: Sequence[Row], column: TaskColumn, i: int) -> TaskVerdict:
         unbeaten=tuple(row.label for row, x in ranked if x.ranks and x.ranks[0] == 1),
         best=next((row.label for row, place in ranked if place.is_best), None),
         solved=tuple(x.label for x, cell in scored if can_be_solved and is_solved(cell, column)),
+        single=tuple(
+            row.label for row, cell in scored if cell.noise and cell.noise.seed_error is None
+        ),
     )
 
 
@@ -155,6 +160,8 @@ def _overall(
     verb = "solve" if len(solvers) > 1 else "solves" if solvers else "is shown to solve"
     sentence = f"{number} of {_count(rows)} {verb} {_list_tasks(tasks)} "
     sentence += f"(95 % interval at {100 * SOLVED:.0f} % or more)"
+    single = [label for task in tasks for label in task.single]
+    sentence += _in_one_seed([row.label for row in solvers], single)
     missing = sum(any(row.label not in task.scored for task in tasks) for row in rows)
     if missing:
         where = "it" if len(tasks) == 1 else "a task"
@@ -189,7 +196,8 @@ def _sentences(task: TaskVerdict, rows: Sequence[Row], tasks: Sequence[TaskVerdi
     parts = []
     if task.solved:
         if len(tasks) > 1:
-            parts.append(f"{len(task.solved)} of {number} solve it")
+            alone = _in_one_seed(task.solved, task.single)
+            parts.append(f"{len(task.solved)} of {number} solve it{alone}")
     elif number > len(task.at_floor):
         parts.append(_describe_best(task))
     if task.at_floor:
@@ -223,16 +231,22 @@ def _describe_floor(task: TaskVerdict) -> str:
     return f"{number} {verb} not significantly better than {task.floor}"
 
 
-def _single_seeds(rows: Sequence[Row]) -> list[str]:
-    """Say which rows have a single seed that says nothing about others."""
-    cells = [[cell for cell in row.cells if cell and cell.noise] for row in rows]
-    number = sum(any(x.noise and x.noise.seed_error is None for x in own) for own in cells)
+def _single_seeds(rows: Sequence[Row], tasks: Sequence[TaskVerdict]) -> list[str]:
+    """Say how many rows have a single seed that says nothing about others, and on which tasks."""
+    number = len({label for task in tasks for label in task.single})
     if not number:
         return []
+    where = ", ".join(task.task for task in tasks if task.single)
     return [
-        f"{number} of {_count(rows)} {_have(number)} one seed and no seed variance to borrow: no "
-        "rank, and intervals that say nothing about other seeds."
+        f"{number} of {_count(rows)} {_have(number)} one seed and no seed variance to borrow on "
+        f"{where}: no rank there, and intervals that say nothing about other seeds."
     ]
+
+
+def _in_one_seed(solved: Iterable[str], single: Iterable[str]) -> str:
+    """Return how many of the rows that solve a task do so in the only seed that is known."""
+    number = len({*solved} & {*single})
+    return f", {number} of them in one seed alone" if number else ""
 
 
 def _name_floor(column: TaskColumn) -> str:
