@@ -173,8 +173,8 @@ def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
         lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
     dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in _runs(cell))
     runs = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
-    lines += ["", f"Runs of {runs}; layers of {record.date[:10]}."]
-    return [*([" ".join(found.sentences), ""] if found else []), *lines]
+    said = (*(found.sentences if found else ()), f"Runs of {runs}; layers of {record.date[:10]}.")
+    return [" ".join(said), "", *lines]
 
 
 def _runs(cell: Cell | None) -> Sequence[Result]:

@@ -246,6 +246,7 @@ def test_readme_has_verdict_tasks_and_costs(monkeypatch):
     record = make_efficiency(*layers)
     said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), record)
     assert said.startswith("2 of 4 mechanisms solve both")
+    assert said.endswith("Runs of 2026-03-01; layers of 2026-01-01.")
     assert blank == ""
     scores, costs = (
         "needle, % | recall, %",

@@ -94,21 +94,18 @@ def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
     for group, label, own, table, outcome in zip(
         groups, labels, notes_by_row, tables, outcomes, strict=True
     ):
-        cells = tuple(
-            _cell(*one, column, variance) if one[0] or one[1] else None
-            for one, column, variance in zip(outcome, columns, pooled[table[0]], strict=True)
-        )
+        cells = _cells(outcome, columns, pooled[table[0]])
         at = tuple(notes.index(note) for note in own)
         rows.append(_row(group, label, table, cells, at, means, columns))
     metric = means[0].metric if means else common_metric(columns)
     rows.sort(key=lambda row: (row.overrides, *row_order(row, metric)))
-    ranked, contrasts = rank_rows(rows, columns, means)
+    placed, contrasts = rank_rows(rows, columns, means)
     return Leaderboard(
         protocol=protocol,
         budget=budget or None,
         columns=columns,
         means=means,
-        rows=tuple(ranked),
+        rows=tuple(placed),
         notes=tuple(notes),
         selection=tuple(sorted({run.config.training.selection for run in runs})),
         hardware=tuple(devices),
@@ -172,6 +169,16 @@ def _outcomes(
         )
         for key in columns
     ]
+
+
+def _cells(
+    outcomes: list[Outcome], columns: Sequence[TaskColumn], pooled: list[SeedVariance | None]
+) -> tuple[Cell | None, ...]:
+    """Return the cells of a row; `pooled` is the seed variance of its table, by task."""
+    return tuple(
+        _cell(runs, failures, column, variance) if runs or failures else None
+        for (runs, failures), column, variance in zip(outcomes, columns, pooled, strict=True)
+    )
 
 
 def _pool_tables(

@@ -154,7 +154,6 @@ def _trial_score(line: Line) -> Entry:
 
 
 def _rank(line: Line, end: int) -> int | None:
-    """Return an end of the range of ranks."""
     ranks = line.placement and line.placement.ranks
     return ranks[end] if ranks else None
 
