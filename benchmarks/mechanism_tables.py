@@ -5,25 +5,23 @@ from table_parts import environment, mebibytes, table
 
 def layer(record: dict) -> list[str]:
     lines = [
-        "## One layer of every mechanism",
+        "## One layer of every mechanism in bfloat16",
         "",
         f"`benchmarks/layer.py`: attention layer from (B, T, {record['width']}) to the same shape, "
         f"{record['heads']} heads, projections included, forward and backward, default options. "
         "*Floor* is the time of the layer's FLOPs at the rate of a 2048 x 2048 matrix product "
         "measured in the same process; *peak* is the peak memory above that of the idle process, "
         "measured on a CPU in a process of its own. Runs of all mechanisms are interleaved in one "
-        "process; times are medians.",
+        "process; times are medians. Layers in float32 are those of `longspan bench`, in "
+        "[results](../results/README.md).",
         "",
         environment(record),
         "",
     ]
-    dtypes = sorted({row["dtype"] for row in record["rows"]}, reverse=True)
-    for dtype in dtypes:
-        lines += layer_table(dtype, [row for row in record["rows"] if row["dtype"] == dtype])
-    return lines[:-1]
+    return [*lines, *layer_table([row for row in record["rows"] if row["dtype"] == "bfloat16"])]
 
 
-def layer_table(dtype: str, rows: list[dict]) -> list[str]:
+def layer_table(rows: list[dict]) -> list[str]:
     lengths = sorted({row["length"] for row in rows})
     columns = "ms | speed-up over `full` | floor, ms | peak, MiB"
     header = " | ".join(f"T = {length:,}: {columns}" for length in lengths)
@@ -34,7 +32,7 @@ def layer_table(dtype: str, rows: list[dict]) -> list[str]:
         for name in names
     ]
     alignment = "|---|" + "---:|" * (4 * len(lengths))
-    return [f"### {dtype}", "", *table(f"| mechanism | {header} |", alignment, cells)]
+    return table(f"| mechanism | {header} |", alignment, cells)
 
 
 def layer_cells(row: dict | None) -> list[str]:

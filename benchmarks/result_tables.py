@@ -8,8 +8,11 @@
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import correlation
+
+import numpy as np
+from equal_runs import count_rejections, describe
 
 from longspan.metrics import Metric
 from longspan.report import numbers
@@ -26,6 +29,7 @@ from longspan.report.statistics.growth import (
     memory_over_baseline,
     over_baseline,
 )
+from longspan.report.statistics.rank_correlation import FEWEST, spearman
 from longspan.report.tables.efficiency import tables_of_records
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.predictions import predictions
@@ -35,6 +39,7 @@ from longspan.results import (
     BASELINE,
     EfficiencyRecord,
     Measurement,
+    Result,
     efficiency_paths,
     load_efficiency,
     load_results,
@@ -58,7 +63,7 @@ different protocols are not comparable.
 
 def main() -> None:
     boards = build_leaderboards(load_results([RESULTS]))
-    pages = [HEAD]
+    pages = [HEAD, describe(count_rejections(boards)) + "\n"]
     for board in boards:
         pages.append(markdown(leaderboards(board)))
         if board.protocol == "lra-scaled":
@@ -101,10 +106,13 @@ def compare_with_published(board: Leaderboard) -> str:
         f"### {board.protocol} and published scores: test accuracy, %",
         "",
         "Rows are sorted by our score. Agreement is Spearman's rank correlation of a list with our "
-        "scores, over the mechanisms in both; for few mechanisms it means little.",
+        f"scores, over the mechanisms in both; none of fewer than {FEWEST}, and no table where the "
+        "rules were not scored.",
         "",
     ]
     for column in board.columns:
+        if not column.has_rules:
+            continue
         lines += task_table(column.task, [x for x in pairs if x.published.task == column.task])
     return "\n".join(lines)
 
@@ -128,14 +136,10 @@ def task_table(task: str, pairs: list[Pair]) -> list[str]:
 
 
 def agreement(one: list[float], other: list[float]) -> str:
-    """Return Spearman's rank correlation and the number of values; ties share their mean rank."""
-    if len(one) < 3:
+    """Return Spearman's rank correlation and the number of values; none of too few."""
+    if len(one) < FEWEST:
         return "–"
-
-    def ranks(values: list[float]) -> list[float]:
-        return [sum((x < v) + 0.5 * (x == v) for x in values) for v in values]
-
-    return f"{correlation(ranks(one), ranks(other)):+.2f} of {len(one)}"
+    return f"{float(spearman(np.array(one), np.array(other))):+.2f} of {len(one)}"
 
 
 def update_readme(board: Leaderboard) -> None:
@@ -167,7 +171,14 @@ def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
         scores = [score_text(cell, board.columns[i]) for i, cell in enumerate(row.cells)]
         cells = [*scores, *layer_costs(layers, lengths, row.mechanism)]
         lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
-    return [*([" ".join(found.sentences), ""] if found else []), *lines]
+    dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in _runs(cell))
+    runs = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
+    said = (*(found.sentences if found else ()), f"Runs of {runs}; layers of {record.date[:10]}.")
+    return [" ".join(said), "", *lines]
+
+
+def _runs(cell: Cell | None) -> Sequence[Result]:
+    return cell.runs if cell else ()
 
 
 def compared_length(layers: list[Measurement]) -> int:

@@ -1,23 +1,22 @@
 """Render the page on choosing a mechanism, from traits, committed records and counted caches."""
 
 import functools
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
 
 import torch
+from layer_record import PRECISION, conditions, layers
 from mechanism_notes import NOTES
 
 from longspan.attention import MECHANISMS, Attention, build
 from longspan.catalog import families
-from longspan.results import Result, load_results
+from longspan.report.statistics.growth import over_baseline
+from longspan.results import BASELINE, Measurement, Result, load_results
 
 ROOT = Path(__file__).parents[1]
-LAYER, RESULTS = ROOT / "benchmarks" / "results" / "layer-cpu.json", ROOT / "results"
-CHOOSING = ROOT / "docs" / "choosing.md"
-DTYPE = "float32"
+RESULTS, CHOOSING = ROOT / "results", ROOT / "docs" / "choosing.md"
 # Tasks that isolate one ability, with the heading of their column.
 ABILITIES = {"needle": "reaches far", "recall": "looks things up"}
 PROTOCOL = "quick"
@@ -39,36 +38,32 @@ All figures on this page are rendered by `make docs` from committed records
 
 def page() -> str:
     """Return the page."""
-    layer = json.loads(LAYER.read_text())
-    longest = max(row["length"] for row in layer["rows"])
-    costs = {
-        row["mechanism"]: row
-        for row in layer["rows"]
-        if row["length"] == longest and row["dtype"] == DTYPE
-    }
+    longest = max(x.length for x in layers() if x.mechanism == BASELINE)
+    costs = {x.mechanism: x for x in layers() if x.length == longest and x.mechanism in MECHANISMS}
     parts = [
         HEAD,
         "## By need\n",
         needs_table(costs, longest),
         f"Fastest and smallest are the speed and the memory of one layer at {longest:,} tokens, "
-        f"{DTYPE}, as in the table of costs below, without `full` ({mebibytes(costs['full'])} MiB "
-        "in torch's fused kernel) and without mechanisms that are kept for study: "
+        f"{PRECISION}, as in the table of costs below, without `full` "
+        f"({mebibytes(costs['full'])} MiB in torch's fused kernel) and without mechanisms that "
+        "are kept for study: "
         f"{', '.join(link(name) for name in by_family() if is_for_study(name))}.\n",
         "## Reach and lookup\n",
         abilities(load_results([RESULTS])),
         "## Time and memory\n",
-        cost_table(costs, layer["environment"], longest),
+        cost_table(costs, longest),
         "## What the figures do not say\n",
         "Time and memory are those of one device with default options: a larger window, rank or "
-        "number of features costs more and sees more. Costs on your device: `python "
-        "benchmarks/layer.py`. Scores belong to their protocol: small models, few steps. A "
+        "number of features costs more and sees more. Costs on your device: `longspan "
+        "bench`. Scores belong to their protocol: small models, few steps. A "
         "mechanism that fails a test of reach there may pass it with more layers or a larger "
         "window; the page of the mechanism has the option.",
     ]
     return "\n".join(parts) + "\n"
 
 
-def needs_table(costs: dict[str, dict], longest: int) -> str:
+def needs_table(costs: dict[str, Measurement], longest: int) -> str:
     """Render one row per need: the mechanisms that meet it, the fastest and the smallest."""
     lines = [
         f"| need | mechanisms | fastest at {longest:,} | smallest at {longest:,} |",
@@ -79,11 +74,11 @@ def needs_table(costs: dict[str, dict], longest: int) -> str:
         links = ", ".join(map(link, names)) or "none"
         left_out = {"full", *filter(is_for_study, names)}
         measured = [costs[name] for name in names if name in costs and name not in left_out]
-        fastest = max(measured, key=lambda row: row["full_over_this"], default=None)
-        smallest = min(measured, key=lambda row: row["peak_memory"], default=None)
+        fastest = max(measured, key=times_faster, default=None)
+        smallest = min(measured, key=lambda one: one.peak_memory, default=None)
         cells = (
-            f"{link(fastest['mechanism'])}, {speed(fastest)}" if fastest else "–",
-            f"{link(smallest['mechanism'])}, {mebibytes(smallest)} MiB" if smallest else "–",
+            f"{link(fastest.mechanism)}, {speed(fastest)}" if fastest else "–",
+            f"{link(smallest.mechanism)}, {mebibytes(smallest)} MiB" if smallest else "–",
         )
         lines.append(f"| {need} | {links} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -184,18 +179,17 @@ def percent(scores: list[float]) -> str:
     return f"{100 * mean(scores):.1f}" if scores else "–"
 
 
-def cost_table(costs: dict[str, dict], environment: dict, longest: int) -> str:
+def cost_table(costs: dict[str, Measurement], longest: int) -> str:
     """Render time and memory of one layer, the fastest first."""
     lines = [
-        f"One layer of 8 heads of 64, forward and backward, {longest:,} tokens, {DTYPE}, default "
-        f"options ({environment['device']}, {environment['threads']} threads, torch "
-        f"{environment['torch']}). Speed is relative to `full` in the same run; memory is the peak "
-        "above the idle process.",
+        f"A training step of one layer of 8 heads of 64, {longest:,} tokens, {PRECISION}, default "
+        f"options ({conditions()}). Speed is relative to `full` in the same run; memory is the "
+        "peak above the idle process.",
         "",
         "| mechanism | family | cost | speed | memory, MiB | exact | causal | cache of a decoder |",
         "|---|---|---|---:|---:|:-:|:-:|---|",
     ]
-    for name in sorted(costs, key=lambda x: -costs[x]["full_over_this"]):
+    for name in sorted(costs, key=lambda x: -times_faster(costs[x])):
         traits = MECHANISMS[name].traits
         cache = "–" if not traits.causal else "bounded" if bounded_cache(name) else "grows"
         cells = (
@@ -223,9 +217,14 @@ def link(name: str) -> str:
     return f"[`{name}`](mechanisms/{name}.md)"
 
 
-def speed(row: dict) -> str:
-    return f"{row['full_over_this']:.1f} x"
+def times_faster(one: Measurement) -> float:
+    """Return the time of `full` over that of a mechanism."""
+    return over_baseline(one, layers()) or 0.0
 
 
-def mebibytes(row: dict) -> str:
-    return f"{row['peak_memory'] / 2**20:,.0f}"
+def speed(one: Measurement) -> str:
+    return f"{times_faster(one):.1f} x"
+
+
+def mebibytes(one: Measurement) -> str:
+    return f"{(one.peak_memory or 0) / 2**20:,.0f}"

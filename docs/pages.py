@@ -18,16 +18,17 @@ from typing import get_type_hints
 import choosing_page
 import task_pages
 import torch
+from layer_record import PRECISION, conditions, layers
 from mechanism_notes import NOTES, Notes
 from pictures import TOKENS, picture
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
 from longspan.catalog import describe_cost, families
+from longspan.report.statistics.growth import memory_over_baseline, over_baseline
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
-LAYER = Path(__file__).parents[1] / "benchmarks" / "results" / "layer-cpu.json"
 RECIPES = Path(__file__).parent / "recipes"
 REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
 PUBLISHED, REPORT_TRAITS = REPORT / "published.json", REPORT / "mechanisms.json"
@@ -192,25 +193,31 @@ def cost(name: str) -> str:
 
 
 def measured(name: str) -> str:
-    """Render the rows of the layer benchmark."""
-    record = json.loads(LAYER.read_text())
+    """Render the measurements of the layer of a mechanism."""
+    every = layers()
     rows = [
-        f"| {x['length']:,} | {x['dtype']} | {1e3 * x['median']:,.0f} | "
-        f"{x['full_over_this']:.1f} | {x['times_floor']:.1f} |"
-        for x in record["rows"]
-        if x["mechanism"] == name
+        f"| {x.length:,} | {1e3 * x.median:,.0f} | {ratio_text(over_baseline(x, every))} | "
+        f"{ratio_text(memory_over_baseline(x, every))} | {share_text(x.useful)} |"
+        for x in every
+        if x.mechanism == name and x.median is not None
     ]
     if not rows:
         return ""
-    where = record["environment"]
     head = [
-        f"Measured by `benchmarks/layer.py`, forward and backward, default options "
-        f"({where['device']}, {where['threads']} threads, torch {where['torch']}):",
+        f"A training step of one layer in {PRECISION}, default options ({conditions()}):",
         "",
-        "| tokens | dtype | ms | times as fast as `full` | times its FLOP floor |",
-        "|---:|---|---:|---:|---:|",
+        "| tokens | ms | times as fast as `full` | times its memory | of the limit |",
+        "|---:|---:|---:|---:|---:|",
     ]
     return "\n".join([*head, *rows])
+
+
+def ratio_text(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def share_text(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
 
 
 def published() -> str:

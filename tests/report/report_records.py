@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ def record(
         attended_pairs=400_000,
         length=2000,
         scores=scores(score, majority, metric=metric),
-        rules=None,
+        rules={},
         example_scores=None,
         slices={},
         alarms=[],
@@ -244,6 +245,29 @@ def record_of_answers(
     correct = np.asarray(right, float)
     return record_of_statistics(
         mechanism, seed, np.stack([correct, np.ones_like(correct)], 1), task, **changes
+    )
+
+
+def with_second_seed(runs: Iterable[Result]) -> list[Result]:
+    """Return each run, and again with the next seed: one answer differs, or 0.1 % of a score."""
+    return [one for run in runs for one in (run, _next_seed(run))]
+
+
+def _next_seed(run: Result) -> Result:
+    value, packed = run.score() * 1.001, run.example_scores
+    if packed is not None:
+        statistics = np.array(packed.unpack(), float)
+        if run.metric == "accuracy":
+            statistics[-1, 0] = 1 - statistics[-1, 0]
+        else:
+            statistics[:, 0] *= 1.001
+        value, packed = run.main.aggregate(statistics), pack_scores(run.metric, statistics)
+    changed = {
+        split: dataclasses.replace(part, metrics={run.metric: value})
+        for split, part in run.scores.items()
+    }
+    return dataclasses.replace(
+        run, seed=run.seed + 1, scores=changed, example_scores=packed, date="2026-03-01T13:00:00Z"
     )
 
 

@@ -121,10 +121,11 @@ def test_interval_over_scores_is_that_of_the_redrawn_ones():
 
 
 def test_scores_that_differ_by_rounding_tie():
-    exact, rounded = [3, 3, 1, 2, 4], [0.3, 0.1 + 0.2, 0.1, 0.2, 0.4]
+    exact, rounded = [3, 3, 1, 2, 4, 5], [0.3, 0.1 + 0.2, 0.1, 0.2, 0.4, 0.5]
     assert correlate(rounded, exact).rho.value == 1.0
 
 
 def test_too_few_rows_and_equal_scores_have_no_correlation():
-    assert correlate([1, 2, 3, 4], [1, 2, 3, 4]) is None
-    assert correlate([1, 2, 3, 4, 5], [1, 1, 1, 1, 1]) is None
+    assert correlate([1, 2, 3, 4, 5], [1, 2, 3, 4, 5]) is None
+    assert correlate([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]) is not None
+    assert correlate([1, 2, 3, 4, 5, 6], [1, 1, 1, 1, 1, 1]) is None

@@ -12,6 +12,7 @@ from report_records import (
     record_of_answers,
     record_of_statistics,
     scores,
+    with_second_seed,
 )
 
 from longspan.config import Budget
@@ -53,7 +54,12 @@ def test_cells_have_means_intervals_and_margins():
     assert listops.margin == pytest.approx(0.38 - 0.1745)
     assert [run.seed for run in listops.runs] == [0, 1, 2]
     assert text.interval.over == "examples"
-    assert (listops.placement.rank, text.placement.rank) == (1, 1)
+    # On listops the seeds of `performer` vary, and `bigbird` borrows; on text nothing is known.
+    assert (listops.placement.ranks, text.placement.ranks) == ((1, 2), None)
+    assert [cell.interval.over for cell in find_row(board, "bigbird").cells] == [
+        "borrowed seeds and examples",
+        "examples",
+    ]
 
 
 def test_row_with_missing_task_has_no_mean_and_is_last():
@@ -152,7 +158,7 @@ def test_overridden_rows_are_noted_and_not_ranked():
     assert (changed.placement, changed.cells[0].placement) == (None, None)
     kept = find_row(board, "bigbird")
     assert kept.notes == ()
-    assert (kept.placement.rank, kept.cells[0].placement.rank) == (1, 1)
+    assert (kept.placement.ranks, kept.cells[0].placement.ranks) == (None, None)
 
 
 def test_overridden_run_does_not_complete_mean_of_row():
@@ -273,11 +279,8 @@ def records_with_differences():
     good, even = base.copy(), base.copy()
     good[100:140] = True
     even[[0, 1]], even[[198, 199]] = False, True
-    return [
-        record_of_answers("full", 0, base),
-        record_of_answers("good", 0, good),
-        record_of_answers("even", 0, even),
-    ]
+    answers = {"full": base, "good": good, "even": even}
+    return with_second_seed(record_of_answers(name, 0, x) for name, x in answers.items())
 
 
 def test_rows_are_compared_with_full_on_same_examples():
@@ -286,22 +289,26 @@ def test_rows_are_compared_with_full_on_same_examples():
         find_row(board, name).cells[0].placement for name in ("good", "even", "full")
     )
     assert good.difference == pytest.approx(0.2)
-    # 40 to 0: 2 / 2^40 - 1 / 2^40; Holm's correction multiplies by the two compared rows.
-    assert good.p == pytest.approx(2**-40)
-    assert good.adjusted_p == pytest.approx(2 * 2**-40)
-    assert even.p == pytest.approx(1.0)
+    assert good.p < 1e-4
+    # Holm's correction multiplies the second smallest p of three pairs by two, or the first by 3.
+    assert 2 <= good.adjusted_p / good.p <= 3
+    assert even.p > 0.5
     assert full.p is None
 
 
 def test_rank_bold_and_arrow_follow_same_comparisons():
     board = build_leaderboard(records_with_differences())
     placements = {row.label: row.cells[0].placement for row in board.rows}
-    found = {name: (x.rank, x.is_best, x.marks) for name, x in placements.items()}
-    assert found == {"good": (1, True, "↑"), "even": (2, False, ""), "full": (2, False, "")}
+    found = {name: (x.ranks, x.is_best, x.arrow) for name, x in placements.items()}
+    assert found == {
+        "good": ((1, 1), True, "↑"),
+        "even": ((2, 3), False, ""),
+        "full": ((2, 3), False, ""),
+    }
 
 
-def test_rows_that_tie_for_the_best_are_marked_and_none_is_bold():
-    """Compare a row with seeds of 1 to 46 %, a row of 31 % and a significantly worse row."""
+def test_mechanism_that_fails_a_seed_is_not_shown_first():
+    """Compare rows of 31 and 15 % with a row whose seeds have 1 to 46 %."""
     shares = {"best": (310, 312, 311), "wide": (10, 460, 230), "bad": (149, 150, 151)}
     runs = [
         record_of_answers(name, seed, np.arange(1000) < count)
@@ -309,18 +316,25 @@ def test_rows_that_tie_for_the_best_are_marked_and_none_is_bold():
         for seed, count in enumerate(counts)
     ]
     board = build_leaderboard(runs)
-    entries = {line[0].value: line[1] for line in leaderboard(board).rows}
-    assert find_row(board, "wide").cells[0].placement.rank == 1
-    assert (entries["best"].text, entries["best"].emphasis) == ("31.1 ≈", None)
-    assert (entries["wide"].text, entries["wide"].emphasis) == ("23.3 ≈", None)
-    assert (entries["bad"].text, entries["bad"].emphasis) == ("15.0", None)
+    table = leaderboard(board)
+    assert [line[0].value for line in table.rows] == ["best", "wide", "bad"]
+    (at,) = (i for i, column in enumerate(table.columns) if column.name == "Rank")
+    ranks = {line[0].value: line[at] for line in table.rows}
+    assert ranks["wide"].text == "1–3"
+    # The page sorts by the value: the worst rank that is left open.
+    assert ranks["wide"].value == 3
+    assert not any(line[1].emphasis or line[1].underline for line in table.rows)
 
 
-def test_no_row_is_bold_without_significant_difference():
-    board = build_leaderboard([record("a", score=0.40), record("b", score=0.39)])
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_no_mark_without_significant_difference_or_seed_variance(seeds):
+    """Compare 90 with 10 % of one seed each, and 40 with 39.9 % of two."""
+    scores = {"full": 0.1, "a": 0.9} if seeds == 1 else {"full": 0.399, "a": 0.4}
+    runs = [record_of_answers(name, 0, np.arange(1000) < 1000 * x) for name, x in scores.items()]
+    board = build_leaderboard(runs if seeds == 1 else with_second_seed(runs))
     entries = [line[1] for line in leaderboard(board).rows]
-    assert [(entry.text, entry.emphasis) for entry in entries] == [("40.0", None), ("39.0", None)]
-    assert [entry.underline for entry in entries] == [None, None]
+    assert not any(one.emphasis or one.underline or " " in one.text for one in entries)
+    assert [row.placement.ranks for row in board.rows] == [None if seeds == 1 else (1, 2)] * 2
 
 
 @pytest.mark.parametrize(
@@ -340,32 +354,35 @@ def test_bold_and_underlined_rows_do_not_tie(scores, metric, second):
         for name, x in scores.items()
     }
     runs = [record_of_statistics(name, 0, x, metric=metric) for name, x in statistics.items()]
+    runs = with_second_seed(runs)
     lines = leaderboard(build_leaderboard(runs)).rows
     assert {line[0].value for line in lines if line[1].underline == "second best"} == second
     best = {line[0].value for line in lines if line[1].emphasis}
     assert best == (set() if scores["a"] == scores["b"] else {"a"})
-    tied = {line[0].value for line in lines if "≈" in line[1].text}
-    assert tied == ({"a", "b"} if scores["a"] == scores["b"] else set())
 
 
-def test_rows_without_example_scores_differ_if_intervals_do_not_overlap():
-    """Use intervals of 4.2 points, narrower by the square root of two for the mean of two tasks."""
-    runs = [record(m, score=x) for m, x in (("full", 0.40), ("b", 0.375), ("c", 0.34))]
+def test_rows_without_example_scores_are_compared_by_their_seeds():
+    seeds = {"full": (0.400, 0.402), "b": (0.401, 0.399), "c": (0.34, 0.342)}
+    runs = [record(m, seed=i, score=x) for m, own in seeds.items() for i, x in enumerate(own)]
     board = build_leaderboard(runs)
-    assert [row.placement.rank for row in board.rows] == [1, 1, 2]
-    assert [row.placement.marks for row in board.rows] == ["≈", "≈", "↓"]
-    both = [*runs, *(record(r.mechanism, "other", score=r.score()) for r in runs)]
+    assert [row.placement.ranks for row in board.rows] == [(1, 2), (1, 2), (3, 3)]
+    assert [row.placement.arrow for row in board.rows] == ["", "", "↓"]
+    both = [*runs, *(record(r.mechanism, "other", r.seed, r.score()) for r in runs)]
     board = build_leaderboard(both)
-    assert [row.cells[0].placement.rank for row in board.rows] == [1, 1, 2]
-    assert [row.placement.rank for row in board.rows] == [1, 1, 3]
+    assert [row.cells[0].placement.ranks for row in board.rows] == [(1, 2), (1, 2), (3, 3)]
+    assert [row.placement.ranks for row in board.rows] == [(1, 2), (1, 2), (3, 3)]
 
 
 def test_overridden_rows_are_not_compared():
-    runs = records_with_differences()
-    runs[1] = dataclasses.replace(runs[1], overrides={"training.steps": 9})
+    changed = {"overrides": {"training.steps": 9}, "config_hash": "x"}
+    runs = [
+        dataclasses.replace(x, **changed if x.mechanism == "good" else {})
+        for x in records_with_differences()
+    ]
     board = build_leaderboard(runs)
     assert find_row(board, "good").cells[0].placement is None
-    assert find_row(board, "even").cells[0].placement.adjusted_p == pytest.approx(1.0)
+    even = find_row(board, "even").cells[0].placement
+    assert even.adjusted_p == even.p
 
 
 SHORT = {"training.steps": 9}
@@ -380,25 +397,15 @@ def test_rows_with_equal_overrides_are_ranked_among_each_other():
     assert (own.overrides, other.overrides) == ("", "training.steps = 9")
     for group in (own, other):
         found = {row.mechanism: row.cells[0].placement for row in group.ranked}
-        assert {name: x.rank for name, x in found.items()} == {"good": 1, "even": 2, "full": 2}
+        ranks = {name: x.ranks for name, x in found.items()}
+        assert ranks == {"good": (1, 1), "even": (2, 3), "full": (2, 3)}
         assert found["good"].arrow == "↑"
-        assert found["good"].adjusted_p == pytest.approx(2 * 2**-40)
     first, second = leaderboards(board)
     assert len(first.rows) == len(second.rows) == 3
     assert second.title == "Leaderboard of lra-small with training.steps = 9: test accuracy, %"
     assert "Ranked among each other alone" in second.notes[0]
     assert first.name != second.name
     assert not any("Not ranked" in note for note in board.notes)
-
-
-def test_rows_of_different_overrides_are_compared_by_intervals_alone():
-    runs = records_with_differences()
-    short = [dataclasses.replace(x, overrides=SHORT, config_hash=x.mechanism) for x in runs]
-    board = build_leaderboard([*runs, *short])
-    at = [i for i, row in enumerate(board.rows) if row.overrides]
-    kept = [i for i, row in enumerate(board.rows) if not row.overrides]
-    assert np.isnan(board.contrasts[0].p[np.ix_(at, kept)]).all()
-    assert not np.isnan(board.contrasts[0].p[np.ix_(at, at)]).any()
 
 
 @pytest.mark.parametrize(
@@ -438,12 +445,12 @@ def test_reference_rows_are_in_the_column_of_the_task_that_they_shorten():
     ranked = [
         with_task(record(name, score=x), 1024, "bb") for name, x in (("full", 0.5), ("local", 0.1))
     ]
-    board = build_leaderboard([*ranked, short])
+    board = build_leaderboard([*with_second_seed(ranked), short])
     assert [column.label for column in board.columns] == ["listops"]
     assert board.columns[0].checksum == "bb" * 32
     row = next(row for row in board.rows if row.reference)
     assert (row.cells[0].score, row.is_ranked, row.placement) == (0.9, False, None)
-    assert [row.placement.rank for row in board.rows if row.is_ranked] == [1, 2]
+    assert [row.placement.ranks for row in board.rows if row.is_ranked] == [(1, 1), (2, 2)]
     notes = [board.notes[i] for i in row.notes]
     assert any("Reads other data than the mechanisms" in x and "256 tokens" in x for x in notes)
 
@@ -514,11 +521,11 @@ def test_cost_ratios_are_to_the_baseline_with_the_same_overrides():
 
 def chance_and_other(share_of_recall):
     """Return records of two mechanisms: `a` leads on listops, and its score on recall varies."""
-    return [
+    return with_second_seed(
         record_of_answers(name, 0, np.arange(1000) < 1000 * share, task)
         for name, shares in (("a", (0.9, share_of_recall)), ("b", (0.5, 0.1)))
         for task, share in zip(("listops", "recall"), shares, strict=True)
-    ]
+    )
 
 
 def test_mean_with_a_score_at_chance_is_not_bold_and_says_so():
@@ -535,7 +542,7 @@ def test_mean_with_a_score_at_chance_is_not_bold_and_says_so():
 
 
 def test_wins_of_the_front_are_those_of_the_ranks():
-    """Keep the paired test for ranked rows wherever overridden ones stand between them."""
+    """Keep the order of ranked rows wherever overridden ones stand between them."""
     runs = records_with_differences()
     first = record("local", score=0.99, overrides={"training.steps": 9})
     board = build_leaderboard([*runs, first])
@@ -544,7 +551,7 @@ def test_wins_of_the_front_are_those_of_the_ranks():
     wins = find_score_wins(board, 0)
     for i, row in enumerate(board.rows[1:], 1):
         placement = row.cells[0].placement
-        assert placement.rank == 1 + wins[1:, i].sum()
+        assert placement.ranks[0] == 1 + wins[1:, i].sum()
         assert wins[0, i]
     assert wins[labels.index("good"), labels.index("full")]
 

@@ -103,14 +103,14 @@ def test_p_is_corrected_for_the_rows_of_the_table():
     assert found["listops"]["adjusted_p"] == pytest.approx(3 * 2 / 720)
 
 
-def test_fewer_than_five_mechanisms_are_said():
-    (table,) = tables([*lra_records(NAMES[:4]), *novels(NAMES[:4])])
+def test_fewer_than_six_mechanisms_are_said():
+    (table,) = tables([*lra_records(NAMES[:5]), *novels(NAMES[:5])])
     (row,) = rows(table)
-    assert (row["spearman"], row["p"], row["mechanisms"]) == (None, None, 4)
+    assert (row["spearman"], row["p"], row["mechanisms"]) == (None, None, 5)
     assert table.verdict == (
-        "novels (perplexity): no correlation; at most 4 mechanisms in common.",
+        "novels (perplexity): no correlation; at most 5 mechanisms in common.",
     )
-    assert "Fewer than 5 mechanisms have scores under both: full, linear, local" in table.notes[0]
+    assert "Fewer than 6 mechanisms have scores under both: full, linear, local" in table.notes[0]
     assert tables([*lra_records(NAMES[:3]), *novels(NAMES[3:])]) == []
 
 
@@ -161,7 +161,20 @@ def test_names_with_several_rows_are_left_out():
     other = record("local", score=0.9, options={"window": 3}, protocol="lra-small")
     (table,) = tables([*lra_records(), other, *novels()])
     assert rows(table)[0]["mechanisms"] == 5
-    assert table.notes == ("Left out, as they have several rows: local.",)
+    assert table.notes[-1] == "Left out, as they have several rows: local."
+
+
+def test_task_without_scored_rules_has_no_correlation():
+    unscored = [dataclasses.replace(run, rules=None) for run in lra_records()]
+    (table,) = tables([*unscored, *lra_records(task="text"), *novels()])
+    found = {row["lra_task"]: row["spearman"] for row in rows(table)}
+    assert (found["listops"], found["Mean"]) == (None, None)
+    assert found["text"] is not None
+    said = "No correlation with listops, whose rules were not scored; run `longspan results"
+    assert table.notes[0].startswith(said)
+    targets = [dataclasses.replace(run, rules=None) for run in novels()]
+    (table,) = tables([*lra_records(), *targets])
+    assert table.verdict[0].startswith("novels (perplexity): no correlation, as its rules were not")
 
 
 def test_own_and_published_correlations_are_side_by_side():

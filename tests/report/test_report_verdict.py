@@ -1,13 +1,19 @@
 """Verdict in words: derived from intervals, ranks and costs, for every shape of leaderboard."""
 
-import importlib.util
+import importlib
 import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from report_records import build_leaderboard, failure, record, record_of_answers
+from report_records import (
+    build_leaderboard,
+    failure,
+    record,
+    record_of_answers,
+    with_second_seed,
+)
 from rich.console import Console
 
 from longspan.report.leaderboard.levels import SOLVED
@@ -23,13 +29,18 @@ MAJORITY = 0.1  # of `record_of_answers`
 COUNT = 1000
 
 
-def board_of(scores, **changes):
-    """Return a leaderboard of single runs: shares of correct answers by task, for each row."""
-    return build_leaderboard(
+def runs_of(scores, **changes):
+    """Return single runs: shares of correct answers by task, for each row."""
+    return [
         record_of_answers(name, 0, np.arange(COUNT) < COUNT * share, task, **changes.get(name, {}))
         for name, shares in scores.items()
         for task, share in shares.items()
-    )
+    ]
+
+
+def board_of(scores, **changes):
+    """Return a leaderboard of two seeds of each row."""
+    return build_leaderboard(with_second_seed(runs_of(scores, **changes)))
 
 
 def both(needle, recall):
@@ -54,7 +65,7 @@ def test_verdict_counts_who_solves_what_and_who_is_at_chance():
     assert found.sentences == (
         "2 of 4 mechanisms solve both needle and recall (95 % interval at 95 % or more).",
         "Of these: fastest in training bigbird (30.0k tokens/s), least memory full (2.00 MiB).",
-        "needle: 3 of 4 solve it; 1 is not better than the majority class.",
+        "needle: 3 of 4 solve it; 1 is not significantly better than the majority class.",
         "recall: 2 of 4 solve it.",
     )
     assert set(found.solved) == {"full", "bigbird"}
@@ -65,14 +76,14 @@ def test_verdict_counts_who_solves_what_and_who_is_at_chance():
 def test_a_solved_task_has_its_whole_interval_above_the_level(share, solved):
     # Wilson's intervals of 1,000 answers reach down to 94.6 and 95.8 %.
     assert SOLVED == 0.95
-    board = board_of({"full": {"needle": share}, "linear": {"needle": 0.5}})
+    board = build_leaderboard(runs_of({"full": {"needle": share}, "linear": {"needle": 0.5}}))
     assert len(verdict(board).solved) == solved
 
 
 @pytest.mark.parametrize(("share", "at_chance"), [(0.118, 1), (0.122, 0)])
 def test_chance_is_within_the_interval(share, at_chance):
     # Wilson's intervals reach down to 9.9 and 10.3 %; the majority class has 10 %.
-    board = board_of({"full": {"x": 0.5}, "linear": {"x": share}})
+    board = build_leaderboard(runs_of({"full": {"x": 0.5}, "linear": {"x": share}}))
     assert len(verdict(board).tasks[0].at_floor) == at_chance
     assert board.columns[0].majority == MAJORITY
 
@@ -82,29 +93,64 @@ def test_rows_that_cannot_be_told_apart_are_counted():
     assert verdict(board_of(scores)).sentences == ("x: the 5 rows cannot be told apart.",)
     scores["last"] = {"x": 0.1}
     assert verdict(board_of(scores)).sentences == (
-        "x: the best 5 of 6 rows cannot be told apart; 1 is not better than the majority class.",
+        "x: 5 of 6 rows may be best; 1 is not significantly better than the majority class.",
     )
     scores["first"] = {"x": 0.9}
     assert verdict(board_of(scores)).sentences[0].startswith("x: first is best;")
+
+
+def test_single_seeds_have_no_best_row():
+    """Compare 90 with 20 %: a large difference, and still of one seed."""
+    board = build_leaderboard(runs_of({"full": {"x": 0.9}, "linear": {"x": 0.2}}))
+    assert verdict(board).sentences == (
+        "x: no row is ranked.",
+        "2 of 2 mechanisms have one seed and no seed variance to borrow on x: no rank there, and "
+        "intervals that say nothing about other seeds.",
+    )
+    board = build_leaderboard(runs_of({"full": {"x": 1.0}, "linear": {"x": 0.2}}))
+    assert verdict(board).sentences[0] == (
+        "1 of 2 mechanisms solves x (95 % interval at 95 % or more), 1 of them in one seed alone."
+    )
+
+
+def test_task_without_scored_rules_has_no_verdict_and_no_margin():
+    unscored = {name: {"rules": None} for name in TWO}
+    board = board_of(TWO, **unscored)
+    assert verdict(board).sentences == tuple(
+        f"{task}: no verdict, as its rules were not scored; run `longspan results score-rules "
+        "FOLDER`."
+        for task in ("needle", "recall")
+    )
+    assert {cell.margin for row in board.rows for cell in row.cells} == {None}
+    (table,) = section_tables([board], Context(), "leaderboard")
+    assert table.notes[-1].startswith("No margin and no verdict on needle, recall, whose rules")
+    assert {cell.margin is None for row in board_of(TWO).rows for cell in row.cells} == {False}
 
 
 def test_rule_that_beats_the_majority_class_is_the_bar():
     rules = {"rules": {"test": {"last value": 0.5}, "validation": {}}}
     scores = {"full": {"x": 1.0}, "linear": {"x": 0.51}, "local": {"x": 0.3}}
     board = board_of(scores, full=rules, linear=rules, local=rules)
-    assert verdict(board).sentences[-1].endswith("2 are not better than the rule 'last value'.")
+    assert (
+        verdict(board)
+        .sentences[-1]
+        .endswith("2 are not significantly better than the rule 'last value'.")
+    )
     assert not any(cell.is_at_chance for row in board.rows for cell in row.cells)
 
 
 def test_nothing_learned_is_said():
     board = board_of({"full": {"x": 0.1}, "linear": {"x": 0.09}})
-    assert verdict(board).sentences == ("x: no row is better than the majority class.",)
+    assert verdict(board).sentences == (
+        "x: no row is significantly better than the majority class.",
+    )
 
 
 def test_task_without_a_solver_makes_none():
     board = board_of({"full": both(1.0, 0.5), "linear": both(0.5, 0.3)})
     assert verdict(board).sentences == (
-        "None of 2 mechanisms solves both needle and recall (95 % interval at 95 % or more).",
+        "None of 2 mechanisms is shown to solve both needle and recall (95 % interval at 95 % or "
+        "more).",
         "needle: 1 of 2 solve it.",
         "recall: full is best.",
     )
@@ -120,7 +166,7 @@ def test_single_solved_task_is_named_once():
 def test_missing_scores_are_counted_and_solve_nothing():
     runs = [record_of_answers(m, 0, np.ones(COUNT), t) for m in ("full", "linear") for t in "ab"]
     runs.append(record_of_answers("local", 0, np.ones(COUNT), "a"))
-    board = build_leaderboard(runs, [failure("local", "b", 0)])
+    board = build_leaderboard(with_second_seed(runs), [failure("local", "b", 0)])
     found = verdict(board)
     assert found.sentences[0] == (
         "2 of 3 mechanisms solve both a and b (95 % interval at 95 % or more); "
@@ -139,7 +185,7 @@ def test_cost_is_compared_on_one_device_and_only_if_all_solvers_have_it():
 
 def test_metrics_without_a_best_value_and_single_rows():
     runs = [record(name, score=x, metric="bits_per_byte") for name, x in (("a", 1.2), ("b", 1.4))]
-    (sentence,) = verdict(build_leaderboard(runs)).sentences
+    (sentence,) = verdict(build_leaderboard(with_second_seed(runs))).sentences
     assert "solve" not in sentence
     assert "chance" not in sentence
     assert verdict(build_leaderboard([record()])) is None
@@ -186,11 +232,9 @@ def test_verdict_heads_every_output():
     assert page.index(f"<p>{said[0]}</p>") < page.index("<table>")
 
 
-def test_readme_has_verdict_tasks_and_costs():
-    path = Path(__file__).parents[2] / "benchmarks" / "result_tables.py"
-    spec = importlib.util.spec_from_file_location("result_tables", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def test_readme_has_verdict_tasks_and_costs(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    module = importlib.import_module("result_tables")
     mebi = 1 << 20
     layers = [
         layer_cost("full", 1_024, 0.1, 100 * mebi),
@@ -202,6 +246,7 @@ def test_readme_has_verdict_tasks_and_costs():
     record = make_efficiency(*layers)
     said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), record)
     assert said.startswith("2 of 4 mechanisms solve both")
+    assert said.endswith("Runs of 2026-03-01; layers of 2026-01-01.")
     assert blank == ""
     scores, costs = (
         "needle, % | recall, %",
@@ -211,7 +256,7 @@ def test_readme_has_verdict_tasks_and_costs():
     assert first == "| `full` | 100.0 | 100.0 | 1.0 x, 1.0 x | 1.0 x, 1.0 x | – | – | 12 % |"
     linear = "0.5 x, 0.5 x | 4.0 x, 0.2 x | 1.50 s, 800 MiB | 1,600 | 50 %"
     assert f"| `linear` | 100.0 | 50.0 | {linear} |" in others
-    assert "| `local` | 10.0 (chance) | 50.0 | – | – | – | – | – |" in others
+    assert "| `local` | 10.1 (chance) | 50.0 | – | – | – | – | – |" in others
 
 
 def layer_cost(mechanism, length, seconds, memory):

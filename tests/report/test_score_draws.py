@@ -7,15 +7,22 @@ import numpy as np
 import pytest
 from report_records import record, record_of_answers, record_of_statistics
 
-from longspan.report.statistics.contrasts import compare_samples
+from longspan.report.leaderboard.build import scores_of
+from longspan.report.statistics.contrasts import compare_rows
+from longspan.report.statistics.noise import measure_noise
 from longspan.report.statistics.samples import DRAWS, read_sample
 from longspan.report.statistics.score_draws import draw_scores
 
 CLOSE = 4 / math.sqrt(2 * DRAWS)  # relative error of a standard deviation of so many draws
 
 
+def measure(runs):
+    examples, sample = runs[0].scores["test"].num_examples, read_sample(runs)
+    return measure_noise(scores_of(runs), runs[0].main, examples, sample)
+
+
 def draw(*rows, seed=0):
-    return draw_scores(rows, np.random.default_rng(seed))
+    return draw_scores([measure(runs) for runs in rows], np.random.default_rng(seed))
 
 
 def test_examples_are_those_of_all_rows():
@@ -27,7 +34,7 @@ def test_examples_are_those_of_all_rows():
     found = draw(*rows)
     assert found.over == "examples"
     assert found.values.shape == (DRAWS, 3)
-    expected = compare_samples([read_sample(runs) for runs in rows]).example_error
+    expected = compare_rows([measure(runs) for runs in rows]).example_error
     for i, j in ((0, 1), (0, 2), (1, 2)):
         spread = (found.values[:, i] - found.values[:, j]).std()
         assert spread == pytest.approx(expected[i, j], rel=CLOSE)
@@ -50,9 +57,7 @@ def test_noise_of_seeds_and_examples_adds_up():
     runs = [record_of_answers("a", s, row) for s, row in enumerate(answers)]
     found = draw(runs)
     assert found.over == "seeds and examples"
-    examples = compare_samples([read_sample(runs), read_sample(certain(300, 9))]).example_error[
-        0, 1
-    ]
+    examples = compare_rows([measure(runs), measure(certain(300, 9))]).example_error[0, 1]
     seeds = np.std(answers.mean(axis=1), ddof=1) / 3
     expected = math.hypot(examples, seeds * math.sqrt(8 / 6))
     assert found.values.std() == pytest.approx(expected, rel=2 * CLOSE)

@@ -118,7 +118,9 @@ class ConsoleCallback(GridCallback):
         split = "test" if "test" in result.scores else "validation"
         score, main = result.score(split), result.main
         floors = {f"the rule {x}": y for x, y in (result.rules or {}).get(split, {}).items()}
-        if (majority := result.scores[split].majority_baseline) is not None:
+        majority = result.scores[split].majority_baseline
+        # Where the rules were not scored, a margin over the majority class would be too large.
+        if majority is not None and result.rules is not None:
             floors = {"the majority class": majority, **floors}
         margin = ""
         if floors:

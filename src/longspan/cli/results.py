@@ -168,6 +168,40 @@ def rerun(
         raise typer.Exit(1)
 
 
+@app.command()
+def score_rules(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders of results.", show_default=str(FOLDER)),
+    ] = None,
+    cache: Cache = None,
+    data: Data = None,
+    imports: Imports = None,
+    as_json: Json = False,
+) -> None:
+    """Score the rules without a model in records that lack them, and write them there.
+
+    Reports give no margin, verdict or correlation on a task whose rules were not scored. The data
+    must be those of the record. The exit code is 1 if the rules of a record were not scored.
+    """
+    from longspan.arena.rule_scoring import score_rules as score
+    from longspan.results import result_paths
+
+    paths = make_paths(Path("runs"), cache, data, "cpu")
+    records = [path for folder in folders or [FOLDER] for path in result_paths(folder)]
+    found = score(records, paths)
+    if as_json:
+        print_json([{**dataclasses.asdict(one), "path": str(one.path)} for one in found])
+    else:
+        for one in found:
+            metric, rules = get_metric(one.metric), (one.rules or {}).get("test", {})
+            scored = ", ".join(f"{name} {metric.format(value)}" for name, value in rules.items())
+            print_text(_printable(f"{one.path}: {one.reason or scored or 'the task has no rules'}"))
+        print_text(f"{count(sum(one.rules is not None for one in found), 'record')} scored")
+    if any(one.rules is None for one in found):
+        raise typer.Exit(1)
+
+
 def _rerun_as_json(found: "Rerun") -> dict[str, Any]:
     names = ("is_equal", "num_answers", "num_different", "first_different_step", "environment")
     scores = {"before": found.before.score(), "after": found.after.score()}

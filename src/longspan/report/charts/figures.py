@@ -130,7 +130,7 @@ class FigureSource:
     def predictions(self) -> Iterator[Figure]:
         """Draw scores on downstream tasks against the mean of Long Range Arena, else each task."""
         for source, predictors, targets in match_columns(self.board, self.boards):
-            means = [one for one in predictors if len(one.runs) > 1]
+            means = [one for one in predictors if len(one.noises) > 1]
             for target in targets:
                 against_mean = [*self._against(means, target, source.title)]
                 yield from against_mean or self._against(predictors, target, source.title)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from longspan.errors import DataError
 from longspan.report.families import family_of
 from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
-from longspan.report.leaderboard.floors import best_floor, best_rule
+from longspan.report.leaderboard.floors import best_floor, best_rule, has_rules
 from longspan.report.leaderboard.grouping import (
     Data,
     Group,
@@ -38,7 +38,8 @@ from longspan.report.leaderboard.values import (
     common_metric,
 )
 from longspan.report.statistics.intervals import interval
-from longspan.report.statistics.samples import Sample, read_sample
+from longspan.report.statistics.noise import SeedVariance, measure_noise, pool_seeds
+from longspan.report.statistics.samples import read_sample
 from longspan.results import Failure, Result
 
 
@@ -86,24 +87,25 @@ def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
         for group, (_, is_ranked) in zip(groups, tables, strict=True)
     ]
     notes = sorted({note for own in notes_by_row for note in own})
-    rows, samples = [], []
     labels = label_rows([[*finished, *lost] for finished, lost in groups])
-    for group, label, own, table in zip(groups, labels, notes_by_row, tables, strict=True):
-        cells, statistics_ = _cells(group, tasks, places)
+    outcomes = [_outcomes(group, tasks, places) for group in groups]
+    pooled = _pool_tables(outcomes, tables)
+    rows = []
+    for group, label, own, table, outcome in zip(
+        groups, labels, notes_by_row, tables, outcomes, strict=True
+    ):
+        cells = _cells(outcome, columns, pooled[table[0]])
         at = tuple(notes.index(note) for note in own)
         rows.append(_row(group, label, table, cells, at, means, columns))
-        samples.append(statistics_)
     metric = means[0].metric if means else common_metric(columns)
-    order = sorted(range(len(rows)), key=lambda i: (rows[i].overrides, *row_order(rows[i], metric)))
-    ranked, contrasts = rank_rows(
-        [rows[i] for i in order], [samples[i] for i in order], columns, means
-    )
+    rows.sort(key=lambda row: (row.overrides, *row_order(row, metric)))
+    placed, contrasts = rank_rows(rows, columns, means)
     return Leaderboard(
         protocol=protocol,
         budget=budget or None,
         columns=columns,
         means=means,
-        rows=tuple(ranked),
+        rows=tuple(placed),
         notes=tuple(notes),
         selection=tuple(sorted({run.config.training.selection for run in runs})),
         hardware=tuple(devices),
@@ -143,6 +145,7 @@ def _column(key: Data, runs: list[Result], keys: list[Data]) -> TaskColumn:
         checksum=checksum,
         chance=runs[0].chance if runs else None,
         majority=tests[0].majority_baseline if tests else None,
+        has_rules=not runs or has_rules(runs),
         rule=best_rule(runs, "test"),
         floor=best_floor(runs, "test"),
         num_scored=min((test.num_examples for test in tests), default=None),
@@ -150,22 +153,60 @@ def _column(key: Data, runs: list[Result], keys: list[Data]) -> TaskColumn:
     )
 
 
-def _cells(
+Outcome = tuple[list[Result], list[Failure]]  # of a row on a task, by seed
+
+
+def _outcomes(
     group: Group, columns: dict[Data, TaskColumn], places: Mapping[Data, Data]
-) -> tuple[tuple[Cell | None, ...], list[Sample | None]]:
-    """Return the cells of a row, and the per-example statistics of those with a score."""
+) -> list[Outcome]:
+    """Return the runs of a row on each task."""
     finished = dict(group_runs(group[0], lambda run: places[data_of(run)]))
     lost = dict(group_runs(group[1], _column_of_failure(columns, finished)))
-    cells: list[Cell | None] = []
-    samples: list[Sample | None] = []
-    for key, column in columns.items():
-        runs = sorted(finished.get(key, []), key=lambda run: run.seed)
-        failed = sorted(lost.get(key, []), key=lambda one: one.seed)
-        sample = read_sample(runs)
-        cell = _cell(runs, failed, column, sample) if runs or failed else None
-        cells.append(cell)
-        samples.append(sample if cell and cell.score is not None else None)
-    return tuple(cells), samples
+    return [
+        (
+            sorted(finished.get(key, []), key=lambda run: run.seed),
+            sorted(lost.get(key, []), key=lambda one: one.seed),
+        )
+        for key in columns
+    ]
+
+
+def _cells(
+    outcomes: list[Outcome], columns: Sequence[TaskColumn], pooled: list[SeedVariance | None]
+) -> tuple[Cell | None, ...]:
+    """Return the cells of a row; `pooled` is the seed variance of its table, by task."""
+    return tuple(
+        _cell(runs, failures, column, variance) if runs or failures else None
+        for (runs, failures), column, variance in zip(outcomes, columns, pooled, strict=True)
+    )
+
+
+def _pool_tables(
+    outcomes: Sequence[list[Outcome]], tables: Sequence[tuple[str, bool]]
+) -> dict[str, list[SeedVariance | None]]:
+    """Return the seed variance of the ranked rows of each table, by task."""
+    found = {}
+    for name in dict.fromkeys(name for name, _ in tables):
+        ranked = [x for x, table in zip(outcomes, tables, strict=True) if table == (name, True)]
+        by_task = zip(*ranked, strict=True) if ranked else [() for _ in outcomes[0]]
+        found[name] = [
+            pool_seeds([scores_of(runs) for runs, lost in rows if has_score(runs, lost)])
+            for rows in by_task
+        ]
+    return found
+
+
+def has_score(runs: Sequence[Result], failures: Sequence[Failure]) -> bool:
+    """Return whether the runs of a row on a task have a score.
+
+    A mean over the seeds that survived would estimate another quantity.
+    """
+    return bool(runs) and not failures and all("test" in run.scores for run in runs)
+
+
+def scores_of(runs: Sequence[Result]) -> list[float]:
+    """Return the test score of each run."""
+    return [run.score("test") for run in runs]
 
 
 def _column_of_failure(
@@ -181,8 +222,12 @@ def _column_of_failure(
 
 
 def _cell(
-    runs: list[Result], failures: list[Failure], column: TaskColumn, sample: Sample | None
+    runs: list[Result],
+    failures: list[Failure],
+    column: TaskColumn,
+    pooled: SeedVariance | None,
 ) -> Cell:
+    """Return a cell; `pooled` is the seed variance of its table."""
     cell = Cell(
         runs=tuple(runs),
         score=None,
@@ -191,16 +236,18 @@ def _cell(
         cost=cost_of_runs(runs),
         failures=tuple(failures),
     )
-    # A mean over the seeds that survived would estimate another quantity.
-    if not runs or failures or any("test" not in run.scores for run in runs):
+    sample = read_sample(runs)
+    if not has_score(runs, failures):
         return cell
-    values = [run.score("test") for run in runs]
+    values = scores_of(runs)
     score = statistics.fmean(values)
     num_examples = min(run.scores["test"].num_examples for run in runs)
+    about = (values, column.metric, num_examples, sample, pooled)
     scored = replace(
         cell,
         score=score,
-        interval=interval(values, column.metric, num_examples, sample),
+        interval=interval(*about),
+        noise=measure_noise(*about, data=runs[0].data_checksum),
         margin=None if column.floor is None else score - column.floor.value,
     )
     return replace(scored, is_at_chance=is_at_chance(scored, column))

@@ -16,8 +16,18 @@ def best_rule(runs: Iterable[Result], split: str) -> Floor | None:
     return None if name is None else Floor(name=f"rule: {name}", value=found[name])
 
 
+def has_rules(runs: Iterable[Result]) -> bool:
+    """Return whether the rules of a task were scored, if it has any; else its floor is unknown."""
+    return any(run.rules is not None for run in runs)
+
+
 def best_floor(runs: Sequence[Result], split: str) -> Floor | None:
-    """Return the better one of the majority class and the best rule on a split."""
+    """Return the better one of the majority class and the best rule on a split.
+
+    None where the rules were not scored: a margin over the majority class alone would be too large.
+    """
+    if not has_rules(runs):
+        return None
     scores = (run.scores[split] for run in runs if split in run.scores)
     known = (x.majority_baseline for x in scores if x.majority_baseline is not None)
     majority = next((Floor(name="majority class", value=value) for value in known), None)

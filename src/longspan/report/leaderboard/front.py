@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.ranking import find_wins
-from longspan.report.leaderboard.values import Cell, Leaderboard, Row
+from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import Number
-from longspan.report.statistics.contrasts import combine
+from longspan.report.statistics.contrasts import combine, find_wins
 
 # docs/arena.md repeats it.
 RULE = (
@@ -21,22 +20,14 @@ RULE = (
 def find_score_wins(board: Leaderboard, column: int | None) -> np.ndarray:
     """Return whether the row (first index) beats the column, over all rows of a leaderboard.
 
-    Rows that are not ranked among each other have no paired test; their intervals decide.
-
     Args:
         board: leaderboard.
         column: task; None for the first mean.
     """
-    scored: list[Row | Cell | None]
-    if column is None:
-        metric, scored = board.means[0].metric, [*board.rows]
-        contrasts = combine([board.contrasts[c] for c in board.means[0].columns])
-    else:
-        metric, scored = board.columns[column].metric, [row.cells[column] for row in board.rows]
-        contrasts = board.contrasts[column]
-    values = [one.score if one else None for one in scored]
-    intervals = [one.interval if one else None for one in scored]
-    return find_wins(values, intervals, contrasts, metric)
+    if column is not None:
+        return find_wins(board.contrasts[column], board.columns[column].metric)
+    mean = board.means[0]
+    return find_wins(combine([board.contrasts[c] for c in mean.columns]), mean.metric)
 
 
 def on_front(costs: Sequence[Number], wins: np.ndarray) -> list[bool]:

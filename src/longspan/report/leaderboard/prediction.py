@@ -13,9 +13,9 @@ from longspan.report.leaderboard.values import Leaderboard, Mean, Row
 from longspan.report.numbers import Number
 from longspan.report.statistics.contrasts import holm
 from longspan.report.statistics.intervals import Interval
+from longspan.report.statistics.noise import Noise
 from longspan.report.statistics.rank_correlation import FEWEST, RankCorrelation, correlate
 from longspan.report.statistics.score_draws import ScoreDraws, draw_scores
-from longspan.results import Result
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +27,9 @@ class ScoreColumn:
         metric: metric of the scores.
         scores: score of each row.
         intervals: 95 % intervals; a row may lack one.
-        runs: runs by row, for the task or each one of the mean; none for published scores.
+        noises: noise of the score of each row, for the task or each one of the mean; none for
+            published scores.
+        unscored: tasks of which the rules were not scored, so that no correlation is made.
         labels: label of each row in its leaderboard; none for published scores.
     """
 
@@ -35,7 +37,8 @@ class ScoreColumn:
     metric: Metric
     scores: dict[str, Number]
     intervals: dict[str, Interval] = field(default_factory=dict)
-    runs: tuple[dict[str, tuple[Result, ...]], ...] = ()
+    noises: tuple[dict[str, Noise], ...] = ()
+    unscored: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
 
     def signed(self, names: Sequence[str]) -> list[Number]:
@@ -44,7 +47,7 @@ class ScoreColumn:
 
     def draw(self, random: np.random.Generator) -> ScoreDraws | None:
         """Redraw the scores of all rows, in their order; None where an uncertainty is unknown."""
-        parts = [draw_scores([by_row[x] for x in self.scores], random) for by_row in self.runs]
+        parts = [draw_scores([by_row[x] for x in self.scores], random) for by_row in self.noises]
         known = [part for part in parts if part is not None]
         if not known or len(known) < len(parts):
             return None
@@ -63,7 +66,8 @@ class Pair:
         predictor: column of Long Range Arena.
         target: column of a downstream task.
         names: rows with a score in both.
-        correlation: their rank correlation; None for too few rows, or equal scores.
+        correlation: their rank correlation; None for too few rows, equal scores, or a task of which
+            the rules were not scored.
         over: what scores were redrawn over: of the predictor and of the target; None: not redrawn.
         adjusted_p: p of Spearman's rho, corrected for the pairs of its table (Holm).
     """
@@ -177,7 +181,9 @@ def _pair(
         at, to = ([list(column.scores).index(x) for x in names] for column in (predictor, target))
         redrawn = (first.values[:, at], second.values[:, to])
         over = _sources(first, second)
-    found = correlate(predictor.signed(names), target.signed(names), redrawn)
+    found = None
+    if not predictor.unscored and not target.unscored:
+        found = correlate(predictor.signed(names), target.signed(names), redrawn)
     return Pair(predictor=predictor, target=target, names=names, correlation=found, over=over)
 
 
@@ -200,7 +206,8 @@ def _of_task(board: Leaderboard, i: int) -> ScoreColumn:
         metric=board.columns[i].metric,
         scores={name: cell.score for name, cell in scored.items() if cell.score is not None},
         intervals={name: cell.interval for name, cell in scored.items() if cell.interval},
-        runs=({name: cell.runs for name, cell in scored.items()},),
+        noises=({name: cell.noise for name, cell in scored.items() if cell.noise},),
+        unscored=_unscored(board, [i]),
         labels=_labels(board),
     )
 
@@ -223,9 +230,21 @@ def _of_mean(board: Leaderboard, place: int, one: Mean) -> ScoreColumn:
         metric=one.metric,
         scores={name: x for name, row in rows.items() if (x := row.means[place]) is not None},
         intervals={name: interval for name, interval in intervals.items() if interval},
-        runs=tuple({name: row.runs(i) for name, row in rows.items()} for i in one.columns),
+        noises=tuple(
+            {
+                name: cell.noise
+                for name, row in rows.items()
+                if (cell := row.cells[i]) and cell.noise
+            }
+            for i in one.columns
+        ),
+        unscored=_unscored(board, one.columns),
         labels=_labels(board),
     )
+
+
+def _unscored(board: Leaderboard, columns: Sequence[int]) -> tuple[str, ...]:
+    return tuple(board.columns[i].label for i in columns if not board.columns[i].has_rules)
 
 
 def _rows(board: Leaderboard) -> dict[str, Row]:

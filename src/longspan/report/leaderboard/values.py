@@ -7,6 +7,7 @@ from longspan.metrics import Metric
 from longspan.report.numbers import Number
 from longspan.report.statistics.contrasts import Contrasts
 from longspan.report.statistics.intervals import Interval
+from longspan.report.statistics.noise import Noise
 from longspan.results import BASELINE, Failure, Result
 
 
@@ -28,32 +29,28 @@ class Cost:
 class Placement:
     """Place of a score among those of the other rows.
 
-    One row beats another if its score is better and the difference is significant.
+    One row beats another if its score is better and the difference is significant, corrected for
+    all pairs of the table.
 
     Attributes:
-        rank: 1 + the number of rows that beat this one.
-        is_best: every other row is beaten, and no row beats this one.
-        is_second: the best row alone beats this one, and no other row.
-        is_tied: no row beats this one, which shares that with others; a further row is beaten.
+        ranks: the best and the worst rank that the comparisons leave open: 1 + the number of rows
+            that beat this one, and the number of rows that it does not beat; None: compared with no
+            other row, since the noise of its seeds is unknown.
+        is_best: every other row is beaten.
+        is_second: the best row alone beats this one, and every other row is beaten.
         arrow: ↑ beats the baseline, ↓ is beaten by it.
-        difference: row less baseline, on the seeds and examples of both; None without a test.
-        p: two-sided p of the paired test of `difference`.
-        adjusted_p: p corrected for the rows of the table (Holm).
+        difference: row less baseline.
+        p: two-sided p of the test of `difference`; None without a test.
+        adjusted_p: p corrected for the pairs of the table (Holm).
     """
 
-    rank: int
+    ranks: tuple[int, int] | None
     is_best: bool
     is_second: bool
-    is_tied: bool
     arrow: str
     difference: float | None
     p: float | None
     adjusted_p: float | None
-
-    @property
-    def marks(self) -> str:
-        """Signs behind the score."""
-        return " ".join(filter(None, ["≈" if self.is_tied else "", self.arrow]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +62,7 @@ class Cell:
     interval: Interval | None
     margin: Number | None  # score less the floor of the task
     cost: Cost
+    noise: Noise | None = None  # of the score; None without one
     is_at_chance: bool = False  # not better than the majority class
     failures: tuple[Failure, ...] = ()
     placement: Placement | None = None
@@ -95,8 +93,9 @@ class TaskColumn:
     checksum: str
     chance: float | None
     majority: Number | None  # majority baseline of the test split
-    rule: Floor | None  # best rule on the test split; None: no rule, or not recorded
-    floor: Floor | None  # the better one of the two
+    has_rules: bool  # whether its rules were scored, if it has any
+    rule: Floor | None  # best rule on the test split; None: no rule, or not scored
+    floor: Floor | None  # the better one of the two; None: there is none, or rules were not scored
     num_scored: int | None  # fewest test examples that a run was scored on
     num_examples: int | None  # most test examples that a run was scored on
 
@@ -198,8 +197,7 @@ class Leaderboard:
         rows: by group; within one, best first, and rows without a score last by name.
         selection: rules that selected the tested checkpoints.
         hardware: devices that costs were measured on.
-        contrasts: paired comparisons of all rows by column; NaN for two rows that are not ranked
-            among each other.
+        contrasts: comparisons of all rows by column.
     """
 
     protocol: str

@@ -3,12 +3,14 @@
 Everything follows from the ranks, the intervals and the costs of the table below it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from longspan.report.leaderboard.levels import SOLVED, has_solved_level, is_at_floor, is_solved
 from longspan.report.leaderboard.values import Cost, Leaderboard, Row, RowGroup, TaskColumn
 from longspan.report.numbers import Number, magnitude, memory
+
+UNSCORED_RULES = "rules were not scored; run `longspan results score-rules FOLDER`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +21,12 @@ class TaskVerdict:
         scored: rows with a score.
         floor: name of the best prediction without a model.
         at_floor: rows that are not better than it.
-        unbeaten: rows that no row beats; none of them beats another.
+        has_floor: the floor is known; without it there is no verdict on the task.
+        ranked: rows that were compared with another one.
+        unbeaten: of these, the rows that no row beats.
+        best: row that beats every other one; None: there is none.
         solved: rows whose whole 95 % interval is at least `SOLVED`.
+        single: rows with one seed and no seed variance to borrow.
     """
 
     task: str
@@ -28,8 +34,12 @@ class TaskVerdict:
     scored: tuple[str, ...]
     floor: str
     at_floor: tuple[str, ...]
+    has_floor: bool
+    ranked: tuple[str, ...]
     unbeaten: tuple[str, ...]
+    best: str | None
     solved: tuple[str, ...]
+    single: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +81,7 @@ def verdict(board: Leaderboard, group: RowGroup | None = None) -> Verdict | None
         *_overall(rows, tasks, solvers),
         *_costs(fastest, smallest),
         *(sentence for task in tasks for sentence in _sentences(task, rows, tasks)),
+        *_single_seeds(rows, tasks),
     ]
     return Verdict(
         rows=tuple(row.label for row in rows),
@@ -94,12 +105,10 @@ def verdict_sentences(board: Leaderboard) -> tuple[str, ...]:
 
 def podium(group: RowGroup, size: int = 3) -> list[Row]:
     """Return the best rows, as far as each beats all that follow it and none is at chance."""
-    scored = [row for row in group.ranked if row.placement is not None]
-    ranks = [row.placement.rank for row in scored if row.placement]
     found: list[Row] = []
-    for place, row in enumerate(scored[:size], 1):
-        is_alone = ranks[place - 1] == place and all(rank > place for rank in ranks[place:])
-        if len(scored) < 2 or not is_alone or any(cell and cell.is_at_chance for cell in row.cells):
+    for place, row in enumerate(group.ranked[:size], 1):
+        is_alone = row.placement is not None and row.placement.ranks == (place, place)
+        if not is_alone or any(cell and cell.is_at_chance for cell in row.cells):
             break
         found.append(row)
     return found
@@ -107,15 +116,23 @@ def podium(group: RowGroup, size: int = 3) -> list[Row]:
 
 def _on_task(rows: Sequence[Row], column: TaskColumn, i: int) -> TaskVerdict:
     scored = [(row, cell) for row in rows if (cell := row.cells[i]) and cell.score is not None]
-    unbeaten = (row for row, cell in scored if cell.placement and cell.placement.rank == 1)
+    places = [(row, cell.placement) for row, cell in scored if cell.placement]
+    ranked = [(row, place) for row, place in places if place.ranks]
+    can_be_solved = has_solved_level(column) and column.has_rules
     return TaskVerdict(
         task=column.label,
-        can_be_solved=has_solved_level(column),
+        can_be_solved=can_be_solved,
         scored=tuple(row.label for row, _ in scored),
         floor=_name_floor(column),
         at_floor=tuple(row.label for row, cell in scored if is_at_floor(cell, column)),
-        unbeaten=tuple(row.label for row in unbeaten),
-        solved=tuple(row.label for row, cell in scored if is_solved(cell, column)),
+        has_floor=column.has_rules,
+        ranked=tuple(row.label for row, _ in ranked),
+        unbeaten=tuple(row.label for row, x in ranked if x.ranks and x.ranks[0] == 1),
+        best=next((row.label for row, place in ranked if place.is_best), None),
+        solved=tuple(x.label for x, cell in scored if can_be_solved and is_solved(cell, column)),
+        single=tuple(
+            row.label for row, cell in scored if cell.noise and cell.noise.seed_error is None
+        ),
     )
 
 
@@ -140,9 +157,11 @@ def _overall(
     if not all(task.can_be_solved for task in tasks) or not any(task.solved for task in tasks):
         return []
     number = str(len(solvers)) if solvers else "None"
-    verb = "solves" if len(solvers) < 2 else "solve"
+    verb = "solve" if len(solvers) > 1 else "solves" if solvers else "is shown to solve"
     sentence = f"{number} of {_count(rows)} {verb} {_list_tasks(tasks)} "
     sentence += f"(95 % interval at {100 * SOLVED:.0f} % or more)"
+    single = [label for task in tasks for label in task.single]
+    sentence += _in_one_seed([row.label for row in solvers], single)
     missing = sum(any(row.label not in task.scored for task in tasks) for row in rows)
     if missing:
         where = "it" if len(tasks) == 1 else "a task"
@@ -169,15 +188,18 @@ def _costs(fastest: Row | None, smallest: Row | None) -> list[str]:
 
 def _sentences(task: TaskVerdict, rows: Sequence[Row], tasks: Sequence[TaskVerdict]) -> list[str]:
     """Say of one task who solves it, who cannot be told apart, and who needs no model."""
-    number, best = len(task.scored), task.unbeaten
+    number = len(task.scored)
     if not number:
         return [f"{task.task}: no score."]
+    if not task.has_floor:
+        return [f"{task.task}: no verdict, as its {UNSCORED_RULES}."]
     parts = []
     if task.solved:
         if len(tasks) > 1:
-            parts.append(f"{len(task.solved)} of {number} solve it")
+            alone = _in_one_seed(task.solved, task.single)
+            parts.append(f"{len(task.solved)} of {number} solve it{alone}")
     elif number > len(task.at_floor):
-        parts.append(_describe_best(best, number))
+        parts.append(_describe_best(task))
     if task.at_floor:
         parts.append(_describe_floor(task))
     if number < len(rows) and not _is_said(tasks):
@@ -191,19 +213,40 @@ def _is_said(tasks: Sequence[TaskVerdict]) -> bool:
     return len(tasks) == 1 and bool(tasks[0].solved)
 
 
-def _describe_best(best: Sequence[str], number: int) -> str:
-    if len(best) == number > 1:
-        return f"the {number} rows cannot be told apart"
-    if len(best) == 1:
-        return f"{best[0]} is best"
-    return f"the best {len(best)} of {number} rows cannot be told apart"
+def _describe_best(task: TaskVerdict) -> str:
+    if task.best is not None:
+        return f"{task.best} is best"
+    if not task.ranked:
+        return "no row is ranked"
+    if len(task.unbeaten) == len(task.scored):
+        return f"the {len(task.scored)} rows cannot be told apart"
+    return f"{len(task.unbeaten)} of {len(task.scored)} rows may be best"
 
 
 def _describe_floor(task: TaskVerdict) -> str:
     number = len(task.at_floor)
     if number == len(task.scored):
-        return f"no row is better than {task.floor}"
-    return f"{number} {'is' if number == 1 else 'are'} not better than {task.floor}"
+        return f"no row is significantly better than {task.floor}"
+    verb = "is" if number == 1 else "are"
+    return f"{number} {verb} not significantly better than {task.floor}"
+
+
+def _single_seeds(rows: Sequence[Row], tasks: Sequence[TaskVerdict]) -> list[str]:
+    """Say how many rows have a single seed that says nothing about others, and on which tasks."""
+    number = len({label for task in tasks for label in task.single})
+    if not number:
+        return []
+    where = ", ".join(task.task for task in tasks if task.single)
+    return [
+        f"{number} of {_count(rows)} {_have(number)} one seed and no seed variance to borrow on "
+        f"{where}: no rank there, and intervals that say nothing about other seeds."
+    ]
+
+
+def _in_one_seed(solved: Iterable[str], single: Iterable[str]) -> str:
+    """Return how many of the rows that solve a task do so in the only seed that is known."""
+    number = len({*solved} & {*single})
+    return f", {number} of them in one seed alone" if number else ""
 
 
 def _name_floor(column: TaskColumn) -> str:

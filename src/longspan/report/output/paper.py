@@ -32,10 +32,12 @@ SPREAD_NOTES = {
     "seeds": "$\\pm$: standard deviation over seeds, of scores with two seeds or more.",
 }
 RULE = (
-    "Bold: the best score, if no other row is unbeaten; underlined: the second best, beaten by the "
-    "bold one alone; $\\approx$: unbeaten together with other rows. A row beats another if its "
-    "score is better and a paired test over seeds and test examples has $p < 0.05$."
+    "Bold: beats every other row; underlined: beaten by the bold one alone, and beats the rest. A "
+    "row beats another if its score is better and a test over seeds and test examples has "
+    "$p < 0.05$ after Holm's correction for all pairs of the table."
 )
+BORROWED = "Rows with one seed borrow the seed variance of the others."
+UNRANKED = "Rows with one seed are not compared: no other row shows how seeds differ."
 CHANCE = "$\\dagger$: not better than the majority class."
 
 
@@ -119,9 +121,18 @@ def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
         tex(f"Tested checkpoint: {', '.join(board.selection)}."),
         SPREAD_NOTES[spread],
         RULE,
+        *_seed_notes(group),
         CHANCE if any(_is_at_chance(row) for row in group.rows) else "",
     ]
     return " ".join(filter(None, sentences))
+
+
+def _seed_notes(group: RowGroup) -> list[str]:
+    """Say where the seed variance of rows with one seed comes from."""
+    noises = [cell.noise for row in group.ranked for cell in row.cells if cell and cell.noise]
+    alone = [noise.seed_error is None for noise in noises if noise.is_borrowed]
+    found = [] if all(alone) else [BORROWED]
+    return [*found, UNRANKED] if any(alone) else found
 
 
 def _is_at_chance(row: Row) -> bool:
@@ -169,8 +180,11 @@ def _cell(cell: Cell | None, metric: Metric, spread: str) -> str:
         return tex(cell.failure_kinds) if cell and cell.failure_kinds else DASH
     values = [run.score("test") for run in cell.runs]
     beside = _beside(cell.interval, values, metric, spread)
-    marks = _marks(cell.placement, beside, is_at_chance=cell.is_at_chance)
-    return _emphasize(cell.score, metric, cell.placement) + marks + beside
+    mark = ""
+    if cell.is_at_chance:
+        # Without width, so that the numbers of a column stay aligned; text beside would be covered.
+        mark = "$^{\\dagger}$" if beside else "\\rlap{$^{\\dagger}$}"
+    return _emphasize(cell.score, metric, cell.placement) + mark + beside
 
 
 def _mean(row: Row, i: int, one: Mean, spread: str) -> str:
@@ -178,10 +192,9 @@ def _mean(row: Row, i: int, one: Mean, spread: str) -> str:
     if value is None:
         return DASH
     is_first = i == 0
-    placement = row.placement if is_first else None
     values = _means_by_seed(row, one)
     beside = _beside(row.interval if is_first else None, values, one.metric, spread)
-    return _emphasize(value, one.metric, placement) + _marks(placement, beside) + beside
+    return _emphasize(value, one.metric, row.placement if is_first else None) + beside
 
 
 def _means_by_seed(row: Row, one: Mean) -> list[float]:
@@ -203,17 +216,6 @@ def _emphasize(value: Number, metric: Metric, placement: Placement | None) -> st
     if placement.is_best:
         return f"\\textbf{{{text}}}"
     return f"\\underline{{{text}}}" if placement.is_second else text
-
-
-def _marks(placement: Placement | None, beside: str, *, is_at_chance: bool = False) -> str:
-    """Return the marks of a score in one superscript, so that none is set over another."""
-    is_tied = placement is not None and placement.is_tied and not placement.is_best
-    marks = "\\approx" * is_tied + "\\dagger" * is_at_chance
-    if not marks:
-        return ""
-    # Without width, so that the numbers of a column stay aligned; text beside would be covered.
-    superscript = f"$^{{{marks}}}$"
-    return superscript if beside else f"\\rlap{{{superscript}}}"
 
 
 def _beside(interval: Interval | None, values: Sequence[float], metric: Metric, spread: str) -> str:

@@ -1,34 +1,33 @@
-"""Paired comparisons of all rows on one task.
+"""Comparisons of all rows on one task: the one test behind ranks, marks and arrows.
 
-The difference of two mean scores varies with the seeds (Student's t over the differences seed by
-seed) and with the examples (normal). With a single seed only the examples vary: right and wrong
-answers are compared by McNemar's exact test, other metrics by a paired bootstrap.
+The difference of two mean scores varies with the seeds (Student's t) and with the examples
+(normal, paired where both rows were scored on the same). Without a known seed variance there is no
+test: one seed says nothing about another.
 """
 
 from collections.abc import Sequence
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from longspan.report.statistics.samples import DRAWS, Sample
+from longspan.metrics import Metric
+from longspan.report.statistics.noise import Noise
 
 LEVEL = 0.05  # of significance, two-sided
-TIE = 1e-12  # smaller spreads of seeds are rounding
 NODES = 96  # of the quadrature over the unknown spread of the seeds
 CUTOFF = 46.0  # exp(-CUTOFF / 2) is 1e-10, where densities are cut off
 Values = np.ndarray | np.floating
 
 
 class Contrasts(NamedTuple):
-    """Row minus column for all pairs of samples; NaN where two have no seed in common.
+    """Row less column for all pairs of rows; NaN where a row has no score or no seed variance.
 
     Attributes:
-        difference: difference of mean scores.
-        seed_error: standard error from the seeds; 0 for a single seed.
-        freedom: degrees of freedom of `seed_error`; 0 for a single seed.
+        difference: difference of mean scores; NaN without scores alone.
+        seed_error: standard error from the seeds; 0 where the seeds of both rows tie.
+        freedom: degrees of freedom of `seed_error`.
         example_error: standard error from the examples.
-        p: p-value, two-sided.
+        p: p-value, two-sided, for the pair alone.
     """
 
     difference: np.ndarray
@@ -40,110 +39,92 @@ class Contrasts(NamedTuple):
     @property
     def has_comparisons(self) -> bool:
         """True if at least one row was compared with another."""
-        found = ~np.isnan(self.p)
-        return bool(found.sum() > found.trace())
+        return bool((~np.isnan(self.p) & ~np.eye(len(self.p), dtype=bool)).any())
+
+    def select(self, rows: Sequence[int]) -> "Contrasts":
+        """Return the contrasts of some rows."""
+        return Contrasts(*(part[np.ix_(rows, rows)] for part in self))
 
 
-def compare_samples(samples: Sequence[Sample | None]) -> Contrasts:
-    """Compare every pair of samples on one task, over the seeds that both have."""
-    count = len(samples)
+def compare_rows(noises: Sequence[Noise | None]) -> Contrasts:
+    """Compare every pair of rows on one task; None for a row without a score."""
+    count = len(noises)
     found = np.full((5, count, count), np.nan)
-    groups: dict[tuple, list[int]] = {}
-    for i, one in enumerate(samples):
-        if one is not None:
-            groups.setdefault((one.seeds, one.num_examples), []).append(i)
-    for (left, rows), (right, columns) in product(groups.items(), repeat=2):
-        common = sorted(set(left[0]) & set(right[0]))
-        if common and left[1] == right[1]:
-            first = [samples[i].select_seeds(common) for i in rows]  # type: ignore[union-attr]
-            second = first
-            if rows is not columns:
-                second = [samples[i].select_seeds(common) for i in columns]  # type: ignore[union-attr]
-            found[:, np.array(rows)[:, None], np.array(columns)] = _compare(first, second)
+    at = [i for i, noise in enumerate(noises) if noise is not None]
+    known = [noise for noise in noises if noise is not None]
+    if known:
+        found[:, np.array(at)[:, None], np.array(at)] = _compare(known)
     return Contrasts(*found)
 
 
-def _compare(first: list[Sample], second: list[Sample]) -> np.ndarray:
-    """Return the five fields of `Contrasts` for samples of the same seeds and examples."""
-    by_seed = np.stack([x.values for x in first])[:, None] - np.stack([x.values for x in second])
-    difference, count = by_seed.mean(axis=-1), by_seed.shape[-1]
-    freedom = np.full(difference.shape, float(count - 1))
-    deviations = _stack(first)
-    alone, whole = _example_errors(deviations, deviations if second is first else _stack(second))
-    if count == 1:
-        seed_error, example_error = np.zeros_like(difference), whole
-        p = _compare_single_seeds(first, second, difference, whole)
-    else:
-        seed_error = by_seed.std(axis=-1, ddof=1) / np.sqrt(count)
-        # Seeds that tie by chance have no spread that could hold their part of the noise.
-        example_error = np.where(seed_error < TIE, whole, alone)
-        p = two_sided(difference, seed_error, freedom, example_error)
+def _compare(rows: Sequence[Noise]) -> np.ndarray:
+    """Return the five fields of `Contrasts`."""
+    scores = np.array([row.score for row in rows])
+    errors = np.array([np.nan if not x.sources else x.seed_error for x in rows], dtype=float)
+    # Rows of one table share their seed variance, so its degrees of freedom do not add up.
+    freedoms = np.array([row.freedom if row.seed_error else np.inf for row in rows])
+    difference = scores[:, None] - scores
+    seed_error = np.hypot(errors[:, None], errors)
+    freedom = np.minimum(freedoms[:, None], freedoms)
+    freedom = np.where(np.isinf(freedom), 0.0, freedom)
+    example_error = _example_errors(rows)
+    p = _test(difference, seed_error, freedom, example_error)
     return np.stack([difference, seed_error, freedom, example_error, p])
 
 
-def _compare_single_seeds(
-    first: list[Sample], second: list[Sample], difference: np.ndarray, error: Values
+def _example_errors(rows: Sequence[Noise]) -> np.ndarray:
+    """Return the standard errors of the differences from the examples.
+
+    They are paired on the same examples. On others, or without per-example statistics, they are
+    independent.
+    """
+    alone = np.array([row.example_error or 0.0 for row in rows]) ** 2
+    variances = alone[:, None] + alone
+    groups: dict[tuple[str, int], list[int]] = {}
+    for i, row in enumerate(rows):
+        if row.terms is not None:
+            groups.setdefault((row.data, len(row.terms)), []).append(i)
+    for at in groups.values():
+        terms = np.stack([rows[i].terms for i in at])  # type: ignore[misc]
+        shared = np.array([rows[i].shared for i in at])
+        paired = _distances(terms) - shared[:, None] - shared
+        variances[np.ix_(at, at)] = np.maximum(paired, 0.0)
+    np.fill_diagonal(variances, 0.0)
+    return np.sqrt(variances)
+
+
+def _distances(rows: np.ndarray) -> np.ndarray:
+    """Return the squared Euclidean distances between all rows of a matrix."""
+    norms = np.einsum("ij,ij->i", rows, rows)
+    return norms[:, None] + norms - 2 * (rows @ rows.T)
+
+
+def find_wins(contrasts: Contrasts, metric: Metric) -> np.ndarray:
+    """Return whether the row (first index) beats the column.
+
+    Its score is better, and the difference is significant after Holm's correction for all pairs of
+    the table.
+    """
+    better = metric.signed(1.0) * contrasts.difference > 0
+    return better & (adjust_pairs(contrasts.p) < LEVEL)
+
+
+def adjust_pairs(p: np.ndarray) -> np.ndarray:
+    """Return p-values corrected for the number of pairs of a table (Holm); NaN is not counted."""
+    i, j = np.triu_indices(len(p), 1)
+    adjusted = np.full(p.shape, np.nan)
+    plain = [None if np.isnan(x) else float(x) for x in p[i, j]]
+    adjusted[i, j] = [np.nan if x is None else x for x in holm(plain)]
+    adjusted[j, i] = adjusted[i, j]
+    return adjusted
+
+
+def _test(
+    difference: np.ndarray, seed_error: np.ndarray, freedom: np.ndarray, example_error: np.ndarray
 ) -> np.ndarray:
-    if all(sample.has_single_targets for sample in (*first, *second)):
-        one, other = (np.stack([x.statistics[0, :, 0] for x in part]) for part in (first, second))
-        return mcnemar(one @ (1 - other).T, (1 - one) @ other.T)
-    if first[0].metric.comparison == "bootstrap":
-        return _bootstrap(_stack(first)[:, 0], _stack(second)[:, 0], difference)
-    zero = np.zeros_like(difference)
-    return two_sided(difference, zero, zero, error)
-
-
-def _bootstrap(first: np.ndarray, second: np.ndarray, difference: np.ndarray) -> np.ndarray:
-    """Return p-values of paired differences: the share of centered draws at least as large.
-
-    Efron and Tibshirani 1993, section 16.4; the observed difference counts as one more draw.
-    """
-    size = np.abs(difference) / np.sqrt(DRAWS)
-    reached = [
-        (np.abs(row - second) >= bound[:, None]).sum(axis=1)
-        for row, bound in zip(first, size, strict=True)
-    ]
-    return (1 + np.stack(reached)) / (DRAWS + 1)
-
-
-def _stack(samples: list[Sample]) -> np.ndarray:
-    return np.stack([sample.deviations for sample in samples])
-
-
-def _example_errors(first: np.ndarray, second: np.ndarray) -> tuple[Values, Values]:
-    """Return `split_variance` of the mean difference over seeds, of all pairs of rows.
-
-    Args:
-        first: deviations, (rows, seeds, terms).
-        second: deviations, (columns, seeds, terms).
-    """
-    count = first.shape[1]
-    whole = _distances(first.mean(axis=1), second.mean(axis=1))
-    by_seed = whole
-    if count > 1:
-        by_seed = _distances(*(x.reshape(len(x), -1) for x in (first, second))) / count
-    return split_variance(whole, by_seed, count)
-
-
-def split_variance(whole: Values, by_seed: Values, count: int) -> tuple[Values, Values]:
-    """Return two standard errors of a mean over seeds.
-
-    The first is that of the examples alone: how seeds differ on an example is part of the error
-    that comes from the seeds, and counts once (two-way analysis of variance). The second has both.
-
-    Args:
-        whole: variance of the mean over seeds under resampling of the examples.
-        by_seed: mean of the same variances of the single seeds.
-        count: number of seeds.
-    """
-    alone = whole - (by_seed - whole) / (count - 1) if count > 1 else whole
-    return np.sqrt(np.maximum(alone, 0)), np.sqrt(np.maximum(whole, 0))
-
-
-def _distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the squared Euclidean distances between all rows of two matrices."""
-    norms, others = (np.einsum("ij,ij->i", x, x) for x in (one, other))
-    return norms[:, None] + others - 2 * (one @ other.T)
+    """Return `two_sided` where the noise of the seeds is known, else NaN."""
+    p = two_sided(difference, seed_error, freedom, example_error)
+    return np.where(np.isnan(difference) | np.isnan(seed_error), np.nan, p)
 
 
 def two_sided(
@@ -175,25 +156,6 @@ def _tails(size: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return np.where(flat, (size == 0).astype(float), erfc(x))
 
 
-def mcnemar(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
-    """Return the two-sided mid-p of McNemar's exact test.
-
-    Fagerland, Lydersen and Laake 2013, BMC Medical Research Methodology 13:91, recommend the mid-p:
-    the exact test without its conservatism.
-
-    Args:
-        better: number of examples that only one side has right.
-        worse: number of examples that only the other side has right.
-    """
-    from scipy.special import bdtr
-
-    low = np.rint(np.minimum(better, worse))
-    number = np.rint(better + worse).astype(int)
-    # The binomial distribution up to `low`, plus the same without `low` itself.
-    p = bdtr(low, number, 0.5) + np.where(low > 0, bdtr(np.maximum(low - 1, 0), number, 0.5), 0.0)
-    return np.where(low == number - low, 1.0, np.minimum(p, 1.0))
-
-
 def holm(values: Sequence[float | None]) -> list[float | None]:
     """Return p-values corrected for their number (Holm 1979); None is not counted."""
     known = sorted((value, i) for i, value in enumerate(values) if value is not None)
@@ -219,6 +181,5 @@ def combine(parts: Sequence[Contrasts]) -> Contrasts:
     difference = np.mean([part.difference for part in parts], axis=0)
     seed_error = np.sqrt(errors.sum(axis=0)) / count
     example_error = np.sqrt(np.sum([part.example_error**2 for part in parts], axis=0)) / count
-    known = ~np.isnan(difference)
-    p = np.where(known, two_sided(difference, seed_error, freedom, example_error), np.nan)
+    p = _test(difference, seed_error, freedom, example_error)
     return Contrasts(difference, seed_error, freedom, example_error, p)

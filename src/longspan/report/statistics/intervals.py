@@ -10,9 +10,9 @@ import numpy as np
 from longspan.errors import OptionError
 from longspan.metrics import Metric
 from longspan.report.numbers import Number
-from longspan.report.statistics.contrasts import TIE, split_variance, two_sided
+from longspan.report.statistics.contrasts import two_sided
+from longspan.report.statistics.noise import Noise, SeedVariance, measure_noise
 from longspan.report.statistics.samples import DRAWS, Sample
-from longspan.results.scores import EXAMPLE
 
 NORMAL = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 % quantile
 
@@ -24,8 +24,8 @@ class Interval:
     Attributes:
         low: lower end.
         high: upper end.
-        over: "seeds" of the runs; "examples" of the split, or other units such as "documents"; or
-            both: "seeds and examples".
+        over: "seeds" of the runs, or "borrowed seeds" of other rows; "examples" of the split, or
+            other units such as "documents"; or both: "seeds and examples".
     """
 
     low: float
@@ -34,21 +34,26 @@ class Interval:
 
 
 def interval(
-    values: Sequence[Number], metric: Metric, num_examples: int, sample: Sample | None = None
+    values: Sequence[Number],
+    metric: Metric,
+    num_examples: int,
+    sample: Sample | None = None,
+    pooled: SeedVariance | None = None,
 ) -> Interval | None:
     """Return the 95 % interval of a mean score over seeds.
 
-    - Several seeds: Student's t over the seeds, and the noise of the examples where the scores of
-      every example are known.
-    - One seed, or seeds that tie: the noise of the examples of one run. It says nothing about
-      other seeds. Proportions of right answers have Wilson's interval, other metrics that of the
-      bootstrap.
+    - With a seed variance, of the row or borrowed from its table: Student's t over the seeds, and
+      the noise of the examples where it is known.
+    - Without one, or with seeds that tie: the noise of the examples of one run. It says nothing
+      about other seeds. Proportions of right answers have Wilson's interval, other metrics that of
+      the bootstrap.
 
     Args:
         values: score of each seed.
         metric: metric of the scores.
         num_examples: number of test examples.
         sample: per-example statistics of the same seeds.
+        pooled: seed variance of the table.
 
     Returns:
         None for one seed of a metric other than accuracy without per-example statistics.
@@ -58,17 +63,17 @@ def interval(
     """
     if not values:
         raise OptionError("an interval needs at least one score, got none")
-    center, freedom = statistics.fmean(values), len(values) - 1
-    error = statistics.stdev(values) / math.sqrt(len(values)) if freedom else 0.0
-    units = f"{sample.unit if sample else EXAMPLE}s"
-    if error < TIE:
-        ends = _over_examples(center, metric, num_examples, sample)
-        return None if ends is None else _clipped(*ends, metric, units)
-    if sample is None:
-        half = student(freedom) * error
-        return _clipped(center - half, center + half, metric, "seeds")
-    half = _half_width(error, freedom, _error_of_examples(sample))
-    return _clipped(center - half, center + half, metric, f"seeds and {units}")
+    noise = measure_noise(values, metric, num_examples, sample, pooled)
+    if not noise.seed_error:
+        ends = _over_examples(noise.score, metric, num_examples, sample)
+        return None if ends is None else _clipped(*ends, metric, f"{noise.unit}s")
+    half = _half_width(noise)
+    return _clipped(noise.score - half, noise.score + half, metric, _sources(noise))
+
+
+def _sources(noise: Noise) -> str:
+    seeds = "borrowed seeds" if noise.is_borrowed else "seeds"
+    return seeds if noise.example_error is None else f"{seeds} and {noise.unit}s"
 
 
 def _clipped(low: float, high: float, metric: Metric, over: str) -> Interval:
@@ -77,23 +82,16 @@ def _clipped(low: float, high: float, metric: Metric, over: str) -> Interval:
     return Interval(low=max(0.0, float(low)), high=min(most, float(high)), over=over)
 
 
-def _error_of_examples(sample: Sample) -> float:
-    """Return the standard error of the mean over seeds that the examples alone cause."""
-    deviations = sample.deviations
-    whole, by_seed = (deviations.mean(axis=0) ** 2).sum(), (deviations**2).sum(axis=1).mean()
-    alone, _ = split_variance(whole, by_seed, len(deviations))
-    return float(alone)
-
-
-def _half_width(seed_error: float, freedom: int, example_error: float) -> float:
+def _half_width(noise: Noise) -> float:
     """Return the size that a sum of seed and example noise exceeds with probability 0.05."""
+    seed_error, example_error = noise.seed_error or 0.0, noise.example_error or 0.0
     low = 0.0
-    high = student(freedom) * seed_error + NORMAL * example_error
+    high = student(noise.freedom) * seed_error + NORMAL * example_error
     # Each pass narrows the range to one of 64 steps; three passes reach eight digits.
     for _ in range(3):
         sizes = np.linspace(low, high, 65)
         beyond = two_sided(
-            sizes, np.array(seed_error), np.array(float(freedom)), np.array(example_error)
+            sizes, np.array(seed_error), np.array(float(noise.freedom)), np.array(example_error)
         )
         last = max(int((beyond > 0.05).sum()) - 1, 0)
         low, high = float(sizes[last]), float(sizes[min(last + 1, 64)])

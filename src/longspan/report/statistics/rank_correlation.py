@@ -17,7 +17,7 @@ from longspan.report.statistics.samples import DRAWS
 
 MOST_ENUMERATED = 8  # rows of which every order is counted: 40,320 of 8
 ORDERS = 19_999  # random orders of more rows
-FEWEST = 5  # rows of a correlation; of 4, no order has a two-sided p below 2 / 24
+FEWEST = 6  # rows of a correlation: of 5, only the two extreme orders have a p below 0.05
 DIGITS = 12  # after the point; the rest of a score is rounding, which must not break ties
 Ends = tuple[float, float]  # of a 95 % interval
 Coefficient = Callable[[np.ndarray, np.ndarray], np.ndarray]

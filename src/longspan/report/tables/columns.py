@@ -153,6 +153,11 @@ def _trial_score(line: Line) -> Entry:
     return score_entry(metrics.get(line.metric.name), line.metric)
 
 
+def _rank(line: Line, end: int) -> int | None:
+    ranks = line.placement and line.placement.ranks
+    return ranks[end] if ranks else None
+
+
 def _test_field(line: Line, name: str) -> Number | None:
     assert line.run is not None
     return getattr(line.run.scores.get("test"), name, None)
@@ -285,7 +290,8 @@ SCORES = (
     ),
     Column("Seeds", "higher", value=lambda x: x.cell and len(x.cell.runs)),
     Column("Failed", "text", value=lambda x: x.cell and x.cell.failure_kinds),
-    Column("Rank", "lower", value=lambda x: x.placement and x.placement.rank),
+    Column("Best rank", "lower", value=lambda x: _rank(x, 0)),
+    Column("Worst rank", "lower", value=lambda x: _rank(x, 1)),
     Column(
         name="Difference",
         kind="score",

@@ -15,7 +15,7 @@ from longspan.report.leaderboard.values import (
     RowGroup,
     TaskColumn,
 )
-from longspan.report.leaderboard.verdict import verdict
+from longspan.report.leaderboard.verdict import UNSCORED_RULES, verdict
 from longspan.report.links import row_links
 from longspan.report.numbers import (
     MISSING,
@@ -42,25 +42,28 @@ from longspan.report.traits import row_traits
 from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
-# The one rule behind ranks, bold and underlined type, ties and arrows; docs/arena.md repeats it.
+# The one rule behind ranks, bold and underlined type and arrows; docs/arena.md repeats it.
 RULE = (
-    "One row beats another if its score is better and the difference is significant: two-sided "
-    "p < 0.05 in a paired test over the same seeds and test examples, for the pair alone. Where "
-    "two rows share no scored examples, their 95 % intervals must not overlap.\n"
-    "Rank: 1 + the number of rows that beat this one. Bold: the best score, if no other row is "
-    "unbeaten. Underlined: the second best, if it is beaten by the bold one alone and no other row "
-    "has its rank. ≈: unbeaten together with other rows; a wide interval is enough for that. Where "
-    f"no row beats another, none of these is marked. ↑: beats {BASELINE}. ↓: is beaten by "
-    f"{BASELINE}."
+    "One row beats another if its score is better and the difference is significant: p < 0.05 "
+    "after Holm's correction for all pairs of the table, in a two-sided test over seeds and test "
+    "examples, which are paired where both rows were scored on the same.\n"
+    "Seed variance: that of the table, pooled over its rows with several seeds, or that of the row "
+    "itself if it is larger. A row with one seed borrows it. Where no row of the table has several "
+    "seeds, or their seeds tie, rows with one seed are not compared and have no rank.\n"
+    "Rank: from 1 + the number of rows that beat this one, to the number of rows that it does not "
+    "beat; the true ranks of all rows lie in these ranges with probability 0.95. Bold: beats every "
+    "other row. Underlined: beaten by the bold one alone, and beats the rest. "
+    f"↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
 )
 LEGEND = (
     "Scores: mean over seeds on test. Below: the 95 % interval, the margin over the majority class "
     "or, where it is better, over the best rule without a model, and the number of "
     "seeds. At chance: the interval reaches down to the majority class; a mean with such a score "
-    "is neither bold nor underlined.\n"
+    "is neither bold nor underlined. No margin: the rules were not scored, or there is no majority "
+    "class.\n"
     f"{RULE}\n"
-    "Intervals cover seeds and test examples where the score of every example was recorded, else "
-    "seeds. For a single seed, or seeds that tie, they cover test examples and say nothing about "
+    "Intervals cover seeds, with the same variance, and test examples where the score of every "
+    "example was recorded. Without a seed variance they cover test examples and say nothing about "
     "other seeds.\n"
     f"A mean needs a score on each of its tasks, in one metric. In a mean of six, {SIXTH} counts "
     f"as {100 * FAILED:.0f} % where nothing was learned. Costs need all tasks; memory is the "
@@ -68,11 +71,20 @@ LEGEND = (
 )
 AT_CHANCE = "at chance"
 
+
+def rank_entry(placement: Placement | None) -> Entry:
+    """Return a range of ranks; its value is the worst, so that noise never sorts a row ahead."""
+    if placement is None or placement.ranks is None:
+        return Entry(value=None)
+    low, high = placement.ranks
+    return Entry(value=high, text=str(low) if low == high else f"{low}–{high}")
+
+
 RANK = Column(
     name="Rank",
     kind="lower",
-    about="By the first mean, or the only task.",
-    value=lambda row: row.placement and row.placement.rank,
+    about="By the first mean, or the only task. Sorted by the worst rank of the range.",
+    value=lambda row: rank_entry(row.placement),
     role="rank",
 )
 
@@ -102,7 +114,12 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
             *_rules(board, len(columns)),
             *(_baseline(board, *line, len(columns)) for line in baselines(board)),
         ],
-        notes=(*_of_overrides(group), *_numbered(board, group), *_intervals(group)),
+        notes=(
+            *_of_overrides(group),
+            *_numbered(board, group),
+            *_intervals(group),
+            *unscored_rules(board),
+        ),
     )
     found = verdict(board, group)
     return replace(
@@ -145,7 +162,7 @@ def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
         Column("Mechanism", "text", value=_name),
         *(_task_column(board, i) for i in range(len(board.columns))),
         *(_mean_column(board.means, i) for i in range(len(board.means))),
-        *([RANK] if any(row.placement for row in group.rows) else []),
+        *([RANK] if any(x.placement and x.placement.ranks for x in group.rows) else []),
         TOKENS_PER_SECOND,
         MEMORY,
         *(replace(column, is_minor=True) for column in minor),
@@ -225,7 +242,7 @@ def interval_text(interval: Interval | None, metric: Metric) -> str:
 def _placed(value: Number, text: str, detail: str, placement: Placement | None) -> Entry:
     return Entry(
         value=value,
-        text=f"{text} {placement.marks if placement else ''}".strip(),
+        text=f"{text} {placement.arrow if placement else ''}".strip(),
         detail=detail,
         emphasis="best" if placement and placement.is_best else None,
         underline="second best" if placement and placement.is_second else None,
@@ -304,3 +321,11 @@ def _intervals(group: RowGroup) -> list[str]:
         return [f"All intervals cover {kind}." for kind in kinds]
     parts = [f"{number} cover {kind}" for kind, number in sorted(kinds.items())]
     return [f"Of the intervals, {', '.join(parts)}."]
+
+
+def unscored_rules(board: Leaderboard) -> list[str]:
+    """Return a note on tasks of which the rules were not scored, with the command that does it."""
+    tasks = ", ".join(column.label for column in board.columns if not column.has_rules)
+    if not tasks:
+        return []
+    return [f"No margin and no verdict on {tasks}, whose {UNSCORED_RULES}."]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from longspan.report.leaderboard.prediction import Pair, Prediction, predict
 from longspan.report.leaderboard.roles import LRA
 from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.leaderboard.verdict import UNSCORED_RULES
 from longspan.report.numbers import count, metric_name, p_value, signed
 from longspan.report.published_figures import PublishedFigure
 from longspan.report.statistics.contrasts import LEVEL
@@ -31,7 +32,7 @@ ABOUT = (
     f"p: share of all orders of up to {MOST_ENUMERATED} mechanisms, or of {ORDERS:,} random orders "
     "of more, whose correlation is at least as large (two-sided). The adjusted p is corrected for "
     "the rows of the table (Holm). Bold: adjusted p < 0.05. Fewer than "
-    f"{FEWEST} mechanisms have no correlation, as none of their orders could have p < 0.05."
+    f"{FEWEST} mechanisms have no correlation, nor have tasks of which the rules were not scored."
 )
 BOLD = "adjusted p below 0.05"
 Part = Callable[[RankCorrelation], Correlation]
@@ -129,7 +130,9 @@ def _verdict(found: Prediction) -> Iterator[str]:
             yield f"{name}: ranked alike by {', '.join(alike)}."
         if opposite:
             yield f"{name}: ranked in opposite order by {', '.join(opposite)}."
-        if not known:
+        if not known and target.unscored:
+            yield f"{name}: no correlation, as its {UNSCORED_RULES}."
+        elif not known:
             most = max(len(pair.names) for pair in pairs)
             yield f"{name}: no correlation; at most {count(most, 'mechanism')} in common."
         elif not alike and not opposite:
@@ -153,6 +156,9 @@ def _notes(found: Prediction) -> list[str]:
             f"Fewer than {FEWEST} mechanisms have scores under both: {', '.join(shared)}. Run more "
             f"of them under {found.source} and {found.target} for a rank correlation."
         )
+    columns = [column for pair in found.pairs for column in (pair.predictor, pair.target)]
+    if unscored := sorted({task for column in columns for task in column.unscored}):
+        notes.append(f"No correlation with {', '.join(unscored)}, whose {UNSCORED_RULES}.")
     if redrawn := dict.fromkeys(pair.over for pair in found.pairs if pair.over):
         notes.append(f"Scores were redrawn over {'; '.join(redrawn)}.")
     if found.skipped:

@@ -3,18 +3,16 @@
 import math
 from functools import partial
 
-import numpy as np
-
 from longspan.report.leaderboard.values import Leaderboard, Row, RowGroup
 from longspan.report.numbers import metric_name, p_value, score_difference
-from longspan.report.statistics.contrasts import LEVEL, Contrasts
+from longspan.report.statistics.contrasts import LEVEL, adjust_pairs
 from longspan.report.tables.columns import name_entry
 from longspan.report.tables.table import Column, Entry, Table, make_table
 
 ABOUT = (
-    "Row less column, and below the p of the paired test (two-sided, for the pair alone; over "
-    "seeds and examples, or over the examples of one seed). Bold: p < 0.05. A dash: no scored "
-    "examples in common."
+    "Row less column, and below the p of the test over seeds and examples (two-sided, for the pair "
+    "alone). Bold: p < 0.05 after Holm's correction for all pairs of the table. A dash: a row with "
+    "one seed, and no seed variance to borrow."
 )
 
 
@@ -36,15 +34,14 @@ def _is_in(row: Row, group: RowGroup) -> bool:
 def _has_comparisons(board: Leaderboard, group: RowGroup, i: int) -> bool:
     """Return whether two ranked rows of a group were compared."""
     at = [n for n, row in enumerate(board.rows) if _is_in(row, group)]
-    part = np.array(board.contrasts[i])[:, at][:, :, at]
-    return Contrasts(*part).has_comparisons
+    return board.contrasts[i].select(at).has_comparisons
 
 
 def _matrix(board: Leaderboard, group: RowGroup, i: int) -> Table:
-    task, contrasts = board.columns[i], board.contrasts[i]
-    places = {
-        row.label: n for n, row in enumerate(board.rows) if _is_in(row, group) and row.runs(i)
-    }
+    task, ranked = board.columns[i], [n for n, row in enumerate(board.rows) if _is_in(row, group)]
+    contrasts = board.contrasts[i].select(ranked)
+    adjusted = adjust_pairs(contrasts.p)
+    places = {board.rows[at].label: n for n, at in enumerate(ranked) if board.rows[at].runs(i)}
     rows = [row for row in group.ranked if row.label in places]
     under = f", with {group.overrides}" if group.overrides else ""
 
@@ -57,7 +54,7 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int) -> Table:
             value=difference,
             text=score_difference(difference, task.metric),
             detail=f"p {p_value(p)}",
-            emphasis="" if p < LEVEL else None,
+            emphasis="" if adjusted[place, at] < LEVEL else None,
         )
 
     unit = ", points" if task.metric.unit == "%" else ""
