@@ -216,7 +216,10 @@ def test_mechanism_picture_has_title_and_paths(name, mechanism_pages):
 
 def test_no_two_mechanisms_have_one_picture(mechanism_pages):
     """Committed pictures and drawn ones: a picture shows what tells its mechanism from others."""
-    for files in (mechanism_pages, {x.name: x.read_text() for x in (DOCS / "mechanisms").iterdir()}):
+    for files in (
+        mechanism_pages,
+        {x.name: x.read_text() for x in (DOCS / "mechanisms").iterdir()},
+    ):
         names_by_drawing = {}
         for name in sorted(MECHANISMS):
             drawing = re.sub(r"<title>.*?</title>", "", files[f"{name}.svg"])
