@@ -93,11 +93,11 @@ class PixelTask(Task):
 
     def svg(self, split: Split, row: int) -> str:
         """Return the image as an SVG picture, with `overlay` on top of it."""
-        side = self.side
+        side, png = self.side, draw_as_png(self.picture(split, row))
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side} {side}" '
             f'width="{PICTURE_SIDE}" height="{PICTURE_SIDE}">'
-            f'<image width="{side}" height="{side}" href="{draw_as_png(self.picture(split, row))}"/>'
+            f'<image width="{side}" height="{side}" href="{png}"/>'
             f"{self.overlay(split, row)}</svg>"
         )
 
