@@ -30,6 +30,15 @@ def pytest_xdist_auto_num_workers():
     return (yield) + 1
 
 
+def pytest_sessionstart(session):
+    """Print the processor, which pytest's own header under `-q` does not show."""
+    import processor
+
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None and not hasattr(session.config, "workerinput"):
+        reporter.write_line(processor.describe())
+
+
 def pytest_collection_finish():
     """Exempt what lives to the end, modules and tests, from garbage collection."""
     gc.collect()
