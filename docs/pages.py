@@ -24,7 +24,7 @@ from pictures import TOKENS, picture
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
-from longspan.catalog import describe_cost, families
+from longspan.catalog import describe_cost, families, sample_options
 from longspan.report.statistics.growth import memory_over_baseline, over_baseline
 from longspan.tasks import TASKS
 
@@ -89,7 +89,7 @@ def page(name: str) -> str:
         *(when_to_use(notes) if notes else ()),
         "## Picture",
         f"![Weights of {name}]({name}.svg)",
-        caption(cls),
+        caption(name),
         "## Definition",
         about(cls),
         "## Options",
@@ -113,9 +113,9 @@ def when_to_use(notes: Notes) -> tuple[str, ...]:
     return "## When to use it", use, "## When not to use it", avoid
 
 
-def caption(cls: type[Attention]) -> str:
+def caption(name: str) -> str:
     """Describe what the picture shows."""
-    small = ", ".join(f"`{option}={value!r}`" for option, value in cls.small_options.items())
+    small = ", ".join(f"`{option}={value!r}`" for option, value in sample_options(name).items())
     return (
         f"Weights on {TOKENS} random tokens{f' with {small}' if small else ''}. Each row is a "
         "query, each column a key; a darker cell is a larger weight, relative to the largest of "

@@ -224,6 +224,7 @@ NOTES = {
             "of another tokenizer do not compare.",
         ),
     ),
+    "masked_listops": Notes(example={"min_length": 20, "max_length": 60}),
     "recall": Notes(example={"length": 24, "pairs": 4, "vocabulary": 32}),
     "copying": Notes(example={"length": 32, "count": 4}),
 }

@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 
+import rounding
 import shape_checks
 
 # Nothing made until the tests are collected becomes garbage; `pytest_collection_finish` goes on.
@@ -28,6 +29,32 @@ torch.set_num_threads(1)
 def pytest_xdist_auto_num_workers():
     """Add a worker to one per core: tests that wait for processes leave cores idle."""
     return (yield) + 1
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--other-rounding",
+        action="store_true",
+        help="change products in the last digit by the layout of their operands: tests/rounding.py",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Round as another processor would, where the option asks for it."""
+    if not item.config.getoption("--other-rounding"):
+        return (yield)
+    with rounding.OtherRounding():
+        return (yield)
+
+
+def pytest_sessionstart(session):
+    """Print the processor, which pytest's own header under `-q` does not show."""
+    import processor
+
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None and not hasattr(session.config, "workerinput"):
+        reporter.write_line(processor.describe())
 
 
 def pytest_collection_finish():

@@ -11,6 +11,7 @@ from longspan.attention import MECHANISMS
 
 SOURCE = Path(longspan.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
+TESTS = Path(__file__).parent
 
 # Lowest layer first. A file imports from its own layer and from lower ones.
 LAYERS = (
@@ -269,6 +270,22 @@ def test_files_of_users_are_opened_by_one_function():
     assert not {file: x for file, x in found.items() if file not in MAY_OPEN_FILES}
 
 
+def exact_comparisons(tree):
+    """Yield the lines of comparisons whose tolerances are both zero."""
+    zeros = {"rtol", "atol"}, {"rel", "abs"}
+    for node in (x for x in ast.walk(tree) if isinstance(x, ast.Call)):
+        named = {x.arg for x in node.keywords if ast.unparse(x.value) in ("0", "0.0")}
+        if any(pair <= named for pair in zeros):
+            yield f"line {node.lineno}"
+
+
+def test_bitwise_equality_has_a_stated_contract():
+    """Other processors round differently: see tests/exactness.py, which makes this comparison."""
+    files = [x for x in (*TESTS.rglob("*.py"), *FILES) if x.name != "exactness.py"]
+    found = {str(x): list(exact_comparisons(ast.parse(x.read_text()))) for x in files}
+    assert not {x: lines for x, lines in found.items() if lines}
+
+
 VIOLATIONS = {
     "path.open()": opened_files,
     "path.open('rb')": opened_files,
@@ -290,6 +307,8 @@ VIOLATIONS = {
     "torch.load('x')": lambda t: list(forbidden(t)),
     "hash(x)": lambda t: list(forbidden(t)),
     "try:\n    f()\nexcept:\n    g()": lambda t: list(forbidden(t)),
+    "assert_close(x, y, rtol=0, atol=0.0)": lambda t: list(exact_comparisons(t)),
+    "x == approx(y, rel=0, abs=0)": lambda t: list(exact_comparisons(t)),
 }
 ALLOWED = {
     "path.open('wb')": opened_files,
@@ -302,6 +321,7 @@ ALLOWED = {
     "from longspan.errors import x": lambda t: wrong_imports("attention/base.py", t),
     "if config.schedule == 'linear': pass": named_mechanisms,
     "attention: str = 'full'": named_mechanisms,
+    "assert_close(x, y, rtol=0, atol=1e-12)": lambda t: list(exact_comparisons(t)),
 }
 
 

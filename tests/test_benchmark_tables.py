@@ -24,6 +24,15 @@ def test_every_record_has_a_section(tables):
     assert len(titles) == len(records) > 5
 
 
+def test_overhead_of_the_loop_follows_from_the_rates_beside_it(tables):
+    section = tables.render().partition("## Overhead of the training loop")[2].partition("\n## ")[0]
+    rows = [line.split("|")[4:7] for line in section.splitlines() if line.startswith("| `")]
+    assert rows
+    for bare, loop, overhead in rows:
+        lost = 1 - int(loop.replace(",", "")) / int(bare.replace(",", ""))
+        assert overhead.strip() == f"{100 * lost:.1f} %"
+
+
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
 def test_scripts_are_of_a_readable_size(path):
     assert len(path.read_text().splitlines()) <= 400

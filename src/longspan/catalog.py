@@ -89,7 +89,7 @@ def describe(name: str) -> dict[str, Any]:
 def _describe_mechanism(name: str) -> dict[str, Any]:
     cls = MECHANISMS[name]
     row = next(row for row in list_mechanisms() if row["name"] == name)
-    small = ", ".join(f"{k}={v}" for k, v in cls.small_options.items()) or "no options"
+    small = ", ".join(f"{k}={v}" for k, v in sample_options(name).items()) or "no options"
     module = sys.modules[cls.__module__]
     drawing = draw_weights(sample_weights(name, SAMPLE_TOKENS)[0])
     return {"about": str(module.__doc__).strip(), **row, f"weights ({small})": drawing}
@@ -181,7 +181,12 @@ def build_sample(name: str, T: int, *, causal: bool = False) -> Attention:
     sizes: dict[str, Any] = {"heads": SAMPLE_HEADS, "head_dim": SAMPLE_HEAD_DIM, "max_length": T}
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(0)
-        return build(name, causal=causal, **sizes, **MECHANISMS[name].small_options)
+        return build(name, causal=causal, **sizes, **sample_options(name))
+
+
+def sample_options(name: str) -> dict[str, Any]:
+    """Return the options of a mechanism in pictures of a few dozen tokens."""
+    return MECHANISMS[name].small_options | MECHANISMS[name].picture_options
 
 
 def draw_weights(matrix: torch.Tensor) -> str:

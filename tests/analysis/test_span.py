@@ -113,11 +113,12 @@ def test_rollout_of_known_layers():
     start = torch.zeros(1, T, dtype=torch.float64)
     start[0, 4] = 1
     identity, uniform = torch.eye(T)[None], torch.full((1, T, T), 1 / T)
-    assert torch.equal(attention_rollout([calls.call_with(identity)] * 3, start), start)
+    torch.testing.assert_close(attention_rollout([calls.call_with(identity)] * 3, start), start)
     found = attention_rollout([calls.call_with(uniform)] * 3, start)
     torch.testing.assert_close(found, start / 8 + 7 / 8 / T)
     # A state that attends to nothing is unchanged.
-    assert torch.equal(attention_rollout([calls.call_with(0 * uniform)] * 2, start), start)
+    found = attention_rollout([calls.call_with(0 * uniform)] * 2, start)
+    torch.testing.assert_close(found, start)
 
 
 def test_rollout_ignores_padding_and_other_rows():

@@ -182,7 +182,7 @@ def test_short_inputs_have_full_attention():
         assert attention.pairs(T) == (T * T,) * HEADS
         assert attention.flops(T, 8) == full.flops(T, 8)
     sparse = bigbird(4, 1, heads=HEADS)
-    assert torch.equal(attention(*qkv(34)), sparse(*qkv(34)))
+    assert_near(attention(*qkv(34)), sparse(*qkv(34)), "longer")
     assert attention.pairs(34) == sparse.pairs(34)
 
 

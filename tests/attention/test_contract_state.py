@@ -8,7 +8,6 @@ import torch
 from contract import (
     CASES,
     TOLERANCE,
-    assert_near,
     build_small,
     every_mechanism,
     gradients,
@@ -236,4 +235,4 @@ def test_layers_draw_different_buffers(name):
     assert any(not torch.equal(x, second[n]) for n, x in first.items())
     again = dict(build_small(name, layer=1).named_buffers())
     for n, x in second.items():
-        assert_near(x, again[n], n, 0.0)
+        assert torch.equal(x, again[n]), n

@@ -43,7 +43,7 @@ def test_rule_stands_in_for_a_missing_mask(small, rule, cls):
     model = cls(small(**FIELDS, default_global_tokens=rule)).double().eval()
     given, local = mask_of(EXPECTED[rule]), torch.zeros_like(IDS)
     by_rule, by_mask = model(IDS), model(IDS, global_attention_mask=given)
-    assert torch.equal(by_rule[0], by_mask[0])
+    torch.testing.assert_close(by_rule[0], by_mask[0])
     assert not torch.equal(by_rule[0], model(IDS, global_attention_mask=local)[0])
 
 
@@ -52,7 +52,7 @@ def test_every_candidate_has_its_own_global_tokens(small):
     model = LongspanForMultipleChoice(config).double().eval()
     given = mask_of(EXPECTED["after_separator"])[None]
     by_rule, by_mask = model(IDS[None]), model(IDS[None], global_attention_mask=given)
-    assert torch.equal(by_rule.logits, by_mask.logits)
+    torch.testing.assert_close(by_rule.logits, by_mask.logits)
 
 
 def test_model_without_head_and_pairs_have_no_rule(small):
@@ -60,13 +60,13 @@ def test_model_without_head_and_pairs_have_no_rule(small):
         ruled = cls(small(**FIELDS, default_global_tokens="first")).eval()
         plain = cls(small(**FIELDS)).eval()
         plain.load_state_dict(ruled.state_dict())
-        assert torch.equal(ruled(*inputs)[0], plain(*inputs)[0])
+        torch.testing.assert_close(ruled(*inputs)[0], plain(*inputs)[0])
 
 
 def test_first_token_of_embeddings_is_global(small):
     model = LongspanForSequenceClassification(small(**FIELDS, default_global_tokens="first"))
     embedded = model.eval().get_input_embeddings()(IDS)
-    assert torch.equal(model(inputs_embeds=embedded).logits, model(IDS).logits)
+    torch.testing.assert_close(model(inputs_embeds=embedded).logits, model(IDS).logits)
 
 
 def test_separator_needs_token_ids(small):

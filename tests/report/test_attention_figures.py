@@ -123,7 +123,9 @@ def test_small_map_averages_over_tiles():
     found = similarity(16, 24, dimensions=4)
     cosines = found.cosines().reshape(8, 2, 8, 3, 8, 2, 8, 3).mean((1, 3, 5, 7))
     expected = draw_matrix(cosines.swapaxes(1, 2).reshape(64, 64), "Cosine", "")
-    np.testing.assert_array_equal(draw_similarity(found, "position").colors, expected.colors)
+    # A level of a color, since a mean on the border of two levels is rounded either way.
+    colors = draw_similarity(found, "position").colors.astype(int)
+    np.testing.assert_allclose(colors, expected.colors.astype(int), atol=1)
 
 
 def test_only_one_model_of_a_task_has_a_fine_map():

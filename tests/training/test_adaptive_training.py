@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import toy_streams
+from exactness import assert_bitwise_equal
 from longspan.config import TrainingConfig
 from longspan.metrics import get_metric
 from longspan.models import LongspanConfig, LongspanForCausalLM
@@ -155,7 +156,7 @@ def test_interrupted_training_ends_as_an_uninterrupted_one(tmp_path):
     parts = train(make_model(), task, tmp_path / "parts")
     assert parts.scores == whole.scores
     for one, two in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=0)
+        assert_bitwise_equal(one, two, "resumption")
 
 
 def test_models_without_clusters_get_no_targets():

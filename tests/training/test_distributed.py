@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 import many
 import tiny
+from exactness import assert_bitwise_equal
 from longspan.arena import make_model
 from longspan.attention import MECHANISMS
 from longspan.config import TrainingConfig
@@ -390,7 +391,7 @@ def test_killed_run_of_two_processes_with_dropout_resumes_exactly(
     for name in ("killed", "again"):
         assert record(cases[name]).scores == record(cases["truth"]).scores
         one, other = weights(cases[name]), weights(cases["truth"])
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        assert_bitwise_equal(one, other, "resumption")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 import many
 import tiny
+from exactness import assert_bitwise_equal
 from longspan.results import load_result
 
 SIZES = {"mechanism.segment": 16, "mechanism.memory": 16}
@@ -95,4 +96,4 @@ def test_killed_stream_of_two_processes_resumes_exactly(tmp_path, parallelism):
     many.launch(tiny.server(), 2, list(cases.values()), tmp_path)
     (one, weights), (other, expected) = outcome(cases["killed"]), outcome(cases["truth"])
     assert one.scores == other.scores
-    torch.testing.assert_close(weights, expected, rtol=0, atol=0)
+    assert_bitwise_equal(weights, expected, "resumption")

@@ -12,6 +12,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import tiny
+from exactness import assert_bitwise_equal
 from longspan import catalog
 from longspan.arena import make_model
 from longspan.config import TrainingConfig
@@ -258,7 +259,7 @@ def test_model_construction_ignores_other_devices(listops, monkeypatch):
 def test_runs_are_equal_if_and_only_if_seeds_are_equal(train):
     (one, a), (two, b), (other, c) = train(), train(), train(seed=1)
     assert reproducible_fields(one) == reproducible_fields(two)
-    torch.testing.assert_close(weights(a), weights(b), rtol=0, atol=0)
+    assert_bitwise_equal(weights(a), weights(b), "rerun")
     assert reproducible_fields(one) != reproducible_fields(other)
     assert not torch.equal(
         weights(a)["classifier.output.bias"], weights(c)["classifier.output.bias"]

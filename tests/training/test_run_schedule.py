@@ -10,6 +10,7 @@ import torch
 
 import tiny
 import toy_streams
+from exactness import assert_bitwise_equal
 from longspan.arena.budget_resolution import scale_steps
 from longspan.config import StageConfig, TrainingConfig, replace_fields
 from longspan.errors import OptionError
@@ -134,7 +135,7 @@ def test_stages_that_change_nothing_train_as_a_run_without_any(
     assert staged.found == plain.found
     assert len(staged.found) == TOTAL
     for a, b in zip(one.network.parameters(), two.network.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=0)
+        assert_bitwise_equal(a, b, "rerun")
 
 
 @pytest.mark.parametrize("stops", [(3,), (7,), (8,), (6, 10, 13, 20)])
@@ -151,7 +152,7 @@ def test_interrupted_runs_have_the_rates_of_uninterrupted_ones(stops, task, tmp_
         found |= rates.found
     assert found == pytest.approx({step: cosine(step) for step in range(1, TOTAL + 1)}, rel=1e-12)
     for a, b in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=0)
+        assert_bitwise_equal(a, b, "resumption")
 
 
 def configured(over, changes=None, **fields):

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import toy_streams
+from exactness import assert_bitwise_equal
 from longspan.config import TrainingConfig
 from longspan.errors import OptionError, RunError
 from longspan.models import LongspanConfig, LongspanForCausalLM
@@ -148,7 +149,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(stops, tasks, tmp_path)
     assert parts.scores == whole.scores
     assert [x.train_loss for x in parts.curve] == [x.train_loss for x in whole.curve]
     for one, two in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=0)
+        assert_bitwise_equal(one, two, "resumption")
 
 
 def test_learned_positions_are_repeated_for_longer_stages(tasks, tmp_path):
@@ -191,7 +192,7 @@ def test_drawn_buffers_of_another_shape_are_those_of_the_new_stage(mechanism, ta
     assert outcome.steps == sum(STEPS)
     found = dict(outcome.network.named_buffers())
     for name in other:
-        torch.testing.assert_close(found[name], after[name], rtol=0, atol=0)
+        assert_bitwise_equal(found[name], after[name], "copy")
 
 
 def test_weights_of_another_shape_are_refused(tasks, tmp_path):

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import toy_streams
+from exactness import assert_bitwise_equal
 from longspan.config import TrainingConfig
 from longspan.tasks import IGNORE
 from longspan.training import Callback, fit
@@ -231,7 +232,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(accumulation, task, tmp
     found = train(resumed, task, tmp_path / "parts", config)
     assert found.scores == expected.scores
     for one, two in zip(whole.parameters(), resumed.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=0)
+        assert_bitwise_equal(one, two, "resumption")
 
 
 def test_microbatches_carry_their_own_rows(task, tmp_path):
@@ -262,7 +263,7 @@ def test_a_state_survives_its_form_in_a_checkpoint(task):
     logits = [
         model(batches[2].inputs, **x.arguments(batches[2], shard)).logits for x in (state, restored)
     ]
-    torch.testing.assert_close(*logits, rtol=0, atol=0)
+    torch.testing.assert_close(*logits)
 
 
 @pytest.mark.parametrize("processes", [2, 3])
@@ -295,7 +296,7 @@ def test_each_process_restores_its_own_state(task):
 
     before, after = zip(*run_in_threads(2, saved_and_restored), strict=True)
     for one, two in zip(before, after, strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=0)
+        assert_bitwise_equal(one, two, "copy")
     assert [len(x) for x in before] == [2, 3]
 
 

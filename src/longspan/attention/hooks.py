@@ -46,6 +46,8 @@ class MechanismHooks(nn.Module):
         name: key in `MECHANISMS`.
         size_option: option that trades memory for reach, or None; see `register`.
         small_options: options for sequences of a few dozen tokens, for tests and pictures.
+        picture_options: options of pictures beyond the small ones, where those show no difference
+            from another mechanism.
         layered_options: options that take a list with one value for each layer, with the depth of
             such a list: 1, or 2 where a list of numbers is for the heads.
         causal: whether outputs depend only on earlier positions.
@@ -70,6 +72,7 @@ class MechanismHooks(nn.Module):
     name: ClassVar[str]
     size_option: ClassVar[str | None] = None
     small_options: ClassVar[dict[str, Any]] = {}
+    picture_options: ClassVar[dict[str, Any]] = {}
     layered_options: ClassVar[dict[str, int]] = {}
     causal: bool = False
     detaches_memory: bool = False

@@ -32,7 +32,7 @@ from longspan.cli.plugins import Imports, name_protocol
 from longspan.errors import LongspanError, check_name
 
 app = typer.Typer(
-    help="Every efficient attention behind one interface, compared honestly.",
+    help="Efficient attention mechanisms behind one interface, and an arena that compares them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -26,7 +26,7 @@ def draw_as_text(image: np.ndarray) -> str:
 
 
 def draw_as_png(image: np.ndarray) -> str:
-    """Return an image (n, n) as a data URI of an enlarged PNG."""
+    """Return an image, (n, n) gray or (n, n, 3) in colors, as a data URI of an enlarged PNG."""
     # Enlarged here, since some viewers blur pixels.
     factor = -(-PICTURE_SIDE // len(image))
     content = io.BytesIO()

@@ -93,13 +93,17 @@ class PixelTask(Task):
 
     def svg(self, split: Split, row: int) -> str:
         """Return the image as an SVG picture, with `overlay` on top of it."""
-        side = self.side
+        side, png = self.side, draw_as_png(self.picture(split, row))
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side} {side}" '
             f'width="{PICTURE_SIDE}" height="{PICTURE_SIDE}">'
-            f'<image width="{side}" height="{side}" href="{draw_as_png(self.image(split, row))}"/>'
+            f'<image width="{side}" height="{side}" href="{png}"/>'
             f"{self.overlay(split, row)}</svg>"
         )
+
+    def picture(self, split: Split, row: int) -> np.ndarray:
+        """Return what `svg` draws: gray levels (n, n), or colors (n, n, 3), of uint8."""
+        return self.image(split, row)
 
     def overlay(self, split: Split, row: int) -> str:
         """Return SVG elements to draw over the image; none by default."""

@@ -12,6 +12,7 @@ number 0; and the loss is cross entropy over gray levels on Image too, where the
 
 import dataclasses
 import functools
+import itertools
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor
 from longspan.config import setting, settings
 from longspan.data.store import Examples, Ragged
 from longspan.shapes import Int
-from longspan.tasks._image_drawing import LEVELS
+from longspan.tasks._image_drawing import LEVELS, draw_as_text
 from longspan.tasks._masking import Masking, Probability, Share, check_shares, mask_rows
 from longspan.tasks._pixels import PixelTask
 from longspan.tasks.base import Split, Task
@@ -37,6 +38,7 @@ from longspan.tasks.text import Text
 
 PREFIX = "masked_"  # of the names of these tasks
 MASKED = "[masked]"
+_MASK_COLOR = (43, 92, 138)  # of masked pixels in pictures
 # Options of the masks, which the data do not depend on.
 _MASK_OPTIONS = ("mask_probability", "replaced", "random")
 _NOTES = (
@@ -178,11 +180,49 @@ class MaskedInputs(Task):
         return [MASKED if x else token for x, token in zip(is_mask.tolist(), tokens, strict=True)]
 
     def show(self, split: Split, row: int) -> str:
-        """Return an example as text, unmasked."""
-        if not self._has_pairs:
-            return cast(Any, super()).show(split, row)
-        tokens, pair = self._example(split, row)
-        return f"pair {pair}: {cast(Any, self).decode(tokens)}"
+        """Return an example as evaluation masks it; a masked pixel is blank."""
+        ids = self._masked_example(split, row)
+        if isinstance(self, PixelTask):
+            visible = np.where(ids == self._num_symbols, 0, ids)
+            return f"{draw_as_text(visible.reshape(self.side, -1))}\n(masked pixels are blank)"
+        pair = f"pair {self._example(split, row)[1]}: " if self._has_pairs else ""
+        return pair + self._text(ids)
+
+    def svg(self, split: Split, row: int) -> str | None:
+        """Return the masked image as a picture; None of texts and expressions."""
+        return super().svg(split, row) if isinstance(self, PixelTask) else None
+
+    def picture(self, split: Split, row: int) -> np.ndarray:
+        """Return the colors (n, n, 3) of an image whose masked pixels are blue."""
+        ids = self._masked_example(split, row)
+        visible = np.where(ids == self._num_symbols, 0, ids).astype(np.uint8)
+        colors = np.repeat(visible[:, None], 3, axis=1)
+        colors[ids == self._num_symbols] = _MASK_COLOR
+        side = cast(Any, self).side
+        return colors.reshape(side, side, 3)
+
+    def overlay(self, split: Split, row: int) -> str:
+        """Return nothing: a drawing of the labels would show what is masked."""
+        return ""
+
+    def _masked_example(self, split: Split, row: int) -> np.ndarray:
+        """Return the token ids of an example under its mask in evaluation."""
+        self._example(split, row)  # a row that does not exist is refused
+        tokens = self._examples(split).tokens
+        batch = mask_rows(tokens, np.array([row]), self.masking, None, self.length)
+        return batch.inputs[batch.key_mask].numpy()
+
+    def _text(self, ids: np.ndarray) -> str:
+        """Return token ids as text."""
+        decode = getattr(self, "decode", None)
+        if decode is None:
+            return " ".join(self.ids_to_tokens(ids))
+        runs = itertools.groupby(ids.tolist(), lambda x: x == self._num_symbols)
+        parts = (
+            MASKED * len(list(run)) if is_mask else decode(np.array(list(run)))
+            for is_mask, run in runs
+        )
+        return "".join(parts)
 
     @property
     def _num_symbols(self) -> int:

@@ -65,6 +65,7 @@ class LongformerAttention(PatternAttention):
         sizes=("heads", "head_dim", "layer"),
     )
     small_options = {"window": 5}
+    picture_options = {"first_global": True}
     layered_options = LAYERED
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Gathered-block attention for every pattern, in plain PyTorch, differentiable on CPU and CUDA.
+"""Gathered-block attention for every pattern, in plain PyTorch, differentiable.
 
 Queries are divided into blocks. Each block gathers the one run of keys that its pattern can reach
 (`BlockLayout`), so time and memory grow as T x span, not T x T. Global tokens are added to the run,
