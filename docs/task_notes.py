@@ -143,8 +143,8 @@ NOTES = {
         ),
     ),
     "xquad": Notes(
-        files="the file `xquad.LANGUAGE.json`, such as `xquad.en.json`, optionally with `.gz`, or its "
-        "folder; the language is the option `language`",
+        files="the file `xquad.LANGUAGE.json`, such as `xquad.en.json`, optionally with `.gz`, or "
+        "its folder; the language is the option `language`",
         known_issues=(
             "The set is published for evaluation of models that are trained on SQuAD. Splitting it "
             "makes a small task that trains in minutes, and whose scores compare with no paper.",
