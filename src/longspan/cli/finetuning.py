@@ -8,6 +8,7 @@ import typer
 from longspan.cli import own_texts as own
 from longspan.cli import summaries
 from longspan.cli.common import (
+    AcceptChanges,
     BudgetText,
     Changes,
     Device,
@@ -105,13 +106,14 @@ def pretrain(
     cache: Cache = None,
     device: Device = None,
     parallel: Parallel = None,
+    accept_changes: AcceptChanges = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Pretrain a language model on a corpus; the same command resumes the run."""
     from longspan.arena.one_run import pretraining_experiment
 
-    paths = make_paths(runs, cache, None, device, parallel)
+    paths = make_paths(runs, cache, None, device, parallel, accept_changes=accept_changes)
     choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
     run_one([pretraining_experiment(corpus, start, choices)], paths, as_json)
 
@@ -142,6 +144,7 @@ def finetune(
     cache: Cache = None,
     device: Device = None,
     parallel: Parallel = None,
+    accept_changes: AcceptChanges = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
@@ -168,7 +171,9 @@ def finetune(
         drop_empty=drop_empty,
         replace=replace,
     )
-    paths = make_paths(runs, cache, data if task else None, device, parallel)
+    paths = make_paths(
+        runs, cache, data if task else None, device, parallel, accept_changes=accept_changes
+    )
     given = open_checkpoint(checkpoint)  # before anything is imported
     chosen = _choose_task(task, data, options, paths)
     choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)

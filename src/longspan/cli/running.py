@@ -10,6 +10,7 @@ import typer
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
     IS_MAIN,
+    AcceptChanges,
     BudgetText,
     Changes,
     CpusPerRun,
@@ -103,6 +104,7 @@ def arena(
     gpus_per_run: GpusPerRun = None,
     retry_failed: RetryFailed = False,
     parallel: Parallel = None,
+    accept_changes: AcceptChanges = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
@@ -110,7 +112,7 @@ def arena(
 
     The same command resumes interrupted runs and skips finished and failed ones.
     """
-    paths = make_paths(runs, cache, data, device, parallel)
+    paths = make_paths(runs, cache, data, device, parallel, accept_changes=accept_changes)
     named = split_names(tasks, "--tasks")
     execution = Execution(_executor(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
     rule = _selection_rule(select, grids, tune=tune)
@@ -146,6 +148,7 @@ def train(
     data: Data = None,
     device: Device = None,
     parallel: Parallel = None,
+    accept_changes: AcceptChanges = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
@@ -156,7 +159,7 @@ def train(
     from longspan.arena import get, misfit
     from longspan.arena.scopes import check_limits
 
-    paths = make_paths(runs, cache, data, device, parallel)
+    paths = make_paths(runs, cache, data, device, parallel, accept_changes=accept_changes)
     protocol = protocol or default_protocol([task], DEFAULT_PROTOCOL)
     chosen, changes = get(protocol), parse_changes(set_)
     experiment = chosen.row(task, mechanism, seed, changes, parse_budget_text(budget))

@@ -225,7 +225,7 @@ class BigBirdAttention(Attention):
         return out, select_tokens(state, kept)
 
     def flops(self, T, head_dim):
-        """Count products over listed and global keys, all for global tokens; at most T x T pairs."""
+        """Count products over listed and global keys, all keys for global tokens; at most T x T."""
         if self.full_up_to >= T:
             return 4 * head_dim * T * T
         block, count = self.rule.block, self.rule.max_globals(T)

@@ -115,7 +115,7 @@ class SparseTransformerAttention(PatternAttention):
         return Kept(far, first, length)
 
     def flops(self, T, head_dim):
-        """Count two products over the gathered keys (masked ones too), at most T, mean over heads."""
+        """Count two products over at most T gathered keys (masked ones too), mean over heads."""
         keys = [
             min(keys_per_row(x, T) if isinstance(x, Strided | Fixed) else x.layout.span, T)
             for x in self.pattern.each
