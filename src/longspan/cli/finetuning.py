@@ -12,14 +12,16 @@ from longspan.cli.common import (
     BudgetText,
     Changes,
     Device,
+    DryRun,
     Json,
+    Measure,
     Parallel,
     Runs,
     make_paths,
     parse_changes,
 )
 from longspan.cli.plugins import Cache, Imports, name_protocol
-from longspan.cli.running import parse_budget_text, run_one
+from longspan.cli.running import Planning, parse_budget_text, run_one
 from longspan.errors import OptionError
 
 if TYPE_CHECKING:
@@ -102,6 +104,8 @@ def pretrain(
     seed: Seed = 0,
     set_: Changes = None,
     budget: BudgetText = None,
+    dry_run: DryRun = False,
+    measure: Measure = False,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     device: Device = None,
@@ -115,7 +119,8 @@ def pretrain(
 
     paths = make_paths(runs, cache, None, device, parallel, accept_changes=accept_changes)
     choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
-    run_one([pretraining_experiment(corpus, start, choices)], paths, as_json)
+    experiment = pretraining_experiment(corpus, start, choices)
+    run_one([experiment], paths, Planning(dry_run, measure), as_json)
 
 
 def finetune(
@@ -140,6 +145,8 @@ def finetune(
     seed: Seed = 0,
     set_: Changes = None,
     budget: BudgetText = None,
+    dry_run: DryRun = False,
+    measure: Measure = False,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     device: Device = None,
@@ -177,7 +184,8 @@ def finetune(
     given = open_checkpoint(checkpoint)  # before anything is imported
     chosen = _choose_task(task, data, options, paths)
     choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
-    run_one([finetuning_experiment(given, chosen, choices)], paths, as_json)
+    experiment = finetuning_experiment(given, chosen, choices)
+    run_one([experiment], paths, Planning(dry_run, measure), as_json)
 
 
 def _choose_task(

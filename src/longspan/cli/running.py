@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -143,6 +143,8 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of weights, batch order and dropout.")] = 0,
     set_: Changes = None,
     budget: BudgetText = None,
+    dry_run: DryRun = False,
+    measure: Measure = False,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     data: Data = None,
@@ -168,17 +170,35 @@ def train(
     check_limits(changes, pairs, chosen.row_names)
     if reason := misfit(experiment):
         raise OptionError(reason)
-    run_one([*sources, experiment], paths, as_json)
+    run_one([*sources, experiment], paths, Planning(dry_run, measure), as_json)
 
 
-def run_one(experiments: "list[Experiment]", paths: "RunPaths", as_json: bool) -> None:
+class Planning(NamedTuple):
+    """Whether a command prints the cost of its runs in place of running them."""
+
+    dry_run: bool
+    measure: bool
+
+
+def run_one(
+    experiments: "list[Experiment]", paths: "RunPaths", planning: Planning, as_json: bool
+) -> None:
     """Run experiments, each behind those that it starts from; print the result of the last one.
 
     A run requested by name is retried.
 
+    Args:
+        experiments: runs.
+        paths: folders of results and data, and the device.
+        planning: whether to print the cost of the runs instead.
+        as_json: print JSON.
+
     Raises:
         RunError: one has failed.
     """
+    if any(planning):
+        print_plan([(experiments, paths)], measure=planning.measure, as_json=as_json)
+        return
     results, failed = _run(experiments, paths, Execution(retry_failed=True))
     if failed:
         raise RunError(failed[0].reason)
