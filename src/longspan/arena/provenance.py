@@ -95,7 +95,9 @@ def _package_differences(there: CodeVersion, here: CodeVersion) -> list[str]:
         f"{name} changed"
         for name in sorted(committed | {*old, *new})
         # Named above, with its part.
-        if name not in named and (old[name] != _sha256(name) if name in old else True)
+        if name not in named
+        # A file may change after this process has imported it.
+        and (name not in old or old[name] != (new[name] if name in new else _sha256(name)))
     ]
 
 

@@ -174,7 +174,7 @@ def train(
 
 
 class Planning(NamedTuple):
-    """Whether a command prints the cost of its runs in place of running them."""
+    """Choice to print the cost of runs in place of running them."""
 
     dry_run: bool
     measure: bool

@@ -276,11 +276,6 @@ class CompressiveAttention(RelativeAttention):
         own["most_used"] = 2 * self.segment * head_dim
         return super().flops(T, head_dim) + rows * own.get(self.compression.kind, 0)
 
-    def is_dense(self, T):
-        """Return whether all tokens are in one segment, or causally in the last one's memory."""
-        start = (T - 1) // self.segment * self.segment
-        return start == 0 or (self.causal and self.memory >= start)
-
     def pairs(self, T):
         """Return None: a slot is not a key."""
         return None
