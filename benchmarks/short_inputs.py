@@ -61,7 +61,7 @@ def measure(name: str, options: dict, length: int, runs: int, device: torch.devi
         "length": length,
         "batch": shape[0],
         "dtype": "float32",
-        "flop_ratio": 4 * length**2 * WIDTH / blocks.flops(length, WIDTH),
+        "flop_ratio": 4 * length**2 * WIDTH / blocks.run_flops(length, WIDTH),
         "chosen": "blocks" if dense_refusals(blocks, *inputs, None, *none) else "dense",
         "speedup": timings["blocks"].minimum / timings["dense"].minimum,
         "dense_over_full": timings["dense"].minimum / timings["full"].minimum,

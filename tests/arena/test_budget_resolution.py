@@ -186,7 +186,7 @@ def test_larger_sizes_are_tried_until_memory_exceeds_limit(monkeypatch, needs, t
         budget_resolution, "_step_bytes", lambda *given: needs[given[2]["mechanism.window"]]
     )
     experiment, _ = budgeted_experiment("memory=6", "local")
-    task = build("listops", {**experiment.config.task.options, "max_length": max(needs) + 2})
+    task = build("listops", {**experiment.config.task.options, "max_length": max(needs) + 3})
     resolved = find_resolution(experiment, task)
     assert [size for size, _ in resolved.measurements["candidates"]] == tried
     assert resolved.changes == {"mechanism.window": chosen}

@@ -7,7 +7,8 @@ import pytest
 
 from longspan.arena import PROTOCOLS, get
 from longspan.arena.protocols import Choice
-from longspan.arena.protocols.compare import compare, recipe_values
+from longspan.arena.protocols.compare import compare, recipe_values, row_values
+from longspan.arena.protocols.rows import Variant
 from longspan.attention import MECHANISMS
 from longspan.errors import UnknownNameError
 from longspan.files import to_json_types
@@ -35,12 +36,37 @@ def test_comparison_equals_value_by_value_comparison(a, b):
     """Compare with an independent loop over all values of all shared tasks."""
     expected = set()
     for task in {*get(a).tasks} & {*get(b).tasks}:
-        one, two = (recipe_values(get(name), task, MECHANISMS) for name in (a, b))
+        one, two = (
+            recipe_values(get(x), task, MECHANISMS) | row_values(get(x), task, MECHANISMS)
+            for x in (a, b)
+        )
         expected |= {(task, f) for f in one | two if one.get(f) != two.get(f)}
     expected |= {(task, "covered") for task in {*get(a).tasks} ^ {*get(b).tasks}}
     found = [(task, d.field) for d in compare(get(a), get(b)) for task in d.tasks]
     assert len(found) == len(set(found))
     assert set(found) == expected
+
+
+def test_added_rows_and_seeds_are_compared():
+    quick = get("quick")
+    task = quick.tasks[0]
+    added = Variant(
+        name="wider", tasks=(task,), changes={"mechanism.window": 9}, source="", mechanism="local"
+    )
+    changed = dataclasses.replace(
+        quick, variants=(*quick.variants, added), rows=("full", "wider"), seeds=(0, 7)
+    )
+    found = {(x.field, x.tasks): (x.a, x.b) for x in compare(quick, changed)}
+    assert found["row.wider", (task,)] == (None, {"variant": "local", "mechanism.window": 9})
+    assert found["table.rows", quick.tasks][1] == ["full", "wider"]
+    assert found["table.seeds", quick.tasks][1] == [0, 7]
+    assert len(found) == 3
+    moved = dataclasses.replace(
+        changed,
+        variants=(*quick.variants, dataclasses.replace(added, changes={"mechanism.window": 8})),
+    )
+    (one,) = compare(changed, moved)
+    assert (one.field, one.b["mechanism.window"]) == ("row.wider", 8)
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

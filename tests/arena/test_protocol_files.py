@@ -9,7 +9,9 @@ from longspan.arena import PROTOCOLS, get, grid, load_protocol
 from longspan.arena.protocols.compare import compare
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
-from longspan.errors import PluginError
+from longspan.data.own_import import check_task_name
+from longspan.errors import LongspanError, OptionError, PluginError
+from longspan.results.reading import OTHER_FOLDERS
 
 pytestmark = pytest.mark.usefixtures("registries")
 
@@ -173,3 +175,31 @@ def test_documented_file_is_valid(tmp_path, place):
     blocks = [block.partition("```")[0] for block in text.split("```toml\n")[1:]]
     (example,) = (block for block in blocks if "[tasks.recall]" in block)
     assert "recall" in load(tmp_path, example.replace('name = "mine"', "")).tasks
+
+
+def test_stage_drops_sliding_evaluation(tmp_path):
+    """A file has no null: a stage writes "none", as the tables of a task do."""
+    text = """
+    base = "transformer-xl"
+    [tasks.enwik8.task]
+    evaluation = "sliding"
+    stride = 64
+    [tasks.enwik8.training]
+    stages = [
+        { steps = 1, changes = { "task.evaluation" = "segments", "task.stride" = "none" } },
+        { steps = 1 },
+    ]
+    """
+    protocol = load(tmp_path, text)
+    first, last = protocol.experiment("enwik8", "local", 0).config.stages()
+    assert (first.task.options["evaluation"], first.task.options["stride"]) == ("segments", None)
+    assert (last.task.options["evaluation"], last.task.options["stride"]) == ("sliding", 64)
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_FOLDERS))
+def test_protocol_has_no_name_of_another_folder_of_runs(tmp_path, name):
+    with pytest.raises(LongspanError, match=f"must differ from the folders .*, got '{name}'"):
+        load(tmp_path, 'base = "quick"', name)
+    assert name not in PROTOCOLS
+    with pytest.raises(OptionError, match=f"got '{name}'"):
+        check_task_name(name)

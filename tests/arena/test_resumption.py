@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 
@@ -241,3 +242,20 @@ def test_record_of_another_row_is_rejected(tiny_cache, tmp_path):
     write_record(record, paths.record_file(reference))
     with pytest.raises(RunError, match="records row 'local', expected 'words'; move it away"):
         load_checked(reference, None, paths.record_file(reference))
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 12])
+def test_run_whose_folder_is_removed_ends_with_the_reason(tiny_cache, tmp_path, step, capfd):
+    class Remove(StopAtStep):
+        def on_step(self, number, loss, tokens, seconds):
+            if number == step:
+                shutil.rmtree(paths.runs)
+
+    paths, experiment = tiny.paths(tmp_path / "runs", tiny_cache), tiny.experiment()
+    _, (skipped,) = arena([experiment], paths, Remove())
+    assert f"{paths.run_dir(experiment)} was removed while the run trained, at s" in skipped.reason
+    assert "Traceback" not in capfd.readouterr().err
+    # Nothing of the run is left that a later one could take for its own.
+    assert not paths.record_file(experiment).exists()
+    assert not list(paths.runs.rglob("last.json"))
+    assert len(arena([experiment], paths, LogRuns())[0]) == 1

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 import tiny
+from longspan.arena.provenance import code_version
 from longspan.arena.run_state import FILE, RunState, claim, read_state
 from longspan.config import StartConfig, replace_fields
 from longspan.config.run import NEWER_FIELDS
@@ -26,4 +27,5 @@ def test_run_of_version_without_a_newer_field_is_claimed(listops, tmp_path, name
     tree = content["config"][part]
     (tree["options"] if part == "mechanism" else tree).pop(field)
     write_json(tmp_path / FILE, content)
-    assert claim(experiment, listops, tmp_path) == read_state(tmp_path) == state
+    claimed = dataclasses.replace(state, code=code_version(experiment))
+    assert claim(experiment, listops, tmp_path) == read_state(tmp_path) == claimed

@@ -36,7 +36,7 @@ def build_wide(name, causal=False, backend="auto", **more):
 
 def is_short(attention, T):
     """Whether a dense body does no more work than blocks do."""
-    return attention.flops(T, 8) >= 4 * T * T * 8
+    return attention.run_flops(T, 8) >= 4 * T * T * 8
 
 
 def test_patterns_have_the_dense_body():

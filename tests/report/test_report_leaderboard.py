@@ -1,6 +1,8 @@
 """Leaderboards: grouping, means, costs, ranks and marks."""
 
 import dataclasses
+import io
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from report_records import (
     scores,
     with_second_seed,
 )
+from rich.console import Console
 
 from longspan.config import Budget
 from longspan.errors import DataError
@@ -21,9 +24,12 @@ from longspan.report.charts.figures import FigureSource
 from longspan.report.charts.styles import assign_styles
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.front import find_score_wins
+from longspan.report.output.page import render_page
+from longspan.report.output.paper import paper_tables
+from longspan.report.output.terminal import terminal
 from longspan.report.tables.leaderboard import leaderboard, leaderboards
 from longspan.report.tables.runs import cost
-from longspan.results import parameter_excess
+from longspan.results import ResolvedBudget, parameter_excess
 
 MEAN_TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 TIME_BUDGET = Budget(kind="seconds", limit=600.0)
@@ -122,6 +128,28 @@ def test_budgets_have_separate_leaderboards():
         "lra-small, equal training time (10 min)",
     ]
     assert all(len(board.rows) == 1 for board in boards)
+
+
+def test_rows_name_the_size_that_a_budget_of_memory_chose():
+    budget = Budget(kind="memory", limit=2**30)
+    sized = [
+        record(
+            *("bigbird", task, seed),
+            budget=budget,
+            overrides={"budget": "memory=1073741824"},
+            resolved_budget=ResolvedBudget(changes={"mechanism.block": size}, measurements={}),
+        )
+        for task, size in (("listops", 128), ("text", 256))
+        for seed in (0, 1)
+    ]
+    runs = [*sized, record("full", "listops", budget=budget), record("full", "text", budget=budget)]
+    boards = build_leaderboards(runs)
+    label = "bigbird (block=128|256)"
+    assert {row.label for row in boards[0].rows} == {label, "full"}
+    console = Console(record=True, width=300, file=io.StringIO())
+    console.print(*terminal(leaderboards(boards[0])))
+    outputs = [console.export_text(), render_page(boards), paper_tables(boards)]
+    assert all(re.search(r"bigbird.{0,9}\(block=128.{1,16}256\)", text) for text in outputs)
 
 
 def test_figures_of_different_budgets_have_different_names():

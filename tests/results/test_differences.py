@@ -8,6 +8,7 @@ from record_examples import FAILURE, RESULT
 
 from longspan.config import replace_fields
 from longspan.errors import DataError
+from longspan.results import ResolvedBudget
 from longspan.results.differences import diff_results
 from longspan.results.versions import load_version
 
@@ -48,6 +49,39 @@ def test_changed_configuration_lists_fields():
     (found,) = diff_results([RESULT], [variant({"training.steps": 24, "mechanism.window": 8})])
     assert found.kind == "changed"
     assert found.fields == {"mechanism.window": (16, 8), "training.steps": (12, 24)}
+
+
+def test_runs_of_a_changed_protocol_are_paired():
+    """A protocol that one set lacks is compared with the one that the other set lacks."""
+    before = [variant(protocol="quick", seed=seed) for seed in (0, 1)]
+    after = [
+        variant({"training.steps": 24}, accuracy=0.75, protocol="mine", seed=seed)
+        for seed in (0, 1, 2)
+    ]
+    new, *pairs = diff_results(before, after)
+    assert len(pairs) == 2
+    assert (new.kind, new.protocol, new.seed) == ("new", "mine", 2)
+    for pair in pairs:
+        assert pair.fields == {"protocol": ("quick", "mine"), "training.steps": (12, 24)}
+        assert (pair.before, pair.after, pair.change) == (0.5, 0.75, 0.25)
+    # Protocols that both sets have are compared with themselves alone.
+    both = diff_results([*before, RESULT], [RESULT])
+    assert [(x.kind, x.protocol) for x in both] == [("gone", "quick")] * 2
+
+
+def test_change_needs_the_same_data_and_metric():
+    (found,) = diff_results([RESULT], [variant(accuracy=0.75, data_checksum="0" * 64)])
+    assert found.is_other_data
+    assert found.change is None
+
+
+def test_sizes_that_a_budget_chose_are_compared():
+    chosen = [
+        variant(resolved_budget=ResolvedBudget(changes={"mechanism.window": x}, measurements={}))
+        for x in (8, 16)
+    ]
+    (found,) = diff_results(*([x] for x in chosen))
+    assert found.fields == {"resolved.mechanism.window": (8, 16)}
 
 
 def test_absent_option_is_none():

@@ -363,6 +363,7 @@ def test_schema_4_is_kept_without_measurements_of_schema_5():
     assert found["config"]["training"].pop("train_eval_examples") is None
     assert found["config"]["model"].pop("stem") == "none"
     assert found.pop("start") is None
+    assert found.pop("earlier_code") == []
     assert found["config"].pop("start") is None
     assert found["config"].pop("evaluation") == {"options": {}}
     assert found["config"]["training"].pop("stages") == []
@@ -397,6 +398,7 @@ def test_schema_5_is_kept_with_unnamed_external_sources(name):
     assert found["config"]["training"].pop("stages") == []
     pop_adaptive(found)
     assert found.pop("start", None) is None  # of results alone
+    assert found.pop("earlier_code", []) == []
     if not is_failure:
         assert found["example_scores"].pop("unit") == "example"
     assert found == old

@@ -3,11 +3,11 @@
 import bisect
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from longspan.arena.experiment import Experiment
-from longspan.arena.model import make_model
+from longspan.arena.model import is_dense, make_model
 from longspan.arena.run_state import RunState, read_state, write_state
 from longspan.arena.stage_costs import mean_over_stages, mean_step_flops
 from longspan.arena.stage_tasks import stage_task
@@ -139,9 +139,14 @@ def scale_steps(training: TrainingConfig, steps: int) -> dict[str, int]:
 
 
 def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
-    """Choose the largest power of two for the mechanism's size option that fits the limit."""
+    """Choose the largest power of two for the mechanism's size option that fits the limit.
+
+    Sizes with which the mechanism is full attention are no candidates.
+    """
     option, limit = MECHANISMS[experiment.mechanism].size_option, _limit(experiment)
-    sizes = _ladder(task.length) if option else [None]
+    sizes: Iterable[int | None] = [None]
+    if option:
+        sizes = _sparse_sizes(experiment, task, f"mechanism.{option}")
     candidates: list[tuple[int | None, int]] = []
     for size in sizes:
         needed = _step_bytes(experiment, task, {f"mechanism.{option}": size} if size else {})
@@ -190,8 +195,33 @@ def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) 
     return ResolvedBudget(changes={MICROBATCHES: chosen}, measurements=to_json_types(found))
 
 
-def _ladder(length: int) -> list[int | None]:
-    return [SMALLEST * 2**n for n in range(64) if SMALLEST * 2**n <= length] or [SMALLEST]
+def _sparse_sizes(experiment: Experiment, task: Task, option: str) -> Iterator[int]:
+    """Yield powers of two, ascending, with which the mechanism has fewer pairs than full attention.
+
+    Raises:
+        RunError: there is none.
+    """
+    accepted, sparse = None, None
+    for size in _ladder(task.length):
+        try:
+            dense = is_dense(replace_fields(experiment.config, {option: size}), task)
+        except (InputError, OptionError):
+            continue  # rejected by the mechanism
+        accepted = accepted or size
+        if dense:
+            break
+        yield (sparse := size)
+    if accepted is not None and sparse is None:
+        raise RunError(
+            f"{experiment.name}: {option}={accepted} is full attention on {task.length} tokens, "
+            "and no smaller size is tried; raise task.length, lower other sizes of the mechanism, "
+            "or leave it out"
+        )
+
+
+def _ladder(length: int) -> list[int]:
+    """Return the powers of two below the length."""
+    return [SMALLEST * 2**n for n in range(64) if SMALLEST * 2**n < length] or [SMALLEST]
 
 
 def _step_bytes(experiment: Experiment, task: Task, changes: dict) -> int | None:

@@ -15,6 +15,7 @@ from longspan.results import Alarm, Point, Result
 from longspan.tasks import TASKS
 
 WAIT_SHARE = 0.02  # share of the training time spent waiting for data, above which it is printed
+LINE_SECONDS = 30.0  # between two plain lines of a step, or of a data set that is built
 REFRESH_SECONDS = 0.2  # between two updates of the bar: reading the loss synchronizes the device
 
 
@@ -44,6 +45,7 @@ class ConsoleCallback(GridCallback):
         self.index, self.total = 0, 0
         self.resumed_from: int | None = None  # step before the first one seen
         self.grid_start = self.run_start = self.last_update = time.perf_counter()
+        self.last_line = self.grid_start  # of the plain lines for files and pipes
 
     def __enter__(self) -> "ConsoleCallback":
         """Show the progress bar."""
@@ -55,7 +57,10 @@ class ConsoleCallback(GridCallback):
         self.bar.stop()
 
     def on_build(self, description: str, done: int, total: int) -> None:
-        """Show the progress of building a data set."""
+        """Show the progress of building a data set; elsewhere than in a terminal now and then."""
+        if not self.console.is_terminal and self._is_line_due():
+            text = Text(f"{description}: {done:,} of {total:,}")
+            self.console.print(text, soft_wrap=True)
         self.bar.update(
             self.build_task,
             description=description,
@@ -89,6 +94,10 @@ class ConsoleCallback(GridCallback):
             return
         self.last_update = now
         status = format_status(step, self.steps, float(loss), self.unit, tokens, seconds)
+        if not self.console.is_terminal:
+            if self._is_line_due():
+                self.console.print(f"  {status}  {self._time_left(step, now)}", soft_wrap=True)
+            return
         self.bar.update(
             self.step_task,
             completed=step,
@@ -100,7 +109,7 @@ class ConsoleCallback(GridCallback):
         """Print the evaluation, unless a progress bar is shown."""
         if self.console.is_terminal:
             return
-        now = time.perf_counter()
+        now = self.last_line = time.perf_counter()
         name, value = next(iter(point.validation_metrics.items()))
         loss = "" if point.train_loss is None else f"{format_loss(point.train_loss, self.unit)}  "
         self.console.print(
@@ -135,6 +144,14 @@ class ConsoleCallback(GridCallback):
             highlight=False,
             soft_wrap=True,
         )
+
+    def _is_line_due(self) -> bool:
+        """Return whether `LINE_SECONDS` have passed since the last plain line."""
+        now = time.perf_counter()
+        if now - self.last_line < LINE_SECONDS:
+            return False
+        self.last_line = now
+        return True
 
     def _title(self) -> str:
         return format_title(self.index, self.total, self.description)

@@ -7,7 +7,7 @@ import torch
 from transformers import GenerationConfig
 
 from longspan.arena.experiment import Experiment
-from longspan.attention import options_of
+from longspan.attention import MECHANISMS, options_of
 from longspan.attention.allocation import sizes_alone
 from longspan.config import EvaluationConfig, MechanismConfig, RunConfig, StartConfig
 from longspan.errors import OptionError
@@ -317,6 +317,15 @@ def num_parameters(config: RunConfig, task: Task) -> int:
     """Count the parameters of a run's model, without allocating them."""
     with sizes_alone():
         return model_class(task)(model_config(config, task)).num_parameters(only_trainable=True)
+
+
+def is_dense(config: RunConfig, task: Task) -> bool:
+    """Return whether every layer of the mechanism is full attention on the task's tokens."""
+    with sizes_alone():
+        model = model_class(task)(model_config(config, task))
+    length = model.config.sequence_length(task.length)
+    own = MECHANISMS[config.mechanism.name]
+    return all(x.is_dense(length) for x in model.modules() if isinstance(x, own))
 
 
 def full_num_parameters(config: RunConfig, task: Task) -> int:

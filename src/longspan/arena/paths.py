@@ -11,7 +11,7 @@ from longspan.results import FAILED
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPaths:
-    """Folders that runs read and write, and the device they use.
+    """Folders that runs read and write, the device they use, and what they accept.
 
     Attributes:
         runs: folder of results and checkpoints.
@@ -21,6 +21,8 @@ class RunPaths:
         parallel: strategy for several processes that train one run.
         is_trial: True for trials of a search: their records are kept separately and the test
             split is never scored.
+        accept_changes: whether an interrupted run may be resumed with other code than began it; the
+            record then has both.
         sources: folder of the results that runs start from; None: `runs`.
     """
 
@@ -30,6 +32,7 @@ class RunPaths:
     device: str | None = None
     parallel: Parallelism | None = None
     is_trial: bool = False
+    accept_changes: bool = False
     sources: Path | None = None
 
     def for_trials(self) -> "RunPaths":

@@ -20,6 +20,7 @@ from longspan.results import (
 )
 from longspan.space import check_memory
 from longspan.tasks import Task, build
+from longspan.tasks.base import ProgressCallback
 from longspan.training.checkpoint_pointer import saved_step
 
 State = Literal["new", "interrupted", "finished", "failed"]
@@ -93,7 +94,11 @@ class Totals:
 
 
 def plan(
-    experiments: Sequence[Experiment], paths: RunPaths, *, measure: bool = False
+    experiments: Sequence[Experiment],
+    paths: RunPaths,
+    *,
+    measure: bool = False,
+    on_build: ProgressCallback | None = None,
 ) -> Iterator[PlannedRun]:
     """Yield the cost of each run; nothing is trained and nothing is written.
 
@@ -102,12 +107,13 @@ def plan(
         paths: paths of records and checkpoints, and the device to estimate for.
         measure: time a few real training steps of each configuration without a record, and count
             the memory of a step. Builds data sets.
+        on_build: receives the progress of building them.
 
     Raises:
         DataError: a record is invalid, or the data to measure with is missing.
         RunError: a run directory cannot be read.
     """
-    planner = _Planner(paths, measure)
+    planner = _Planner(paths, measure, on_build)
     for experiment in experiments:
         yield planner.plan(experiment)
 
@@ -141,8 +147,8 @@ class _Cost:
 class _Planner:
     """Plan runs; figures that several runs share are computed once."""
 
-    def __init__(self, paths: RunPaths, measure: bool):
-        self.paths, self.measure = paths, measure
+    def __init__(self, paths: RunPaths, measure: bool, on_build: ProgressCallback | None):
+        self.paths, self.measure, self.on_build = paths, measure, on_build
         self.tasks: dict[str, Task] = {}
         self.costs: dict[str, _Cost] = {}
         self.resolved: dict[str, ResolvedBudget | LongspanError | None] = {}
@@ -204,7 +210,7 @@ class _Planner:
         if config.key not in self.tasks:
             self.tasks[config.key] = build(config.name, config.options)
             if self.measure:
-                self.tasks[config.key].open(self.paths.cache, self.paths.data)
+                self.tasks[config.key].open(self.paths.cache, self.paths.data, self.on_build)
         return self.tasks[config.key]
 
     def _resolve(self, experiment: Experiment, task: Task) -> ResolvedBudget | None:

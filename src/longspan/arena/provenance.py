@@ -10,6 +10,7 @@ import importlib.metadata
 import inspect
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from longspan.arena.experiment import Experiment
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS
 from longspan.files import file_sha256
-from longspan.results import SourceFile
+from longspan.results import CodeVersion, SourceFile
 from longspan.tasks import TASKS
 
 PACKAGES = ("torch", "transformers", "accelerate", "numpy")
@@ -39,13 +40,71 @@ def run_identity(experiment: Experiment, device: str) -> dict[str, Any]:
         "seed": experiment.seed,
         "config_hash": experiment.hash,
         "device": device,
-        "versions": versions(),
-        "git_commit": git_commit(),
-        "source_files": source_files(experiment),
-        "changed_files": changed_files(),
-        "added_files": added_files(),
+        **vars(code_version(experiment)),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def code_version(experiment: Experiment) -> CodeVersion:
+    """Return the code that runs an experiment in this process."""
+    return CodeVersion(
+        versions=versions(),
+        git_commit=git_commit(),
+        source_files=source_files(experiment),
+        changed_files=changed_files(),
+        added_files=added_files(),
+    )
+
+
+def code_differences(there: CodeVersion, here: CodeVersion) -> list[str]:
+    """Return what differs between recorded code and that of this process, by name.
+
+    Commits differ only where Python files of the package do.
+    """
+    parts = _named("", there.versions, here.versions)
+    if there.source_files is not None:
+        parts += _named("", there.source_files, here.source_files or {})
+    return parts + _package_differences(there, here)
+
+
+def _named(prefix: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Return the entries that differ, as `torch: 2.11.0 there, 2.12.0 here`."""
+    return [
+        f"{prefix}{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} here"
+        for name in dict.fromkeys((*there, *here))
+        if there.get(name) != here.get(name)
+    ]
+
+
+def _package_differences(there: CodeVersion, here: CodeVersion) -> list[str]:
+    """Return the Python files of the package that differ; or the commits, if those are unknown."""
+    commits = [(x.git_commit or "").removesuffix(_DIRTY) for x in (there, here)]
+    if commits[0] == commits[1]:
+        committed: set[str] = set()
+    elif all(commits):
+        try:
+            found = _list_files("diff", "--name-only", "--relative", "--no-renames", "-z", *commits)
+        except (OSError, subprocess.SubprocessError):
+            return _named("", {"commit": commits[0]}, {"commit": commits[1]})
+        committed = {_name(path) for path in found}
+    else:
+        return _named("", {"commit": there.git_commit}, {"commit": here.git_commit})
+    old, new = ({**(x.changed_files or {}), **(x.added_files or {})} for x in (there, here))
+    named = [str(x.name) for x in (there.source_files or {}).values() if not x.is_external]
+    return [
+        f"{name} changed"
+        for name in sorted(committed | {*old, *new})
+        # Named above, with its part.
+        if name not in named
+        # A file may change after this process has imported it.
+        and (name not in old or old[name] != (new[name] if name in new else _sha256(name)))
+    ]
+
+
+def _sha256(name: str) -> str | None:
+    """Return the sha256 of a file of the package by its name in records; None: absent."""
+    path = PACKAGE.parent / name
+    return file_sha256(path) if path.is_file() else None
 
 
 def versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ so a finished grid returns at once.
 """
 
 import contextlib
+import dataclasses
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from longspan.arena.resume import load_checked
 from longspan.arena.run_state import claim
 from longspan.errors import BusyError, DataError, LongspanError, NoMemoryError, RunError
 from longspan.files import WRITE_REMEDY
-from longspan.results import Result, write_record
+from longspan.results import CodeVersion, Result, write_record
 from longspan.space import is_out_of_memory
 from longspan.tasks import Task
 from longspan.temporaries import remove_temporaries
@@ -101,7 +102,7 @@ def train(
         _translate_errors(experiment, run_dir),
         _process_group(paths).exit_on_local_error(),
     ):
-        run_on_main(paths, lambda: _claim(experiment, task, run_dir, locks))
+        earlier_code = run_on_main(paths, lambda: _claim(experiment, task, paths, locks))
         found = run_on_main(paths, lambda: find_start(experiment, task, paths))
         resolved = run_on_main(
             paths, lambda: resolve_budget(experiment, task, run_dir, paths.device)
@@ -121,7 +122,8 @@ def train(
             callback=callback,
             test=not paths.is_trial,
         )
-        return make_result(experiment, task, outcome, resolved, plan.started)
+        result = make_result(experiment, task, outcome, resolved, plan.started)
+        return dataclasses.replace(result, earlier_code=earlier_code)
 
 
 def _process_group(paths: RunPaths) -> "ProcessGroup":
@@ -144,10 +146,14 @@ def _finished(
     return load_checked(experiment, task.checksum, path) if path.exists() else None
 
 
-def _claim(experiment: Experiment, task: Task, run_dir: Path, locks: contextlib.ExitStack) -> None:
-    """Lock the run directory and check that it belongs to the experiment."""
+def _claim(
+    experiment: Experiment, task: Task, paths: RunPaths, locks: contextlib.ExitStack
+) -> list[CodeVersion]:
+    """Lock the run directory and check that it belongs to the experiment; return earlier code."""
+    run_dir = paths.run_dir(experiment)
     locks.enter_context(hold_lock(run_dir, "train", timeout=RELEASE_SECONDS))
-    claim(experiment, task, run_dir)
+    state = claim(experiment, task, run_dir, accept_changes=paths.accept_changes)
+    return state.earlier_code
 
 
 def save(experiment: Experiment, result: Result, paths: RunPaths) -> None:

@@ -1,19 +1,24 @@
 """State of a run directory: the configuration it belongs to, and its resolved budget."""
 
 import dataclasses
+import logging
 from pathlib import Path
 from typing import Any
 
 from longspan.arena.experiment import Experiment
+from longspan.arena.provenance import code_differences, code_version
 from longspan.config import RunConfig, flatten, settings
 from longspan.config.run import add_newer_options
 from longspan.config.stages import stage_values
 from longspan.errors import DataError, RunError
 from longspan.files import read_json_file, write_json
-from longspan.results import ResolvedBudget, StartRecord
+from longspan.results import CodeVersion, ResolvedBudget, StartRecord
 from longspan.results.reading import validate
 from longspan.tasks import Task
 from longspan.temporaries import remove_temporaries
+from longspan.training.checkpoint_pointer import saved_step
+
+logger = logging.getLogger(__name__)
 
 FILE = "experiment.json"
 REMEDY = "move it away or choose another --runs"
@@ -34,6 +39,9 @@ class RunState:
     overrides: dict[str, Any]
     data_checksum: str
     resolved_budget: ResolvedBudget | None = None
+    code: CodeVersion | None = None  # None: written by an earlier version
+    # Code of earlier parts of the run, oldest first.
+    earlier_code: list[CodeVersion] = dataclasses.field(default_factory=list)
     start: StartRecord | None = None
 
 
@@ -61,11 +69,19 @@ def write_state(run_dir: Path, state: RunState) -> None:
     write_json(run_dir / FILE, dataclasses.asdict(state))
 
 
-def claim(experiment: Experiment, task: Task, run_dir: Path) -> RunState:
+def claim(
+    experiment: Experiment, task: Task, run_dir: Path, *, accept_changes: bool = False
+) -> RunState:
     """Assign a run directory to an experiment, or check that it belongs to it.
 
+    Args:
+        experiment: experiment.
+        task: its open task.
+        run_dir: run directory.
+        accept_changes: whether other code may resume training; the state then has both.
+
     Raises:
-        RunError: it belongs to another configuration, or to other data.
+        RunError: it belongs to another configuration, to other data, or to other code.
     """
     state = read_state(run_dir)
     if state is None:
@@ -73,6 +89,7 @@ def claim(experiment: Experiment, task: Task, run_dir: Path) -> RunState:
             config=experiment.config,
             overrides=experiment.overrides,
             data_checksum=task.checksum,
+            code=code_version(experiment),
         )
         write_state(run_dir, state)
         return state
@@ -83,7 +100,42 @@ def claim(experiment: Experiment, task: Task, run_dir: Path) -> RunState:
         raise RunError(
             f"{run_dir} belongs to another configuration{in_brackets(differing)}; {REMEDY}"
         )
-    return state
+    claimed = _with_code(state, code_version(experiment), run_dir, accept_changes)
+    if claimed != state:
+        write_state(run_dir, claimed)
+    return claimed
+
+
+def _with_code(state: RunState, here: CodeVersion, run_dir: Path, accept_changes: bool) -> RunState:
+    """Return a state with the code of this process.
+
+    Raises:
+        RunError: other code has trained, and changes are not accepted.
+    """
+    there = state.code
+    if there is None or not (differing := code_differences(there, here)):
+        return state if there is not None else dataclasses.replace(state, code=here)
+    if saved_step(run_dir) is None:
+        # Nothing is trained yet, but a budget may have been resolved by the other code.
+        return dataclasses.replace(state, code=here, resolved_budget=None)
+    check_code(str(run_dir), differing, accept_changes=accept_changes)
+    return dataclasses.replace(state, code=here, earlier_code=[*state.earlier_code, there])
+
+
+def check_code(trained: str, differing: list[str], *, accept_changes: bool) -> None:
+    """Refuse to continue what other code has trained, unless changes are accepted.
+
+    Raises:
+        RunError: the message names the differences.
+    """
+    if not differing:
+        return
+    if not accept_changes:
+        raise RunError(
+            f"{trained} was trained by other code{in_brackets(differing)}; restore that code, "
+            "continue with --accept-changes, which records both, or move it away"
+        )
+    logger.warning("%s continues with other code%s", trained, in_brackets(differing))
 
 
 def differences(there: RunConfig, here: RunConfig) -> list[str]:

@@ -14,7 +14,9 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
+from longspan.arena.provenance import code_differences, code_version
 from longspan.arena.run import clean_up
+from longspan.arena.run_state import check_code
 from longspan.arena.search import (
     SEED,
     Search,
@@ -263,7 +265,6 @@ def score_selected(
         RunError: the folder cannot be written.
     """
     path = paths.record_file(experiment)
-    trial_record = paths.for_trials().record_file(experiment)
     if path.exists() and (existing := load_result(path)).tuning == tuning:
         clean_up(paths.run_dir(experiment))
         return existing, []
@@ -274,7 +275,7 @@ def score_selected(
     task = build(config.name, config.options)
     task.open(paths.cache, paths.data, report)
     with hold_lock(paths.run_dir(experiment), "run"):
-        result = _score_on_test(trial_record, task, tuning, paths)
+        result = _score_on_test(experiment, task, tuning, paths)
         trial_checkpoints = Checkpoints(paths.for_trials().run_dir(experiment))
         Checkpoints(paths.run_dir(experiment)).adopt(trial_checkpoints)
         moved = [_move(path)] if path.exists() else []
@@ -282,11 +283,23 @@ def score_selected(
     return result, moved
 
 
-def _score_on_test(record: Path, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
+def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
+    """Score the model of a trial on test.
+
+    Raises:
+        RunError: other code has trained it, and changes are not accepted.
+    """
     from longspan.arena.record import pack_test_scores, score_slices
     from longspan.arena.rescore import evaluate_selected
 
+    record = paths.for_trials().record_file(experiment)
     trial = load_result(record)
+    here = code_version(experiment)
+    differing = code_differences(trial.code_version, here) if trial.source_files else []
+    check_code(str(record), differing, accept_changes=paths.accept_changes)
+    if differing:
+        earlier = [*trial.earlier_code, trial.code_version]
+        trial = dataclasses.replace(trial, **vars(here), earlier_code=earlier)
     final = evaluate_selected(record, trial, task, paths)
     return dataclasses.replace(
         trial,

@@ -266,6 +266,15 @@ class MechanismHooks(nn.Module):
         """Return the attended pairs of one head, or of each if they differ; None: undefined."""
         return None
 
+    def is_dense(self, T: int) -> bool:
+        """Return whether T tokens attend to as many keys as full attention: no size is saved.
+
+        The default counts `pairs`. Mechanisms without a count define it.
+        """
+        pairs = self.pairs(T)
+        most = T * (T + 1) // 2 if self.causal else T * T
+        return pairs is not None and (min(pairs) if isinstance(pairs, tuple) else pairs) >= most
+
     def redraw(self, seed: int) -> None:
         """Draw random tensors anew, between training steps. The default does nothing."""
 

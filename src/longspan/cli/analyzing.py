@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.status import Status
 from rich.text import Text
 
+from longspan.cli.activity import Activity
 from longspan.cli.common import (
     Data,
     Device,
@@ -142,7 +142,7 @@ def measure_runs(
     found: list[M] = []
     failed = 0
     for path in paths:
-        with err.status(path.stem) as status:
+        with Activity(err, path.stem) as status:
             try:
                 progress = partial(_show_progress, status, path.stem, noun)
                 one = measure_one(path, run_paths, progress=progress)
@@ -157,7 +157,7 @@ def measure_runs(
     return found, failed
 
 
-def _show_progress(status: Status, name: str, noun: str, done: int, total: int) -> None:
+def _show_progress(status: Activity, name: str, noun: str, done: int, total: int) -> None:
     status.update(f"{name}: {done:,} of {total:,} {noun}")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longspan.cli.activity import Activity
 from longspan.cli.common import (
     Device,
     Json,
@@ -114,7 +115,7 @@ def bench(
     }
     chosen, where = change_suite(chosen, changes), torch.device(kind)
     path = output or default_path(runs, chosen, where)
-    with err.status(suite) as status:
+    with Activity(err, suite) as status:
 
         def show(one: "Measurement") -> None:
             status.update(f"{one.precision} {one.scope} {one.work}, {one.length:,} tokens")

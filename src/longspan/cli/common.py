@@ -84,6 +84,13 @@ DryRun = Annotated[
 Measure = Annotated[
     bool, typer.Option("--measure", help="Like --dry-run, with steps timed and memory counted.")
 ]
+AcceptChanges = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changes",
+        help="Resume runs that other code or versions began; their records have both.",
+    ),
+]
 Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
 Data = Annotated[
     Path | None,
@@ -152,6 +159,8 @@ def make_paths(
     data: Path | None,
     device: str | None,
     parallel: str | None = None,
+    *,
+    accept_changes: bool = False,
 ) -> "RunPaths":
     """Return the paths and the device of a command; register the imports in its cache as tasks.
 
@@ -173,7 +182,13 @@ def make_paths(
         check_name(parallel, PARALLELISM, "parallelism")
     if data is not None and not data.exists():
         raise DataError(f"--data {data} does not exist")
-    paths = RunPaths(runs=runs, data=data, device=device, parallel=cast("Any", parallel))
+    paths = RunPaths(
+        runs=runs,
+        data=data,
+        device=device,
+        parallel=cast("Any", parallel),
+        accept_changes=accept_changes,
+    )
     paths = paths if cache is None else dataclasses.replace(paths, cache=cache)
     register_imports(paths.cache)
     return paths

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longspan.cli.activity import Activity
 from longspan.cli.common import (
     Data,
     Device,
     Json,
-    console_callback,
+    err,
     make_paths,
     parse_changes,
     print_json,
@@ -78,7 +79,8 @@ def evaluate(
         return
     from longspan.arena.rescore import evaluate_run
 
-    evaluation, inference = evaluate_run(record, split, paths, **sample)
+    with Activity(err, f"evaluating {split} of {record.stem}"):
+        evaluation, inference = evaluate_run(record, split, paths, **sample)
     if as_json:
         score, cost = dataclasses.asdict(evaluation.score), dataclasses.asdict(inference)
         print_json({"split": split, **score, "inference": cost})
@@ -98,14 +100,14 @@ def _evaluate_elsewhere(
     """Evaluate on another task or other options; save and print the evaluation."""
     from longspan.arena.cross_evaluation import evaluate_elsewhere
 
-    with console_callback() as callback:
+    with Activity(err, f"evaluating {record.stem} on {split} of {task or 'its task'}") as activity:
         found = evaluate_elsewhere(
             record,
             paths,
             task=task,
             changes=changes,
             split=split,
-            progress=callback.on_build,
+            progress=activity.on_build,
             **sample,
         )
     print_note("evaluation:", found.save(record.parent))

@@ -8,17 +8,20 @@ import typer
 from longspan.cli import own_texts as own
 from longspan.cli import summaries
 from longspan.cli.common import (
+    AcceptChanges,
     BudgetText,
     Changes,
     Device,
+    DryRun,
     Json,
+    Measure,
     Parallel,
     Runs,
     make_paths,
     parse_changes,
 )
 from longspan.cli.plugins import Cache, Imports, name_protocol
-from longspan.cli.running import parse_budget_text, run_one
+from longspan.cli.running import Planning, parse_budget_text, run_one
 from longspan.errors import OptionError
 
 if TYPE_CHECKING:
@@ -101,19 +104,23 @@ def pretrain(
     seed: Seed = 0,
     set_: Changes = None,
     budget: BudgetText = None,
+    dry_run: DryRun = False,
+    measure: Measure = False,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     device: Device = None,
     parallel: Parallel = None,
+    accept_changes: AcceptChanges = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Pretrain a language model on a corpus; the same command resumes the run."""
     from longspan.arena.one_run import pretraining_experiment
 
-    paths = make_paths(runs, cache, None, device, parallel)
+    paths = make_paths(runs, cache, None, device, parallel, accept_changes=accept_changes)
     choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
-    run_one([pretraining_experiment(corpus, start, choices)], paths, as_json)
+    experiment = pretraining_experiment(corpus, start, choices)
+    run_one([experiment], paths, Planning(dry_run, measure), as_json)
 
 
 def finetune(
@@ -138,10 +145,13 @@ def finetune(
     seed: Seed = 0,
     set_: Changes = None,
     budget: BudgetText = None,
+    dry_run: DryRun = False,
+    measure: Measure = False,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     device: Device = None,
     parallel: Parallel = None,
+    accept_changes: AcceptChanges = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
@@ -168,11 +178,14 @@ def finetune(
         drop_empty=drop_empty,
         replace=replace,
     )
-    paths = make_paths(runs, cache, data if task else None, device, parallel)
+    paths = make_paths(
+        runs, cache, data if task else None, device, parallel, accept_changes=accept_changes
+    )
     given = open_checkpoint(checkpoint)  # before anything is imported
     chosen = _choose_task(task, data, options, paths)
     choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
-    run_one([finetuning_experiment(given, chosen, choices)], paths, as_json)
+    experiment = finetuning_experiment(given, chosen, choices)
+    run_one([experiment], paths, Planning(dry_run, measure), as_json)
 
 
 def _choose_task(

@@ -1,9 +1,10 @@
-"""Output of `longspan arena --dry-run`: the runs and their cost."""
+"""Output of `--dry-run`: the runs and their cost."""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_table, print_text
 from longspan.report.numbers import duration, memory
 from longspan.results import (
@@ -36,9 +37,9 @@ def print_plan(
 
     rows = []
     count = sum(len(experiments) for experiments, _ in groups)
-    with err.status("planning the runs") as status:
+    with Activity(err, "planning the runs") as status:
         for experiments, paths in groups:
-            for row in plan(experiments, paths, measure=measure):
+            for row in plan(experiments, paths, measure=measure, on_build=status.on_build):
                 rows.append(row)
                 status.update(f"planning the runs: {len(rows)} of {count}")
     totals = sum_up(rows)

@@ -122,9 +122,10 @@ def _print_validation(validation: "Validation") -> None:
 
 @app.command()
 def diff(a: Source, b: Source, imports: Imports = None, as_json: Json = False) -> None:
-    """Show the runs that differ between two sets of records.
+    """Show the runs that differ between two sets of records, in pairs.
 
-    Without a folder, a revision has that of the other argument, else `results`.
+    Runs of two protocols are paired by task, row and seed: diff runs/quick runs/mine. Without a
+    folder, a revision has that of the other argument, else `results`.
     """
     from longspan.results.differences import diff_results
     from longspan.results.versions import load_version
@@ -133,12 +134,12 @@ def diff(a: Source, b: Source, imports: Imports = None, as_json: Json = False) -
     before, after = map(load_version, (a, b), folders)
     differences = diff_results(before, after)
     if as_json:
-        rows = [dataclasses.asdict(difference) for difference in differences]
+        rows = [{**dataclasses.asdict(x), "change": x.change} for x in differences]
         print_json({"a": a, "b": b, "differences": rows})
     elif not differences:
         print_text(f"{a} and {b} hold the same runs.")
     else:
-        names = ("change", "protocol", "task", "row", "seed", a, b, "fields that differ")
+        names = ("kind", "protocol", "task", "row", "seed", a, b, "change", "fields that differ")
         print_table(names, map(_cells, differences))
 
 
@@ -230,9 +231,13 @@ def _print_rerun(found: "Rerun") -> None:
 def _cells(difference: "RunDifference") -> list[str]:
     run = (difference.protocol, difference.task, difference.row_name, difference.seed)
     scores = (_format_outcome(x, difference.metric) for x in (difference.before, difference.after))
+    change = ""
+    if difference.change is not None and difference.metric is not None:
+        main = get_metric(difference.metric)
+        change = f"{main.shown(difference.change):+.{main.decimals}f}"
     fields = [f"{name}: {x} to {y}" for name, (x, y) in difference.fields.items()]
     fields += ["data"] if difference.is_other_data else []
-    return [_printable(x) for x in (difference.kind, *run, *scores, "; ".join(fields))]
+    return [_printable(x) for x in (difference.kind, *run, *scores, change, "; ".join(fields))]
 
 
 def _format_outcome(outcome: float | str | None, metric: str | None) -> str:

@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
     IS_MAIN,
+    AcceptChanges,
     BudgetText,
     Changes,
     CpusPerRun,
@@ -103,6 +104,7 @@ def arena(
     gpus_per_run: GpusPerRun = None,
     retry_failed: RetryFailed = False,
     parallel: Parallel = None,
+    accept_changes: AcceptChanges = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
@@ -110,7 +112,7 @@ def arena(
 
     The same command resumes interrupted runs and skips finished and failed ones.
     """
-    paths = make_paths(runs, cache, data, device, parallel)
+    paths = make_paths(runs, cache, data, device, parallel, accept_changes=accept_changes)
     named = split_names(tasks, "--tasks")
     execution = Execution(_executor(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
     rule = _selection_rule(select, grids, tune=tune)
@@ -141,11 +143,14 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of weights, batch order and dropout.")] = 0,
     set_: Changes = None,
     budget: BudgetText = None,
+    dry_run: DryRun = False,
+    measure: Measure = False,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
     parallel: Parallel = None,
+    accept_changes: AcceptChanges = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
@@ -156,7 +161,7 @@ def train(
     from longspan.arena import get, misfit
     from longspan.arena.scopes import check_limits
 
-    paths = make_paths(runs, cache, data, device, parallel)
+    paths = make_paths(runs, cache, data, device, parallel, accept_changes=accept_changes)
     protocol = protocol or default_protocol([task], DEFAULT_PROTOCOL)
     chosen, changes = get(protocol), parse_changes(set_)
     experiment = chosen.row(task, mechanism, seed, changes, parse_budget_text(budget))
@@ -165,17 +170,35 @@ def train(
     check_limits(changes, pairs, chosen.row_names)
     if reason := misfit(experiment):
         raise OptionError(reason)
-    run_one([*sources, experiment], paths, as_json)
+    run_one([*sources, experiment], paths, Planning(dry_run, measure), as_json)
 
 
-def run_one(experiments: "list[Experiment]", paths: "RunPaths", as_json: bool) -> None:
+class Planning(NamedTuple):
+    """Choice to print the cost of runs in place of running them."""
+
+    dry_run: bool
+    measure: bool
+
+
+def run_one(
+    experiments: "list[Experiment]", paths: "RunPaths", planning: Planning, as_json: bool
+) -> None:
     """Run experiments, each behind those that it starts from; print the result of the last one.
 
     A run requested by name is retried.
 
+    Args:
+        experiments: runs.
+        paths: folders of results and data, and the device.
+        planning: whether to print the cost of the runs instead.
+        as_json: print JSON.
+
     Raises:
         RunError: one has failed.
     """
+    if any(planning):
+        print_plan([(experiments, paths)], measure=planning.measure, as_json=as_json)
+        return
     results, failed = _run(experiments, paths, Execution(retry_failed=True))
     if failed:
         raise RunError(failed[0].reason)

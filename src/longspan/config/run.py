@@ -285,36 +285,53 @@ def flatten(config: RunConfig) -> dict[str, Any]:
 def replace_fields(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     """Return a configuration with fields replaced by dotted name, as `flatten` names them.
 
+    All values are checked together, so their order makes no difference.
+
     Raises:
         UnknownNameError: there is no such part or field; the message suggests near names.
         OptionError: a name has no part, or a field rejects its value.
     """
+    by_part: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         part, dot, field = name.partition(".")
         if not dot:
             raise OptionError(f"{name!r} names no field; use PART.FIELD, such as training.steps")
-        record = getattr(config, check_name(part, PARTS, "part of a configuration"))
-        if part == "evaluation":
-            config = _with_evaluation_option(config, field, value)
-        else:
-            config = dataclasses.replace(config, **{part: _replaced(record, part, field, value)})
-    return config
+        by_part.setdefault(check_name(part, PARTS, "part of a configuration"), {})[field] = value
+    if not by_part:
+        return config
+    made = {
+        part: _replaced(getattr(config, part), part, fields)
+        for part, fields in by_part.items()
+        if part != "evaluation"
+    }
+    if "evaluation" in by_part:
+        mechanism = made.get("mechanism", config.mechanism)
+        made["evaluation"] = _with_options(config.evaluation, mechanism, by_part["evaluation"])
+    return dataclasses.replace(config, **made)
 
 
-def _replaced(record: Any, part: str, field: str, value: Any) -> Any:
+def _replaced(record: Any, part: str, changes: Mapping[str, Any]) -> Any:
+    """Return a part of a configuration with fields, or options, replaced by name."""
     options = getattr(record, "options", None)
-    if options is None or field == "backend":
+    own = {x: y for x, y in changes.items() if options is None or x == "backend"}
+    for field in own:
         check_name(field, [f.name for f in dataclasses.fields(record)], f"field of {part}")
-        return dataclasses.replace(record, **{field: value})
-    check_name(field, options, f"option of {part} {record.name!r}")
-    return dataclasses.replace(record, options={**options, field: _like(options[field], value)})
+    if options is not None:
+        others = {x: y for x, y in changes.items() if x not in own}
+        for option in others:
+            check_name(option, options, f"option of {part} {record.name!r}")
+        own["options"] = {**options, **{x: _like(options[x], y) for x, y in others.items()}}
+    return dataclasses.replace(record, **own)
 
 
-def _with_evaluation_option(config: RunConfig, option: str, value: Any) -> RunConfig:
-    _check_option(config.mechanism, option)
-    value = _like(config.mechanism.options[option], value)
-    made = EvaluationConfig(options={**config.evaluation.options, option: value})
-    return dataclasses.replace(config, evaluation=made)
+def _with_options(
+    evaluation: EvaluationConfig, mechanism: MechanismConfig, changes: Mapping[str, Any]
+) -> EvaluationConfig:
+    """Return the options of evaluations with some of the mechanism's replaced."""
+    for option in changes:
+        _check_option(mechanism, option)
+    made = {option: _like(mechanism.options[option], value) for option, value in changes.items()}
+    return EvaluationConfig(options={**evaluation.options, **made})
 
 
 def _check_option(mechanism: MechanismConfig, option: str) -> None:

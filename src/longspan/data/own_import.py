@@ -25,6 +25,7 @@ from longspan.data.own_texts import OWN_TEXTS, TEXTS, OwnDescription
 from longspan.data.text_files import FileFormat, TextFile, read_text_file
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
+from longspan.results.reading import check_folder_name
 
 HELD_OUT_SHARE = 0.1
 HeldOut = dict[int, float | Path]  # share of the texts to split, or a file, by split
@@ -124,6 +125,7 @@ def check_task_name(name: str) -> None:
         raise OptionError(
             f"--name must have 1 to 64 lower-case letters, digits, - and _, got {name!r}"
         )
+    check_folder_name("task", name)
 
 
 def find_splits(path: Path, request: ImportRequest) -> tuple[Path, HeldOut]:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,19 +27,36 @@ class RunDifference:
     after: float | str | None
     fields: dict[str, tuple[Any, Any]]  # configuration fields with their two values; None: absent
     is_other_data: bool  # whether the data differs
+    is_other_metric: bool  # whether the main metric differs
+
+    @property
+    def change(self) -> float | None:
+        """Score after minus score before; None where one is missing, or the data differs."""
+        if self.is_other_data or self.is_other_metric:
+            return None
+        if isinstance(self.before, float) and isinstance(self.after, float):
+            return self.after - self.before
+        return None
 
 
 def diff_results(before: Iterable[Run], after: Iterable[Run]) -> list[RunDifference]:
     """Return the runs that differ in outcome, configuration or data.
 
-    Runs have one protocol, task, row and seed in both sets. Of several configurations those
-    with the fewest different fields are paired.
+    Runs have one protocol, task, row and seed in both sets. Those of a protocol that the other set
+    lacks are paired with those of one that this set lacks: the protocol is then a field that
+    differs. Of several configurations those with the fewest different fields are paired.
     """
-    one, two = _group(before), _group(after)
+    before, after = list(before), list(after)
+    protocols = [{run.protocol for run in runs} for runs in (before, after)]
+    shared = protocols[0] & protocols[1]
+    one, two = _group(before, shared), _group(after, shared)
     pairs = [
         pair for key in sorted({*one, *two}) for pair in _pair(one.get(key, []), two.get(key, []))
     ]
-    differences = [_difference(old, new) for old, new in pairs]
+    differences = sorted(
+        (_difference(old, new) for old, new in pairs),
+        key=lambda x: (x.protocol, x.task, x.row_name, x.seed),
+    )
     return [x for x in differences if x.kind != "changed" or _has_changed(x)]
 
 
@@ -48,10 +65,12 @@ def _has_changed(difference: RunDifference) -> bool:
     return not is_equal or bool(difference.fields) or difference.is_other_data
 
 
-def _group(runs: Iterable[Run]) -> dict[tuple, list[Run]]:
+def _group(runs: Iterable[Run], shared: Collection[str]) -> dict[tuple, list[Run]]:
+    """Group runs that may be paired; protocols that are not shared are one group."""
     groups: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
-        groups[(run.protocol, run.task, run.row_name, run.seed)].append(run)
+        protocol = run.protocol if run.protocol in shared else ""
+        groups[(protocol, run.task, run.row_name, run.seed)].append(run)
     return groups
 
 
@@ -70,9 +89,17 @@ def _pair(before: list[Run], after: list[Run]) -> list[tuple[Run | None, Run | N
 
 
 def _differing_fields(old: Run, new: Run) -> dict[str, tuple[Any, Any]]:
-    one, two = flatten(old.config), flatten(new.config)
+    one, two = (
+        {"protocol": run.protocol, **_resolved(run), **flatten(run.config)} for run in (old, new)
+    )
     names = dict.fromkeys((*one, *two))
     return {x: (one.get(x), two.get(x)) for x in names if one.get(x) != two.get(x)}
+
+
+def _resolved(run: Run) -> dict[str, Any]:
+    """Return the fields that a budget has changed, as `resolved.training.steps`."""
+    resolved = run.resolved_budget if isinstance(run, Result) else None
+    return {f"resolved.{name}": x for name, x in resolved.changes.items()} if resolved else {}
 
 
 def _difference(old: Run | None, new: Run | None) -> RunDifference:
@@ -90,6 +117,7 @@ def _difference(old: Run | None, new: Run | None) -> RunDifference:
         after=_outcome(new),
         fields=_differing_fields(old, new) if old and new else {},
         is_other_data=len({result.data_checksum for result in results}) > 1,
+        is_other_metric=len({result.metric for result in results}) > 1,
     )
 
 

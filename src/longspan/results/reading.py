@@ -11,7 +11,7 @@ import pydantic
 
 from longspan.config.base import describe_errors
 from longspan.config.run import add_newer_options
-from longspan.errors import DataError, LongspanError
+from longspan.errors import DataError, LongspanError, OptionError
 from longspan.files import JsonFile, read_json_file
 from longspan.results.record import FAILED, SCHEMA, Failure, Result
 from longspan.results.upgrades import upgrade
@@ -175,6 +175,19 @@ def side_record_paths(folders: Iterable[Path], name: str) -> list[Path]:
         for path in sorted(folder.rglob(f"{name}/*.json"))
         if not path.name.startswith(".") and other_folders(path, folder) == {name}
     ]
+
+
+def check_folder_name(kind: str, name: str) -> None:
+    """Refuse a protocol or task whose folder of records would be taken for another one.
+
+    Raises:
+        OptionError: the name is one of `OTHER_FOLDERS`.
+    """
+    if name in OTHER_FOLDERS:
+        raise OptionError(
+            f"the name of a {kind} must differ from the folders {', '.join(sorted(OTHER_FOLDERS))} "
+            f"of a runs folder, got {name!r}; choose another name"
+        )
 
 
 def other_folders(path: Path, folder: Path) -> set[str]:

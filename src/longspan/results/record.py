@@ -161,6 +161,17 @@ class SourceFile:
 
 
 @settings
+class CodeVersion:
+    """Code that trained a run, or a part of it; the fields are those of `RunRecord`."""
+
+    versions: dict[str, str]
+    git_commit: str | None
+    source_files: dict[str, SourceFile] | None
+    changed_files: dict[str, str | None] | None
+    added_files: dict[str, str] | None
+
+
+@settings
 class RunRecord:
     """Identity of a run: the fields that results and failures share.
 
@@ -226,6 +237,12 @@ class RunRecord:
         return list(dict.fromkeys(own))
 
     @property
+    def code_version(self) -> CodeVersion:
+        """Code that wrote the record."""
+        names = (field.name for field in dataclasses.fields(CodeVersion))
+        return CodeVersion(**{name: getattr(self, name) for name in names})
+
+    @property
     def code(self) -> str:
         """Commit, or the version of longspan outside a working tree, and `own_files`."""
         version = f"longspan {self.versions.get('longspan', 'of unknown version')}"
@@ -275,6 +292,8 @@ class Result(RunRecord):
     parallelism: str  # none, ddp, fsdp or context
     dtype: str
     start: StartRecord | None = None  # checkpoint that it started from; None: drawn weights
+    # Code of earlier parts of a run that was resumed with other code, oldest first.
+    earlier_code: list[CodeVersion] = dataclasses.field(default_factory=list)
     schema: int = SCHEMA
 
     @property
@@ -342,6 +361,9 @@ def write_record(record: Result | Failure, path: Path) -> Path:
     for tree in (content, content["config"]):
         if tree.get("start") is None:
             tree.pop("start", None)
+    # Likewise where one program trained the whole run.
+    if not content.get("earlier_code"):
+        content.pop("earlier_code", None)
     # Likewise where an evaluation has no options of its own.
     if not record.config.evaluation.options:
         del content["config"]["evaluation"]

@@ -73,7 +73,7 @@ class StreamOptions:
         if self.evaluation != "sliding":
             raise OptionError(
                 f"stride={self.stride} is the distance of sliding windows; set "
-                "evaluation=sliding, or omit it"
+                "evaluation=sliding, or stride=none"
             )
         if self.stride > self.window:
             raise OptionError(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from longspan.data.imports import D, ImportKind
 from longspan.errors import DataError
+from longspan.results.reading import OTHER_FOLDERS
 from longspan.tasks.base import Task
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import TASKS, register
@@ -34,6 +35,9 @@ def register_imported(
             description = kind.load(folder)
         except DataError as error:
             logger.warning("leaving out %s: %s", folder.name, error)
+            continue
+        if folder.name in OTHER_FOLDERS:
+            logger.warning("leaving out %s: records of a task have no such folder", folder)
             continue
         if folder.name in TASKS or description.name != folder.name:
             logger.warning("leaving out %s: its name is that of another task", folder)

@@ -6,6 +6,7 @@ from typing import Any
 from longspan.config import TaskConfig
 from longspan.errors import OptionError, check_name
 from longspan.metrics import get_metric
+from longspan.results.reading import check_folder_name
 from longspan.tasks.base import Task
 from longspan.tasks.scoring import LOGIT_STATISTICS
 
@@ -16,11 +17,12 @@ def register(cls: type[Task]) -> type[Task]:
     """Register a task class under the name in its metadata.
 
     Raises:
-        OptionError: the name is taken, an option has the name of a field of `TaskConfig`, or the
-            per-example statistics of a metric are undefined.
+        OptionError: the name is taken, or that of a folder beside records; an option has the name
+            of a field of `TaskConfig`, or the per-example statistics of a metric are undefined.
         UnknownNameError: a metric is not registered.
     """
     name = cls.info.name
+    check_folder_name("task", name)
     if name in TASKS:
         owner = TASKS[name].__qualname__
         raise OptionError(f"task {name!r} is already registered by {owner}; choose another name")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention import Attention
-from longspan.errors import DivergedError, NonFiniteLossError
+from longspan.errors import DivergedError, NonFiniteLossError, RunError
 from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch
@@ -109,7 +109,8 @@ class StageRun:
         finally:
             # Not `end_training`, which ends the process group: it may have more runs to do.
             for tracker in self.accelerator.trackers:
-                tracker.finish()
+                with contextlib.suppress(FileNotFoundError):  # the folder was removed
+                    tracker.finish()
 
     def train(self) -> None:
         """Train to the last step of the stage."""
@@ -198,10 +199,24 @@ class StageRun:
         saving = evaluating or step % config.checkpoint_every == 0
         if saving:
             self._synchronize()
+            self._check_folder()
         if evaluating:
             self._evaluate()
         if saving:
             self._save()
+
+    def _check_folder(self) -> None:
+        """Refuse to write into a folder that was removed since the run began.
+
+        Raises:
+            RunError: it was; its lock and its earlier checkpoints are gone with it.
+        """
+        folder = self.checkpoints.folder
+        if self.group.is_main and not folder.is_dir():
+            raise RunError(
+                f"{folder} was removed while the run trained, at step {self.progress.step:,}; its "
+                "checkpoints are gone. Run the same command to start the run over"
+            )
 
     def _synchronize(self) -> None:
         """Synchronize the device."""

@@ -32,6 +32,7 @@ from longspan.config import (
     replace_fields,
 )
 from longspan.errors import OptionError, UnknownNameError, check_name
+from longspan.results.reading import check_folder_name
 from longspan.tasks import TASKS, configure
 
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
@@ -376,8 +377,9 @@ def register(protocol: Protocol) -> Protocol:
     """Register a protocol under its name.
 
     Raises:
-        OptionError: the name is taken.
+        OptionError: the name is taken, or that of another folder of a runs folder.
     """
+    check_folder_name("protocol", protocol.name)
     if protocol.name in PROTOCOLS or protocol.name in GENERIC:
         raise OptionError(f"protocol {protocol.name!r} is already registered; choose another name")
     PROTOCOLS[protocol.name] = protocol

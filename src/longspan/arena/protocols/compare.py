@@ -24,6 +24,8 @@ PARTS = (
     "mechanism",
     "evaluation",
     "grid",
+    "table",
+    "row",
 )  # order of fields
 
 
@@ -34,8 +36,9 @@ class Difference:
     Attributes:
         field: dotted name as in choices (`training.steps`, `mechanism.MECHANISM.OPTION`,
             `evaluation.MECHANISM.OPTION` for one that a protocol sets for held-out evaluation);
-            `grid.FIELD` for a field of which a source searches several values; "covered" for a
-            task that one of the protocols lacks.
+            `grid.FIELD` for a field of which a source searches several values; `table.rows` and
+            `table.seeds` of a command that names none; `row.NAME` for a reference row or variant;
+            "covered" for a task that one of the protocols lacks.
         tasks: tasks with this difference.
         a: value of the first protocol.
         b: value of the second protocol.
@@ -115,13 +118,26 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
     return values | start_settings(protocol.recipe(task).start) | grid
 
 
+def row_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[str, Any]:
+    """Return the rows and seeds of a table, and each named row of a task, by dotted field."""
+    named = {
+        f"row.{row.name}": {row.kind: row.mechanism, **row.changes_on(task)}
+        for row in protocol.named_rows
+        if task in row.tasks and row.mechanism in mechanisms
+    }
+    rows = list(protocol.rows) or "every mechanism"
+    return {"table.rows": rows, "table.seeds": list(protocol.seeds), **named}
+
+
 def _compare_task(
     task: str, a: Protocol, b: Protocol, mechanisms: Sequence[str]
 ) -> list[Difference]:
-    one, two = recipe_values(a, task, mechanisms), recipe_values(b, task, mechanisms)
-    # A field of a grid, stage or evaluation may be in either; sorted, the order does not depend on
-    # which comes first.
-    own = ("grid.", "stage.", "evaluation.")
+    one, two = (
+        recipe_values(x, task, mechanisms) | row_values(x, task, mechanisms) for x in (a, b)
+    )
+    # A field of a grid, stage, evaluation or row may be in either; sorted, the order depends not
+    # on which comes first.
+    own = ("grid.", "stage.", "evaluation.", "row.")
     sorted_fields = sorted(field for field in {*one, *two} if field.startswith(own))
     fields = [*(f for f in {**one, **two} if not f.startswith(own)), *sorted_fields]
     return [

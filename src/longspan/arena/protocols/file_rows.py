@@ -34,6 +34,7 @@ from longspan.arena.protocols.toml_tables import (
     field_types,
     naming,
     with_nulls,
+    with_stage_nulls,
 )
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import ModelConfig, TrainingConfig
@@ -120,7 +121,7 @@ def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> 
         with naming(part):
             check_fields(fields, known, "field")
         prefix = "mechanism" if part == "options" else part
-        found = with_nulls(fields, types[part])
+        found = with_stage_nulls(with_nulls(fields, types[part]), tasks)
         changes |= {f"{prefix}.{field}": value for field, value in found.items()}
     if changes.get(START_TASK) == "none":
         changes[START_TASK] = None

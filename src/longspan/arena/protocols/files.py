@@ -30,13 +30,13 @@ start = "needle"                   # task of the file whose run it starts from; 
 Rows with names of their own are tables too, see `longspan.arena.protocols.file_rows`.
 
 The later of these applies: `from` or `base`, tables of every task, tables of the task. TOML has no
-null: write "none" for a number that may be none, such as `max_grad_norm`.
+null: write "none" for a number that may be none, such as `max_grad_norm`, in stages too.
 """
 
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -57,6 +57,7 @@ from longspan.arena.protocols.toml_tables import (
     field_types,
     naming,
     with_nulls,
+    with_stage_nulls,
 )
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
@@ -158,8 +159,10 @@ def _task_entry(
         configure(task, options)
     recipe = Recipe(
         task_options=options,
-        model=_settings(ModelConfig, start and start.model, common, own, "model"),
-        training=_settings(TrainingConfig, start and start.training, common, own, "training"),
+        model=_settings(ModelConfig, start and start.model, task, (common, own), "model"),
+        training=_settings(
+            TrainingConfig, start and start.training, task, (common, own), "training"
+        ),
         start=_start(own, start and start.start),
     )
     tables = (common, own)
@@ -201,10 +204,11 @@ def _start(own: Mapping[str, Any], inherited: str | RunStart | None) -> str | Ru
 
 
 def _settings(
-    cls: type[T], start: T | None, common: Mapping[str, Any], own: Mapping[str, Any], part: str
+    cls: type[T], start: T | None, task: str, tables: Sequence[Mapping[str, Any]], part: str
 ) -> T:
     """Return the settings of a task: those it starts from, then those of the file."""
-    fields = with_nulls({**common[part], **own.get(part, {})}, field_types(cls))
+    common, own = (table.get(part, {}) for table in tables)
+    fields = with_stage_nulls(with_nulls({**common, **own}, field_types(cls)), [task])
     with naming(part):
         check_fields(fields, field_types(cls), "field")
         if start is not None:

@@ -4,9 +4,12 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
+from longspan.attention import MECHANISMS
+from longspan.config import TrainingConfig
 from longspan.errors import LongspanError, OptionError, check_name
+from longspan.tasks import TASKS
 
 
 class _FieldError(OptionError):
@@ -24,6 +27,26 @@ def with_nulls(table: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, 
         name for name, x in types.items() if NoneType in get_args(x) and str not in get_args(x)
     }
     return {name: None if x == "none" and name in optional else x for name, x in table.items()}
+
+
+def with_stage_nulls(fields: Mapping[str, Any], tasks: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of a training with None in place of "none" in what its stages change."""
+    if not isinstance(stages := fields.get("stages"), list):
+        return dict(fields)
+    types = {f"training.{name}": x for name, x in field_types(TrainingConfig).items()}
+    types |= {
+        f"task.{name}": x for task in tasks for name, x in field_types(TASKS[task].Options).items()
+    }
+    for mechanism, cls in MECHANISMS.items():
+        options = get_type_hints(cls.__init__).items()
+        types |= {f"{part}.{name}": x for part in ("mechanism", mechanism) for name, x in options}
+    made = [
+        {**stage, "changes": with_nulls(stage["changes"], types)}
+        if isinstance(stage, dict) and isinstance(stage.get("changes"), dict)
+        else stage
+        for stage in stages
+    ]
+    return {**fields, "stages": made}
 
 
 def check_fields(table: Mapping[str, Any], names: Iterable[str], what: str) -> None:

@@ -26,7 +26,7 @@ def dense_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> li
     if isinstance(T, torch.SymInt):
         return ["the length is not known while the call is traced"]
     reasons = []
-    if T > LONGEST or attention.flops(T, D) < 4 * T * T * D:
+    if T > LONGEST or attention.run_flops(T, D) < 4 * T * T * D:
         reasons.append(f"T={T} is not short against the pattern")
     if attention._bias(extra) is not None or attention.dropout:
         reasons.append("a bias, or dropout of weights")

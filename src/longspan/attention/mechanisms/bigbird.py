@@ -225,14 +225,14 @@ class BigBirdAttention(Attention):
         return out, select_tokens(state, kept)
 
     def flops(self, T, head_dim):
-        """Count products over listed and global keys, and over all keys for global tokens."""
+        """Count products over listed and global keys, all keys for global tokens; at most T x T."""
         if self.full_up_to >= T:
             return 4 * head_dim * T * T
         block, count = self.rule.block, self.rule.max_globals(T)
         length = max(0, -(-(T - self.rule.prefix) // block)) * block
         listed = min(length, block * (3 - self.causal + self.draws.shape[2]))
         rows = 0 if self.causal else count * T
-        return 4 * head_dim * (length * (listed + count) + rows)
+        return 4 * head_dim * min(length * (listed + count) + rows, T * T)
 
     def pairs(self, T):
         """Count from the lists; a repeated block is one."""

@@ -198,6 +198,10 @@ class LinformerAttention(Attention):
             slots = [x[:, g].mean(1) if self.kind == "mean" else x[:, g].amax(1) for g in groups]
         return torch.stack(slots or [0 * x[:, 0]], 1)
 
+    def is_dense(self, T):
+        """Return whether there are as many slots as keys."""
+        return self.rank >= T
+
     def flops(self, T, head_dim):
         """Count two products with the slots, and two projections along the sequence."""
         products = 4 * T * self.rank * head_dim

@@ -167,6 +167,10 @@ class LongShortAttention(PatternAttention):
         """Return None: landmarks are not keys."""
         return
 
+    def is_dense(self, T):
+        """Return whether the nearby keys are all keys."""
+        return self.pattern.pairs(T) >= (T * (T + 1) // 2 if self.causal else T * T)
+
     def flops(self, T, head_dim):
         """Count the window, the landmarks, the convolution."""
         near = 4 * T * min(self.pattern.layout.span, T) * head_dim

@@ -218,6 +218,10 @@ class NystromAttention(Attention):
         right = right.masked_fill(~keys, -torch.inf).softmax(-1).nan_to_num(0)  # no real key
         return left.softmax(-1), A.softmax(-1), right
 
+    def is_dense(self, T):
+        """Return whether every token is a landmark."""
+        return self.landmarks is None or self.landmarks >= T
+
     def flops(self, T, head_dim):
         """Count segment means, three softmax products, the inverse, the convolution."""
         kernel = 0 if self.conv is None else self.conv.kernel_size[0]

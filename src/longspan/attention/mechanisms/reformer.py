@@ -189,6 +189,10 @@ class ReformerAttention(Attention):
         scores = q @ k.mT / (q.shape[-1] ** 0.5 if self.scale == "root" else 1)
         return softmax_with_counts(scores, v, torch.where(pairs, 1, N))
 
+    def is_dense(self, T):
+        """Return whether a chunk and the one before it are all keys."""
+        return 2 * self.chunk >= T
+
     def flops(self, T, head_dim):
         """Count hashing, and two products over the runs of each round."""
         _, _, hashes, directions = self.hash.rotations.shape

@@ -175,6 +175,10 @@ class SinkhornAttention(Attention):
         k, v = (torch.cat([mixture @ x, x], 1) for x in (k, v))
         return softmax_reference(q, k, v, mask)
 
+    def is_dense(self, T):
+        """Return whether the own block, and causally the one before it, are all keys."""
+        return (1 + self.causal) * self.block >= T
+
     def flops(self, T, head_dim):
         """Count scores between blocks, mixing, and attention to mixed and own keys."""
         block = min(self.block, T)

@@ -115,9 +115,9 @@ class SparseTransformerAttention(PatternAttention):
         return Kept(far, first, length)
 
     def flops(self, T, head_dim):
-        """Count two products over the gathered keys (masked ones too), mean over heads."""
+        """Count two products over at most T gathered keys (masked ones too), mean over heads."""
         keys = [
-            keys_per_row(x, T) if isinstance(x, Strided | Fixed) else min(x.layout.span, T)
+            min(keys_per_row(x, T) if isinstance(x, Strided | Fixed) else x.layout.span, T)
             for x in self.pattern.each
         ]
         return 4 * T * sum(keys) * head_dim // len(keys)

@@ -91,7 +91,7 @@ class SynthesizerAttention(Attention):
         if mixture not in ("convex", "sum"):
             raise OptionError(f"synthesizer: option mixture must be convex or sum, got {mixture!r}")
         self.heads, self.head_dim, self.max_length = heads, head_dim, max_length
-        self.causal = causal
+        self.causal, self.factors = causal, factors
         generator = None if trainable else torch.Generator().manual_seed(seed * 1_000_003 + layer)
         sizes = (heads, head_dim, max_length, factors, generator)
         self.parts = nn.ModuleDict({name: PARTS[name](*sizes) for name in names})
@@ -160,6 +160,10 @@ class SynthesizerAttention(Attention):
         highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).min)
         weights = (scores - highest).exp()
         return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
+
+    def is_dense(self, T):
+        """Return whether the factors have the rank of all scores."""
+        return self.factors >= T
 
     def flops(self, T, head_dim):
         """Count the products of the parts, and the one with the values."""

@@ -185,6 +185,10 @@ class PatternAttention(Attention):
         return Kept([p for p in globals_ if p < first], first, length)
 
     def flops(self, T, head_dim):
+        """Count `run_flops`, but no more than two products over all pairs of tokens."""
+        return min(self.run_flops(T, head_dim), 4 * T * T * head_dim)
+
+    def run_flops(self, T, head_dim):
         """Count two products over the gathered runs of keys (masked pairs too), mean over heads."""
         found = []
         for pattern in self.pattern.each:

@@ -229,6 +229,11 @@ class SegmentAttention(Attention):
         sizes = enumerate(segment_lengths(T, self.segment))
         return [(size, self.memory_length(n * self.segment)) for n, size in sizes]
 
+    def is_dense(self, T):
+        """Return whether all tokens are in one segment, or causally in the last one's memory."""
+        start = (T - 1) // self.segment * self.segment
+        return start == 0 or (self.causal and self.memory >= start)
+
     def pairs(self, T):
         """Count each segment with its memory, and with itself (lower triangle if causal)."""
         own = (lambda n: n * (n + 1) // 2) if self.causal else (lambda n: n * n)

@@ -214,7 +214,10 @@ def _overrides(group: Group, *, with_options: bool = True) -> str:
 
 
 def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
-    """Return the mechanism or reference row of each, and the settings in which its rows differ."""
+    """Return the mechanism or reference row of each, and the settings in which its rows differ.
+
+    A size of the mechanism that a budget has chosen is always named.
+    """
     settings = [_settings(group) for group in groups]
     names = []
     for group, own in zip(groups, settings, strict=True):
@@ -226,7 +229,7 @@ def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
         differing = [
             f"{key}={own[key]}"
             for key in sorted(own)
-            if any(rival.get(key) != own[key] for rival in rivals)
+            if any(rival.get(key) != own[key] for rival in rivals) or key in _resolved(group)
         ]
         name = group[0].row_name
         names.append(f"{name} ({', '.join(differing)})" if differing else name)
@@ -236,12 +239,19 @@ def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
     ]
 
 
+def _resolved(runs: Sequence[Result | Failure]) -> dict[str, Any]:
+    """Return the options of the mechanism that a budget has chosen, by name."""
+    budgets = [run.resolved_budget for run in runs if isinstance(run, Result)]
+    changes = [pair for budget in budgets if budget for pair in budget.changes.items()]
+    return {name.partition(".")[2]: x for name, x in changes if name.startswith("mechanism.")}
+
+
 def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
     """Return options and overrides by name; several values where tasks have their own."""
     values: dict[str, set[str]] = {}
     for run in runs:
         evaluation = {f"evaluation.{k}": x for k, x in run.config.evaluation_changes.items()}
-        own = {**run.config.mechanism.options, **evaluation, **run.overrides}
+        own = {**run.config.mechanism.options, **_resolved([run]), **evaluation, **run.overrides}
         for name, value in own.items():
             if name not in (ROW, VARIANT):
                 values.setdefault(name, set()).add(value_text(value))

@@ -1,0 +1,94 @@
+"""Commands that work for long say so: in a terminal, and in files and pipes now and then."""
+
+import inspect
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+import tiny
+from longspan.arena.console import ConsoleCallback
+from longspan.cli import activity, finetuning, running
+from longspan.cli.activity import Activity
+
+TRAINING = (running.arena, running.train, finetuning.pretrain, finetuning.finetune)
+
+
+class Full(io.StringIO):
+    """Stream of a full disk."""
+
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
+def wait_for(condition):
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_pipe_gets_lines_without_any_progress(monkeypatch):
+    monkeypatch.setattr(activity, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(activity, "LATER_SECONDS", 0.02)
+    stream = io.StringIO()
+    with Activity(Console(file=stream), "evaluating test") as shown:
+        wait_for(lambda: stream.getvalue().count("evaluating test (") >= 2)
+        shown.on_build("path_x", 1000, 160000)
+        wait_for(lambda: "path_x: 1,000 of 160,000 (" in stream.getvalue())
+    count = stream.getvalue().count("\n")
+    time.sleep(0.06)
+    assert stream.getvalue().count("\n") == count
+
+
+def test_short_work_prints_nothing():
+    stream = io.StringIO()
+    with Activity(Console(file=stream), "evaluating test"):
+        pass
+    assert stream.getvalue() == ""
+
+
+def test_stream_that_takes_no_lines_ends_nothing(monkeypatch):
+    monkeypatch.setattr(activity, "FIRST_SECONDS", 0.0)
+    with Activity(Console(file=Full()), "evaluating test") as shown:
+        wait_for(lambda: not shown._thread.is_alive())
+
+
+def test_terminal_gets_a_status():
+    stream = io.StringIO()
+    with Activity(Console(file=stream, force_terminal=True), "evaluating test") as shown:
+        shown.update("[half] done")
+        wait_for(lambda: "[half] done" in stream.getvalue())
+
+
+def test_steps_and_builds_in_a_pipe_are_lines_now_and_then(monkeypatch):
+    stream, clock = io.StringIO(), iter(range(0, 10**6, 10))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    callback = ConsoleCallback(Console(file=stream, width=200))
+    for done in range(12):
+        callback.on_build("path_x", done, 12)
+    lines = stream.getvalue().splitlines()
+    assert 3 <= len(lines) <= 6
+    assert all(line.startswith("path_x: ") and line.endswith(" of 12") for line in lines)
+    callback.on_run_begin(1, 1, tiny.experiment())
+    for step in range(1, 13):
+        callback.on_step(step, 0.5, 100, 1.0)
+    steps = [line for line in stream.getvalue().splitlines() if "step" in line]
+    assert 3 <= len(steps) <= 12
+    assert all("/12" in line and "left" in line for line in steps)
+
+
+@pytest.mark.parametrize("command", TRAINING)
+@pytest.mark.parametrize("option", ["dry_run", "measure"])
+def test_every_command_that_trains_has_a_dry_run(command, option):
+    assert option in inspect.signature(command).parameters
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], ["--measure"]])
+def test_dry_run_of_train_writes_no_run(cli, tiny_cache, tmp_path, more):
+    runs = tmp_path / "runs"
+    code, out, _ = cli(*tiny.command(runs, tiny_cache, *more))
+    assert code == 0
+    assert "1 run (1 new); remaining" in out
+    assert not runs.exists()
