@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import json
 import re
 import sys
 import xml.etree.ElementTree as ET
