@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import json
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -123,17 +122,6 @@ def test_needs_follow_from_mechanisms(import_script):
     (cross,) = [row for row in rows if row.startswith("| Cross-attention")]
     listed = re.findall(r"`(\w+)`", cross.split("|")[2])
     assert sorted(listed) == sorted(n for n, cls in MECHANISMS.items() if cls.traits.cross)
-
-
-def test_costs_of_choosing_page_are_those_of_the_record(import_script):
-    choosing = import_script("choosing_page")
-    rows, page = json.loads(choosing.LAYER.read_text())["rows"], choosing.page()
-    for row in rows:
-        if (row["length"], row["dtype"]) == (16_384, "float32"):
-            memory = f"{row['peak_memory'] / 2**20:,.0f}"
-            cells = rf"{row['full_over_this']:.1f} x \| {memory} \|"
-            name = rf"\[`{row['mechanism']}`\]\(mechanisms/{row['mechanism']}.md\)"
-            assert re.search(rf"^\| {name} \| .* \| {cells}", page, re.MULTILINE)
 
 
 def test_scores_of_choosing_page_are_means_of_records(import_script):
