@@ -168,6 +168,7 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
         DataError: the file is unusable; the message says why.
     """
     from longspan.arena.protocols.own import register_imports
+    from longspan.data.own_classes import describe_classes, describe_splits
     from longspan.data.own_import import ImportRequest, import_texts
     from longspan.data.text_files import UTF8, FileFormat
     from longspan.tasks import own_names
@@ -196,6 +197,10 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
         replace=options.replace,
     )
     register_imports(cache)
+    if described.class_counts:
+        print_note("rows:", describe_splits(described.class_counts, described.classes))
+    for note in describe_classes(described.class_counts, described.classes, described.spellings):
+        print_note("note:", note)
     print_notes(described, "target")
     return described
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from longspan.data.class_folders import find_split_folders
 from longspan.data.import_rows import store_rows
+from longspan.data.own_classes import check_shared, count_classes
 from longspan.data.own_splits import (
     DROPPED,
     NAMES,
@@ -91,12 +92,18 @@ def import_texts(
     else:
         targets = parse_classes(rows.targets, where)
     shares = {split: x for split, x in held_out.items() if not isinstance(x, Path)}
-    assigned = assign_splits(rows.texts, rows.given, shares)
-    _check_splits(assigned.splits, targets.values, where)
+    labels = targets.values if targets.classes else None
+    assigned = assign_splits(rows.texts, rows.given, shares, labels)
+    check_filled(assigned.splits, where)
+    counts = _count_classes(targets, assigned.splits, where)
+    if len(np.unique(targets.values[assigned.splits == TRAIN])) < 2:
+        raise DataError(f"{where}: all training rows have one target; add rows with others")
     described = OwnDescription(
         name=name,
         files=_checksums(list(files.values())),
         columns=_columns(request),
+        class_counts=counts,
+        spellings={name: list(found) for name, found in targets.spellings.items()},
         **_describe_rows(rows, targets, assigned),
         rows_sha256="",
     )
@@ -197,16 +204,31 @@ def collect_rows(files: dict[int, TextFile], request: ImportRequest) -> Rows:
     return Rows(texts, targets, places, np.array(given, np.int8), left_out)
 
 
-def _check_splits(splits: np.ndarray, targets: np.ndarray, where: str) -> None:
-    """Require rows in each split, and two different targets in training."""
+def check_filled(splits: np.ndarray, where: str) -> None:
+    """Require rows in each split.
+
+    Raises:
+        DataError: one is empty.
+    """
     for number, name in enumerate(NAMES):
         if not (splits == number).any():
             raise DataError(
                 f"{where}: no row is left for {name}, as all of its texts are in another split; "
                 "choose other files or shares"
             )
-    if len(np.unique(targets[splits == TRAIN])) < 2:
-        raise DataError(f"{where}: all training rows have one target; add rows with others")
+
+
+def _count_classes(targets: Targets, splits: np.ndarray, where: str) -> dict[str, list[int]]:
+    """Return the rows of each class, by split; nothing of numbers.
+
+    Raises:
+        DataError: a held-out split has no class of training.
+    """
+    if not targets.classes:
+        return {}
+    counts = count_classes(splits, targets.values, len(targets.classes))
+    check_shared(counts, targets.classes, where)
+    return counts
 
 
 def _columns(request: ImportRequest) -> dict[str, str]:

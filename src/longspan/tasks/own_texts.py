@@ -29,8 +29,8 @@ from longspan.tasks.layout import PairLayout, SequenceLayout
 
 _NOTES = (
     "Unless files were given for the splits, the different texts are ordered by their sha256, and "
-    "the first ones are held out. Equal texts (of pairs: equal pairs) are in one split. Classes "
-    "are not balanced between the splits."
+    "the first ones of each class are held out. Equal texts (of pairs: equal pairs) are in one "
+    "split."
 )
 
 

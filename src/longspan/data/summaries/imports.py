@@ -8,6 +8,7 @@ import pyarrow as pa
 from longspan.data.import_rows import store_rows
 from longspan.data.own_import import (
     ImportRequest,
+    check_filled,
     check_task_name,
     collect_rows,
     covering_lengths,
@@ -16,7 +17,7 @@ from longspan.data.own_import import (
 )
 from longspan.data.own_splits import DROPPED, NAMES, TRAIN, assign_splits
 from longspan.data.summaries.stored import ROWS, SUMMARIES, SummariesDescription
-from longspan.errors import DataError, OptionError
+from longspan.errors import OptionError
 
 
 def import_summaries(
@@ -47,12 +48,7 @@ def import_summaries(
     shares = {split: x for split, x in held_out.items() if not isinstance(x, Path)}
     assigned = assign_splits(rows.texts, rows.given, shares)
     splits = assigned.splits
-    for number, split in enumerate(NAMES):
-        if not (splits == number).any():
-            raise DataError(
-                f"{path}: no row is left for {split}, as all of its texts are in another split; "
-                "choose other files or shares"
-            )
+    check_filled(splits, str(path))
     training = np.flatnonzero(splits == TRAIN)
     described = SummariesDescription(
         name=name,
