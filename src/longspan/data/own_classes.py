@@ -49,7 +49,7 @@ def describe_splits(counts: ClassCounts, classes: Sequence[str]) -> str:
     """Return the rows of each class in each split as one line, frequent classes first."""
     order = np.argsort(-np.sum(list(counts.values()), axis=0), kind="stable").tolist()
     return "; ".join(
-        f"{split} {_join(f'{classes[x]} {own[x]:,}' for x in order)}"
+        f"{split} {_join(f'{classes[x]!r} {own[x]:,}' for x in order)}"
         for split, own in counts.items()
     )
 
