@@ -61,6 +61,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.replace(path)
 
 
+def check_new_file(path: Path) -> Path:
+    """Return the path of a file that can be created.
+
+    Raises:
+        OptionError: there is such a file or folder.
+    """
+    if path.exists() or path.is_symlink():
+        raise OptionError(f"{path} exists; remove it, or choose another file")
+    return path
+
+
 def check_new_folder(folder: Path) -> Path:
     """Return the path of a folder that can be created.
 

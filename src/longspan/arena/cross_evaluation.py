@@ -227,8 +227,8 @@ def _other_classes(trained: Task, target: Task) -> str | None:
         names = target.class_name(label), trained.class_name(label)
         if names[0] != names[1]:
             return (
-                f"its class {label} is {names[0]!r}, that of the model {names[1]!r}; import it with "
-                "the classes of the model"
+                f"its class {label} is {names[0]!r}, that of the model {names[1]!r}; import it "
+                "with the classes of the model"
             )
     return None
 

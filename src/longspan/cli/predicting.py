@@ -14,9 +14,16 @@ from longspan.errors import DataError, OptionError
 
 def predict(
     record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
-    file: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file of new texts.")],
-    text: Annotated[str, typer.Option(help="Column of the texts.")],
-    output: Annotated[Path, typer.Option(help="CSV file to write.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV, TSV, JSON or parquet file of new texts, or folder of text files."
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="CSV file to create.")],
+    text: Annotated[
+        str | None, typer.Option(help="Column of the texts; a folder of text files has none.")
+    ] = None,
     pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None,
     encoding: Encoding = "utf-8",
     delimiter: Delimiter = None,
@@ -29,13 +36,17 @@ def predict(
     """Predict the classes, numbers or summaries of new texts with the saved model of a run.
 
     The output has the columns of the file, and `predicted`: the name of the class, with its
-    `probability`, the number, or the summary.
+    `probability`, the number, or the summary. Of a folder of text files, the columns are the name
+    of each file and its text.
     """
     from longspan.arena.predict import predict as predict_texts
-    from longspan.data.text_files import FileFormat, read_text_file
+    from longspan.data.text_files import FileFormat, read_new_texts
+    from longspan.files import check_new_file
 
+    check_new_file(output)
+    text = _text_column(file, text)
     paths = make_paths(Path("runs"), cache, data, device)
-    table = read_text_file(file, FileFormat(encoding=encoding, delimiter=delimiter))
+    table = read_new_texts(file, FileFormat(encoding=encoding, delimiter=delimiter))
     columns = [table.column(name) for name in ((text,) if pair is None else (text, pair))]
     texts = list(zip(*columns, strict=True))
     if empty := [row for row, values in enumerate(texts) if not all(values)]:
@@ -54,6 +65,20 @@ def predict(
         print_json({"output": str(output), "rows": len(rows), "columns": list(names)})
     else:
         print_text(f"{len(rows):,} predictions in {output}")
+
+
+def _text_column(file: Path, text: str | None) -> str:
+    """Return the column of the texts.
+
+    Raises:
+        OptionError: it is not named, and the file has columns.
+    """
+    from longspan.data.class_folders import TEXT
+    from longspan.data.table_folders import has_columns
+
+    if text is None and has_columns(file):
+        raise OptionError("predict takes --text COLUMN, the column of the texts")
+    return text or TEXT
 
 
 def _write(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""Classes of the splits of an import: what each split holds, and what a reader should know of it."""
+"""Classes of the splits of an import: what each split holds, and what may be wrong with it."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence

@@ -10,6 +10,7 @@ from longspan.data.own_import import (
     ImportRequest,
     check_filled,
     check_task_name,
+    checksums,
     collect_rows,
     covering_lengths,
     find_splits,
@@ -17,6 +18,7 @@ from longspan.data.own_import import (
 )
 from longspan.data.own_splits import DROPPED, NAMES, TRAIN, assign_splits
 from longspan.data.summaries.stored import ROWS, SUMMARIES, SummariesDescription
+from longspan.data.table_folders import has_columns
 from longspan.errors import OptionError
 
 
@@ -30,7 +32,7 @@ def import_summaries(
     Args:
         cache: folder of built data sets.
         name: name of the task.
-        path: CSV, TSV, JSON Lines or parquet file.
+        path: CSV, TSV, JSON or parquet file, or folder of such files.
         request: columns, splits and format; the target is the summary.
         replace: replace another import of the same name.
 
@@ -40,19 +42,21 @@ def import_summaries(
         RunError: the cache cannot be written.
     """
     check_task_name(name)
-    if path.is_dir():
-        raise OptionError(f"{path} is a folder; import summaries takes a file with two columns")
-    path, held_out = find_splits(path, request)
-    files = read_files(path, held_out, request.file_format)
+    if not has_columns(path):
+        raise OptionError(
+            f"{path} is a folder without tables; import summaries takes a file with two columns"
+        )
+    source, held_out = find_splits(path, request)
+    files = read_files(source, held_out, request.file_format)
     rows = collect_rows(files, request)
-    shares = {split: x for split, x in held_out.items() if not isinstance(x, Path)}
+    shares = {split: x for split, x in held_out.items() if isinstance(x, int | float)}
     assigned = assign_splits(rows.texts, rows.given, shares)
     splits = assigned.splits
     check_filled(splits, str(path))
     training = np.flatnonzero(splits == TRAIN)
     described = SummariesDescription(
         name=name,
-        files={file.path.name: file.content_sha256() for file in files.values()},
+        files=checksums(files.values()),
         columns={"text": request.text, "summary": request.target},
         sizes={split: int((splits == number).sum()) for number, split in enumerate(NAMES)},
         counts={
