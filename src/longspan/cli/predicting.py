@@ -2,7 +2,7 @@
 
 import csv
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from longspan.cli.common import Data, Device, Json, make_paths, print_json, prin
 from longspan.cli.own_texts import Delimiter, Encoding
 from longspan.cli.plugins import Cache, Imports
 from longspan.errors import DataError, OptionError
+
+if TYPE_CHECKING:
+    from longspan.data.text_files import TextFile
 
 
 def predict(
@@ -40,17 +43,11 @@ def predict(
     of each file and its text.
     """
     from longspan.arena.predict import predict as predict_texts
-    from longspan.data.text_files import FileFormat, read_new_texts
     from longspan.files import check_new_file
 
     check_new_file(output)
-    text = _text_column(file, text)
     paths = make_paths(Path("runs"), cache, data, device)
-    table = read_new_texts(file, FileFormat(encoding=encoding, delimiter=delimiter))
-    columns = [table.column(name) for name in ((text,) if pair is None else (text, pair))]
-    texts = list(zip(*columns, strict=True))
-    if empty := [row for row, values in enumerate(texts) if not all(values)]:
-        raise DataError(f"{file} has an empty text in {table.show_rows(empty)}; remove these rows")
+    table, texts = _read_texts(file, text, pair, (encoding, delimiter))
     if taken := {"predicted", "probability"} & set(table.names):
         raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
     found = predict_texts(record, texts, paths)
@@ -67,18 +64,27 @@ def predict(
         print_text(f"{len(rows):,} predictions in {output}")
 
 
-def _text_column(file: Path, text: str | None) -> str:
-    """Return the column of the texts.
+def _read_texts(
+    file: Path, text: str | None, pair: str | None, form: tuple[str, str | None]
+) -> "tuple[TextFile, list[tuple[str, ...]]]":
+    """Return the table of a file or folder, and its texts, of pairs both.
 
     Raises:
-        OptionError: it is not named, and the file has columns.
+        OptionError: the column of the texts is not named, or the format is unknown.
+        DataError: the file is malformed, lacks a column, or has an empty text.
     """
     from longspan.data.class_folders import TEXT
     from longspan.data.table_folders import has_columns
+    from longspan.data.text_files import FileFormat, read_new_texts
 
     if text is None and has_columns(file):
         raise OptionError("predict takes --text COLUMN, the column of the texts")
-    return text or TEXT
+    table = read_new_texts(file, FileFormat(encoding=form[0], delimiter=form[1]))
+    names = (text or TEXT,) if pair is None else (text or TEXT, pair)
+    texts = list(zip(*(table.column(name) for name in names), strict=True))
+    if empty := [row for row, values in enumerate(texts) if not all(values)]:
+        raise DataError(f"{file} has an empty text in {table.show_rows(empty)}; remove these rows")
+    return table, texts
 
 
 def _write(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

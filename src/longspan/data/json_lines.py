@@ -68,7 +68,7 @@ def _values(text: str, path: Path) -> Iterator[tuple[Any, int]]:
                 "a comma or ] after an object"
             )
     if is_array and _skip_space(text, place + 1) < len(text):
-        raise DataError(f"{path} goes on after its array; write all objects in one array")
+        raise DataError(f"{path} has text after its array; write all objects in one array")
 
 
 def _skip_space(text: str, place: int) -> int:

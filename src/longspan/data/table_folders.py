@@ -58,7 +58,7 @@ def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
     if not tables:
         return _find_below(folder, entries)
     found: dict[int, list[Path]] = {}
-    others = []
+    others: list[Path] = []
     for path in tables:
         named = _SPLIT.match(path.name)
         (found.setdefault(SPLITS[named[1].lower()], []) if named else others).append(path)
