@@ -38,9 +38,8 @@ def predict(
 ) -> None:
     """Predict the classes, numbers or summaries of new texts with the saved model of a run.
 
-    The output has the columns of the file, and `predicted`: the name of the class, with its
-    `probability`, the number, or the summary. Of a folder of text files, the columns are the name
-    of each file and its text.
+    The output has the columns of the file (of a folder: name and text of each file), and
+    `predicted`: the name of the class, with its `probability`, the number, or the summary.
     """
     from longspan.arena.predict import predict as predict_texts
     from longspan.files import check_new_file
