@@ -19,9 +19,7 @@ def predict(
     record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
     file: Annotated[
         Path,
-        typer.Argument(
-            help="CSV, TSV, JSON or parquet file of new texts, or folder of text files."
-        ),
+        typer.Argument(help="CSV, TSV, JSON or parquet file of texts, or folder of text files."),
     ],
     output: Annotated[Path, typer.Option(help="CSV file to create.")],
     text: Annotated[
