@@ -88,6 +88,37 @@ def test_other_tokens_are_refused(cli, tmp_path, trained, places):
     assert "encode the task with the checkpoint's tokenizer" in err
 
 
+@pytest.mark.parametrize("vocabulary", ["64", "characters"])
+def test_run_with_a_learned_vocabulary_is_finetuned_from_its_export(
+    cli, tmp_path, places, vocabulary
+):
+    old, new = (write_csv(tmp_path / f"{x}.csv", reviews(30, len(x)), HEADER) for x in ("old", "n"))
+    cli("data", "import", "texts", old, *COLUMNS, "--cache", tmp_path / "cache")
+    training = flags("training", TRAINING)
+    sizes = [*flags("model", MODEL), "--set", f"task.vocabulary={vocabulary}"]
+    code, _, err = cli("train", "local", "old", *training, *sizes, *places)
+    assert code == 0, err
+    (record,) = (tmp_path / "runs" / "own" / "old").glob("*.json")
+    command = ("--data", new, *COLUMNS, *training, *places)
+    code, _, err = cli("finetune", record, *command)
+    assert code == 2
+    for part in ("(old)", "other tokens", "longspan export RECORD --output FOLDER"):
+        assert part in err
+    # The learned tokens are not known without the data.
+    (tmp_path / "cache" / "old").rename(tmp_path / "moved")
+    code, _, err = cli("finetune", record, *command)
+    assert code == 2
+    assert "(old): its data set is not built" in err
+    (tmp_path / "moved").rename(tmp_path / "cache" / "old")
+    folder = tmp_path / "exported"
+    cli("export", record, "--output", folder, "--cache", tmp_path / "cache")
+    code, _, err = cli("finetune", folder, *command)
+    assert code == 0, err
+    # On its own task the ids are the same.
+    code, _, err = cli("finetune", record, "--task", "old", *training, *places)
+    assert code == 0, err
+
+
 def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, trained, places):
     (best,) = (trained.parent / "work" / trained.stem).glob("best-*")
     shutil.copytree(best, tmp_path / "model")

@@ -97,6 +97,16 @@ def test_protocol_of_imported_texts_is_own_unless_named(cli, tmp_path, file):
     check_rejected(cli(*named), "'quick' has no task 'reviews'; reviews is in own")
 
 
+def test_misspelled_import_is_suggested(cli, tmp_path, file):
+    """The default protocol, which a misspelled import gets, has other tasks only."""
+    run_import(cli, tmp_path, file, *COLUMNS, "--name", "topics")
+    end = ("--cache", tmp_path / "cache", "--runs", tmp_path / "runs")
+    check_rejected(cli("train", "local", "topcs", *end), "'topcs'; did you mean topics")
+    check_rejected(cli("arena", "--tasks", "topcs", *end), "'topcs'; did you mean topics")
+    check_rejected(cli("arena", "--tasks", "topics,topcs", *end), "'topcs'; did you mean topics")
+    check_rejected(cli("train", "local", "wxyz", *end), "'wxyz'; there are: ")
+
+
 def test_trained_records_are_those_of_protocol_own(trained):
     for task, metric in (("reviews", "accuracy"), ("rated", "r2")):
         (path,) = (trained / "runs" / "own" / task).glob("*.json")
@@ -226,6 +236,26 @@ def test_invalid_prediction_is_one_line_and_writes_nothing(cli, trained, tmp_pat
     arguments = ("--text", "a", "--pair", "b")
     check_rejected(cli("predict", record, pairs, *arguments, *end), "single texts")
     assert not output.exists()
+    check_rejected(cli("predict", record, new, *end), "predict takes --text COLUMN")
+    output.write_text("precious")
+    check_rejected(cli("predict", record, pairs, "--text", "a", *end), "out.csv exists; remove it")
+    assert output.read_text() == "precious"
+
+
+def test_predictions_of_a_folder_have_the_names_of_the_files(cli, trained, tmp_path):
+    (record,) = (trained / "runs" / "own" / "reviews").glob("*.json")
+    texts = {f"{n}.txt": text for n, (text, *_) in enumerate(reviews(4, seed=6))}
+    (tmp_path / "flat").mkdir()
+    for name, text in texts.items():
+        (tmp_path / "flat" / name).write_text(text)
+    output = tmp_path / "out.csv"
+    end = ("--output", output, "--cache", trained / "cache", "--device", "cpu")
+    code, _, err = cli("predict", record, tmp_path / "flat", *end)
+    assert code == 0, err
+    with output.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert {row["file"]: row["text"] for row in found} == texts
+    assert {row["predicted"] for row in found} <= {"neg", "pos"}
 
 
 def test_prediction_needs_a_task_of_texts(cli, finished, tiny_cache, tmp_path):
@@ -249,5 +279,7 @@ def test_folder_of_classes_becomes_a_task(cli, tmp_path):
     assert "train: 27\nvalidation: 3\ntest: 9\n" in out
     notes = " ".join(err.split())
     assert "1 held-out row has a class that training lacks; scores count it" in notes
+    assert "rows: train '" in notes
+    assert "train has no row of the class 'mixed' (1 in test): no model learns it" in notes
     assert "38 texts are longer than 10 tokens and were cut" in notes
     check_rejected(cli(*command, "--name", "texts"), "'texts' is the name of this command")

@@ -73,13 +73,14 @@ class BusyError(RunError):
     """Another process holds this run's lock."""
 
 
-def check_name(name: str, names: Iterable[str], what: str) -> str:
+def check_name(name: str, names: Iterable[str], what: str, others: Iterable[str] = ()) -> str:
     """Return `name` if it is one of `names`.
 
     Args:
         name: the name to check.
         names: the valid names.
         what: the kind of name, for the message.
+        others: names that are not valid here, and that the message may suggest too.
 
     Raises:
         UnknownNameError: `name` is not one of them; the message suggests similar names, or lists
@@ -88,7 +89,7 @@ def check_name(name: str, names: Iterable[str], what: str) -> str:
     names = sorted(names)
     if name in names:
         return name
-    near = difflib.get_close_matches(str(name), names, n=3)
+    near = difflib.get_close_matches(str(name), sorted({*names, *others}), n=3)
     if near:
         hint = f"did you mean {', '.join(near)}?"
     else:

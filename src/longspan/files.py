@@ -158,6 +158,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.replace(path)
 
 
+def check_new_file(path: Path) -> Path:
+    """Return the path of a file that can be created.
+
+    Raises:
+        OptionError: there is such a file or folder.
+    """
+    if path.exists() or path.is_symlink():
+        raise OptionError(f"{path} exists; remove it, or choose another file")
+    return path
+
+
 def check_new_folder(folder: Path) -> Path:
     """Return the path of a folder that can be created.
 
@@ -289,13 +300,34 @@ def read_json_file(path: Path) -> JsonFile:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON, accepting finite numbers and integers of 64 bits only.
+    """Parse JSON, accepting finite numbers and integers of 64 bits only, and each key once.
 
     Raises:
-        ValueError: the text is not JSON (`json.JSONDecodeError`), or a number is NaN or too large.
+        ValueError: the text is not JSON (`json.JSONDecodeError`), a number is NaN or too large, or
+            an object has a key twice.
         RecursionError: the text is nested too deeply.
     """
-    return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_integer)
+    return json.loads(
+        text,
+        parse_constant=_finite,
+        parse_float=_finite,
+        parse_int=_integer,
+        object_pairs_hook=unique_keys,
+    )
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; `json` alone keeps the last value of a key that is there twice.
+
+    Raises:
+        ValueError: a key is there twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r:.80} is there twice; keep one of them")
+    return found
 
 
 def _finite(text: str) -> float:

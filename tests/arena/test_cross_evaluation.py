@@ -17,12 +17,15 @@ from longspan.arena.cross_evaluation import (
     vocabulary_misfits,
 )
 from longspan.arena.model import model_class
+from longspan.arena.protocols.own import register_imports
 from longspan.arena.rescore import evaluate_run
+from longspan.data.own_import import ImportRequest, import_texts
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanForSequenceClassification
 from longspan.results import load_cross_evaluations, load_results
 from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
+from own_files import forgotten_imports, write_csv
 
 OPTIONS = {"min_length": 26, "max_length": 80, "max_depth": 4, "test": 30}
 LONGER = {f"task.{name}": value for name, value in OPTIONS.items()}
@@ -126,6 +129,32 @@ def test_other_layouts_vocabularies_and_classes_are_refused_with_every_reason(tr
     assert misfits(pathfinder, build("image")) == ["it has 10 classes, the model 2"]
     with pytest.raises(OptionError, match=r"cannot be evaluated on recall: its layout .*; it has"):
         evaluate_elsewhere(record, paths, task="recall")
+
+
+def own_task(folder, name, targets, *, is_regression=False):
+    """Import texts with these targets as a task."""
+    rows = [(f"text {n}", str(targets[n % len(targets)])) for n in range(40)]
+    request = ImportRequest(text="body", target="stars", is_regression=is_regression)
+    import_texts(folder / "cache", name, write_csv(folder / f"{name}.csv", rows), request)
+    register_imports(folder / "cache")
+    return build(name)
+
+
+def test_other_names_of_classes_and_scales_of_numbers_are_refused(tmp_path):
+    """Class 0 of one import is another class than class 0 of another one."""
+    with forgotten_imports(tmp_path / "none"):
+        good = own_task(tmp_path, "good", ["neg", "pos"])
+        same = own_task(tmp_path, "same", ["pos", "neg"])
+        other = own_task(tmp_path, "other", ["0", "1"])
+        numbers = own_task(tmp_path, "numbers", range(5), is_regression=True)
+        larger = own_task(tmp_path, "larger", range(0, 50, 10), is_regression=True)
+        assert misfits(good, same) == []
+        assert misfits(numbers, numbers) == []
+        (reason,) = misfits(good, other)
+        assert "its class 0 is '0', that of the model 'neg'" in reason
+        (reason,) = misfits(numbers, larger)
+        assert "in training, those of the model" in reason
+        assert "--test FILE" in reason
 
 
 def test_other_vocabularies_are_refused():

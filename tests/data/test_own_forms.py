@@ -1,4 +1,4 @@
-"""Own texts as JSON Lines and as folders: the same data set as from CSV, and bad input."""
+"""Own texts as JSON and as folders: the same data set as from CSV, and bad input."""
 
 import json
 
@@ -157,7 +157,7 @@ def test_folders_of_other_forms_are_refused(tmp_path):
     check_refused(tmp_path, folder, "deep is a folder")
     (folder / "no" / "deep").rmdir()
     (folder / "README").write_text("about")
-    check_refused(tmp_path, folder, "README is in no subfolder")
+    check_refused(tmp_path, folder, "folder has files in no subfolder: README; expected one")
     (tmp_path / "empty").mkdir()
     check_refused(tmp_path, tmp_path / "empty", "has no rows; expected a subfolder for each class")
     split = tmp_path / "split"

@@ -27,6 +27,8 @@ from longspan.models import lengthen
 from longspan.results import CrossEvaluation, Result, load_result
 from longspan.tasks import Task, build, configure
 from longspan.tasks.base import HELD_OUT, ProgressCallback, Split
+from longspan.tasks.layout import ImageLayout, PairLayout, SequenceLayout
+from longspan.tasks.own_texts import OwnTexts
 from longspan.tasks.vocabulary import describe_other_tokens
 from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.inference import evaluate_timed
@@ -200,7 +202,41 @@ def misfits(trained: Task, target: Task) -> list[str]:
         reasons.append(f"its inputs are {inputs[0]}, those of the model {inputs[1]}")
     if target.num_classes != trained.num_classes:
         reasons.append(f"it has {target.num_classes} classes, the model {trained.num_classes}")
+    elif reason := _other_classes(trained, target):
+        reasons.append(reason)
     return reasons
+
+
+def _other_classes(trained: Task, target: Task) -> str | None:
+    """Return how the classes or numbers of two tasks differ in meaning; None: they do not.
+
+    Classes without names are not compared.
+    """
+    if isinstance(trained, OwnTexts) and isinstance(target, OwnTexts) and target.is_regression:
+        here, there = ((x.description.mean, x.description.deviation) for x in (target, trained))
+        if here == there:
+            return None
+        return (
+            f"its numbers have mean {here[0]:g} and deviation {here[1]:g} in training, those of "
+            f"the model {there[0]:g} and {there[1]:g}; import its rows as --test FILE of the "
+            "model's training file"
+        )
+    if not (_names_classes(trained) and _names_classes(target)):
+        return None
+    for label in range(target.num_classes):
+        names = target.class_name(label), trained.class_name(label)
+        if names[0] != names[1]:
+            return (
+                f"its class {label} is {names[0]!r}, that of the model {names[1]!r}; import it "
+                "with the classes of the model"
+            )
+    return None
+
+
+def _names_classes(task: Task) -> bool:
+    """Return whether each example has one class, and the classes have names."""
+    has_names = type(task).class_name is not Task.class_name and not task.is_regression
+    return has_names and isinstance(task.layout, SequenceLayout | PairLayout | ImageLayout)
 
 
 def _inputs(task: Task) -> str:

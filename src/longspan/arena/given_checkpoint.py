@@ -63,13 +63,13 @@ class GivenCheckpoint:
         return names[0]
 
     @property
-    def vocabulary(self) -> str | None:
-        """Vocabulary of texts as an option of tasks; None: not known, or learned from texts."""
+    def vocabulary(self) -> str | int | None:
+        """Vocabulary of texts as an option of tasks; None: not known."""
         if has_word_pieces(self.folder):
             return f"tokenizer:{self.folder}"
         if self.task is None or self.task.name not in TASKS:
             return None
-        if isinstance(named := self.task.options.get("vocabulary"), str):
+        if isinstance(named := self.task.options.get("vocabulary"), str | int):
             return named
         tokenizer = getattr(build(self.task.name, self.task.options), "tokenizer", None)
         return f"tokenizer:{tokenizer.name}" if isinstance(tokenizer, WordPieceTokenizer) else None

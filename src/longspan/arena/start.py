@@ -17,9 +17,15 @@ from longspan.errors import OptionError, RunError, SourceFailedError
 from longspan.models import LongspanPreTrainedModel
 from longspan.results import StartRecord, load_result
 from longspan.tasks import TASKS, Task, build
+from longspan.tasks._encoded_text import EncodedTextTask
 from longspan.tasks.vocabulary import describe_other_symbols, describe_other_tokens
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_pointer import saved_step
+
+_EXPORT = (
+    "the checkpoint's vocabulary was learned from its texts: write it as a tokenizer beside the "
+    "weights with longspan export RECORD --output FOLDER, and start from FOLDER"
+)
 
 
 class Source(NamedTuple):
@@ -171,17 +177,22 @@ def _check_tokens(source: Source, task: Task, paths: RunPaths) -> None:
     """
     if task.input_features is not None or not _names_tokens(task):
         return
-    reason, owner = None, "its tokenizer"
+    reason, owner, remedy = None, "its tokenizer", "encode the task with the checkpoint's tokenizer"
     if has_word_pieces(source.folder):
         reason = describe_other_symbols(load_word_pieces(source.folder).symbols[1:], task)
     elif source.task is not None and source.task.name in TASKS:
         trained = build(source.task.name, source.task.options)
+        is_learned = isinstance(trained, EncodedTextTask) and trained.has_learned_vocabulary
         if _names_tokens(trained) and trained.open_built(paths.cache):
             reason, owner = describe_other_tokens(trained, task), trained.info.name
+        elif is_learned:
+            reason, owner = f"its data set is not built in {paths.cache}", trained.info.name
+        if is_learned:
+            remedy = _EXPORT
     if reason is not None:
         raise OptionError(
             f"token ids of {task.info.name} are not those of {source.folder} ({owner}): {reason}; "
-            "encode the task with the checkpoint's tokenizer"
+            f"{remedy}"
         )
 
 

@@ -199,13 +199,16 @@ def default_protocol(tasks: Sequence[str] | None, otherwise: str) -> str:
 
     Raises:
         OptionError: some of the tasks are imported, and some are not.
+        UnknownNameError: besides an imported task, there is one that is none.
     """
     from longspan.arena.protocols.own import NAME
-    from longspan.tasks import beir_names, own_names, own_summary_names
+    from longspan.tasks import TASKS, beir_names, own_names, own_summary_names
 
     imported = {*own_names(), *own_summary_names(), *beir_names()}
     own = [task for task in tasks or () if task in imported]
     if own and len(own) < len(set(tasks or ())):
+        for task in tasks or ():
+            check_name(task, TASKS, "task")
         raise OptionError(
             f"{', '.join(own)}: imported texts have the protocol {NAME!r}, other tasks have not; "
             "use a command for each protocol"

@@ -95,9 +95,9 @@ def import_(
         list[str],
         typer.Argument(
             help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of texts: a "
-            "CSV, TSV, JSON Lines or parquet file, or a folder with a subfolder for each class. Of "
-            "summaries: such a file. Of corpus: its name, then files, folders or hf:NAME. Of beir: "
-            "its name, then a folder."
+            "CSV, TSV, JSON or parquet file, a folder of such files, or a folder with a subfolder "
+            "for each class. Of summaries: such a file. Of corpus: its name, then files, folders "
+            "or hf:NAME. Of beir: its name, then a folder."
         ),
     ],
     text: own.TextColumn = None,

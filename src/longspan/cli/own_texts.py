@@ -41,7 +41,9 @@ OwnDelimiter = Annotated[
 ]
 TextColumn = Annotated[
     str | None,
-    typer.Option("--text", help="Column of the texts; a folder has none.", rich_help_panel=PANEL),
+    typer.Option(
+        "--text", help="Column of the texts; a folder of texts has none.", rich_help_panel=PANEL
+    ),
 ]
 LabelColumn = Annotated[
     str | None, typer.Option("--label", help="Column of the classes.", rich_help_panel=PANEL)
@@ -168,7 +170,9 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
         DataError: the file is unusable; the message says why.
     """
     from longspan.arena.protocols.own import register_imports
+    from longspan.data.own_classes import describe_classes, describe_splits
     from longspan.data.own_import import ImportRequest, import_texts
+    from longspan.data.table_folders import table_name
     from longspan.data.text_files import UTF8, FileFormat
     from longspan.tasks import own_names
 
@@ -177,7 +181,7 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
             "--summary applies to `data import summaries`, not to texts; omit it, or the classes"
         )
     text, target = _columns(path, options)
-    name = options.name or path.stem
+    name = options.name or table_name(path)
     check_free(name, own_names())
     described = import_texts(
         cache,
@@ -196,6 +200,10 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
         replace=options.replace,
     )
     register_imports(cache)
+    if described.class_counts:
+        print_note("rows:", describe_splits(described.class_counts, described.classes))
+    for note in describe_classes(described.class_counts, described.classes, described.spellings):
+        print_note("note:", note)
     print_notes(described, "target")
     return described
 
@@ -206,15 +214,16 @@ def _columns(path: Path, options: OwnOptions) -> tuple[str, str]:
     Raises:
         OptionError: one is not named, or the texts are in a folder, which has no columns.
     """
-    from longspan.data.class_folders import COLUMNS
+    from longspan.data.class_folders import LABEL, TEXT
+    from longspan.data.table_folders import has_columns
 
     named = {name: getattr(options, name) for name in ("text", "label", "target", "pair")}
-    if path.is_dir():
+    if not has_columns(path):
         if given := [f"--{name}" for name, column in named.items() if column is not None]:
             raise OptionError(
                 f"{path} is a folder, whose subfolders are the classes; omit {', '.join(given)}"
             )
-        return COLUMNS
+        return TEXT, LABEL
     if options.text is None or (options.label is None) == (options.target is None):
         raise OptionError(
             "import texts takes --text COLUMN, and either --label COLUMN (classes) or --target "

@@ -2,7 +2,7 @@
 
 import csv
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,12 +11,20 @@ from longspan.cli.own_texts import Delimiter, Encoding
 from longspan.cli.plugins import Cache, Imports
 from longspan.errors import DataError, OptionError
 
+if TYPE_CHECKING:
+    from longspan.data.text_files import TextFile
+
 
 def predict(
     record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
-    file: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file of new texts.")],
-    text: Annotated[str, typer.Option(help="Column of the texts.")],
-    output: Annotated[Path, typer.Option(help="CSV file to write.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="CSV, TSV, JSON or parquet file of texts, or folder of text files."),
+    ],
+    output: Annotated[Path, typer.Option(help="CSV file to create.")],
+    text: Annotated[
+        str | None, typer.Option(help="Column of the texts; a folder of text files has none.")
+    ] = None,
     pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None,
     encoding: Encoding = "utf-8",
     delimiter: Delimiter = None,
@@ -28,18 +36,15 @@ def predict(
 ) -> None:
     """Predict the classes, numbers or summaries of new texts with the saved model of a run.
 
-    The output has the columns of the file, and `predicted`: the name of the class, with its
-    `probability`, the number, or the summary.
+    The output has the columns of the file (of a folder: name and text of each file), and
+    `predicted`: the name of the class, with its `probability`, the number, or the summary.
     """
     from longspan.arena.predict import predict as predict_texts
-    from longspan.data.text_files import FileFormat, read_text_file
+    from longspan.files import check_new_file
 
+    check_new_file(output)
     paths = make_paths(Path("runs"), cache, data, device)
-    table = read_text_file(file, FileFormat(encoding=encoding, delimiter=delimiter))
-    columns = [table.column(name) for name in ((text,) if pair is None else (text, pair))]
-    texts = list(zip(*columns, strict=True))
-    if empty := [row for row, values in enumerate(texts) if not all(values)]:
-        raise DataError(f"{file} has an empty text in {table.show_rows(empty)}; remove these rows")
+    table, texts = _read_texts(file, text, pair, (encoding, delimiter))
     if taken := {"predicted", "probability"} & set(table.names):
         raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
     found = predict_texts(record, texts, paths)
@@ -54,6 +59,29 @@ def predict(
         print_json({"output": str(output), "rows": len(rows), "columns": list(names)})
     else:
         print_text(f"{len(rows):,} predictions in {output}")
+
+
+def _read_texts(
+    file: Path, text: str | None, pair: str | None, form: tuple[str, str | None]
+) -> "tuple[TextFile, list[tuple[str, ...]]]":
+    """Return the table of a file or folder, and its texts, of pairs both.
+
+    Raises:
+        OptionError: the column of the texts is not named, or the format is unknown.
+        DataError: the file is malformed, lacks a column, or has an empty text.
+    """
+    from longspan.data.class_folders import TEXT
+    from longspan.data.table_folders import has_columns
+    from longspan.data.text_files import FileFormat, read_new_texts
+
+    if text is None and has_columns(file):
+        raise OptionError("predict takes --text COLUMN, the column of the texts")
+    table = read_new_texts(file, FileFormat(encoding=form[0], delimiter=form[1]))
+    names = (text or TEXT,) if pair is None else (text or TEXT, pair)
+    texts = list(zip(*(table.column(name) for name in names), strict=True))
+    if empty := [row for row, values in enumerate(texts) if not all(values)]:
+        raise DataError(f"{file} has an empty text in {table.show_rows(empty)}; remove these rows")
+    return table, texts
 
 
 def _write(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

@@ -23,6 +23,7 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "SummariesDescr
     from longspan.arena.protocols.own import register_imports
     from longspan.data.own_import import ImportRequest
     from longspan.data.summaries.imports import import_summaries
+    from longspan.data.table_folders import table_name
     from longspan.data.text_files import UTF8, FileFormat
     from longspan.tasks import own_summary_names
 
@@ -30,7 +31,7 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "SummariesDescr
         raise OptionError(f"import summaries has no {', '.join(given)}; omit it")
     if options.text is None or options.summary is None:
         raise OptionError("import summaries takes --text COLUMN and --summary COLUMN")
-    name = options.name or path.stem
+    name = options.name or table_name(path)
     check_free(name, own_summary_names())
     described = import_summaries(
         cache,

@@ -12,12 +12,16 @@ from longspan.data.own_splits import TEST, TRAIN, VALIDATION
 from longspan.errors import DataError
 from longspan.files import LARGE, explain_read_error, read_file
 
-COLUMNS = ("text", "label")
-_SPLITS = {
+FILE, TEXT, LABEL = COLUMNS = ("file", "text", "label")
+SPLITS = {
     "train": TRAIN,
     **dict.fromkeys(("validation", "valid", "val", "dev"), VALIDATION),
     "test": TEST,
 }
+# Files and folders that systems leave in folders and archives.
+_LEFT_BY_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
+
+_SHOWN = 5  # files that a message names
 
 
 def find_split_folders(folder: Path) -> dict[int, Path]:
@@ -26,58 +30,72 @@ def find_split_folders(folder: Path) -> dict[int, Path]:
     Raises:
         DataError: some subfolders are splits and others classes, or two are the same split.
     """
-    names = [path.name for path in _visible(folder) if path.is_dir()]
-    if "train" not in names or not set(names) & (_SPLITS.keys() - {"train"}):
+    names = [path.name for path in visible_entries(folder) if path.is_dir()]
+    if "train" not in names or not set(names) & (SPLITS.keys() - {"train"}):
         return {}
     found: dict[int, Path] = {}
     for name in names:
-        if name not in _SPLITS:
+        if name not in SPLITS:
             raise DataError(
-                f"{folder} has the splits {', '.join(x for x in names if x in _SPLITS)}, and also "
+                f"{folder} has the splits {', '.join(x for x in names if x in SPLITS)}, and also "
                 f"{name}; move it elsewhere"
             )
-        if _SPLITS[name] in found:
+        if SPLITS[name] in found:
             raise DataError(
-                f"{folder} has two folders of one split, {found[_SPLITS[name]].name} and {name}; "
+                f"{folder} has two folders of one split, {found[SPLITS[name]].name} and {name}; "
                 "remove one of them"
             )
-        found[_SPLITS[name]] = folder / name
+        found[SPLITS[name]] = folder / name
     return found
 
 
-def read_class_folder(folder: Path, encoding: str) -> tuple[list[list[str]], list[str]]:
+def read_class_folder(folder: Path, encoding: str) -> list[list[str]]:
     """Read the texts of all classes, by class and name of the file; hidden files are skipped.
 
     Returns:
-        Text and class of each file, and its path inside the folder.
+        Values of `COLUMNS` for each file: its path inside the folder, its text and its class.
 
     Raises:
         DataError: there are no subfolders, a file is binary or in another encoding, or neither a
             file nor a folder of classes.
     """
+    groups = list(visible_entries(folder))
+    if beside := [group.name for group in groups if not group.is_dir()]:
+        more = f" and {len(beside) - _SHOWN:,} more" if len(beside) > _SHOWN else ""
+        raise DataError(
+            f"{folder} has files in no subfolder: {', '.join(beside[:_SHOWN])}{more}; expected one "
+            "subfolder for each class, with a file for each text. Move them elsewhere"
+        )
     rows: list[list[str]] = []
-    places: list[str] = []
-    for group in _visible(folder):
-        if not group.is_dir():
-            raise DataError(
-                f"{group} is in no subfolder; expected one subfolder for each class, with a file "
-                "for each text"
-            )
-        for path in _visible(group):
-            if path.is_dir():
-                raise DataError(f"{path} is a folder; expected a file for each text of the class")
-            rows.append([_read(path, encoding), group.name])
-            places.append(f"{group.name}/{path.name}")
-    return rows, places
+    for group in groups:
+        own = read_flat(group, encoding)
+        rows += [[f"{group.name}/{name}", text, group.name] for name, text in own]
+    return rows
 
 
-def _visible(folder: Path) -> Iterator[Path]:
-    """Yield the entries of a folder by name, without hidden ones."""
+def read_flat(folder: Path, encoding: str) -> list[list[str]]:
+    """Read the texts of a folder without subfolders, by name of the file.
+
+    Returns:
+        Name and text of each file.
+
+    Raises:
+        DataError: there are subfolders, or a file is binary or in another encoding.
+    """
+    paths = list(visible_entries(folder))
+    for path in paths:
+        if path.is_dir():
+            raise DataError(f"{path} is a folder; expected a file for each text")
+    return [[path.name, _read(path, encoding)] for path in paths]
+
+
+def visible_entries(folder: Path) -> Iterator[Path]:
+    """Yield the entries of a folder by name, without hidden ones and those of the system."""
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
         raise explain_read_error(folder, error) from error
-    return (path for path in entries if not path.name.startswith("."))
+    return (x for x in entries if not x.name.startswith(".") and x.name not in _LEFT_BY_SYSTEMS)
 
 
 def _read(path: Path, encoding: str) -> str:

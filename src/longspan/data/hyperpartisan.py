@@ -21,7 +21,7 @@ import numpy as np
 from longspan.data import archives
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.errors import DataError, MissingSourceError
-from longspan.files import SMALL, explain_read_error, open_file, read_file
+from longspan.files import SMALL, explain_read_error, open_file, read_file, unique_keys
 
 URL = "https://zenodo.org/records/1489920"
 SPLITS_URL = "https://raw.githubusercontent.com/allenai/longformer/master/scripts/hp-splits.json"
@@ -138,7 +138,7 @@ def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
             "set split='clean'"
         )
     try:
-        content = json.loads(read_file(source.splits, SMALL))
+        content = json.loads(read_file(source.splits, SMALL), object_pairs_hook=unique_keys)
         ids = {split: np.array(content[name], np.int64) for split, name in PUBLISHED.items()}
     except OSError as error:
         raise explain_read_error(source.splits, error) from error

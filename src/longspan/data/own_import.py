@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from longspan.data.class_folders import find_split_folders
 from longspan.data.import_rows import store_rows
+from longspan.data.own_classes import check_shared, count_classes
 from longspan.data.own_splits import (
     DROPPED,
     NAMES,
@@ -22,13 +23,14 @@ from longspan.data.own_splits import (
 )
 from longspan.data.own_targets import Targets, parse_classes, parse_numbers
 from longspan.data.own_texts import OWN_TEXTS, TEXTS, OwnDescription
-from longspan.data.text_files import FileFormat, TextFile, read_text_file
+from longspan.data.table_folders import find_tables
+from longspan.data.text_files import FileFormat, Source, TextFile, read_text_file
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
 from longspan.results.reading import check_folder_name
 
 HELD_OUT_SHARE = 0.1
-HeldOut = dict[int, float | Path]  # share of the texts to split, or a file, by split
+HeldOut = dict[int, float | Source]  # share of the texts to split, or where they are, by split
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _COVERED = 95  # percentile of the lengths that recipes cover
 
@@ -72,8 +74,8 @@ def import_texts(
     Args:
         cache: folder of built data sets.
         name: name of the task.
-        path: CSV, TSV, JSON Lines or parquet file; or folder with a subfolder for each class,
-            possibly below the folders of the splits.
+        path: CSV, TSV, JSON or parquet file; folder of such files, with the splits in their names;
+            or folder with a subfolder for each class, possibly below the folders of the splits.
         request: columns, splits and format.
         replace: replace another import of the same name.
 
@@ -83,21 +85,27 @@ def import_texts(
         RunError: the cache cannot be written.
     """
     check_task_name(name)
-    path, held_out = find_splits(path, request)
-    files = read_files(path, held_out, request.file_format)
+    source, held_out = find_splits(path, request)
+    files = read_files(source, held_out, request.file_format)
     rows = collect_rows(files, request)
     where = f"{path}: column {request.target!r}"
     if request.is_regression:
         targets = parse_numbers(rows.targets, where, rows.places)
     else:
         targets = parse_classes(rows.targets, where)
-    shares = {split: x for split, x in held_out.items() if not isinstance(x, Path)}
-    assigned = assign_splits(rows.texts, rows.given, shares)
-    _check_splits(assigned.splits, targets.values, where)
+    shares = {split: x for split, x in held_out.items() if isinstance(x, int | float)}
+    labels = targets.values if targets.classes else None
+    assigned = assign_splits(rows.texts, rows.given, shares, labels)
+    check_filled(assigned.splits, where)
+    counts = _count_classes(targets, assigned.splits, where)
+    if len(np.unique(targets.values[assigned.splits == TRAIN])) < 2:
+        raise DataError(f"{where}: all training rows have one target; add rows with others")
     described = OwnDescription(
         name=name,
-        files=_checksums(list(files.values())),
+        files=checksums(files.values()),
         columns=_columns(request),
+        class_counts=counts,
+        spellings={name: list(found) for name, found in targets.spellings.items()},
         **_describe_rows(rows, targets, assigned),
         rows_sha256="",
     )
@@ -106,12 +114,13 @@ def import_texts(
     return store_rows(OWN_TEXTS, path, table, described, replace=replace)
 
 
-def _checksums(files: Sequence[TextFile]) -> dict[str, str]:
+def checksums(files: Iterable[TextFile]) -> dict[str, str]:
     """Return the sha256 of each file by name; those of one name are named with their folder."""
-    names = [file.path.name for file in files]
+    shards = [shard for file in files for shard in file.shards or (file,)]
+    names = [shard.path.name for shard in shards]
     return {
         x.path.name if names.count(x.path.name) == 1 else str(x.path): x.content_sha256()
-        for x in files
+        for x in shards
     }
 
 
@@ -128,9 +137,11 @@ def check_task_name(name: str) -> None:
     check_folder_name("task", name)
 
 
-def find_splits(path: Path, request: ImportRequest) -> tuple[Path, HeldOut]:
+def find_splits(path: Path, request: ImportRequest) -> tuple[Source, HeldOut]:
     """Return the file or folder to split, and where the texts of the other splits come from."""
-    folders = find_split_folders(path) if path.is_dir() else {}
+    folders: dict[int, Source] = {}
+    if path.is_dir():
+        folders = {**(find_split_folders(path) or find_tables(path))}
     # What is given takes precedence over a folder of the split.
     held_out = {
         split: folders.get(split, HELD_OUT_SHARE) if given is None else given
@@ -139,14 +150,14 @@ def find_splits(path: Path, request: ImportRequest) -> tuple[Path, HeldOut]:
     return folders.get(TRAIN, path), held_out
 
 
-def read_files(path: Path, held_out: HeldOut, file_format: FileFormat) -> dict[int, TextFile]:
+def read_files(source: Source, held_out: HeldOut, file_format: FileFormat) -> dict[int, TextFile]:
     """Return the files of an import by the split of their rows; `TRAIN` is the one to split.
 
     Raises:
         OptionError: a share is invalid.
         DataError: a file is missing or malformed.
     """
-    shares = {NAMES[n]: x for n, x in held_out.items() if not isinstance(x, Path)}
+    shares = {NAMES[n]: x for n, x in held_out.items() if isinstance(x, int | float)}
     for name, share in shares.items():
         if not 0 < share < 1:
             raise OptionError(f"--{name} must be a share between 0 and 1 or a file, got {share:g}")
@@ -154,8 +165,8 @@ def read_files(path: Path, held_out: HeldOut, file_format: FileFormat) -> dict[i
         raise OptionError(
             f"--validation and --test leave no text for training: {sum(shares.values()):g} of all"
         )
-    paths = {n: x for n, x in held_out.items() if isinstance(x, Path)}
-    return {n: read_text_file(x, file_format) for n, x in {TRAIN: path, **paths}.items()}
+    sources = {n: x for n, x in held_out.items() if not isinstance(x, int | float)}
+    return {n: read_text_file(x, file_format) for n, x in {TRAIN: source, **sources}.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,16 +210,31 @@ def collect_rows(files: dict[int, TextFile], request: ImportRequest) -> Rows:
     return Rows(texts, targets, places, np.array(given, np.int8), left_out)
 
 
-def _check_splits(splits: np.ndarray, targets: np.ndarray, where: str) -> None:
-    """Require rows in each split, and two different targets in training."""
+def check_filled(splits: np.ndarray, where: str) -> None:
+    """Require rows in each split.
+
+    Raises:
+        DataError: one is empty.
+    """
     for number, name in enumerate(NAMES):
         if not (splits == number).any():
             raise DataError(
                 f"{where}: no row is left for {name}, as all of its texts are in another split; "
                 "choose other files or shares"
             )
-    if len(np.unique(targets[splits == TRAIN])) < 2:
-        raise DataError(f"{where}: all training rows have one target; add rows with others")
+
+
+def _count_classes(targets: Targets, splits: np.ndarray, where: str) -> dict[str, list[int]]:
+    """Return the rows of each class, by split; nothing of numbers.
+
+    Raises:
+        DataError: a held-out split has no class of training.
+    """
+    if not targets.classes:
+        return {}
+    counts = count_classes(splits, targets.values, len(targets.classes))
+    check_shared(counts, targets.classes, where)
+    return counts
 
 
 def _columns(request: ImportRequest) -> dict[str, str]:

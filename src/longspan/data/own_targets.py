@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from longspan.errors import DataError
 
 # Above this number, and half the rows, values of a label column are numbers or identifiers.
 _FEW_CLASSES = 10
+_INTEGER = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
+_BOOLEANS = ("true", "false")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,14 +23,18 @@ class Targets:
     Attributes:
         values: class of each row, uint16, or number of each row, float64.
         classes: name of each class; none of numbers.
+        spellings: spellings of each class that the files write in several ways, by its name.
     """
 
     values: np.ndarray
     classes: tuple[str, ...] = ()
+    spellings: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def parse_classes(texts: Sequence[str], where: str) -> Targets:
     """Number the classes: in numerical order if all names are numbers, else in alphabetical order.
+
+    A class that is written as 1 and as 1.0, or as True and as true, is one.
 
     Args:
         texts: name of the class of each row.
@@ -36,7 +43,12 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
     Raises:
         DataError: there is one class, or nearly every row has a class of its own.
     """
-    names = sorted(set(texts), key=_numerical(texts) or str)
+    written: dict[str, list[str]] = {}
+    for text in sorted(set(texts)):
+        written.setdefault(_one_spelling(text), []).append(text)
+    spellings = {name: tuple(found) for name, found in written.items() if len(found) > 1}
+    names = [name if name in spellings else found[0] for name, found in written.items()]
+    names.sort(key=_numerical(names) or str)
     if len(names) < 2:
         raise DataError(f"{where} has one class ({names[0]!r}); expected two or more")
     if len(names) > max(_FEW_CLASSES, len(texts) // 2):
@@ -44,8 +56,21 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
             f"{where} has {len(names):,} different values in {len(texts):,} rows; to predict "
             "numbers pass --target in place of --label"
         )
-    numbers = {name: label for label, name in enumerate(names)}
-    return Targets(np.array([numbers[text] for text in texts], np.uint16), tuple(names))
+    numbers = {_one_spelling(name): label for label, name in enumerate(names)}
+    values = np.array([numbers[_one_spelling(text)] for text in texts], np.uint16)
+    return Targets(values, tuple(names), spellings)
+
+
+def _one_spelling(text: str) -> str:
+    """Return an integer without its fraction of zeros, and a boolean in lower case.
+
+    Tables write 1 as 1.0 if the column has a missing value, and booleans as True or true. Other
+    equal numbers, such as the versions 1.1 and 1.10, may be two classes.
+    """
+    if text.lower() in _BOOLEANS:
+        return text.lower()
+    found = _INTEGER.fullmatch(text)
+    return found[1] if found else text
 
 
 def parse_numbers(texts: Sequence[str], where: str, places: Sequence[str] = ()) -> Targets:

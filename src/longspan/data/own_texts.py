@@ -14,7 +14,7 @@ from longspan.data.import_rows import RowsDescription, load_rows
 from longspan.data.imports import ImportKind
 from longspan.data.own_splits import NAMES
 
-SCHEMA = 1
+SCHEMA = 2
 TEXTS = "texts.parquet"
 
 
@@ -30,6 +30,8 @@ class OwnDescription(RowsDescription):
         counts: rows that were left out because a text or target is empty, or because the text is
             in another split; kept rows whose text is in an earlier row of the split too; and
             held-out rows whose class is not in training.
+        class_counts: rows of each class, by split; none of a regression.
+        spellings: spellings of each class that the files write in several ways, by its name.
         words, bytes: 95th percentile of the lengths of the training texts.
         mean, deviation: of the training targets; 0 and 1 for classes.
     """
@@ -39,6 +41,8 @@ class OwnDescription(RowsDescription):
     classes: list[str]
     sizes: dict[str, int]
     counts: dict[str, int]
+    class_counts: dict[str, list[int]]
+    spellings: dict[str, list[str]]
     words: int
     bytes: int
     mean: float
@@ -61,7 +65,10 @@ class OwnDescription(RowsDescription):
         return (self.rows_sha256, self.classes)
 
 
-OWN_TEXTS = ImportKind("own", "an import", OwnDescription, SCHEMA)
+# Imports of schema 1 do not say how many rows of a class a split has.
+OWN_TEXTS = ImportKind(
+    "own", "an import", OwnDescription, SCHEMA, older={1: {"class_counts": {}, "spellings": {}}}
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,15 +8,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from longspan.data import json_lines
-from longspan.data.class_folders import COLUMNS, read_class_folder
+from longspan.data.class_folders import (
+    COLUMNS,
+    FILE,
+    TEXT,
+    read_class_folder,
+    read_flat,
+    visible_entries,
+)
+from longspan.data.corpora.text import PACKED
 from longspan.data.parquet_table import read_parquet_table
-from longspan.data.text_encoding import UTF8, explain_encoding, find_codec, refuse_zero_byte
+from longspan.data.table_folders import (
+    DELIMITERS,
+    PARQUET,
+    SUFFIXES,
+    find_tables,
+    has_columns,
+    table_suffix,
+)
+from longspan.data.text_encoding import UTF8, find_codec, open_encoded, refuse_zero_byte
 from longspan.errors import DataError, OptionError
-from longspan.files import LARGE, explain_read_error, file_sha256, open_text
+from longspan.files import file_sha256
 from longspan.wording import counted
 
-DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-PARQUET = ".parquet"
+Source = Path | tuple[Path, ...]  # file or folder, or the shards of a table
 _SHOWN = 5  # rows that a message names
 
 
@@ -43,6 +58,7 @@ class TextFile:
         rows: values of each row.
         places: location of each row, such as "line 3"; none: rows are counted from 1.
         nested: first row of each column that has a list or an object, by name.
+        shards: files of a table that has several.
     """
 
     path: Path
@@ -50,6 +66,7 @@ class TextFile:
     rows: list[list[str]]
     places: Sequence[str] = ()
     nested: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    shards: tuple["TextFile", ...] = ()
 
     def column(self, name: str) -> list[str]:
         """Return a column, without white space around its values.
@@ -78,16 +95,18 @@ class TextFile:
 
     def locate(self, row: int) -> str:
         """Return file and location of a row, such as "mine.csv line 3"."""
-        return f"{self.path.name} {self.places[row] if self.places else f'row {row + 1}'}"
+        place = self.places[row] if self.places else f"row {row + 1}"
+        return place if self.shards else f"{self.path.name} {place}"
 
     def content_sha256(self) -> str:
-        """Return the sha256 of the file, or of the names and texts of a folder."""
+        """Return the sha256 of the file, or of the names and texts of a folder of texts."""
         if self.path.is_file():
             return file_sha256(self.path)
         digest = hashlib.sha256()
-        for place, row in zip(self.places, self.rows, strict=True):
-            text = hashlib.sha256(str(row[0]).encode()).hexdigest()
-            digest.update(f"{place} {text}\n".encode())
+        names, texts = (self.names.index(name) for name in (FILE, TEXT))
+        for row in self.rows:
+            text = hashlib.sha256(row[texts].encode()).hexdigest()
+            digest.update(f"{row[names]} {text}\n".encode())
         return digest.hexdigest()
 
     def _delimiter_hint(self) -> str:
@@ -95,47 +114,99 @@ class TextFile:
         return f" (pass --delimiter {found[0]!r} if that separates them)" if found else ""
 
 
-def read_text_file(path: Path, file_format: FileFormat | None = None) -> TextFile:
-    """Read a CSV, TSV, JSON Lines or parquet file, or a folder with a subfolder for each class.
+def read_text_file(source: Source, file_format: FileFormat | None = None) -> TextFile:
+    """Read a CSV, TSV, JSON or parquet file, possibly packed, or a folder.
 
-    Quoted fields of CSV may contain line breaks.
+    Quoted fields of CSV may contain line breaks. A folder has tables, which are joined, or a
+    subfolder for each class.
 
     Raises:
         DataError: the file is missing, malformed or in another encoding, or has no rows.
         OptionError: the name of the file or the format is unknown.
     """
     chosen = file_format or FileFormat()
-    suffix = path.suffix.lower()
-    known = (*DELIMITERS, *json_lines.SUFFIXES, PARQUET)
-    if not path.is_dir() and suffix not in known:
-        raise OptionError(f"{path} must end in {', '.join(known)}, or be a folder; rename it")
-    if not path.exists():
-        raise DataError(f"{path} does not exist")
-    if path.is_dir():
-        found = _read_folder(path, find_codec(chosen.encoding))
-    elif suffix in json_lines.SUFFIXES:
-        names, rows, places, nested = json_lines.read_json_lines(path, chosen.encoding)
-        found = TextFile(path=path, names=tuple(names), rows=rows, places=places, nested=nested)
-    elif suffix == PARQUET:
-        names, rows, nested = read_parquet_table(path)
-        found = TextFile(path=path, names=tuple(names), rows=rows, nested=nested)
+    if isinstance(source, Path) and source.is_dir():
+        tables = tuple(path for paths in find_tables(source).values() for path in paths)
+        source = tables or source
+    if isinstance(source, tuple):
+        found = _join([_read(path, chosen) for path in source])
+    elif source.is_dir():
+        rows = read_class_folder(source, find_codec(chosen.encoding))
+        found = _of_folder(source, rows, COLUMNS)
     else:
-        found = _read_delimited(path, chosen.encoding, chosen.delimiter or DELIMITERS[suffix])
+        found = _read(source, chosen)
     if not found.rows:
-        raise DataError(f"{path} has no rows; expected {_expected(path)}")
+        raise DataError(f"{found.path} has no rows; expected {_expected(found.path)}")
     return found
 
 
-def _read_folder(path: Path, encoding: str) -> TextFile:
-    rows, places = read_class_folder(path, encoding)
-    return TextFile(path=path, names=COLUMNS, rows=rows, places=places)
+def read_new_texts(path: Path, file_format: FileFormat) -> TextFile:
+    """Read texts that may have no classes: as `read_text_file`, or a folder without subfolders.
+
+    Raises:
+        DataError, OptionError: as `read_text_file`.
+    """
+    if has_columns(path) or any(x.is_dir() for x in visible_entries(path)):
+        return read_text_file(path, file_format)
+    rows = read_flat(path, find_codec(file_format.encoding))
+    if not rows:
+        raise DataError(f"{path} has no files; expected a file for each text")
+    return _of_folder(path, rows, (FILE, TEXT))
+
+
+def _read(path: Path, chosen: FileFormat) -> TextFile:
+    """Read one table."""
+    suffix = table_suffix(path)
+    if suffix not in SUFFIXES:
+        raise OptionError(
+            f"{path} must end in {', '.join(SUFFIXES)}, possibly with {' or '.join(PACKED)} behind "
+            "it, or be a folder; rename it"
+        )
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    if suffix in json_lines.SUFFIXES:
+        names, rows, places, nested = json_lines.read_json_lines(path, chosen.encoding)
+        return TextFile(path=path, names=tuple(names), rows=rows, places=places, nested=nested)
+    if suffix == PARQUET:
+        names, rows, nested = read_parquet_table(path)
+        return TextFile(path=path, names=tuple(names), rows=rows, nested=nested)
+    return _read_delimited(path, chosen.encoding, chosen.delimiter or DELIMITERS[suffix])
+
+
+def _join(shards: Sequence[TextFile]) -> TextFile:
+    """Return the rows of all shards, with the columns that all have."""
+    if len(shards) == 1:
+        return shards[0]
+    filled = [shard for shard in shards if shard.rows] or shards[:1]
+    names = [name for name in filled[0].names if all(name in shard.names for shard in filled)]
+    rows: list[list[str]] = []
+    places: list[str] = []
+    nested: dict[str, int] = {}
+    for shard in filled:
+        for name in shard.nested.keys() - nested.keys():
+            nested[name] = len(rows) + shard.nested[name]
+        order = [shard.names.index(name) for name in names]
+        rows += [[row[n] for n in order] for row in shard.rows]
+        places += [shard.locate(number) for number in range(len(shard.rows))]
+    return TextFile(
+        path=shards[0].path.parent,
+        names=tuple(names),
+        rows=rows,
+        places=places,
+        nested=nested,
+        shards=tuple(shards),
+    )
+
+
+def _of_folder(path: Path, rows: list[list[str]], names: tuple[str, ...]) -> TextFile:
+    return TextFile(path=path, names=names, rows=rows, places=[row[0] for row in rows])
 
 
 def _expected(path: Path) -> str:
     if path.is_dir():
         return "a subfolder for each class, with a file for each text"
-    if path.suffix.lower() in json_lines.SUFFIXES:
-        return "a JSON object in each line"
+    if table_suffix(path) in json_lines.SUFFIXES:
+        return "a JSON object in each line, or an array of objects"
     return "a header, and a row for each text"
 
 
@@ -158,15 +229,10 @@ def _read_delimited(path: Path, encoding: str, delimiter: str) -> TextFile:
     if len(delimiter) != 1:
         raise OptionError(f"--delimiter must be one character, got {delimiter!r}")
     csv.field_size_limit(sys.maxsize)  # 131,072 characters are too few for a document
-    try:
-        with open_text(path, find_codec(encoding), "", LARGE) as file:
-            lines = _checked_rows(path, csv.reader(file, delimiter=delimiter, strict=True))
-            _, names = next(lines, (0, []))
-            found = list(lines)
-    except UnicodeError as error:
-        raise explain_encoding(path, encoding) from error
-    except OSError as error:
-        raise explain_read_error(path, error) from error
+    with open_encoded(path, encoding, newline="") as file:
+        lines = _checked_rows(path, csv.reader(file, delimiter=delimiter, strict=True))
+        _, names = next(lines, (0, []))
+        found = list(lines)
     rows, places = [row for _, row in found], [f"line {line}" for line, _ in found]
     return TextFile(path=path, names=tuple(names), rows=rows, places=places)
 

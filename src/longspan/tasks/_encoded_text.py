@@ -109,6 +109,11 @@ class EncodedTextTask(Task):
         return VOCAB_SIZES[vocabulary]
 
     @property
+    def has_learned_vocabulary(self) -> bool:
+        """True for characters and words, which are those of the training texts."""
+        return isinstance(self.options.vocabulary, int) or self.options.vocabulary == "characters"
+
+    @property
     def model_fields(self) -> dict[str, Any]:
         """Padding id of a Hugging Face tokenizer, if it has one."""
         pad = self._word_pieces and self._word_pieces.fast.pad_token_id

@@ -12,7 +12,7 @@ from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks._summaries import SummaryTask
 from longspan.tasks._summary_options import METRICS
 from longspan.tasks.base import SPLITS, Split, Task
-from longspan.tasks.imported import imported_names, make_class, register_imported
+from longspan.tasks.imported import imported_names, make_class, name_files, register_imported
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import TextToTextLayout
 
@@ -64,7 +64,7 @@ def own_summary_names() -> list[str]:
 
 def _make(folder: Path, description: SummariesDescription) -> type[Task]:
     """Return the task class of an import."""
-    files, columns = ", ".join(description.files), description.columns
+    files, columns = name_files(description.files), description.columns
     info = TaskInfo(
         name=description.name,
         version=2,

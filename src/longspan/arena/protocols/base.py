@@ -271,7 +271,8 @@ class Protocol:
                 f"protocol {self.name!r} needs {name}, which is {self.missing_imports[name]}"
             )
         if name in self.tasks or name not in TASKS:
-            return check_name(name, self.tasks, f"task of protocol {self.name!r}")
+            # An import may be meant, which is a task of another protocol.
+            return check_name(name, self.tasks, f"task of protocol {self.name!r}", TASKS)
         others = sorted(x.name for x in PROTOCOLS.values() if name in x.tasks)
         others = others or sorted(x for x, make in GENERIC.items() if name in make().tasks)
         if not others:

@@ -20,6 +20,7 @@ from longspan.data.corpora.documents import (
 from longspan.data.corpora.text import open_packed
 from longspan.data.parquet import check_columns, explain_parquet_errors
 from longspan.errors import DataError, OptionError
+from longspan.files import unique_keys
 
 HUB = "hf:"
 _HUB_NAME = re.compile(r"hf:(?P<name>[^:#]+)(?::(?P<config>[^#]+))?(?:#(?P<split>.+))?")
@@ -123,7 +124,7 @@ def _from_field(
 def _parse_field(line: bytes, field: str) -> str:
     """Return the text in a field of a JSON object."""
     try:
-        row = json.loads(line.decode("utf-8-sig"))
+        row = json.loads(line.decode("utf-8-sig"), object_pairs_hook=unique_keys)
     except UnicodeDecodeError as error:
         raise _BadFieldError(f"not utf-8 (byte {error.start})") from None
     except (ValueError, RecursionError) as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import DataError
-from longspan.files import explain_read_error, open_file
+from longspan.files import explain_read_error, open_file, unique_keys
 
 CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 # Files of judgments of each split.
@@ -152,7 +152,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _parse_text(line: str, place: str) -> Text:
     try:
-        value = json.loads(line)
+        value = json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place} is not JSON ({error}); expected an object") from error
     if not isinstance(value, dict):

@@ -8,7 +8,9 @@ import pyarrow as pa
 from longspan.data.import_rows import store_rows
 from longspan.data.own_import import (
     ImportRequest,
+    check_filled,
     check_task_name,
+    checksums,
     collect_rows,
     covering_lengths,
     find_splits,
@@ -16,7 +18,8 @@ from longspan.data.own_import import (
 )
 from longspan.data.own_splits import DROPPED, NAMES, TRAIN, assign_splits
 from longspan.data.summaries.stored import ROWS, SUMMARIES, SummariesDescription
-from longspan.errors import DataError, OptionError
+from longspan.data.table_folders import has_columns
+from longspan.errors import OptionError
 from longspan.metrics.summaries import has_token
 
 
@@ -30,7 +33,7 @@ def import_summaries(
     Args:
         cache: folder of built data sets.
         name: name of the task.
-        path: CSV, TSV, JSON Lines or parquet file.
+        path: CSV, TSV, JSON or parquet file, or folder of such files.
         request: columns, splits and format; the target is the summary.
         replace: replace another import of the same name.
 
@@ -40,19 +43,21 @@ def import_summaries(
         RunError: the cache cannot be written.
     """
     check_task_name(name)
-    if path.is_dir():
-        raise OptionError(f"{path} is a folder; import summaries takes a file with two columns")
-    path, held_out = find_splits(path, request)
-    files = read_files(path, held_out, request.file_format)
+    if not has_columns(path):
+        raise OptionError(
+            f"{path} is a folder without tables; import summaries takes a file with two columns"
+        )
+    source, held_out = find_splits(path, request)
+    files = read_files(source, held_out, request.file_format)
     rows = collect_rows(files, request)
-    shares = {split: x for split, x in held_out.items() if not isinstance(x, Path)}
+    shares = {split: x for split, x in held_out.items() if isinstance(x, int | float)}
     assigned = assign_splits(rows.texts, rows.given, shares)
     splits = assigned.splits
-    _check_splits(path, splits)
+    check_filled(splits, str(path))
     training, kept = np.flatnonzero(splits == TRAIN), np.flatnonzero(splits != DROPPED)
     described = SummariesDescription(
         name=name,
-        files={file.path.name: file.content_sha256() for file in files.values()},
+        files=checksums(files.values()),
         columns={"text": request.text, "summary": request.target},
         sizes={split: int((splits == number).sum()) for number, split in enumerate(NAMES)},
         counts={
@@ -72,17 +77,3 @@ def import_summaries(
     table = pa.table({"split": splits[order], **columns})
     path = SUMMARIES.path(cache, name) / ROWS
     return store_rows(SUMMARIES, path, table, described, replace=replace)
-
-
-def _check_splits(path: Path, splits: np.ndarray) -> None:
-    """Refuse splits of which one is empty.
-
-    Raises:
-        DataError: one is; the message names it.
-    """
-    for number, split in enumerate(NAMES):
-        if not (splits == number).any():
-            raise DataError(
-                f"{path}: no row is left for {split}, as all of its texts are in another split; "
-                "choose other files or shares"
-            )

@@ -25,7 +25,7 @@ from longspan.data.questions.report import Report
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
 from longspan.data.summaries.document import SummarizedDocument, split_sentences
 from longspan.errors import DataError, MissingSourceError
-from longspan.files import check_file, explain_read_error, open_file
+from longspan.files import check_file, explain_read_error, open_file, unique_keys
 
 URL = "https://github.com/armancohan/long-summarization"
 PARTS = {"train": "train", "validation": "val", "test": "test"}  # name of the file by split
@@ -152,7 +152,7 @@ def _parse(line: bytes, where: str) -> SummarizedDocument:
         ValueError: the line is no paper.
     """
     try:
-        record = json.loads(line)
+        record = json.loads(line, object_pairs_hook=unique_keys)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(record, dict):

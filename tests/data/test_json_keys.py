@@ -1,0 +1,39 @@
+"""Keys that are twice in an object of JSON: refused at every door that reads JSON of users."""
+
+import json
+
+import pytest
+
+from longspan.cli.common import parse_changes
+from longspan.data.corpora.documents import CorpusFormat, ReadingReport
+from longspan.data.corpora.tables import read_jsonl
+from longspan.data.questions.json_files import load_json
+from longspan.data.retrieval.beir import read_texts
+from longspan.data.text_files import read_text_file
+from longspan.errors import DataError, OptionError
+from longspan.files import parse_json, read_json
+
+DOORS = {
+    "record": read_json,
+    "--set": lambda path: parse_changes([f"x={path.read_text()}"]),
+    "published data": load_json,
+    "own table": read_text_file,
+    "collection": lambda path: list(read_texts(path)),
+    "corpus": lambda path: list(read_jsonl(path, CorpusFormat(), ReadingReport(skip_bad=False))),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_key_that_is_twice_is_refused(tmp_path, door):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"_id": "1", "text": "a", "text": "b"}')
+    assert json.loads(path.read_text())["text"] == "b"  # without a word
+    with pytest.raises((DataError, OptionError), match="key 'text' is there twice"):
+        DOORS[door](path)
+    path.write_text('{"_id": "1", "text": "a", "b": {"text": "b"}}')
+    DOORS[door](path)
+
+
+def test_key_that_is_twice_is_found_at_any_depth():
+    with pytest.raises(ValueError, match="key 'b' is there twice"):
+        parse_json('[{"a": {"b": 1, "c": {}, "b": 1}}]')

@@ -1,0 +1,206 @@
+"""Forms of own tables: JSON, packed files, and folders of splits and shards."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from longspan.data.own_import import ImportRequest, import_texts
+from longspan.data.own_splits import TEST, TRAIN, VALIDATION
+from longspan.data.summaries.imports import import_summaries
+from longspan.data.table_folders import find_tables, table_name
+from longspan.data.text_files import FileFormat, read_new_texts, read_text_file
+from longspan.errors import DataError, OptionError
+
+ROWS = [{"text": f"text {n} – é", "label": ("no", "yes")[n % 2]} for n in range(40)]
+REQUEST = ImportRequest(text="text", target="label")
+LINES = "\n".join(map(json.dumps, ROWS))
+CSV = "text,label\n" + "\n".join(f"{row['text']},{row['label']}" for row in ROWS)
+FORMS = {
+    "array.json": json.dumps(ROWS),
+    "array.jsonl": json.dumps(ROWS),
+    "indented.json": json.dumps(ROWS, indent=2),
+    "array of lines.json": "[\n" + ",\n".join(map(json.dumps, ROWS)) + "\n]\n",
+    "lines.json": LINES,
+    "lines.jsonl": LINES,
+    "windows.jsonl": LINES.replace("\n", "\r\n"),
+    "indented objects.jsonl": "\n".join(json.dumps(row, indent=1) for row in ROWS),
+    "mark.json": "\ufeff" + json.dumps(ROWS),
+    "x.csv": CSV,
+    "x.TSV": CSV.replace(",", "\t"),
+}
+
+
+def write_parquet(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {name: [row[name] for row in rows] for name in ("text", "label")}
+    pq.write_table(pa.table(columns, pa.schema([(x, pa.string()) for x in columns])), path)
+    return path
+
+
+def load(cache, path):
+    return import_texts(cache, "mine", path, REQUEST)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """Return the sha256 of the rows of all forms."""
+    folder = tmp_path_factory.mktemp("expected")
+    return load(folder, write_parquet(folder / "x.parquet", ROWS)).rows_sha256
+
+
+@pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_has_the_same_rows(tmp_path, expected, form, packing):
+    content = FORMS[form].encode()
+    path = tmp_path / f"{form}{packing}"
+    if packing == ".zst":
+        content = pa.compress(content, codec="zstd", asbytes=True)
+    path.write_bytes(gzip.compress(content) if packing == ".gz" else content)
+    assert load(tmp_path / "cache", path).rows_sha256 == expected
+    assert table_name(path) == form.rpartition(".")[0]
+
+
+LAYOUTS = {
+    "shards": {f"train-0000{n}-of-00003.parquet": ROWS[n::3] for n in range(3)},
+    "numbered": {f"{n:04}.parquet": ROWS[n::3] for n in range(3)},
+    "with an empty shard": {"part-0.parquet": ROWS, "part-1.parquet": []},
+    "data": {f"data/train-0000{n}-of-00002.parquet": ROWS[n::2] for n in range(2)},
+    "one configuration": {"plain_text/train-00000-of-00001.parquet": ROWS},
+    "one split": {"test.parquet": ROWS},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tables_of_a_folder_are_one(tmp_path, expected, layout):
+    for name, rows in LAYOUTS[layout].items():
+        write_parquet(tmp_path / "set" / name, rows)
+    (tmp_path / "set" / "README.md").write_text("about")
+    (tmp_path / "set" / "dataset_infos.json").write_text("{}")
+    described = load(tmp_path / "cache", tmp_path / "set")
+    assert described.rows_sha256 == expected
+    assert sorted(described.files) == sorted(x.rpartition("/")[2] for x in LAYOUTS[layout])
+
+
+SPLIT_LAYOUTS = {
+    "shards": ("train-00000-of-00001.parquet", "validation-00000-of-00001.parquet"),
+    "data": ("data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"),
+    "files": ("train.parquet", "dev.parquet"),
+    "folders": ("train/0000.parquet", "val/0000.parquet"),
+}
+
+
+@pytest.mark.parametrize("layout", SPLIT_LAYOUTS)
+def test_splits_in_the_names_of_tables_are_kept(tmp_path, layout):
+    train, validation = SPLIT_LAYOUTS[layout]
+    write_parquet(tmp_path / "set" / train, ROWS[:30])
+    write_parquet(tmp_path / "set" / validation, ROWS[30:])
+    described = load(tmp_path / "cache", tmp_path / "set")
+    assert described.sizes["validation"] == 10
+    assert described.sizes["train"] + described.sizes["test"] == 30
+
+
+def test_folders_of_tables_have_summaries_too(tmp_path):
+    write_parquet(tmp_path / "set" / "train.parquet", ROWS[:30])
+    write_parquet(tmp_path / "set" / "test.parquet", ROWS[30:])
+    found = import_summaries(tmp_path / "cache", "mine", tmp_path / "set", REQUEST)
+    assert found.sizes["test"] == 10
+    (tmp_path / "texts" / "pos").mkdir(parents=True)
+    with pytest.raises(OptionError, match="is a folder without tables"):
+        import_summaries(tmp_path / "cache", "other", tmp_path / "texts", REQUEST)
+
+
+def test_rows_of_shards_are_named_with_their_file(tmp_path):
+    for n in range(2):
+        rows = [*ROWS[:3], {"text": "" if n else "x", "label": "no"}]
+        write_parquet(tmp_path / "set" / f"train-0000{n}-of-00002.parquet", rows)
+    with pytest.raises(DataError, match=r"empty text or target in train-00001-of-00002\S* row 4"):
+        load(tmp_path / "cache", tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["train-00000-of-00003.parquet", "train-00002-of-00003.parquet"],
+            "lacks shard 1 of",
+        ),
+        (["train.csv", "train.parquet"], r"several formats, \.csv, \.parquet"),
+        (
+            ["train.parquet", "test.parquet", "unsupervised.parquet"],
+            "and also unsupervised",
+        ),
+        (["test.parquet", "dev.parquet"], "tables of validation, test, and none of train"),
+        (["data-00000-of-00001.arrow", "state.json"], "a data set of save_to_disk"),
+        (["one/x.parquet", "two/x.parquet"], "parquet files in one, two; pass one of these"),
+    ],
+)
+def test_folders_whose_tables_are_ambiguous_are_refused(tmp_path, names, message):
+    for name in names:
+        write_parquet(tmp_path / "set" / name, ROWS)
+    with pytest.raises(DataError, match=message):
+        find_tables(tmp_path / "set")
+
+
+def test_files_of_classes_are_no_tables(tmp_path):
+    for name in ("train/pos/1.txt", "test/pos/1.csv", "train/neg/2.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a text")
+    assert find_tables(tmp_path) == {}
+    assert find_tables(tmp_path / "train") == {}
+    write_parquet(tmp_path / "tables" / "Train_1.parquet", ROWS)
+    write_parquet(tmp_path / "tables" / "valid-a.parquet", ROWS)
+    write_parquet(tmp_path / "tables" / "test2.parquet", ROWS)
+    assert sorted(find_tables(tmp_path / "tables")) == [TRAIN, VALIDATION, TEST]
+
+
+GOOD = '{"text": "a", "label": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"[{GOOD},\n{GOOD}\n{GOOD}]", "line 3: the array has no end; expected a comma or ]"),
+        (f"[{GOOD},\n{GOOD}", "line 2: the array has no end"),
+        (f"[{GOOD}]\n{GOOD}", "has text after its array"),
+        (f"[{GOOD},\n1]", "line 2 has a int; expected a JSON object"),
+        (f'{{"data": [{GOOD}]}}', "one object whose field 'data' has a list of objects"),
+        (
+            GOOD + '\n{"text": "a", "label": "b", "label": "c"}',
+            "line 2: key 'label' is",
+        ),
+        (GOOD + '\n{"text": "a", "label": NaN}', "empty text or target in line 2"),
+        ("[]", "has no rows; expected a JSON object in each line, or an array"),
+    ],
+)
+def test_bad_json_is_named(tmp_path, content, message):
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "cache", tmp_path / "x.json")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.csv.gz"])
+def test_damaged_packed_files_and_their_encoding_are_named(tmp_path, name):
+    content = FORMS[name.replace("x.jsonl", "lines.jsonl").removesuffix(".gz")].encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content)[:-20])
+    with pytest.raises(DataError, match="is truncated or damaged"):
+        read_text_file(path)
+    path.write_bytes(gzip.compress(content + b"\n" + "é".encode("latin-1")))
+    with pytest.raises(DataError, match=rf"line {content.count(10) + 2}, is not utf-8 text"):
+        read_text_file(path)
+
+
+def test_new_texts_are_files_of_a_folder(tmp_path):
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / name).write_text(f" text of {name}\n")
+    (tmp_path / ".hidden").write_text("x")
+    (tmp_path / "Thumbs.db").write_bytes(b"\0")
+    found = read_new_texts(tmp_path, FileFormat())
+    assert found.column("file") == ["a.txt", "b.txt"]
+    assert found.column("text") == ["text of a.txt", "text of b.txt"]
+    with pytest.raises(DataError, match=r"in no subfolder: a\.txt, b\.txt; expected"):
+        read_text_file(tmp_path)
