@@ -125,7 +125,7 @@ def cli(monkeypatch, capsys):
     import longspan.cli
     from longspan.cli import common
 
-    monkeypatch.setattr(common.out, "width", common.PIPE_WIDTH)
+    monkeypatch.setattr(common.out, "width", 1000)  # every row of a table in one line
 
     def invoke(*arguments):
         monkeypatch.setattr(sys, "argv", ["longspan", *map(str, arguments)])

@@ -6,7 +6,6 @@ from typing import Any
 from rich.text import Text
 
 from longspan.cli.common import (
-    PIPE_WIDTH,
     out,
     print_json,
     print_table,
@@ -61,8 +60,7 @@ def print_described(name: str, as_json: bool) -> None:
 def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows; addresses stay whole if there is room for them."""
     cells = [[_format(row[column]) for column in columns] for row in rows]
-    if out.width < PIPE_WIDTH:
-        cells = [[text.replace(", https://", ",\nhttps://") for text in row] for row in cells]
+    cells = [[text.replace(", https://", ",\nhttps://") for text in row] for row in cells]
     whole = {"name", "mechanism"}
     for column, values in zip(columns, zip(*cells, strict=True), strict=True):
         lines = [line for value in values for line in value.split("\n")]
