@@ -113,7 +113,11 @@ def registries(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     kernels = (KERNELS, PACKED_KERNELS)
     saved = [(x, dict(x)) for x in (MECHANISMS, TASKS, PROTOCOLS, METRICS, *kernels)]
+    modules = dict(sys.modules)
     yield
+    for name in sys.modules.keys() - modules.keys():
+        if getattr(sys.modules[name], "__name__", "").startswith("longspan_plugin_"):
+            del sys.modules[name]
     for registry, before in saved:
         registry.clear()
         registry.update(before)

@@ -11,7 +11,7 @@ import select
 import sys
 from collections.abc import Mapping
 
-PIPE_WIDTH = 160  # columns of tables in files and pipes
+PIPE_WIDTH = 200  # columns of tables in files and pipes: no table of results loses a column
 # Sizes that a terminal can have. Rich prints nothing in 0 columns, and typer does not return.
 SIZES = {"COLUMNS": (20, 10_000), "LINES": (2, 10_000), "TERMINAL_WIDTH": (20, 10_000)}
 LAUNCHED = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun and `accelerate launch`
