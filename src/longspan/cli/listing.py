@@ -12,6 +12,7 @@ from longspan.cli.common import (
     print_text,
     register_default_imports,
 )
+from longspan.errors import DataError
 
 COLUMNS = {  # of the printed tables; --json has every field
     "mechanisms": ("name", "family", "cost", "forms", "options", "paper"),
@@ -41,8 +42,15 @@ def print_list(what: str, as_json: bool) -> None:
 def print_described(name: str, as_json: bool) -> None:
     """Print all facts about a mechanism, task or protocol."""
     from longspan import catalog
+    from longspan.arena.protocols import PROTOCOLS
+    from longspan.arena.protocols.own import NAME as OWN
 
     register_default_imports()
+    if name == OWN and name not in PROTOCOLS:
+        raise DataError(
+            f"the protocol {OWN!r} exists once something is imported; run longspan data import texts "
+            "FILE --text COLUMN --label COLUMN"
+        )
     described = catalog.describe(name)
     if as_json:
         print_json(described)
