@@ -115,7 +115,7 @@ def test_documented_command_exists(words):
     check_names(given.get("--section") or "SECTION", WITH_TABLES, "section")
     if command.name == "train":
         check_names((values or ["MECHANISM"])[0], rows, "row")
-        check_names((values + ["TASK", "TASK"])[1], tasks, "task")
+        check_names([*values, "TASK", "TASK"][1], tasks, "task")
     if command.name == "bench":
         check_names((values or ["SUITE"])[0], SUITES, "suite")
     if words[0] == "show":

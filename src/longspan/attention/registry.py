@@ -61,8 +61,8 @@ def _check_arguments(name: str, cls: type["Attention"]) -> None:
         is_given = argument.name in cls.traits.sizes or argument.default is not argument.empty
         if argument.kind is argument.KEYWORD_ONLY and not is_given:
             raise OptionError(
-                f"mechanism {name!r}: argument {argument.name!r} of its constructor has no default; "
-                "give it one, or list it in traits.sizes if it is a size of the model"
+                f"mechanism {name!r}: argument {argument.name!r} of its constructor has no "
+                "default; give it one, or list it in traits.sizes if it is a size of the model"
             )
 
 

@@ -9,7 +9,13 @@ import torch
 
 from longspan.bench.cases import Case
 from longspan.bench.counting import UNCOUNTED, count_executed
-from longspan.bench.memory import MemoryEstimate, estimate_memory, free_memory, least_memory, release_memory
+from longspan.bench.memory import (
+    MemoryEstimate,
+    estimate_memory,
+    free_memory,
+    least_memory,
+    release_memory,
+)
 from longspan.bench.peaks import PeakMeter
 from longspan.bench.timing import Call, Timing, time_in_turns, timing_of
 from longspan.bench.workloads import Workload, make_workload

@@ -48,8 +48,8 @@ def print_described(name: str, as_json: bool) -> None:
     register_default_imports()
     if name == OWN and name not in PROTOCOLS:
         raise DataError(
-            f"the protocol {OWN!r} exists once something is imported; run longspan data import texts "
-            "FILE --text COLUMN --label COLUMN"
+            f"the protocol {OWN!r} exists once something is imported; run longspan data "
+            "import texts FILE --text COLUMN --label COLUMN"
         )
     described = catalog.describe(name)
     if as_json:

@@ -22,7 +22,7 @@ class _ResultFile(io.FileIO):
 
     is_broken = False
 
-    def write(self, data) -> int:  # type: ignore[no-untyped-def]  # any buffer
+    def write(self, data) -> int:
         """Write data, waiting for readers of a stream that does not block."""
         if self.is_broken:
             return len(data)
@@ -42,7 +42,7 @@ class _ResultFile(io.FileIO):
 class _NoteFile(io.FileIO):
     """Error stream; what cannot be written is dropped."""
 
-    def write(self, data) -> int:  # type: ignore[no-untyped-def]  # any buffer
+    def write(self, data) -> int:
         """Write data, or drop what cannot be written now."""
         try:
             return super().write(data) or len(data)
@@ -60,12 +60,12 @@ def prepare_streams() -> None:
         if not re.fullmatch("[0-9]{1,9}", text) or not least <= int(text) <= most:
             del os.environ[name]
     if sys.stdin is None:
-        sys.stdin = open(_null_device())  # noqa: SIM115, PTH123
+        sys.stdin = open(_null_device())  # noqa: SIM115
     sys.stdout = _prepare(sys.stdout, sys.__stdout__, _ResultFile)
     sys.stderr = _prepare(sys.stderr, sys.__stderr__, _NoteFile)
 
 
-def _prepare(stream, original, kind: type[io.FileIO]):  # type: ignore[no-untyped-def]
+def _prepare(stream, original, kind: type[io.FileIO]):
     """Return a text stream that writes through a file of the given kind."""
     if stream is None:  # closed
         return _text_stream(kind(_null_device(), "w"), "utf-8", is_line_buffered=True)
