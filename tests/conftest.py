@@ -140,7 +140,11 @@ def registries(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     kernels = (KERNELS, PACKED_KERNELS)
     saved = [(x, dict(x)) for x in (MECHANISMS, TASKS, PROTOCOLS, METRICS, *kernels)]
+    modules = dict(sys.modules)
     yield
+    for name in sys.modules.keys() - modules.keys():
+        if getattr(sys.modules[name], "__name__", "").startswith("longspan_plugin_"):
+            del sys.modules[name]
     for registry, before in saved:
         registry.clear()
         registry.update(before)
@@ -152,7 +156,7 @@ def cli(monkeypatch, capsys):
     import longspan.cli
     from longspan.cli import common
 
-    monkeypatch.setattr(common.out, "width", common.PIPE_WIDTH)
+    monkeypatch.setattr(common.out, "width", 1000)  # every row of a table in one line
 
     def invoke(*arguments):
         monkeypatch.setattr(sys, "argv", ["longspan", *map(str, arguments)])

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import synthetic
+from longspan.bench import groups
 from longspan.bench import suite as suite_module
 from longspan.results import load_efficiency
 from longspan.results.efficiency import Limits
@@ -94,9 +95,40 @@ def test_json_is_the_record(cli, tmp_path):
         (("--mechanisms", "lcal"), "did you mean local?"),
         (("--dtypes", "fp8"), "no dtype called 'fp8'"),
         (("--padding", 1.5), "padding must be at least 0 and below 1, got 1.5"),
-        (("--threads", 0), "--threads must be >= 1, got 0"),
+        (("--threads", 0), "--threads must be at least 1, got 0"),
         (("--heads", 7), "heads must divide hidden_size, got 7 heads and 512"),
     ],
 )
 def test_bad_arguments_are_one_message(cli, arguments, message):
     check_rejected(cli("bench", *arguments), message)
+
+
+NUMBERS = ("tokens", "batch-size", "hidden-size", "heads", "layers", "times", "threads", "lengths")
+
+
+@pytest.mark.parametrize("value", [-(10**20), -1, 0, 10**12, 10**20, 10**400])
+@pytest.mark.parametrize("option", NUMBERS)
+def test_sizes_that_cannot_be_meant_are_refused_before_anything_is_built(
+    cli, monkeypatch, option, value
+):
+    monkeypatch.setattr(suite_module, "measure_group", lambda *_: pytest.fail("measured"))
+    code, out, err = cli("bench", f"--{option}", value)
+    assert (code, out) == (2, "")
+    assert "must be at " in err or "is not a valid" in err or "must be numbers" in err
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "-inf", "0"])
+def test_limits_of_time_are_positive_numbers(cli, value):
+    check_rejected(cli("bench", "--max-seconds", value), "max_seconds must be above 0")
+
+
+def test_rows_that_fit_no_memory_are_left_out_without_an_estimate(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr(groups, "estimate_memory", lambda _: pytest.fail("estimated"))
+    sizes = ("--lengths", 2**24, "--batch-size", 2**20, "--mechanisms", "local")
+    for scope in ("operator", "layer", "model"):
+        code, out, err = cli("bench", *sizes, "--scopes", scope, "--runs", tmp_path, "--json")
+        assert code == 0, err
+        (full, local) = json.loads(out)["measurements"]
+        assert full["state"] == local["state"] == "out of memory"
+        # One input alone: rows x tokens x width x 4 bytes.
+        assert local["estimated_memory"] >= 2**20 * 2**24 * 512 * 4

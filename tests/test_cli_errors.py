@@ -128,7 +128,8 @@ def test_unknown_flag_or_command_exits_with_2(cli):
 
 def test_error_of_nonzero_rank_names_rank():
     command = [sys.executable, "-m", "longspan", "report", "--format", "cvs"]
-    environment = {**os.environ, "RANK": "1"}
+    launch = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    environment = {**os.environ, **launch}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "[rank 1] error: no format called 'cvs'; did you mean csv?\n"

@@ -263,10 +263,10 @@ def test_train_command_accepts_budget(cli, paths):
 
 
 def test_plan_numbers_are_never_truncated(monkeypatch, capsys):
-    from longspan.cli.common import PIPE_WIDTH, out
+    from longspan.cli.common import out
     from longspan.cli.planning import print_plan
 
-    monkeypatch.setattr(out, "width", PIPE_WIDTH)
+    monkeypatch.setattr(out, "width", 1000)
 
     row = PlannedRun(
         name="position_infused-0123456789-0", protocol="lra-paper", task="retrieval",

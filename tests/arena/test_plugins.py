@@ -72,7 +72,21 @@ def test_file_may_import_modules_beside_it(tmp_path):
     assert "of_a_user" in MECHANISMS
 
 
+@pytest.mark.parametrize("order", [("first_plugin", "second_plugin"), ("second_plugin",)])
+def test_plugins_that_import_one_another_register_once(tmp_path, order):
+    for own, other in (("first_plugin", "second_plugin"), ("second_plugin", "first_plugin")):
+        text = f"import {other}\n" + MECHANISM.replace("of_a_user", own)
+        (tmp_path / f"{own}.py").write_text(text)
+    for name in order:
+        load_plugin(str(tmp_path / f"{name}.py"))
+    assert {"first_plugin", "second_plugin"} <= set(MECHANISMS)
+
+
 INVALID = {
+    "size": (
+        MECHANISM + "    def __init__(self, *, rank):\n        super().__init__()\n",
+        "argument 'rank' of its constructor has no default; give it one, or list it in traits.size",
+    ),
     "missing module": ("import torch\nimport nowhere_to_be_found\n", "line 2: ModuleNotFoundError"),
     "syntax": ("x = 1\ndef f(:\n", "line 2: SyntaxError: "),
     "taken mechanism": (

@@ -23,7 +23,7 @@ class ConsoleCallback(GridCallback):
     """Prints run, step, loss, tokens/s, and the time left for the run and the grid."""
 
     def __init__(self, console: Console, notes: Mapping[str, str] | None = None):
-        """Draw on a console; a progress bar is shown in a terminal only.
+        """Draw on a console; a progress bar is shown in an interactive terminal only.
 
         Args:
             console: the console to print to.
@@ -37,7 +37,7 @@ class ConsoleCallback(GridCallback):
             TextColumn("{task.fields[status]}"),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not console.is_interactive,
         )
         self.step_task = self.bar.add_task("", total=1, status="", visible=False)
         self.build_task = self.bar.add_task("", total=1, status="", visible=False)
@@ -78,7 +78,7 @@ class ConsoleCallback(GridCallback):
         self.steps, self.resumed_from = experiment.config.training.steps, None
         self.run_start = self.last_update = time.perf_counter()
         self.bar.update(self.step_task, description=self._title(), visible=True, completed=0)
-        if not self.console.is_terminal:
+        if not self.console.is_interactive:
             self.console.print(self._title(), soft_wrap=True)
 
     def on_train_begin(self, steps: int) -> None:
@@ -107,7 +107,7 @@ class ConsoleCallback(GridCallback):
 
     def on_evaluate(self, point: Point) -> None:
         """Print the evaluation, unless a progress bar is shown."""
-        if self.console.is_terminal:
+        if self.console.is_interactive:
             return
         now = self.last_line = time.perf_counter()
         name, value = next(iter(point.validation_metrics.items()))

@@ -25,7 +25,7 @@ class ParallelConsoleCallback(ConsoleCallback, ParallelGridCallback):
     """Prints the progress of runs that execute at the same time in other processes."""
 
     def __init__(self, console: Console, notes: Mapping[str, str] | None = None):
-        """Draw on a console; progress bars are shown in a terminal only."""
+        """Draw on a console; progress bars are shown in an interactive terminal only."""
         super().__init__(console, notes)
         self.lines: dict[int, _RunLine] = {}
 
@@ -62,7 +62,7 @@ class _RunLine(Callback):
         self.title = format_title(index, total, self.description)
         self.first_step, self.start = None, time.perf_counter()
         self.bar_task = self.bar.add_task(self.title, total=self.steps, status="")
-        if not self.console.is_terminal:
+        if not self.console.is_interactive:
             self.console.print(self.title, soft_wrap=True)
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class _RunLine(Callback):
 
     def on_evaluate(self, point: Point) -> None:
         left = self._time_left(point.step)
-        if self.console.is_terminal:
+        if self.console.is_interactive:
             return
         name, value = next(iter(point.validation_metrics.items()))
         self.console.print(

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import re
@@ -220,17 +221,39 @@ def _execute(path: Path, content: bytes) -> Path:
     # Modules beside the file are importable, after all installed ones.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
+    known = sys.modules.get(path.stem)
+    if known is not None and known.__name__ == path.stem and _file_of(known) == path:
+        return path  # another plug-in has imported it
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     module = ModuleType(f"longspan_plugin_{path.stem}_{digest}")
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module
+    names = [module.__name__]
+    if _is_found_by_name(path):
+        names.append(path.stem)  # a plug-in that imports this one must not run it again
+    sys.modules.update(dict.fromkeys(names, module))
     try:
         # The import system might run the bytecode of an earlier version of the file.
         exec(compile(content, str(path), "exec"), vars(module))
     except BaseException:
-        del sys.modules[module.__name__]
+        for name in names:
+            del sys.modules[name]
         raise
     return path
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return None if file is None else Path(file)
+
+
+def _is_found_by_name(path: Path) -> bool:
+    """Return whether `import` finds this file by its name, and no other module has the name."""
+    known = sys.modules.get(path.stem)
+    if path.stem in sys.stdlib_module_names or (known is not None and _file_of(known) != path):
+        return False
+    importlib.invalidate_caches()
+    spec = importlib.machinery.PathFinder.find_spec(path.stem)
+    return spec is not None and spec.origin == str(path)
 
 
 def _import_module(name: str) -> Path | None:

@@ -1,6 +1,7 @@
 """Registry of mechanisms and kernels."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,10 @@ def register(
         name: key in `MECHANISMS`.
         size_option: option that trades memory for reach, an integer >= 1: window, block, rank, ...;
             None: the mechanism has no such option.
+
+    Raises:
+        OptionError: the name is taken; or an argument of the constructor has no default, and is
+            not in `traits.sizes`.
     """
 
     def add(cls: type["Attention"]) -> type["Attention"]:
@@ -42,11 +47,23 @@ def register(
             raise OptionError(
                 f"mechanism {name!r} is already registered, by {owner}; choose another name"
             )
+        _check_arguments(name, cls)
         MECHANISMS[name] = cls
         cls.name, cls.size_option = name, size_option
         return cls
 
     return add
+
+
+def _check_arguments(name: str, cls: type["Attention"]) -> None:
+    """Check that each argument of the constructor has a default, or is a size that models give."""
+    for argument in inspect.signature(cls.__init__).parameters.values():
+        is_given = argument.name in cls.traits.sizes or argument.default is not argument.empty
+        if argument.kind is argument.KEYWORD_ONLY and not is_given:
+            raise OptionError(
+                f"mechanism {name!r}: argument {argument.name!r} of its constructor has no "
+                "default; give it one, or list it in traits.sizes if it is a size of the model"
+            )
 
 
 def register_kernel(

@@ -9,7 +9,13 @@ import torch
 
 from longspan.bench.cases import Case
 from longspan.bench.counting import UNCOUNTED, count_executed
-from longspan.bench.memory import MemoryEstimate, estimate_memory, free_memory, release_memory
+from longspan.bench.memory import (
+    MemoryEstimate,
+    estimate_memory,
+    free_memory,
+    least_memory,
+    release_memory,
+)
 from longspan.bench.peaks import PeakMeter
 from longspan.bench.timing import Call, Timing, time_in_turns, timing_of
 from longspan.bench.workloads import Workload, make_workload
@@ -105,6 +111,11 @@ def identity(case: Case) -> dict[str, Any]:
 
 def _plan(case: Case, sizes: Sizes, device: torch.device) -> "_Planned | Measurement":
     """Return a case, unless it is estimated to need too much memory."""
+    release_memory(device)
+    free, least = free_memory(device), least_memory(case, sizes)
+    if free is not None and least > free:
+        needed = f"needs {format_bytes(least)} at least, and {format_bytes(free)} may be used"
+        return left_out(case, "out of memory", needed, MemoryEstimate(least, least))
     estimate = estimate_memory(lambda: make_workload(case, sizes, CPU))
     release_memory(device)
     # A GPU refuses what does not fit by itself; a CPU's system would swap, or end the process.

@@ -8,9 +8,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from longspan.arena.model import free_cuda_memory
+from longspan.bench.cases import Case
 from longspan.bench.workloads import Workload
 from longspan.errors import InputError
 from longspan.memory import release_freed_memory
+from longspan.results.efficiency import Sizes
 from longspan.space import available_memory
 from longspan.training.footprint import NEEDS_VALUES, LiveTensorBytes
 
@@ -47,6 +49,19 @@ def estimate_memory(make: Callable[[], Workload]) -> MemoryEstimate | None:
         except (*NEEDS_VALUES, InputError):
             return None
     return MemoryEstimate(live.peak, held)
+
+
+def least_memory(case: Case, sizes: Sizes) -> int:
+    """Return bytes that a case needs whatever its mechanism: an input, and projections.
+
+    The estimate from tensors takes time and memory that grow with the pieces of a computation; it
+    is of no use where this bound does not fit.
+    """
+    width, states = sizes.hidden_size, case.batch_size * case.length * sizes.hidden_size
+    weights = 2 * width**2  # of values and outputs
+    if case.scope == "model":
+        weights = sizes.layers * (weights + 2 * width * sizes.intermediate_size)
+    return (states + weights) * getattr(torch, case.precision).itemsize
 
 
 def release_memory(device: torch.device) -> None:

@@ -26,6 +26,7 @@ from longspan.bench.groups import identity, left_out, measure_group
 from longspan.bench.limits import measure_limits
 from longspan.bench.machine import machine_name
 from longspan.bench.peaks import PeakMeter
+from longspan.bounds import LARGEST_BATCH, LONGEST, range_error
 from longspan.errors import OptionError, check_name
 from longspan.memory import keep_freed_memory
 from longspan.results.efficiency import (
@@ -39,6 +40,7 @@ from longspan.results.efficiency import (
 )
 from longspan.results.reading import EFFICIENCY
 
+MOST_RUNS = 1_000_000
 Options = Callable[[str, int], dict[str, Any]]
 
 
@@ -98,10 +100,15 @@ class Suite:
             check_name(work, PASSES, "pass")
         for precision in self.precisions:
             check_name(precision, PRECISIONS, "dtype")
-        if not self.lengths or min(self.lengths) < 1:
-            raise OptionError(f"lengths must be >= 1, got {list(self.lengths)}")
-        if min(self.tokens, self.runs, self.batch_size or 1) < 1:
-            raise OptionError("tokens, runs and batch_size must be >= 1")
+        if not self.lengths:
+            raise OptionError("lengths must name one length at least")
+        values = [*(("lengths", x, LONGEST) for x in self.lengths), ("runs", self.runs, MOST_RUNS)]
+        rows = 1 if self.batch_size is None else self.batch_size
+        values += [("batch_size", rows, LARGEST_BATCH)]
+        values += [("tokens", self.tokens, LARGEST_BATCH * min(self.lengths))]
+        for reason in (range_error(name, value, 1, most) for name, value, most in values):
+            if reason:
+                raise OptionError(reason)
         if not self.max_seconds > 0:
             raise OptionError(f"max_seconds must be above 0, got {self.max_seconds}")
         if not 0 <= self.padding < 1:

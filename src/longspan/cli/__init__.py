@@ -92,23 +92,34 @@ def show(
 
 def main() -> None:
     """Run a command; an expected error is one line on the error stream and exit code 2."""
-    debug = "--debug" in sys.argv
+    code = _run("--debug" in sys.argv)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        print_error(error)
+        code = code or 1
+    sys.exit(code)
+
+
+def _run(debug: bool) -> int | str | None:
+    """Run a command and return its exit code."""
     try:
         app()
     except LongspanError as error:
         if debug:
             raise
         print_error(error)
-        sys.exit(2)
+        return 2
     except OSError as error:
         if debug:
             raise
         print_error(error)
-        sys.exit(1)
+        return 1
     except SystemExit as end:
         if end.code == INTERRUPTED:
             print_note("Interrupted.", "Run the same command to resume.")
-        raise
+        return end.code
+    return 0
 
 
 if __name__ == "__main__":

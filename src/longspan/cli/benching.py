@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longspan.bounds import range_error
 from longspan.cli.activity import Activity
 from longspan.cli.common import (
     Device,
@@ -24,6 +25,8 @@ from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
     from longspan.results import EfficiencyRecord, Measurement
+
+MOST_THREADS = 1_024
 
 
 def bench(
@@ -92,8 +95,8 @@ def bench(
 
     check_name(suite, SUITES, "suite")
     if threads is not None:
-        if threads < 1:
-            raise OptionError(f"--threads must be >= 1, got {threads}")
+        if reason := range_error("--threads", threads, 1, MOST_THREADS):
+            raise OptionError(reason)
         torch.set_num_threads(threads)
     chosen = SUITES[suite]()
     kind = make_paths(runs, None, None, device).device_type
@@ -155,4 +158,6 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
     try:
         return tuple(map(int, found))
     except ValueError:
-        raise OptionError(f"--lengths must be numbers, such as 1024,4096; got {text!r}") from None
+        raise OptionError(
+            f"--lengths must be numbers, such as 1024,4096; got {text!r:.60}"
+        ) from None

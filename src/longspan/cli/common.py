@@ -1,10 +1,8 @@
 """Options, parsing and printing that the commands share."""
 
 import dataclasses
-import io
 import json
 import logging
-import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from longspan.cli.streams import launch_rank, output_width, prepare_streams
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import parse_json
 from longspan.wording import counted
@@ -124,32 +123,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
-RANK = os.environ.get("RANK", "0")  # of a process that a launcher started
-IS_MAIN = RANK == "0"
-
-PIPE_WIDTH = 1000  # of files and pipes, so that tables keep every column in one line
-
-
 LONGEST_WORD = 300  # of an error message; longer words are cut, such as a pasted file
 
 
-def _prepare_stream(name: str) -> None:
-    """Make a standard stream accept every text, also if it is closed or has few characters."""
-    stream = getattr(sys, name)
-    if stream is None:
-        setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
-    elif isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="replace")
-
-
-def _output_width() -> int | None:
-    """Return the width of printed tables; None lets rich read $COLUMNS or the terminal."""
-    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-
-
-_prepare_stream("stdout")
-_prepare_stream("stderr")
-out = Console(width=_output_width(), quiet=not IS_MAIN)
+prepare_streams()
+RANK = launch_rank()
+IS_MAIN = RANK == 0
+out = Console(width=output_width(), quiet=not IS_MAIN)
 err = Console(stderr=True, quiet=not IS_MAIN)
 
 

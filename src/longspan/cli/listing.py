@@ -6,13 +6,13 @@ from typing import Any
 from rich.text import Text
 
 from longspan.cli.common import (
-    PIPE_WIDTH,
     out,
     print_json,
     print_table,
     print_text,
     register_default_imports,
 )
+from longspan.errors import DataError
 
 COLUMNS = {  # of the printed tables; --json has every field
     "mechanisms": ("name", "family", "cost", "forms", "options", "paper"),
@@ -42,8 +42,15 @@ def print_list(what: str, as_json: bool) -> None:
 def print_described(name: str, as_json: bool) -> None:
     """Print all facts about a mechanism, task or protocol."""
     from longspan import catalog
+    from longspan.arena.protocols import PROTOCOLS
+    from longspan.arena.protocols.own import NAME as OWN
 
     register_default_imports()
+    if name == OWN and name not in PROTOCOLS:
+        raise DataError(
+            f"the protocol {OWN!r} exists once something is imported; run longspan data "
+            "import texts FILE --text COLUMN --label COLUMN"
+        )
     described = catalog.describe(name)
     if as_json:
         print_json(described)
@@ -61,8 +68,7 @@ def print_described(name: str, as_json: bool) -> None:
 def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows; addresses stay whole if there is room for them."""
     cells = [[_format(row[column]) for column in columns] for row in rows]
-    if out.width < PIPE_WIDTH:
-        cells = [[text.replace(", https://", ",\nhttps://") for text in row] for row in cells]
+    cells = [[text.replace(", https://", ",\nhttps://") for text in row] for row in cells]
     whole = {"name", "mechanism"}
     for column, values in zip(columns, zip(*cells, strict=True), strict=True):
         lines = [line for value in values for line in value.split("\n")]

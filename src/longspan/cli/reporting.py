@@ -36,7 +36,7 @@ Output = Annotated[
     Path | None,
     typer.Option(
         help="Path of the HTML page; of the LaTeX file with --style paper.",
-        show_default="report.html; the terminal for LaTeX",
+        show_default="report.html; no page with --section; the terminal for LaTeX",
     ),
 ]
 Shown = Annotated[
@@ -89,6 +89,10 @@ class Look:
     figures: Path | None
     figure_format: str
 
+    def page(self, output: Path | None, name: str) -> Path | None:
+        """Return the path of the page; a section is printed alone unless --output is given."""
+        return output or (Path(name) if self.section is None else None)
+
     def check(self) -> None:
         """Check names and combinations before anything is read.
 
@@ -126,7 +130,10 @@ def report(
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Print tables and write one self-contained HTML page from records."""
+    """Print tables and write one self-contained HTML page from records.
+
+    With --section, one section is printed and no page is written, unless --output names one.
+    """
     look = Look(
         format="json" if as_json else format,
         section=section,
@@ -164,7 +171,8 @@ def _report_folders(
     if look.style == "paper":
         _print_paper(boards, look.spread, output)
     else:
-        _write_page(boards, context, output or Path("report.html"))
+        if page := look.page(output, "report.html"):
+            _write_page(boards, context, page)
         _print(boards, context, look.format, look.section)
     _write_figures(boards, context, look)
 
@@ -212,7 +220,8 @@ def _report_run(
     if look.section is not None:
         check_name(look.section, [x.name for x in subject.sections if x.tables], "section")
     boards, context = _build([run], [path.parent], [])
-    _write_page(boards, context, output or Path(f"{run.stem}.html"), subject)
+    if page := look.page(output, f"{run.stem}.html"):
+        _write_page(boards, context, page, subject)
     shown = look.section or "score"
     _print(boards, context, look.format, shown, subject.sections)
     _write_figures(boards, context, look)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from longspan.bounds import MOST_HEADS, MOST_IDS, MOST_LAYERS, WIDEST, range_error
 from longspan.config import settings
 from longspan.errors import DataError, OptionError
 from longspan.files import read_json_file, write_json
@@ -15,6 +16,16 @@ Scope = Literal["operator", "layer", "model"]
 Pass = Literal["forward", "training", "inference", "decoding"]
 Precision = Literal["float32", "bfloat16", "float16"]
 State = Literal["measured", "out of memory", "too slow", "refused"]
+
+
+LARGEST = {
+    "hidden_size": WIDEST,
+    "heads": MOST_HEADS,
+    "intermediate_size": WIDEST,
+    "layers": MOST_LAYERS,
+    "vocab_size": MOST_IDS,
+    "num_labels": MOST_IDS,
+}
 
 
 @settings
@@ -41,10 +52,11 @@ class Sizes:
         """Check the sizes.
 
         Raises:
-            OptionError: one is below 1, or the heads do not divide the width.
+            OptionError: one is out of range, or the heads do not divide the width.
         """
-        if small := [name for name, x in dataclasses.asdict(self).items() if x < 1]:
-            raise OptionError(f"{', '.join(small)} must be >= 1")
+        for name, most in LARGEST.items():
+            if reason := range_error(name, getattr(self, name), 1, most):
+                raise OptionError(reason)
         if self.hidden_size % self.heads:
             raise OptionError(
                 f"heads must divide hidden_size, got {self.heads} heads and {self.hidden_size}"

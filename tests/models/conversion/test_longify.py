@@ -230,8 +230,10 @@ def test_global_projections_start_from_local_ones(roberta):
         assert torch.equal(getattr(own, part).bias, getattr(projections, part).bias)
     actions = {row.target: row.action for row in made.weights}
     name = "model.layers.1.attention"
-    started = actions[f"{name}.mechanism.projections.key.weight"]
-    assert started == f"started from {name}.key.weight"
+    for part in ("query", "key", "value"):
+        for kind in ("weight", "bias"):  # biases of the source are equal: all zeros
+            started = actions[f"{name}.mechanism.projections.{part}.{kind}"]
+            assert started == f"started from {name}.{part}.{kind}"
 
 
 def test_unused_projections_and_heads_are_dropped_with_reason(tmp_path):

@@ -1,5 +1,6 @@
 """Weights of a source by their names in a Longspan model, each accounted for in a table."""
 
+import copy
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from longspan.attention import Attention
 from longspan.errors import DataError
 from longspan.models.attention_layer import SelfAttention
 from longspan.models.conversion.family import Weight
@@ -166,22 +168,39 @@ def start_projections(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str
         if not isinstance(module, SelfAttention) or module.query is None or module.key is None:
             continue
         parts = {"query": module.query, "key": module.key, "value": module.value}
+        copied = _copied_parameters(module.mechanism, parts)
         module.mechanism.copy_projections(*parts.values())
-        originals = {
-            f"{name}.{part}.{x}": y
-            for part, linear in parts.items()
-            for x, y in linear.named_parameters()
-        }
         for own, parameter in module.mechanism.named_parameters():
             target = f"{name}.mechanism.{own}"
             if target in state:
                 with torch.no_grad():
                     parameter.copy_(state[target])
-                continue
-            equal = [x for x, y in originals.items() if _are_equal(parameter, y)]
-            if equal:
-                started[target] = f"started from {equal[0]}"
+            elif own in copied:
+                started[target] = f"started from {name}.{copied[own]}"
     return started
+
+
+def _copied_parameters(mechanism: Attention, parts: Mapping[str, nn.Linear]) -> dict[str, str]:
+    """Return the parameters that `copy_projections` copies, with the names of the originals.
+
+    Copies of marked projections are compared: the biases of many models are all zeros.
+    """
+    generator = torch.Generator().manual_seed(0)
+    marked = {part: copy.deepcopy(linear) for part, linear in parts.items()}
+    originals = {
+        f"{part}.{x}": y for part, linear in marked.items() for x, y in linear.named_parameters()
+    }
+    probe = copy.deepcopy(mechanism)
+    with torch.no_grad():
+        for parameter in originals.values():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    probe.copy_projections(*marked.values())
+    found = {}
+    for own, parameter in probe.named_parameters():
+        equal = [x for x, y in originals.items() if _are_equal(parameter, y)]
+        if equal:
+            found[own] = equal[0]
+    return found
 
 
 def new_weights(
