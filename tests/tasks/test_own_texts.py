@@ -169,7 +169,7 @@ def test_recipe_of_a_few_rows_and_of_a_script_without_spaces(tmp_path):
     with forgotten_imports(tmp_path / "none"):
         register_imports(tmp_path)
         recipe = get("own").recipe("few")
-        assert recipe.training.batch_size == 7
+        assert recipe.training.batch_size == 5  # each split has both classes
         assert recipe.task_options == {"length": 256, "vocabulary": "bytes"}
 
 

@@ -1,7 +1,7 @@
 """Files of tables by their names, and folders of them: splits and shards, as on a hub.
 
 A folder may have one file or several shards for each split (`train-00000-of-00002.parquet`), in
-itself or in a folder `data`; or tables without such names, which are one table.
+itself or in a folder `data`; or numbered shards without such names, which are one table.
 """
 
 import re
@@ -22,6 +22,7 @@ _ARROW = ".arrow"
 # Files that the Hugging Face libraries write beside tables.
 _DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _SPLIT = re.compile(rf"({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
+_DIGITS = re.compile(r"[0-9]+")
 _SHARD = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)\.[a-z.]+", re.IGNORECASE)
 
 
@@ -45,8 +46,8 @@ def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
         Tables of each split in the order of their names; nothing if the folder has none.
 
     Raises:
-        DataError: a shard is missing, a split has tables of several formats, only some tables name
-            a split, or the folder has files of `save_to_disk`.
+        DataError: a shard is missing, a split has tables that are no numbered shards, only some
+            tables name a split, or the folder has files of `save_to_disk`.
     """
     entries = list(visible_entries(folder))
     if any(path.suffix == _ARROW for path in entries):
@@ -98,7 +99,7 @@ def _find_below(folder: Path, entries: Sequence[Path]) -> dict[int, tuple[Path, 
 
 
 def _check_splits(folder: Path, found: dict[int, list[Path]], others: Sequence[Path]) -> None:
-    """Check that all tables are of a split, whose shards are complete and of one format."""
+    """Check that all tables are of a split, whose shards are complete."""
     splits = ", ".join(NAMES[split] for split in sorted(found))
     if others:
         raise DataError(
@@ -108,11 +109,11 @@ def _check_splits(folder: Path, found: dict[int, list[Path]], others: Sequence[P
     if TRAIN not in found:
         raise DataError(f"{folder} has tables of {splits}, and none of train; add one")
     for split, paths in found.items():
-        suffixes = sorted({table_suffix(path) for path in paths})
-        if len(suffixes) > 1:
+        kinds = {_DIGITS.sub("", path.name): path.name for path in paths}
+        if len(kinds) > 1:
             raise DataError(
-                f"{folder} has tables of {NAMES[split]} in several formats, "
-                f"{', '.join(suffixes)}; keep one of them"
+                f"{folder} has several tables of {NAMES[split]} that are no numbered shards, such "
+                f"as {' and '.join(sorted(kinds.values())[:2])}; keep one of them, or pass its file"
             )
         _check_shards(folder, paths)
 
