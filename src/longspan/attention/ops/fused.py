@@ -95,8 +95,9 @@ def torch_attention(
     Every row must have a key: no backend may see an empty one.
     """
     q, k, v = _fit(q, k, v)
-    more = {"is_causal": is_causal, "dropout_p": dropout_p, "enable_gqa": enable_gqa}
-    return F.scaled_dot_product_attention(q, k, v, mask, **more)
+    return F.scaled_dot_product_attention(
+        q, k, v, mask, dropout_p, is_causal, enable_gqa=enable_gqa
+    )
 
 
 def _fit(*operands: Tensor) -> tuple[Tensor, ...]:
