@@ -1,12 +1,15 @@
 """Every command prints in every environment, and streams that cannot be written."""
 
 import os
+import shlex
 import subprocess
 import sys
 
 import pytest
 
+import tiny
 from longspan.cli.streams import launch_rank
+from longspan.results import load_results
 
 ENVIRONMENTS = [
     {"COLUMNS": "0", "LINES": "0"},
@@ -105,3 +108,13 @@ def test_a_reader_that_leaves_is_an_error():
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr.startswith(LOST + "Broken pipe)")) == (1, True)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
+@pytest.mark.parametrize("streams", ["2>/dev/full", ">/dev/full 2>&-"])
+def test_run_ends_although_progress_cannot_be_written(streams, tiny_cache, tmp_path):
+    words = map(str, tiny.command(tmp_path, tiny_cache))
+    line = f"{shlex.join([sys.executable, '-m', 'longspan', *words])} {streams}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == (1 if ">/dev/full 2" in streams else 0)
+    assert len(load_results([tmp_path])) == 1
