@@ -93,8 +93,8 @@ def test_table_of_language_models():
     ("mechanism", "words"),
     [
         ("linformer", "all mechanisms but `linformer` ({}) have"),
-        ("longformer", "and `longformer` ({}) are significantly"),
-        ("disjoint", "`disjoint` ({}) and"),
+        ("longformer", "and `longformer` {}. So"),
+        ("disjoint", "`disjoint` {} and"),
     ],
 )
 def test_scores_of_texts_are_those_that_tables_print(mechanism, words):

@@ -14,7 +14,7 @@ from longspan.attention import MECHANISMS
 SOURCED = [name for name, protocol in PROTOCOLS.items() if protocol.source != "longspan"]
 # Fields of longspan's own engine and data, which change no published value.
 OWN = {
-    *("task.source", "task.seed", "task.train", "task.test"),
+    *("task.rouge", "task.source", "task.seed", "task.train", "task.test"),
     *("task.validation", "task.end", "task.vocabulary", "task.minimum", "task.pixels"),
     *("task.grayscale", "task.split", "task.split_seed", "task.resolution", "task.difficulty"),
     *("model.initializer_range", "model.pair_head", "model.classifier_hidden_size"),

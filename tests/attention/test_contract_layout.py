@@ -19,7 +19,7 @@ from longspan.attention import MECHANISMS, LayerInput, build
 from longspan.attention.ops.fused import FEWEST_ROWS
 
 BFLOAT16 = torch.bfloat16
-LENGTHS = {1: 5, 40: 3, 150: 1}  # and steps between the rotations that are tried
+LENGTHS = {1: 6, 150: 1}  # and steps between the rotations that are tried
 NAMES = list(LAYOUTS)
 WIDTH = HEADS * HEAD_DIM
 

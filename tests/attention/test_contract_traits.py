@@ -320,9 +320,7 @@ def test_undeclared_inputs_have_no_influence(name, causal, backend):
 def test_layer_input_is_rejected_without_the_trait(name):
     layer_input = LayerInput(torch.zeros(3, 7, 24, dtype=torch.float64), *[torch.nn.Identity()] * 2)
     if MECHANISMS[name].traits.needs_layer_input:
-        with pytest.raises(
-            InputError, match=r"layer_input.states must be .* \(3, 9\), got \(3, 7\)"
-        ):
+        with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 9\), got \(3, 7"):
             build_small(name)(*qkv(9), layer_input=layer_input)
         return
     with pytest.raises(InputError, match="layer_input is not supported"):

@@ -139,7 +139,7 @@ def test_rules_are_equal_on_real_abstracts_and_answers():
     from longspan.data.questions.squad import read_squad
     from longspan.data.summaries.papers import find_papers, read_papers
 
-    found = find_papers(real_papers(), ("pubmed_sum",), "pubmed_summarization")
+    found = find_papers(real_papers(), "pubmed_summarization")
     papers = list(read_papers(found.files["validation"], Report()))
     assert check_same_on_ascii(["\n".join(one.summary) for one in papers]) > 20
     answers = [x for one in read_squad(xquad_file()).questions for x in one.references]

@@ -204,7 +204,8 @@ def layer_input_refusals(k: Tensor, layer_input: Any, supported: bool) -> list[s
 def device_refusals(module: nn.Module, q: Tensor) -> list[str]:
     """Return the reason why a module cannot compute these queries: its tensors are elsewhere."""
     own = next(itertools.chain(module.parameters(), module.buffers()), q).device
-    if own == q.device:
+    # Hooks that load offloaded parameters for a call leave them on meta between calls.
+    if own == q.device or own.type == "meta":
         return []
     return [f"the mechanism is on {own}, the inputs on {q.device}; move one of them with .to(...)"]
 

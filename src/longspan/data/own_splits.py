@@ -59,8 +59,8 @@ def assign_splits(
             f"(train{''.join(f', {NAMES[split]}' for split in shares)}); add texts"
         )
     drawn = {} if labels is None else _draw(_group(pool, keys, labels), shares)
-    if not set(shares) <= set(drawn.values()):
-        drawn = _draw([pool], shares)  # no class has a text for each split
+    if labels is None or not set(shares) <= set(drawn.values()):
+        drawn = _draw([pool], shares)  # there is no class with a text for each split
     assigned = held_out | drawn
     found = np.array([assigned[key] for key in keys], np.int8)
     # Rows of the file to split follow their text; rows of a held-out file stay or are dropped.
