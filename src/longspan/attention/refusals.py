@@ -73,7 +73,8 @@ def layout_refusals(q: Tensor, k: Tensor, *masks: Any) -> list[str]:
     """
     lengths = [(x.shape[0], x.shape[2]) for x in (q, k)]
     for mask in masks:
-        shape = () if _tensor_refusal("mask", mask) else tuple(mask.shape)
+        is_plain = isinstance(mask, Tensor) and not mask.is_nested
+        shape = tuple(mask.shape) if is_plain else ()
         for x in (q, k):
             if shape == tuple(x.shape[:2]) and shape not in lengths:
                 given = f"q {tuple(q.shape)}, k {tuple(k.shape)} and a mask {shape}"
