@@ -28,7 +28,7 @@ GPU_OPTIONS ?=
 
 gpu:
 	@echo "== tests, efficiency and small runs on the GPU, part by part; results in runs/gpu"
-	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu_day.py $(GPU_OPTIONS)
+	@PYTHONPATH=src:$$PYTHONPATH $(GPU_PYTHON) benchmarks/gpu_day.py $(GPU_OPTIONS)
 
 docs: $(READY)
 	@echo "== rendering the pages of mechanisms, tasks, benchmarks and results"

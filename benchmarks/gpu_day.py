@@ -63,6 +63,11 @@ TINY = (
     *("--batch-size", "1", "--times", "1", "--mechanisms", "local"),
 )
 NARROW = ("--dtypes", "bfloat16")
+GPU_TESTS = ("tests/attention", "tests/models", "tests/test_memory.py")
+TINY_RUN = (
+    *("--protocol", "quick", "--tasks", "recall", "--mechanisms", "local", "--device", "cpu"),
+    *("--set", "training.steps=2", "--set", "training.evaluate_every=1"),
+)
 PARTS = (
     Part(
         "environment",
@@ -73,10 +78,12 @@ PARTS = (
     Part(
         "tests",
         300,
-        (PYTHON, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider"),
+        # Other tests need packages that a GPU machine may lack.
+        (PYTHON, "-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "-n", "8", *GPU_TESTS),
         (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
          "tests/test_space.py"),
     ),
+    Part("quick", 400, arena("--protocol", "quick", "--workers", "6"), arena(*TINY_RUN)),
     Part(
         "kernels",
         500,
@@ -106,10 +113,7 @@ PARTS = (
         "arena",
         580,
         arena("--protocol", "lra-small", "--tasks", "listops", "--workers", "6"),
-        arena(
-            *("--protocol", "quick", "--tasks", "recall", "--mechanisms", "local"),
-            *("--device", "cpu", "--set", "training.steps=2", "--set", "training.evaluate_every=1"),
-        ),
+        arena(*TINY_RUN),
     ),
 )  # fmt: skip
 
@@ -154,7 +158,8 @@ def run_parts(parts: list[Part], given: argparse.Namespace) -> dict[str, str]:
 
 def run_part(part: Part, command: list[str], out: Path, limit: float) -> dict[str, object]:
     """Run a command with its output in a file; interrupt it at its limit."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+    paths = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
     started = time.monotonic()
     with (out / f"{part.name}.log").open("a") as log:
         process = subprocess.Popen(

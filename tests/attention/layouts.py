@@ -6,14 +6,14 @@ from torch import Tensor
 
 def _columns(x: Tensor) -> Tensor:
     """Lay other numbers between those of a row."""
-    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1]), torch.nan, dtype=x.dtype)
+    wide = x.new_full((*x.shape[:-1], 2 * x.shape[-1]), torch.nan)
     wide[..., ::2] = x
     return wide[..., ::2]
 
 
 def _rows(x: Tensor) -> Tensor:
     """Lay other rows between the rows."""
-    long = torch.full((*x.shape[:2], 2 * x.shape[2], x.shape[3]), torch.nan, dtype=x.dtype)
+    long = x.new_full((*x.shape[:2], 2 * x.shape[2], x.shape[3]), torch.nan)
     long[:, :, 1::2] = x
     return long[:, :, 1::2]
 

@@ -23,7 +23,7 @@ from longspan.attention.documents import Documents
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.mechanisms.full import FullAttention
 from longspan.attention.mechanisms.local import LocalAttention
-from longspan.attention.ops.fused import has_transforms
+from longspan.attention.ops.fused import fit_operands, has_transforms
 from longspan.attention.patterns import Both, Window
 from longspan.attention.registry import register_kernel, register_packed_kernel
 
@@ -105,7 +105,7 @@ def _attend(attention: Attention, q, k, v, bounds: Tensor, longest: int) -> Tens
         else:
             k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     rows, scale = q.shape[0], q.shape[3] ** -0.5
-    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in fit_operands(q, k, v))
     out = run(q, k, v, bounds, bounds, longest, longest, scale=scale, **options)
     return out.unflatten(0, (rows, -1)).transpose(1, 2)
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.cache import select_tokens
 from longspan.attention.ops.block_lists import block_list_attention
+from longspan.attention.ops.draws import draw_integers, to_default_device
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
     count_slots,
@@ -39,7 +40,7 @@ from longspan.attention.patterns.published_blocks import (
     published_parts,
     published_ranges,
 )
-from longspan.attention.patterns.random import BITS, draw_distinct, keep_valid, pick_blocks
+from longspan.attention.patterns.random import draw_distinct, keep_valid, pick_blocks
 from longspan.errors import OptionError
 
 SAMPLINGS = ("uniform", "original", "given", "transformers")
@@ -136,7 +137,7 @@ class BigBirdAttention(Attention):
             self.register_buffer("early_draws", made.early.int(), persistent=False)
             return
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
-        draws = torch.randint(2**BITS, (-(-max_length // block), heads, count), generator=generator)
+        draws = to_default_device(draw_integers((-(-max_length // block), heads, count), generator))
         draws = torch.full_like(draws, -1) if sampling == "given" else draws
         self.register_buffer("draws", draws.transpose(0, 1).int().contiguous())
 

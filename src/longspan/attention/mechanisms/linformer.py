@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
+from longspan.attention.ops.draws import draw_normal, to_default_device
 from longspan.attention.ops.pooling import (
     averaging_matrix,
     membership_matrix,
@@ -115,8 +116,9 @@ class LinformerAttention(Attention):
         if projection == "random":
             own = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
             generator = torch.Generator().manual_seed(own)
-            drawn = torch.randn(shape, generator=generator, dtype=torch.float64) * self.rank**-0.5
-            self.register_buffer("projection", drawn.to(torch.get_default_dtype()))
+            drawn = draw_normal(shape, generator, torch.float64) * self.rank**-0.5
+            drawn = to_default_device(drawn.to(torch.get_default_dtype()))
+            self.register_buffer("projection", drawn)
             return
         self.projection = None if pools else nn.Parameter(torch.empty(shape))
         if self.projection is not None:

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
+from longspan.attention.ops.draws import draw_normal
 from longspan.attention.ops.feature_map_sums import (
     CHUNK,
     State,
@@ -383,7 +384,7 @@ def random_rows(
     """
 
     def gaussian(count: int) -> Tensor:
-        return torch.randn(count, columns, generator=generator, dtype=torch.float64)
+        return draw_normal((count, columns), generator, torch.float64)
 
     if orthogonal:
         blocks = [_haar(gaussian(columns)) for _ in range(-(-rows // columns))]

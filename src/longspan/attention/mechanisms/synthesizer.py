@@ -27,6 +27,7 @@ from torch import Generator, Tensor, nn
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.draws import draw_normal, to_default_device
 from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.softmax import pair_mask
 from longspan.attention.traits import Inputs
@@ -204,11 +205,11 @@ class Part(nn.Module):
 
     def drawn(self, name: str, scale: float, shape: tuple, generator: Generator | None) -> None:
         """Store Gaussian numbers: a buffer if there is a generator, else a parameter."""
-        numbers = scale * torch.randn(shape, generator=generator)
         if generator is None:
-            self.register_parameter(name, nn.Parameter(numbers))
-        else:
-            self.register_buffer(name, numbers)
+            self.register_parameter(name, nn.Parameter(scale * torch.randn(shape)))
+            return
+        drawn = scale * draw_normal(shape, generator, torch.get_default_dtype())
+        self.register_buffer(name, to_default_device(drawn))
 
 
 class Dot(Part):

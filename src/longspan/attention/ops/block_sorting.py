@@ -172,7 +172,7 @@ class Sorter(nn.Module):
         """Draw new Gumbel noise."""
         if self.noise is not None:
             generator = torch.Generator().manual_seed(seed)
-            drawn = torch.empty(self.noise.shape, dtype=torch.float64)
+            drawn = torch.empty(self.noise.shape, dtype=torch.float64, device=generator.device)
             self.noise.copy_(-drawn.exponential_(generator=generator).log())
 
     def forward(

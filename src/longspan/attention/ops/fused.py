@@ -1,7 +1,8 @@
 """Torch's fused softmax attention, with the derivatives that torch's own lacks.
 
 Only this file calls it. On CPU the kernels read a row from its first number and its width: of
-operands in another memory layout they compute wrong numbers. Every call here takes any layout.
+operands in another memory layout they compute wrong numbers. On CUDA they fail at addresses that
+are not aligned. Every call here takes any layout.
 """
 
 from functools import partial
@@ -16,6 +17,8 @@ from longspan.attention.masking import apply_mask, is_true, masked_softmax, scor
 from longspan.attention.ops.precision import dot_products
 
 FEWEST_ROWS = 32  # of a block for which the fused kernel gains (docs/decisions.md)
+PLAIN = (Tensor, torch.nn.Parameter)
+ALIGNMENT = 16  # bytes that kernels on CUDA load at a time
 
 
 class _Fused(torch.autograd.Function):
@@ -94,20 +97,36 @@ def torch_attention(
 
     Every row must have a key: no backend may see an empty one.
     """
-    q, k, v = _fit(q, k, v)
-    return F.scaled_dot_product_attention(
-        q, k, v, mask, dropout_p, is_causal, enable_gqa=enable_gqa
-    )
+    q, k, v = fit_operands(q, k, v)
+    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa=enable_gqa)
+    if out.is_cuda and out.requires_grad and not torch.compiler.is_compiling():
+        out.register_hook(lambda grad: fit_operands(grad)[0])
+    return out
 
 
-def _fit(*operands: Tensor) -> tuple[Tensor, ...]:
-    """Copy operands on CPU whose numbers are not side by side, or whose rows overlap."""
+def fit_operands(*operands: Tensor) -> tuple[Tensor, ...]:
+    """Copy operands that kernels would read wrongly, or not at all.
+
+    Those whose numbers are not side by side, or whose rows overlap. On CUDA, where kernels load 16
+    bytes at a time, also those whose rows do not begin at multiples of them, if those of a copy do.
+    """
     return tuple(
-        x
-        if x.device.type != "cpu" or (x.stride(-1) == 1 and x.stride(-2) >= x.shape[-1])
-        else x.clone(memory_format=torch.contiguous_format)
-        for x in operands
+        x if _fits(x) else x.clone(memory_format=torch.contiguous_format) for x in operands
     )
+
+
+def _fits(x: Tensor) -> bool:
+    """Return whether kernels read the tensor (..., T, D) as it lies in memory."""
+    if x.stride(-1) != 1 or x.stride(-2) < x.shape[-1]:
+        return False
+    # A compiler aligns what it calls, and other types of tensors have no address.
+    if not x.is_cuda or torch.compiler.is_compiling() or has_transforms() or type(x) not in PLAIN:
+        return True
+    steps = [x.stride(i) for i in range(x.dim() - 1) if x.shape[i] > 1]
+    starts = [x.data_ptr()]
+    if x.shape[-1] * x.itemsize % ALIGNMENT == 0:
+        starts += [step * x.itemsize for step in steps]
+    return not any(start % ALIGNMENT for start in starts)
 
 
 def _fit_bias(bias: Tensor | None) -> Tensor | None:
@@ -130,7 +149,7 @@ def flash_forward(
         scale: factor of the scores.
     """
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return run(*_fit(q, k, v), 0.0, False, attn_mask=_fit_bias(bias), scale=scale)
+    return run(*fit_operands(q, k, v), 0.0, False, attn_mask=_fit_bias(bias), scale=scale)
 
 
 def flash_backward(
@@ -145,7 +164,7 @@ def flash_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of the q, k and v of `flash_forward`."""
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    operands = _fit(grad, q, k, v, out)
+    operands = fit_operands(grad, q, k, v, out)
     return run(*operands, log_weight, 0.0, False, attn_mask=_fit_bias(bias), scale=scale)
 
 

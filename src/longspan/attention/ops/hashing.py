@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.ops.draws import draw_normal, to_default_device
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import OptionError
 
@@ -66,8 +67,8 @@ class RotationHash(nn.Module):
             raise OptionError(f"option buckets must be a list of even numbers; got {buckets}")
         shape = (heads, head_dim, hashes, sum(self.sizes) // 2)
         generator = torch.Generator().manual_seed(seed)
-        drawn = torch.randn(shape, generator=generator)
-        self.register_buffer("rotations", drawn, persistent=saved)
+        drawn = draw_normal(shape, generator, torch.get_default_dtype())
+        self.register_buffer("rotations", to_default_device(drawn), persistent=saved)
 
     def forward(self, u: Tensor) -> Tensor:
         """Return the bucket of each vector (B, H, T, D) per round, (R, B, H, T); no gradient."""

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from longspan.attention.ops.draws import BITS, draw_integers
 from longspan.attention.patterns.base import Pattern
 from longspan.errors import OptionError
-
-BITS = 31  # a draw is an integer below 2 ** BITS
 
 
 def draw_distinct(draws: Sequence[int], choices: Sequence[int]) -> tuple[int, ...]:
@@ -90,7 +89,7 @@ class RandomBlocks(Pattern):
     def seeded(cls, block: int, count: int, rows: int, seed: int) -> "RandomBlocks":
         """Draw `count` of the `rows` blocks for each block of queries, reproducibly."""
         generator = torch.Generator().manual_seed(seed)
-        draws = torch.randint(2**BITS, (rows, count), generator=generator).tolist()
+        draws = draw_integers((rows, count), generator).tolist()
         return cls(block, tuple(draw_distinct(row, range(rows)) for row in draws))
 
     @property

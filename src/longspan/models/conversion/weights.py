@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Attention
+from longspan.attention.ops.draws import draw_normal
 from longspan.errors import DataError
 from longspan.models.attention_layer import SelfAttention
 from longspan.models.conversion.family import Weight
@@ -193,7 +194,7 @@ def _copied_parameters(mechanism: Attention, parts: Mapping[str, nn.Linear]) -> 
     probe = copy.deepcopy(mechanism)
     with torch.no_grad():
         for parameter in originals.values():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+            parameter.copy_(draw_normal(parameter.shape, generator, torch.float32))
     probe.copy_projections(*marked.values())
     found = {}
     for own, parameter in probe.named_parameters():
