@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import jaxtyping
+import torch
 from beartype import BeartypeConf, beartype
 from transformers.utils import ModelOutput
 
@@ -28,6 +29,12 @@ def checked(function):
     """
     if inspect.isclass(function):
         if dataclasses.is_dataclass(function) and "__init__" in vars(function):
+            # Transformers calls tensors of any device and precision torch.FloatTensor.
+            own, hints = inspect.get_annotations(function), function.__init__.__annotations__
+            function.__init__.__annotations__ = {
+                name: hint if name in own or not issubclass(function, ModelOutput) else Any
+                for name, hint in hints.items()
+            }
             function.__init__ = checked(function.__init__)
         return function
     if not getattr(function, "__annotations__", None):
@@ -36,6 +43,9 @@ def checked(function):
 
     @functools.wraps(function)
     def call(*arguments, **options):
+        # A compiler cannot enter the context.
+        if torch.compiler.is_compiling():
+            return function(*arguments, **options)
         if jaxtyping.config.jaxtyping_disable or _is_rebuilt(arguments):
             return function(*arguments, **options)
         with _CONTEXT:

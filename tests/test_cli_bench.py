@@ -51,6 +51,12 @@ def test_report_shows_records_without_runs(cli, tmp_path, monkeypatch):
     code, out, err = cli("report", tmp_path, "--section", "efficiency", "--format", "markdown")
     assert code == 0, err
     assert "layer, training, float32" in out
+    own = tmp_path / "efficiency"
+    assert cli("report", own, "--section", "efficiency", "--format", "markdown")[1] == out
+    for folder in (tmp_path, own):
+        code, _, err = cli("report", folder)
+        assert code == 2
+        assert "holds no results; --section efficiency shows what was measured" in err
 
 
 def test_invalid_records_are_named_and_left_out(cli, tmp_path):

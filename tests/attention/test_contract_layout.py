@@ -16,7 +16,7 @@ from contract import (
 from layouts import LAYOUTS, SAME, contiguous
 
 from longspan.attention import MECHANISMS, LayerInput, build
-from longspan.attention.ops.fused import FEWEST_ROWS
+from longspan.attention.ops.fused import FEWEST_ROWS, has_aligned_rows
 
 BFLOAT16 = torch.bfloat16
 LENGTHS = {1: 6, 150: 1}  # and steps between the rotations that are tried
@@ -163,3 +163,16 @@ def test_layouts_of_the_layer_input(name, causal, backend):
     states = qkv(64, B=1, H=2, D=WIDTH, seed=3)[0]
     for layout in SAME:
         assert_near(run(SAME[layout](states)[0]), run(states[0]), f"layer input, {layout}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16], ids=str)
+def test_what_kernels_on_cuda_would_read_wrongly_is_copied(dtype):
+    """Copies are always aligned; of the layouts, those without gaps or whole rows between rows."""
+    x = qkv(40, B=2, dtype=dtype)[0]
+    assert all(has_aligned_rows(contiguous(LAYOUTS[name](x))) for name in LAYOUTS)
+    kept = {name for name in LAYOUTS if has_aligned_rows(LAYOUTS[name](x))}
+    assert {"every second row", "(T, B, H, D)"} <= kept
+    shared = {"one row", "one head", "one batch", "one number"}
+    assert not kept & {*shared, "storage offset", "overlapping rows"}
+    odd = qkv(40, B=2, D=5, dtype=dtype)[0]
+    assert has_aligned_rows(odd), "a copy of rows of 5 numbers is no better"

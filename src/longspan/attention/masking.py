@@ -30,6 +30,8 @@ class _Keep(LinearFunction):
 
 def apply_mask(x: Tensor, mask: Tensor) -> Tensor:
     """Set x to exact zeros where the boolean mask (broadcastable) is False; gradients too."""
+    if torch.compiler.is_compiling():  # inductor fuses this, and cannot index views of a dtype
+        return torch.where(mask, x, 0)
     return apply_function(_Keep, x, -mask.to(INTEGER[x.element_size()]))
 
 

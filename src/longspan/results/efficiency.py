@@ -205,5 +205,6 @@ def load_efficiency(path: Path) -> EfficiencyRecord:
 
 
 def efficiency_paths(folders: Iterable[Path]) -> list[Path]:
-    """Return the records of efficiency in some folders of results, in a stable order."""
-    return [path for folder in folders for path in sorted((folder / EFFICIENCY).glob("*.json"))]
+    """Return the records of efficiency in folders of results, or of efficiency, in order."""
+    places = (x if x.resolve().name == EFFICIENCY else x / EFFICIENCY for x in folders)
+    return [path for place in places for path in sorted(place.glob("*.json"))]

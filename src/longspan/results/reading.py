@@ -152,7 +152,13 @@ def result_paths(folder: Path) -> list[Path]:
     """
     paths = [path for path in record_paths(folder) if not path.name.endswith(FAILED)]
     if not paths:
-        raise DataError(f"{folder} holds no results; run `longspan arena` first")
+        measured = folder.resolve().name == EFFICIENCY or (folder / EFFICIENCY).is_dir()
+        remedy = (
+            "--section efficiency shows what was measured"
+            if measured
+            else "run `longspan arena` first"
+        )
+        raise DataError(f"{folder} holds no results; {remedy}")
     return paths
 
 
@@ -191,5 +197,9 @@ def check_folder_name(kind: str, name: str) -> None:
 
 
 def other_folders(path: Path, folder: Path) -> set[str]:
-    """Return the parents of a file, below a folder, that hold no records of finished runs."""
-    return OTHER_FOLDERS.intersection(path.relative_to(folder).parts[:-1])
+    """Return the parents of a file, below a folder, that hold no records of finished runs.
+
+    The folder itself counts where it is one of measurements.
+    """
+    own = {EFFICIENCY} & {folder.resolve().name}
+    return own | OTHER_FOLDERS.intersection(path.relative_to(folder).parts[:-1])

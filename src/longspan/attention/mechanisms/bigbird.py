@@ -25,7 +25,7 @@ from torch import Tensor
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.cache import select_tokens
 from longspan.attention.ops.block_lists import block_list_attention
-from longspan.attention.ops.draws import draw_integers, to_default_device
+from longspan.attention.ops.draws import draw_integers
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
     count_slots,
@@ -137,7 +137,8 @@ class BigBirdAttention(Attention):
             self.register_buffer("early_draws", made.early.int(), persistent=False)
             return
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
-        draws = to_default_device(draw_integers((-(-max_length // block), heads, count), generator))
+        draws = draw_integers((-(-max_length // block), heads, count), generator)
+        draws = draws.to(torch.get_default_device())
         draws = torch.full_like(draws, -1) if sampling == "given" else draws
         self.register_buffer("draws", draws.transpose(0, 1).int().contiguous())
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.draws import draw_normal, to_default_device
+from longspan.attention.ops.draws import draw_normal, to_defaults
 from longspan.attention.ops.pooling import (
     averaging_matrix,
     membership_matrix,
@@ -117,8 +117,7 @@ class LinformerAttention(Attention):
             own = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
             generator = torch.Generator().manual_seed(own)
             drawn = draw_normal(shape, generator, torch.float64) * self.rank**-0.5
-            drawn = to_default_device(drawn.to(torch.get_default_dtype()))
-            self.register_buffer("projection", drawn)
+            self.register_buffer("projection", to_defaults(drawn))
             return
         self.projection = None if pools else nn.Parameter(torch.empty(shape))
         if self.projection is not None:

@@ -27,7 +27,7 @@ from torch import Generator, Tensor, nn
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.masking import apply_mask, masked_softmax
-from longspan.attention.ops.draws import draw_normal, to_default_device
+from longspan.attention.ops.draws import draw_normal, to_defaults
 from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.softmax import pair_mask
 from longspan.attention.traits import Inputs
@@ -209,7 +209,7 @@ class Part(nn.Module):
             self.register_parameter(name, nn.Parameter(scale * torch.randn(shape)))
             return
         drawn = scale * draw_normal(shape, generator, torch.get_default_dtype())
-        self.register_buffer(name, to_default_device(drawn))
+        self.register_buffer(name, to_defaults(drawn))
 
 
 class Dot(Part):

@@ -18,6 +18,6 @@ def draw_integers(shape: Sequence[int], generator: Generator) -> Tensor:
     return torch.randint(2**BITS, shape, generator=generator, device=generator.device)
 
 
-def to_default_device(x: Tensor) -> Tensor:
-    """Return the tensor where torch makes new ones, as inside `with torch.device("cuda")`."""
-    return x.to(torch.get_default_device())
+def to_defaults(x: Tensor) -> Tensor:
+    """Return numbers where and as torch makes new ones: `torch.device("cuda")`, default dtype."""
+    return x.to(torch.get_default_device(), torch.get_default_dtype())

@@ -105,10 +105,10 @@ def torch_attention(
 
 
 def fit_operands(*operands: Tensor) -> tuple[Tensor, ...]:
-    """Copy operands that kernels would read wrongly, or not at all.
+    """Copy operands (..., T, D) that kernels would read wrongly, or not at all.
 
-    Those whose numbers are not side by side, or whose rows overlap. On CUDA, where kernels load 16
-    bytes at a time, also those whose rows do not begin at multiples of them, if those of a copy do.
+    On CPU those whose numbers are not side by side, or whose rows overlap. On CUDA also those that
+    `has_aligned_rows` rejects.
     """
     return tuple(
         x if _fits(x) else x.clone(memory_format=torch.contiguous_format) for x in operands
@@ -116,17 +116,25 @@ def fit_operands(*operands: Tensor) -> tuple[Tensor, ...]:
 
 
 def _fits(x: Tensor) -> bool:
-    """Return whether kernels read the tensor (..., T, D) as it lies in memory."""
     if x.stride(-1) != 1 or x.stride(-2) < x.shape[-1]:
         return False
     # A compiler aligns what it calls, and other types of tensors have no address.
     if not x.is_cuda or torch.compiler.is_compiling() or has_transforms() or type(x) not in PLAIN:
         return True
+    return has_aligned_rows(x)
+
+
+def has_aligned_rows(x: Tensor) -> bool:
+    """Return whether kernels on CUDA read a tensor (..., T, D) as it lies in memory.
+
+    They load 16 bytes at a time, and end at an address that is no multiple of that. From a gradient
+    that heads share (stride 0), cuDNN computed wrong gradients in bfloat16 (H200, torch 2.11).
+    """
     steps = [x.stride(i) for i in range(x.dim() - 1) if x.shape[i] > 1]
     starts = [x.data_ptr()]
-    if x.shape[-1] * x.itemsize % ALIGNMENT == 0:
+    if x.shape[-1] * x.itemsize % ALIGNMENT == 0:  # else rows of a copy are not aligned either
         starts += [step * x.itemsize for step in steps]
-    return not any(start % ALIGNMENT for start in starts)
+    return 0 not in steps and not any(start % ALIGNMENT for start in starts)
 
 
 def _fit_bias(bias: Tensor | None) -> Tensor | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.ops.draws import draw_normal, to_default_device
+from longspan.attention.ops.draws import draw_normal, to_defaults
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import OptionError
 
@@ -68,7 +68,7 @@ class RotationHash(nn.Module):
         shape = (heads, head_dim, hashes, sum(self.sizes) // 2)
         generator = torch.Generator().manual_seed(seed)
         drawn = draw_normal(shape, generator, torch.get_default_dtype())
-        self.register_buffer("rotations", to_default_device(drawn), persistent=saved)
+        self.register_buffer("rotations", to_defaults(drawn), persistent=saved)
 
     def forward(self, u: Tensor) -> Tensor:
         """Return the bucket of each vector (B, H, T, D) per round, (R, B, H, T); no gradient."""

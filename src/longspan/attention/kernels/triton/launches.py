@@ -134,9 +134,9 @@ def mix_gradients(
 def _plan(q: Tensor, k: Tensor, v: Tensor, elu: bool, causal: bool) -> Plan:
     """Choose tiles and segments."""
     (B, H, T, M), (S, E) = q.shape, v.shape[2:]
-    dtype, tiles = _sum_dtype(v), tile_widths(M, E)
+    dtype = _sum_dtype(v)
     exact = v.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-    precision = "tf32x3" if exact else "tf32"
+    precision, tiles = "tf32x3" if exact else "tf32", tile_widths(M, E, exact)
     chunk = chunk_length(q.device)
     constants = (chunk, *tiles, causal, elu, precision, DTYPES[dtype])
     form = Form(*(tl.constexpr(x) for x in constants))
@@ -146,9 +146,14 @@ def _plan(q: Tensor, k: Tensor, v: Tensor, elu: bool, causal: bool) -> Plan:
     return Plan(form, B * H, queries, sizes)
 
 
-def tile_widths(features: int, values: int) -> tuple[int, int]:
-    """Return the widths of the tiles of features and of values: powers of two, at least 16."""
-    return tuple(max(16, triton.next_power_of_2(x)) for x in (features, values))
+def tile_widths(features: int, values: int, exact: bool) -> tuple[int, int]:
+    """Return the widths of the tiles of features and of values: powers of two, at least 16.
+
+    At least 32 where a product is three of TF32: Triton 3.6 gives those of 16 columns to eight
+    warps, and the causal kernels then compute wrong numbers or end at an illegal address.
+    """
+    least = 32 if exact else 16
+    return tuple(max(least, triton.next_power_of_2(x)) for x in (features, values))
 
 
 def chunk_length(device: torch.device) -> int:
