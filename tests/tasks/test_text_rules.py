@@ -66,6 +66,9 @@ def test_files_of_another_language_are_refused(tmp_path, folder):
             DataError, match=f"language={language}, got .*; set the option language=zh"
         ):
             opened("xquad", tmp_path / "cache", folder / "xquad.zh.json", language=language)
+    wanted = r"expected xquad.en.json in .*, got xquad.zh.json; set the option language=zh"
+    with pytest.raises(DataError, match=wanted):
+        opened("xquad", tmp_path / "cache", folder)
     french = (folder / "xquad.zh.json").rename(folder / "xquad.fr.json")
     with pytest.raises(DataError, match="set the option language=other"):
         opened("xquad", tmp_path / "cache", french)

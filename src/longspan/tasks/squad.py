@@ -19,7 +19,7 @@ from longspan.data.questions.json_sources import JsonFiles, find_json_files
 from longspan.data.questions.question import Question
 from longspan.data.questions.report import Report
 from longspan.data.questions.squad import Extent, read_squad
-from longspan.errors import DataError
+from longspan.errors import DataError, MissingSourceError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.answers import (
     EXACT_MATCH_MLQA,
@@ -166,7 +166,18 @@ class Xquad(Squad):
             DataError: it is missing, or its name is that of another language.
         """
         language = self.options.language
-        found = find_json_files(data, (f"xquad.{language}.json",), self.info.name, "squad")
+        wanted = f"xquad.{language}.json"
+        try:
+            found = find_json_files(data, (wanted,), self.info.name, "squad")
+        except MissingSourceError as error:
+            there = [] if data is None else sorted(x.name for x in data.glob("xquad.*.json"))
+            languages = [x for name in there if (x := name.split(".")[1]) in get_args(Language)]
+            if not languages:
+                raise
+            raise DataError(
+                f"expected {wanted} in {data}, got {', '.join(there)}; set the option "
+                f"language={languages[0]} of {self.info.name}"
+            ) from error
         named = _FILE.fullmatch(found.paths[0].name)
         own = named and (named[1] if named[1] in get_args(Language) else "other")
         if own and own != language:

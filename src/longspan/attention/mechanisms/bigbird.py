@@ -137,10 +137,9 @@ class BigBirdAttention(Attention):
             self.register_buffer("early_draws", made.early.int(), persistent=False)
             return
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
-        draws = draw_integers((-(-max_length // block), heads, count), generator)
-        draws = draws.to(torch.get_default_device())
+        draws = draw_integers((-(-max_length // block), heads, count), generator).transpose(0, 1)
         draws = torch.full_like(draws, -1) if sampling == "given" else draws
-        self.register_buffer("draws", draws.transpose(0, 1).int().contiguous())
+        self.register_buffer("draws", draws.to(torch.get_default_device(), torch.int).contiguous())
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: blocks are drawn for a fixed number of heads and a maximum length."""
