@@ -4,6 +4,8 @@ They are far above every published model. What fits the memory and the disk of a
 estimated before it is allocated, by `longspan.memory` and the tasks.
 """
 
+from longspan.errors import OptionError
+
 LONGEST = 2**24  # positions of a sequence, a summary token included
 WIDEST = 2**18  # features of a layer, or of a head
 MOST_LAYERS = 1_000
@@ -14,6 +16,17 @@ LARGEST_BATCH = 2**20  # examples
 MOST_STEPS = 10**9
 LARGEST_RATE = 1e38  # learning rates, weight decays, standard deviations: numbers of float32
 LARGEST_SEED = 2**63 - 1  # a JSON number of 64 bits
+MOST_WORKERS = 1_024  # processes of one machine
+
+
+def check_range(name: str, value: int | float, least: int | float, most: int | float) -> None:
+    """Refuse a value that is out of range.
+
+    Raises:
+        OptionError: it is less than `least`, more than `most`, or NaN.
+    """
+    if reason := range_error(name, value, least, most):
+        raise OptionError(reason)
 
 
 def range_error(name: str, value: int | float, least: int | float, most: int | float) -> str | None:

@@ -241,7 +241,7 @@ def test_missing_ray_error_gives_install_command(monkeypatch):
             "--workers (this machine) and --ray (a cluster) exclude each other",
         ),
         (["--cpus-per-run", "2"], "--cpus-per-run and --gpus-per-run need --ray ADDRESS"),
-        (["--workers", "0"], "--workers must be an integer >= 1, got 0"),
+        (["--workers", "0"], "--workers must be at least 1, got 0"),
     ],
 )
 def test_conflicting_command_options_are_rejected(cli, flags, message):

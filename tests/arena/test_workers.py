@@ -96,9 +96,9 @@ def test_stopped_command_leaves_no_process(tiny_cache, tmp_path, stop_signal):
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-@pytest.mark.parametrize("count", [0, -1, True])
+@pytest.mark.parametrize("count", [0, -1, True, 10**20])
 def test_invalid_worker_counts_are_rejected(count):
-    with pytest.raises(OptionError, match="--workers must be an integer >= 1, got"):
+    with pytest.raises(OptionError, match="--workers must be a"):
         WorkerPoolExecutor(count)
 
 

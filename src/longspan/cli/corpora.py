@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from longspan.bounds import MOST_EXAMPLES, check_range
 from longspan.cli.common import console_callback, print_counts, print_note, print_text
 from longspan.cli.own_texts import OwnOptions, check_free, refuse_given, share_or_path
 from longspan.errors import OptionError, check_name
@@ -137,7 +138,7 @@ class CorpusOptions:
             encoding: encodings of text files, separated by commas.
 
         Raises:
-            OptionError: the limit is not positive.
+            OptionError: the limit is out of range.
             UnknownNameError: there is no such document of a file.
         """
         from typing import get_args
@@ -146,8 +147,8 @@ class CorpusOptions:
 
         defaults = documents.CorpusFormat()
         units = get_args(documents.DocumentUnit)
-        if self.limit is not None and self.limit < 1:
-            raise OptionError(f"--limit must be at least 1, got {self.limit}")
+        if self.limit is not None:
+            check_range("--limit", self.limit, 1, MOST_EXAMPLES)
         unit = check_name(self.document or defaults.document, units, "document of a text file")
         return documents.CorpusFormat(
             text=text or defaults.text,

@@ -1,5 +1,6 @@
 """Decoding of a causal language model: length, sampling, and how the prompt is read."""
 
+from longspan.bounds import LARGEST_SEED, LONGEST, MOST_IDS, range_error
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError
 
@@ -30,16 +31,15 @@ class DecodingConfig:
             OptionError: a value is out of range, or greedy decoding has options of sampling; the
                 message lists every reason.
         """
-        reasons = [
-            f"{name} must be at least {least}, got {value}"
-            for name, value, least in (
-                ("max_new_tokens", self.max_new_tokens, 1),
-                ("top_k", self.top_k, 1),
-                ("seed", self.seed, 0),
-                ("prefill_chunk_size", self.prefill_chunk_size, 1),
-            )
-            if value is not None and value < least
-        ]
+        ranges = {
+            "max_new_tokens": (1, LONGEST),
+            "top_k": (1, MOST_IDS),
+            "seed": (0, LARGEST_SEED),
+            "prefill_chunk_size": (1, LONGEST),
+        }
+        given = {name: x for name in ranges if (x := getattr(self, name)) is not None}
+        errors = (range_error(name, x, *ranges[name]) for name, x in given.items())
+        reasons = [error for error in errors if error]
         if self.temperature <= 0:
             remedy = "for the most probable tokens, set greedy"
             reasons.append(f"temperature must be > 0, got {self.temperature:g}; {remedy}")

@@ -10,7 +10,8 @@ the special tokens [PAD], [UNK], [CLS], [SEP], [MASK] with the ids 0 to 4, and p
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from longspan.errors import DataError, OptionError, check_name
+from longspan.bounds import MOST_IDS, check_range
+from longspan.errors import DataError, check_name
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Pipeline
@@ -46,8 +47,7 @@ def train_tokenizer(
     """
     check_name(kind, TOKENIZER_KINDS, "kind of tokenizer")
     least = len(SPECIAL_TOKENS) + (BYTES if kind == "byte-level" else 1)
-    if vocab_size < least:
-        raise OptionError(f"--vocab-size must be at least {least} for {kind}, got {vocab_size}")
+    check_range(f"--vocab-size of {kind}", vocab_size, least, MOST_IDS)
     pipeline = _pipeline(kind, lowercase)
     pipeline.train_from_iterator(texts, trainer=_trainer(kind, vocab_size, minimum))
     if pipeline.get_vocab_size() <= least:

@@ -25,6 +25,7 @@ from longspan.arena.executors.worker_process import serve_experiments
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
 from longspan.arena.plugins import loaded_plugins
+from longspan.bounds import MOST_WORKERS, check_range
 from longspan.errors import OptionError, RunError
 
 logger = logging.getLogger(__name__)
@@ -44,10 +45,11 @@ class WorkerPoolExecutor:
         """Run at most `count` experiments at a time.
 
         Raises:
-            OptionError: the count is not a positive integer.
+            OptionError: the count is not a positive integer, or more than 1,024.
         """
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise OptionError(f"--workers must be an integer >= 1, got {count!r}")
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise OptionError(f"--workers must be an integer, got {count!r}")
+        check_range("--workers", count, 1, MOST_WORKERS)
         self.count = count
 
     def __call__(

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from longspan.bounds import LARGEST_SEED, check_range
 from longspan.errors import OptionError
 from longspan.files import check_new_folder
 from longspan.models.base import LongspanPreTrainedModel
@@ -64,6 +65,7 @@ def longify(
             match.
         RunError: `out` cannot be written.
     """
+    check_range("seed", seed, 0, LARGEST_SEED)
     folder = None if out is None else check_new_folder(Path(out))
     if is_own(source):
         _refuse_for_own(source, decoder_max_length, drop, new, revision)
@@ -118,6 +120,7 @@ def convert(
 
     See `longify` for the arguments and errors, and `to_transformers` for the way back.
     """
+    check_range("seed", seed, 0, LARGEST_SEED)
     folder = None if out is None else check_new_folder(Path(out))
     opened = open_source(source, revision)
     return _convert(opened, keep_all(opened.family, opened.config), folder, drop, new, seed)
