@@ -2,7 +2,6 @@
 
 import bisect
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from longspan.files import to_json_types
 from longspan.results import ResolvedBudget
 from longspan.tasks import Task
 from longspan.tasks.layout import RetrievalLayout
+from longspan.training.distributed.launch import launched_processes
 
 SMALLEST = 8  # smallest size tried under a memory budget
 PATIENCE = 0.1  # share of a budget of seconds that timing its steps may take
@@ -92,7 +92,7 @@ def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> Re
 def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
     from longspan.training.timing import measure_step_seconds
 
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if launched_processes() > 1:
         raise RunError(
             f"{experiment.name}: a budget of seconds is timed by one process, but several were "
             "launched; use flops=..., or set training.steps"

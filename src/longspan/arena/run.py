@@ -7,7 +7,6 @@ so a finished grid returns at once.
 import contextlib
 import dataclasses
 import errno
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +24,7 @@ from longspan.tasks import Task
 from longspan.temporaries import remove_temporaries
 from longspan.training import Callback
 from longspan.training.checkpoint_pointer import POINTER, read_pointer
+from longspan.training.distributed.launch import launched_processes
 
 if TYPE_CHECKING:
     from longspan.training.distributed.group import ProcessGroup
@@ -59,7 +59,7 @@ def run(
 
 def is_distributed() -> bool:
     """Return whether torchrun or `accelerate launch` started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return launched_processes() > 1
 
 
 def run_on_main(paths: RunPaths, function: Callable[[], T]) -> T:
