@@ -25,7 +25,7 @@ from torch import Tensor
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.cache import select_tokens
 from longspan.attention.ops.block_lists import block_list_attention
-from longspan.attention.ops.draws import draw_integers
+from longspan.attention.ops.draws import draw_integers, to_defaults
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
     count_slots,
@@ -139,7 +139,7 @@ class BigBirdAttention(Attention):
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
         draws = draw_integers((-(-max_length // block), heads, count), generator).transpose(0, 1)
         draws = torch.full_like(draws, -1) if sampling == "given" else draws
-        self.register_buffer("draws", draws.to(torch.get_default_device(), torch.int).contiguous())
+        self.register_buffer("draws", to_defaults(draws, torch.int).contiguous())
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: blocks are drawn for a fixed number of heads and a maximum length."""

@@ -18,6 +18,14 @@ def draw_integers(shape: Sequence[int], generator: Generator) -> Tensor:
     return torch.randint(2**BITS, shape, generator=generator, device=generator.device)
 
 
-def to_defaults(x: Tensor) -> Tensor:
-    """Return numbers where and as torch makes new ones: `torch.device("cuda")`, default dtype."""
-    return x.to(torch.get_default_device(), torch.get_default_dtype())
+def to_defaults(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return drawn numbers where and as torch makes new ones, as inside `torch.device("cuda")`.
+
+    What was omitted for its size, and has no numbers, stays on the meta device.
+
+    Args:
+        x: numbers.
+        dtype: dtype of the result; the default one of torch by default.
+    """
+    device = x.device if x.is_meta else torch.get_default_device()
+    return x.to(device, torch.get_default_dtype() if dtype is None else dtype)
