@@ -24,6 +24,9 @@ shape_checks.install()
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
+# Tests start many processes, which would compile every file again without bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers():

@@ -41,7 +41,16 @@ def checked(function):
         return function
     typed = _typed(function)
     if function.__name__ != "__init__" and not _names_axes(typed):
-        return _without_context(function, typed)
+        call = _without_context(function, typed)
+    else:
+        call = _in_context(function, typed)
+    # Torch asks for it in every call of an own operator.
+    call.__signature__ = inspect.signature(function)
+    return call
+
+
+def _in_context(function, typed):
+    """Check a function whose types name axes."""
 
     @functools.wraps(function)
     def call(*arguments, **options):
