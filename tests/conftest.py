@@ -90,6 +90,14 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disks():
+    """Write without waiting for the disk, which costs a third of a tiny run: no power fails here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_cache(tmp_path_factory):
     """Cache with the tiny ListOps; its generator is compiled once."""
