@@ -92,7 +92,7 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_disks():
-    """Write without waiting for the disk, which costs a third of a tiny run: no power fails here."""
+    """Write without waiting for the disk, a third of the time of tiny runs: no power fails here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: None)
         yield

@@ -103,8 +103,8 @@ class _OmitLarge:
         return func(*args, **kwargs)
 
 
-# Torch imports its compiler for a `__torch_dispatch__` that the class of a mode defines itself. That
-# takes a second, and every call of it longer; nothing that is compiled runs in these modes.
+# Torch imports its compiler where the class of a mode itself defines `__torch_dispatch__`. That
+# takes a second, and slows every call; nothing that is compiled runs in these modes.
 class _RefuseLargeTensors(_RefuseLarge, TorchDispatchMode):
     """Dispatch mode that refuses large tensors."""
 
