@@ -24,6 +24,9 @@ shape_checks.install()
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
+# Tests start many processes, which would compile every file again without bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers():
@@ -84,6 +87,14 @@ def own_cache(tmp_path_factory):
     """Replace the user's cache; JavaScript libraries of pages are bundled once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LONGSPAN_CACHE", str(tmp_path_factory.mktemp("own")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disks():
+    """Write without waiting for the disk, a third of the time of tiny runs: no power fails here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
         yield
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import inspect
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import jaxtyping
 import torch
@@ -40,6 +40,17 @@ def checked(function):
     if not getattr(function, "__annotations__", None):
         return function
     typed = _typed(function)
+    if function.__name__ != "__init__" and not _names_axes(typed):
+        call = _without_context(function, typed)
+    else:
+        call = _in_context(function, typed)
+    # Torch asks for it in every call of an own operator.
+    call.__signature__ = inspect.signature(function)
+    return call
+
+
+def _in_context(function, typed):
+    """Check a function whose types name axes."""
 
     @functools.wraps(function)
     def call(*arguments, **options):
@@ -52,6 +63,27 @@ def checked(function):
             return typed(*arguments, **options)
 
     return call
+
+
+def _without_context(function, typed):
+    """Check a function whose types name no axes: most calls are of such functions."""
+
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        if torch.compiler.is_compiling() or jaxtyping.config.jaxtyping_disable:
+            return function(*arguments, **options)
+        return typed(*arguments, **options)
+
+    return call
+
+
+def _names_axes(hint):
+    """Return whether types of arrays, which have axes, are among those of a function or a type."""
+    if inspect.isfunction(hint):
+        return any(_names_axes(x) for x in hint.__annotations__.values())
+    if inspect.isclass(hint) and issubclass(hint, jaxtyping.AbstractArray):
+        return True
+    return any(_names_axes(x) for x in get_args(hint))
 
 
 def _is_rebuilt(arguments):

@@ -177,46 +177,42 @@ def test_truncated_record_is_rejected_and_kept(tiny_cache, tmp_path):
     assert path.read_text() == half
 
 
-@pytest.mark.parametrize(
-    "tuned", [[], ["--tune", "--grid", "model.num_hidden_layers=1,2"]], ids=["grid", "tune"]
-)
-def test_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli, tuned):
-    path_flags = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
-    changes_without_grid = {
-        name: x
-        for name, x in tiny.CHANGES.items()
-        if not (tuned and name == "model.num_hidden_layers")
-    }
-    changes = [
-        part
-        for name, x in changes_without_grid.items()
-        for part in ("--set", f"{name}={json.dumps(x)}")
-    ]
-    command = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "local",
-        *changes,
-        *tuned,
-        *path_flags,
-    ]
-    assert cli(*command)[0] == 0
-    (path,) = (path for path in tmp_path.rglob("local-*.json") if path.parent.name == "listops")
-    before = load_result(path)
-    script = (
-        f"import sys; sys.argv = {['longspan', *command]!r}\n"
-        "import longspan.cli\n"
-        "heavy = ('transformers', 'accelerate', 'ray', 'numba')\n"
-        "try: longspan.cli.main()\n"
-        "finally: print([x for x in heavy if x in sys.modules])"
+IMPORTS = """
+import contextlib, json, sys
+import longspan.cli
+for command in json.loads(sys.argv[1]):
+    sys.argv = ["longspan", *command]
+    with contextlib.suppress(SystemExit):
+        longspan.cli.main()
+    heavy = ("transformers", "accelerate", "ray", "numba")
+    print([x for x in heavy if x in sys.modules])
+"""
+
+
+def test_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli):
+    tuned = ["--tune", "--grid", "model.num_hidden_layers=1,2"]
+    flags = ["--protocol", "smoke", "--tasks", "listops", "--mechanisms", "local"]
+    flags += ["--cache", str(tiny_cache), "--device", "cpu"]
+    commands, records = [], []
+    for name, more in (("grid", []), ("tune", tuned)):
+        changes = [
+            part
+            for field, x in tiny.CHANGES.items()
+            for part in ("--set", f"{field}={json.dumps(x)}")
+            if not (more and field == "model.num_hidden_layers")
+        ]
+        runs = tmp_path / name
+        command = ["arena", *flags, *changes, *more, "--runs", str(runs)]
+        commands.append(command)
+        assert cli(*command)[0] == 0
+        (path,) = (path for path in runs.rglob("local-*.json") if path.parent.name == "listops")
+        records.append((path, load_result(path)))
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, json.dumps(commands)], capture_output=True, text=True
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "[]"
-    assert load_result(path) == before
+    lines = done.stdout.splitlines()
+    assert [x for x in lines if x.startswith("[") and x.endswith("]")] == ["[]", "[]"], lines
+    assert all(load_result(path) == before for path, before in records)
 
 
 @pytest.mark.parametrize("left", ["step-000012", ".last.json.0a1b2c3d", "best-000000"])

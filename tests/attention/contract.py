@@ -253,10 +253,15 @@ def holed_mask(kind: str, T: int) -> Tensor | None:
 
 def all_derivatives(out: Tensor, inputs: list[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
     """Return gradients of a backward pass, of one that can be differentiated, and of the latter."""
-    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
-    plain = torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
+    plain = plain_gradients(out, inputs)
     both = both_derivatives(out, inputs)
     return plain, both[: len(inputs)], both[len(inputs) :]
+
+
+def plain_gradients(out: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+    """Return gradients of a backward pass that leaves the graph for others."""
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+    return torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
 
 
 def assert_derivatives_near(found: tuple, expected: tuple) -> None:

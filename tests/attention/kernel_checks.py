@@ -100,6 +100,7 @@ def run_file(*arguments, **environment):
 
 
 def run_tests(file, *options, **environment):
-    """Run the tests of a file in a process of their own, without the checks of types."""
+    """Run the tests of a file in a process of their own, without what type checks import."""
     plain = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=")
+    plain += (f"--confcutdir={HERE}",)
     return run_file("-m", "pytest", *plain, file, *options, **environment)

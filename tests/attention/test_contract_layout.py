@@ -35,24 +35,30 @@ def build_wide(name, causal, backend, dtype=torch.float64):
 
 
 def results(attention, inputs, cotangent, call, **masks):
-    """Return output and gradients, and the output without gradients."""
+    """Return output and gradients."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     out = run_or_skip(call, *leaves, **masks)
     targets = [*leaves, *attention.parameters()]
     found = torch.autograd.grad(out, targets, cotangent, allow_unused=True, materialize_grads=True)
+    return out.detach(), *found
+
+
+def compare_results(attention, views, copies, call, view_masks, copy_masks):
+    """Yield pairs: output, gradients, and the output without gradients and with them."""
+    found = results(attention, views[:3], views[3], call, **view_masks)
+    expected = results(attention, copies[:3], copies[3], call, **copy_masks)
+    yield from zip(found, expected, strict=True)
     with torch.no_grad():
-        return out, *found, call(*inputs, **masks)
+        yield call(*views[:3], **view_masks), expected[0]
 
 
 def assert_layout_is_irrelevant(attention, inputs, layouts, label, call=None, atol=1e-10, **masks):
     """Compare inputs, and the gradient of the output, in layouts with contiguous copies of them."""
     call = attention if call is None else call
     views = [LAYOUTS[name](x) for x, name in zip(inputs, layouts, strict=True)]
-    found = results(attention, views[:3], views[3], call, **masks)
-    *copies, cotangent = (contiguous(x) for x in views)
-    masks = {name: contiguous(x) for name, x in masks.items()}
-    expected = results(attention, copies, cotangent, call, **masks)
-    for a, b in zip(found, expected, strict=True):
+    copies = [contiguous(x) for x in views]
+    own_masks = {name: contiguous(x) for name, x in masks.items()}
+    for a, b in compare_results(attention, views, copies, call, masks, own_masks):
         assert_near(a, b, f"{label}, layouts of q, k, v and the gradient {layouts}", atol)
 
 
@@ -104,9 +110,9 @@ def test_layouts_of_packed_documents(name, causal, backend):
     packed.__self__ = attention
     for layouts in ROTATIONS[::3]:
         views = [LAYOUTS[x](y) for x, y in zip(layouts, inputs, strict=True)]
+        views[3] = views[3][0]
         copies = [contiguous(x) for x in views]
-        found, expected = (results(attention, x[:3], x[3][0], packed) for x in (views, copies))
-        for a, b in zip(found, expected, strict=True):
+        for a, b in compare_results(attention, views, copies, packed, {}, {}):
             assert_near(a, b, f"packed, {layouts}")
 
 

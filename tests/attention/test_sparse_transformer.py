@@ -42,8 +42,7 @@ def published_mask(kind, head_patterns, causal, T, stride, summary, groups=1, la
             chosen = near | far
             if head_patterns != "merged":
                 chosen = far if (head if head_patterns == "separate" else layer) % 2 else near
-            for j in chosen:
-                mask[head, i, j] = j <= i or not causal
+            mask[head, i, [j for j in chosen if j <= i or not causal]] = True
     return mask
 
 

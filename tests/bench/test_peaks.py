@@ -1,10 +1,10 @@
 """The process that measures peak memory: equal figures, whatever the process before it kept."""
 
 import functools
+import multiprocessing
 import os
+import runpy
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from longspan.arena.plugins import load_plugin
 from longspan.bench.cases import Case
 from longspan.bench.groups import call_of
 from longspan.bench.peaks import PeakMeter
+from longspan.errors import RunError
 from longspan.results.efficiency import Sizes
 from longspan.training.footprint import LiveTensorBytes
 
@@ -70,6 +71,12 @@ def end_process():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def test_the_process_that_ends_is_out_of_memory_and_another_starts(peaks):
+    with pytest.raises(MemoryError, match="ended the process that measures memory"):
+        peaks.measure(end_process)
+    assert peaks.measure(leave_holes) > 90 * MIB
+
+
 @pytest.mark.parametrize("mechanism", ["full", "reformer", "transformer_xl"])
 def test_peaks_are_those_of_live_tensors_and_repeat(peaks, mechanism):
     make = functools.partial(call_of, case_of(mechanism), SIZES, CPU)
@@ -85,13 +92,6 @@ def test_peaks_are_those_of_live_tensors_and_repeat(peaks, mechanism):
     assert first == pytest.approx(live.peak - held, abs=2 * MIB)
 
 
-def test_the_process_that_ends_is_out_of_memory_and_another_starts():
-    with PeakMeter(CPU) as process:
-        with pytest.raises(MemoryError, match="ended the process that measures memory"):
-            process.measure(end_process)
-        assert process.measure(leave_holes) > 90 * MIB
-
-
 def test_a_script_without_guard_is_told_so(tmp_path):
     script = tmp_path / "measure.py"
     script.write_text(
@@ -100,9 +100,8 @@ def test_a_script_without_guard_is_told_so(tmp_path):
         "from longspan.bench.peaks import PeakMeter\n"
         "PeakMeter(torch.device('cpu')).measure(partial(partial, list))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert 'must do so under `if __name__ == "__main__":`' in done.stderr
+    with pytest.raises(RunError, match='must do so under `if __name__ == "__main__":`'):
+        runpy.run_path(str(script), run_name="__main__")
 
 
 @pytest.mark.usefixtures("registries")
@@ -117,20 +116,23 @@ def test_one_process_starts_with_the_plugins_and_ends_with_the_context(tmp_path)
     assert not child.is_alive()
 
 
+def measure_and_be_killed(connection):
+    process = PeakMeter(CPU)
+    process.measure(functools.partial(functools.partial, list))
+    (child,) = process.executor._processes
+    connection.send(child)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_the_process_ends_with_a_parent_that_is_killed():
-    program = """
-import os, signal, torch
-from functools import partial
-from longspan.bench.peaks import PeakMeter
-process = PeakMeter(torch.device("cpu"))
-process.measure(partial(partial, list))
-(child,) = process.executor._processes
-print(child, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL
-    child, end = Path(f"/proc/{int(done.stdout)}"), time.monotonic() + 60
+    # A fork has imported what takes seconds.
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    parent = context.Process(target=measure_and_be_killed, args=(sender,))
+    parent.start()
+    parent.join()
+    assert parent.exitcode == -signal.SIGKILL
+    child, end = Path(f"/proc/{receiver.recv()}"), time.monotonic() + 60
     while child.exists() and time.monotonic() < end:
         time.sleep(0.1)
     assert not child.exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
+from scipy import ndimage
 
 from longspan.data import pathfinder
 from longspan.data._pathfinder_tables import GROUND, OTHER, draw_line, ring, shrink
@@ -79,16 +80,10 @@ def gap(first, second):
 
 
 def components(lit):
-    """Number each connected region (n, R, R), diagonals included, by its largest pixel number."""
-    numbers = np.where(lit, np.arange(1, lit[0].size + 1).reshape(lit[0].shape), 0)
-    while True:
-        wide = np.pad(numbers, ((0, 0), (1, 1), (1, 1)))
-        rows = np.maximum(np.maximum(wide[:, :-2], wide[:, 1:-1]), wide[:, 2:])
-        grown = np.maximum(np.maximum(rows[..., :-2], rows[..., 1:-1]), rows[..., 2:])
-        grown = np.where(lit, grown, 0)
-        if (grown == numbers).all():
-            return numbers
-        numbers = grown
+    """Number each connected region (n, R, R), diagonals included."""
+    neighbors = np.zeros((3, 3, 3))
+    neighbors[1] = 1
+    return ndimage.label(lit, neighbors)[0]
 
 
 def marker_places(image):

@@ -74,8 +74,8 @@ def refuse_large_tensors(name: str) -> Iterator[None]:
         raise
 
 
-class _RefuseLargeTensors(TorchDispatchMode):
-    """Dispatch mode that checks the size of each tensor that is created from a shape."""
+class _RefuseLarge:
+    """Check of the size of each tensor that is created from a shape."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -90,8 +90,8 @@ class _RefuseLargeTensors(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-class _OmitLargeTensors(TorchDispatchMode):
-    """Dispatch mode that creates large tensors on the meta device."""
+class _OmitLarge:
+    """Creation of large tensors on the meta device."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Replace the device; numbers that nothing holds need no generator."""
@@ -101,6 +101,16 @@ class _OmitLargeTensors(TorchDispatchMode):
             if "generator" in kwargs:
                 kwargs["generator"] = None
         return func(*args, **kwargs)
+
+
+# Torch imports its compiler where the class of a mode itself defines `__torch_dispatch__`. That
+# takes a second, and slows every call; nothing that is compiled runs in these modes.
+class _RefuseLargeTensors(_RefuseLarge, TorchDispatchMode):
+    """Dispatch mode that refuses large tensors."""
+
+
+class _OmitLargeTensors(_OmitLarge, TorchDispatchMode):
+    """Dispatch mode that omits large tensors."""
 
 
 def _created_bytes(args: tuple, kwargs: dict) -> int:
