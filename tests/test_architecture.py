@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 LAYERS = (
     (
         *("bounds", "config", "metrics", "shapes", "errors", "files", "temporaries", "memory"),
-        *("results", "space", "entry_points", "processes", "wording", "words"),
+        *("results", "space", "entry_points", "processes", "wording", "words", "launch"),
     ),
     ("attention",),
     ("nn",),

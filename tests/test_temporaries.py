@@ -1,6 +1,7 @@
 """Temporary files of killed writers are removed by the next write; those of live writers stay."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -162,3 +163,31 @@ def test_folder_of_another_machine_is_kept_for_a_day_after_its_last_change(
     os.utime(folder, (day_ago, day_ago))
     sweep_temporaries(tmp_path)
     assert names(tmp_path) == []
+
+
+KILLED_BETWEEN = """
+import os, signal, sys
+from pathlib import Path
+from longspan.files import replaced_folder
+rename = Path.rename
+def rename_once(path, target):
+    if path.name == Path(sys.argv[1]).name and Path(target) == Path(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(path, target)
+Path.rename = rename_once
+with replaced_folder(Path(sys.argv[1])) as part:
+    (part / "new").write_text("new")
+"""
+
+
+@pytest.mark.parametrize("name", ["data", "earlier"])
+def test_folder_of_a_process_killed_while_it_replaced_it_goes_back_to_its_place(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "old").write_text("old")
+    done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, str(folder)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not folder.exists()
+    sweep_temporaries(tmp_path)
+    assert names(tmp_path) == [name]
+    assert names(folder) == ["old"]

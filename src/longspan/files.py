@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from longspan.errors import DataError, OptionError, RunError, UnreadableError
 from longspan.space import format_bytes
-from longspan.temporaries import locked_folder, locked_temporary
+from longspan.temporaries import EARLIER, locked_folder, locked_temporary
 
 CHECKSUM = "sha256"  # first field of a JSON file; the sha256 of the other fields
 # Most bytes of a file that is read whole: one that a person writes, such as a protocol or a
@@ -199,7 +199,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder; on success, move it to `folder` in place of an earlier one.
 
     The earlier folder is intact until the new one is complete. Folders that killed processes left
-    beside it are removed.
+    beside it are removed; an earlier folder in one of them goes back to its place.
 
     Raises:
         RunError: the disk is full or the folder cannot be written.
@@ -208,7 +208,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         # The outer folder has the permissions of a temporary one.
         with locked_folder(folder) as outer:
-            part, earlier = outer / folder.name, outer / "earlier"
+            part, earlier = outer / folder.name, outer / EARLIER
             part.mkdir()
             yield part
             if folder.exists():

@@ -27,7 +27,8 @@ except ImportError:  # Windows
     fcntl = None
 
 MAX_AGE = 24 * 3600.0  # seconds after which a file without a visible lock counts as left behind
-_NAME = re.compile(r"\..+\.longspan-(?P<machine>[0-9a-f]{8})-[0-9a-f]{8}")
+EARLIER = ".earlier"  # what a folder replaces, in its temporary between two renames
+_NAME = re.compile(r"\.(?P<target>.+)\.longspan-(?P<machine>[0-9a-f]{8})-[0-9a-f]{8}")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -163,6 +164,14 @@ def _remove_old(temporary: Path) -> None:
 
 
 def _remove(temporary: Path) -> None:
+    """Remove a temporary; a folder that its writer died replacing goes back to its place."""
+    target, earlier = _NAME.fullmatch(temporary.name), temporary / EARLIER
+    if (
+        target
+        and earlier.is_dir()
+        and not (place := temporary.with_name(target["target"])).exists()
+    ):
+        earlier.rename(place)
     if temporary.is_dir() and not temporary.is_symlink():
         shutil.rmtree(temporary)
     else:

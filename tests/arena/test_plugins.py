@@ -87,6 +87,14 @@ INVALID = {
         MECHANISM + "    def __init__(self, *, rank):\n        super().__init__()\n",
         "argument 'rank' of its constructor has no default; give it one, or list it in traits.size",
     ),
+    "size by place": (
+        MECHANISM + "    def __init__(self, rank, *, causal=False):\n        super().__init__()\n",
+        "argument 'rank' of its constructor has no default; give it one, or list it in traits.size",
+    ),
+    "positional": (
+        MECHANISM + "    def __init__(self, rank=1, /):\n        super().__init__()\n",
+        "argument 'rank' of its constructor is positional; arguments are given by name: remove",
+    ),
     "missing module": ("import torch\nimport nowhere_to_be_found\n", "line 2: ModuleNotFoundError"),
     "syntax": ("x = 1\ndef f(:\n", "line 2: SyntaxError: "),
     "taken mechanism": (

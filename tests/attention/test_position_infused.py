@@ -1,5 +1,7 @@
 """Position-infused attention: queries and keys carry positions, numbered in each segment."""
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -151,3 +153,17 @@ def test_cache_of_another_batch_size_is_rejected():
         attention.step(*qkv(1, B=2), cache)
     with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 1\), got \(3, 2"):
         attention.step(*qkv(1), cache, layer_input=project(states(2))[3])
+
+
+def test_positions_of_keys_that_heads_share():
+    """Multi-query keys: the layer projects positions to fewer heads than queries have."""
+    x = states(20)
+    q, k, v, layer_input = project(x)
+    shared = dataclasses.replace(layer_input, key=lambda p: layer_input.key(p)[:1])
+    attention = position_infused(False, segment=8)
+    found = attention(q, k[:, :1], v[:, :1], layer_input=shared)
+    alike = dataclasses.replace(
+        layer_input, key=lambda p: layer_input.key(p)[:1].expand(HEADS, -1, -1)
+    )
+    repeated = (y[:, :1].expand(-1, HEADS, -1, -1) for y in (k, v))
+    assert_near(found, attention(q, *repeated, layer_input=alike), "shared heads")

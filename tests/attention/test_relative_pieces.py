@@ -2,11 +2,18 @@
 
 import pytest
 import torch
-from contract import assert_near, both_derivatives, qkv, run_and_count_saved
+from contract import (
+    TOLERANCE,
+    assert_near,
+    both_derivatives,
+    qkv,
+    reference_copy,
+    run_and_count_saved,
+)
 from test_fused import names_of_graph
 
 from longspan import build
-from longspan.attention.ops import relative_pieces
+from longspan.attention.ops import relative_pieces, relative_positions
 
 T, B, H = 150, 2, 3
 SIZES = {"heads": H, "head_dim": 8, "segment": 40, "causal": True}
@@ -80,6 +87,23 @@ def test_gradients_in_half_precision_keep_the_weights(dtype):
     inputs = [x.to(dtype).requires_grad_() for x in qkv(600, B=1, H=H, D=8)]
     names = names_of_graph(attention(*inputs).grad_fn)
     assert ("_RelativePieces" in names) == (dtype == torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_inference_in_half_precision_is_piecewise(dtype, monkeypatch):
+    """Keeping all scores took 27 times the memory."""
+    calls = []
+    run = relative_positions.relative_softmax
+    monkeypatch.setattr(
+        relative_positions, "relative_softmax", lambda *x: calls.append(x[2].dtype) or run(*x)
+    )
+    attention = build("transformer_xl", heads=H, head_dim=8, segment=1024).to(dtype)
+    inputs = [x.to(dtype) for x in qkv(600, B=1, H=H, D=8)]
+    with torch.no_grad():
+        out = attention(*inputs)
+    assert calls == [torch.float32]
+    expected = reference_copy(attention).double()(*(x.double() for x in inputs))
+    assert_near(out.double(), expected, "inference", 2 * TOLERANCE[dtype])
 
 
 def test_few_queries_keep_the_weights():

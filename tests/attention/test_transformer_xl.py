@@ -313,3 +313,10 @@ def test_blocks_of_queries_equal_the_formula(name, monkeypatch):
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
     made = build(name, causal=True, segment=12, memory=8, **sizes, **options)
     check_contract(randomize_parameters(made), lengths=(5, 6, 33))
+
+
+def test_same_length_is_full_attention_where_its_reach_covers_the_input():
+    attention = transformer_xl(True, segment=40, memory=16, same_length=True)
+    assert [attention.is_dense(T) for T in (17, 18, 40)] == [True, False, False]
+    for T in (17, 18, 40):
+        assert (attention.pairs(T) == T * (T + 1) // 2) == attention.is_dense(T)

@@ -15,10 +15,10 @@ from longspan.bounds import MOST_STEPS
 from longspan.config import RunConfig, TrainingConfig, replace_fields
 from longspan.errors import InputError, NoMemoryError, OptionError, RunError
 from longspan.files import to_json_types
+from longspan.launch import launched_processes
 from longspan.results import ResolvedBudget
 from longspan.tasks import Task
 from longspan.tasks.layout import RetrievalLayout
-from longspan.training.distributed.launch import launched_processes
 
 SMALLEST = 8  # smallest size tried under a memory budget
 PATIENCE = 0.1  # share of a budget of seconds that timing its steps may take

@@ -18,13 +18,13 @@ from longspan.arena.resume import load_checked
 from longspan.arena.run_state import claim
 from longspan.errors import BusyError, DataError, LongspanError, NoMemoryError, RunError
 from longspan.files import WRITE_REMEDY
+from longspan.launch import launched_processes
 from longspan.results import CodeVersion, Result, write_record
 from longspan.space import is_out_of_memory
 from longspan.tasks import Task
 from longspan.temporaries import remove_temporaries
 from longspan.training import Callback
 from longspan.training.checkpoint_pointer import POINTER, read_pointer
-from longspan.training.distributed.launch import launched_processes
 
 if TYPE_CHECKING:
     from longspan.training.distributed.group import ProcessGroup

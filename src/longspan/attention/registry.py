@@ -57,9 +57,17 @@ def register(
 
 def _check_arguments(name: str, cls: type["Attention"]) -> None:
     """Check that each argument of the constructor has a default, or is a size that models give."""
-    for argument in inspect.signature(cls.__init__).parameters.values():
+    _, *arguments = inspect.signature(cls.__init__).parameters.values()
+    for argument in arguments:
+        if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            continue
         is_given = argument.name in cls.traits.sizes or argument.default is not argument.empty
-        if argument.kind is argument.KEYWORD_ONLY and not is_given:
+        if argument.kind is argument.POSITIONAL_ONLY:
+            raise OptionError(
+                f"mechanism {name!r}: argument {argument.name!r} of its constructor is positional; "
+                "arguments are given by name: remove the /"
+            )
+        if not is_given:
             raise OptionError(
                 f"mechanism {name!r}: argument {argument.name!r} of its constructor has no "
                 "default; give it one, or list it in traits.sizes if it is a size of the model"

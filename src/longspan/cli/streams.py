@@ -11,10 +11,11 @@ import select
 import sys
 from collections.abc import Mapping
 
+from longspan.launch import is_launch
+
 PIPE_WIDTH = 200  # columns of tables in files and pipes: no table of results loses a column
 # Sizes that a terminal can have. Rich prints nothing in 0 columns, and typer does not return.
 SIZES = {"COLUMNS": (20, 10_000), "LINES": (2, 10_000), "TERMINAL_WIDTH": (20, 10_000)}
-LAUNCHED = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun and `accelerate launch`
 
 
 class _ResultFile(io.FileIO):
@@ -103,8 +104,7 @@ def launch_rank(environment: Mapping[str, str] = os.environ) -> int:
     A variable that a cluster or a shell leaves behind is no launch.
     """
     rank, size = (environment.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-    is_launch = all(environment.get(name) for name in LAUNCHED)
-    if not is_launch or not re.fullmatch("[0-9]{1,9}", rank):
+    if not is_launch(environment) or not re.fullmatch("[0-9]{1,9}", rank):
         return 0
     return int(rank) if re.fullmatch("[0-9]{1,9}", size) and int(rank) < int(size) else 0
 

@@ -212,7 +212,7 @@ class StageRun:
             RunError: it was; its lock and its earlier checkpoints are gone with it.
         """
         folder = self.checkpoints.folder
-        if self.group.is_main and not folder.is_dir():
+        if not self.group.run_on_main(folder.is_dir):
             raise RunError(
                 f"{folder} was removed while the run trained, at step {self.progress.step:,}; its "
                 "checkpoints are gone. Run the same command to start the run over"

@@ -67,17 +67,21 @@ class PositionInfusedAttention(SegmentAttention):
         width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
         p = sinusoids(torch.arange(longest, device=q.device), width)
         if layer_input is None:
-            return (p.to(torch.promote_types(q.dtype, torch.float32))[None],) * 2
+            return (p.to(at_least_float32(q[:0]).dtype)[None],) * 2
         return self._projected(layer_input.query, p, q), self._projected(layer_input.key, p, q)
 
     def _projected(self, project, p, q):
         """Return the projection of positions (P, W) to heads, in at least float32."""
-        found, expected = project(p), (q.shape[1], len(p), q.shape[3])
-        if not isinstance(found, Tensor) or tuple(found.shape) != expected:
-            given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            wanted = f"layer_input must project positions to (H, P, D) = {expected}"
-            raise InputError(f"position_infused: {wanted}, got {given}")
-        return found.to(torch.promote_types(q.dtype, torch.float32))
+        found, heads = project(p), q.shape[1]
+        given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        # Keys may have fewer heads, which queries share.
+        shared = given[0] if isinstance(found, Tensor) and found.dim() == 3 and len(found) else 1
+        if given != (shared, len(p), q.shape[3]) or heads % shared:
+            wanted = f"(H, P, D) = {(heads, len(p), q.shape[3])}, or to heads that divide H"
+            raise InputError(
+                f"position_infused: layer_input must project positions to {wanted}; got {given}"
+            )
+        return at_least_float32(found).repeat_interleave(heads // shared, 0)
 
     def attend_segment(self, q, keys, places):
         """Add the positions, then call torch."""

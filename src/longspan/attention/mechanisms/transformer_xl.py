@@ -85,6 +85,10 @@ class TransformerXLAttention(RelativeAttention):
             else torch.where(own[..., None], x, x.detach())
         )
 
+    def is_dense(self, T):
+        """Return whether it is without `same_length`, and its reach covers the input."""
+        return super().is_dense(T) and (self.reach is None or self.reach >= T - 1)
+
     def pairs(self, T):
         """Count the pairs without `same_length`, minus keys beyond its reach."""
         if self.reach is None:

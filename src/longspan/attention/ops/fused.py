@@ -100,7 +100,7 @@ def torch_attention(
     q, k, v = fit_operands(q, k, v)
     out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa=enable_gqa)
     if out.is_cuda and out.requires_grad and not torch.compiler.is_compiling():
-        out.register_hook(lambda grad: fit_operands(grad)[0])
+        out.register_hook(_fit_gradient)
     return out
 
 
@@ -110,9 +110,21 @@ def fit_operands(*operands: Tensor) -> tuple[Tensor, ...]:
     On CPU those whose numbers are not side by side, or whose rows overlap. On CUDA also those that
     `has_aligned_rows` rejects.
     """
-    return tuple(
-        x if _fits(x) else x.clone(memory_format=torch.contiguous_format) for x in operands
-    )
+    return tuple(x if _fits(x) else _copy(x) for x in operands)
+
+
+def _copy(x: Tensor) -> Tensor:
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _fit_gradient(grad: Tensor) -> Tensor:
+    """Copy the gradient of an output on CUDA that kernels would read wrongly.
+
+    From one that heads share (stride 0) cuDNN computed wrong gradients in bfloat16 (H200, torch
+    2.11).
+    """
+    shared = any(grad.stride(i) == 0 and grad.shape[i] > 1 for i in range(grad.dim()))
+    return grad if _fits(grad) and not shared else _copy(grad)
 
 
 def _fits(x: Tensor) -> bool:
@@ -127,14 +139,13 @@ def _fits(x: Tensor) -> bool:
 def has_aligned_rows(x: Tensor) -> bool:
     """Return whether kernels on CUDA read a tensor (..., T, D) as it lies in memory.
 
-    They load 16 bytes at a time, and end at an address that is no multiple of that. From a gradient
-    that heads share (stride 0), cuDNN computed wrong gradients in bfloat16 (H200, torch 2.11).
+    They load 16 bytes at a time, and end at an address that is no multiple of that.
     """
-    steps = [x.stride(i) for i in range(x.dim() - 1) if x.shape[i] > 1]
     starts = [x.data_ptr()]
     if x.shape[-1] * x.itemsize % ALIGNMENT == 0:  # else rows of a copy are not aligned either
+        steps = [x.stride(i) for i in range(x.dim() - 1) if x.shape[i] > 1]
         starts += [step * x.itemsize for step in steps]
-    return 0 not in steps and not any(start % ALIGNMENT for start in starts)
+    return not any(start % ALIGNMENT for start in starts)
 
 
 def _fit_bias(bias: Tensor | None) -> Tensor | None:

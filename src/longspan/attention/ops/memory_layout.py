@@ -19,9 +19,9 @@ def as_operands(*tensors: Tensor) -> tuple[Tensor, ...]:
 
     There torch copies other layouts itself, number by number (docs/performance.md).
     """
-    if tensors[0].device.type != "cpu" or tensors[0].dtype.itemsize >= 4:
-        return tensors
-    return tuple(x.contiguous() for x in tensors)
+    return tuple(
+        x.contiguous() if x.device.type == "cpu" and x.dtype.itemsize < 4 else x for x in tensors
+    )
 
 
 def pad_rows(x: Tensor, length: int) -> Tensor:

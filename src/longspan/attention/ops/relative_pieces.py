@@ -102,7 +102,7 @@ class _RelativePieces(torch.autograd.Function):
         for piece in _pieces(inputs):
             own = piece.views(inputs)
             weights = _weights(own, _bias(mask, piece, inputs), buffers)
-            out[piece.heads, piece.queries] = torch.bmm(weights.to(v.dtype), own.v)
+            out[piece.heads, piece.queries] = torch.bmm(weights, own.v)
         ctx.save_for_backward(*inputs, mask)
         ctx.whole = whole
         return out
@@ -151,13 +151,19 @@ def relative_softmax(
     return _RelativePieces.apply(*rows, mask, of_rows).unflatten(0, shape)
 
 
-def is_piecewise(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def is_piecewise(q: Tensor, k: Tensor, v: Tensor, given: torch.dtype) -> bool:
     """Return whether `relative_softmax` applies: the fused kernel's place, and no compiler.
 
     With few queries, and for gradients in half precision, it takes more time (docs/performance.md).
+
+    Args:
+        q: queries (B, H, T, D), in float32 or wider, as keys and values.
+        k: keys (B, H, S, D).
+        v: values (B, H, S, E).
+        given: dtype of the values before they were converted.
     """
     needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    if torch.compiler.is_compiling() or (needs_grad and v.dtype.itemsize < 4):
+    if torch.compiler.is_compiling() or (needs_grad and given.itemsize < 4):
         return False
     return has_fused_kernel(q, k, v) and q.shape[2] >= 2 * BLOCK
 

@@ -93,10 +93,11 @@ class RelativeAttention(SegmentAttention):
 
     def attend_segment(self, q, keys, places):
         """Attend block by block if causal: a block computes no scores of keys after it."""
-        (r, longest, project), T = places, q.shape[2]
+        (r, longest, project), T, narrow = places, q.shape[2], keys.v
         q, keys = at_least_float32(q), keys._replace(k=at_least_float32(keys.k))
-        if project is None and is_piecewise(q, keys.k, keys.v):
-            return self._attend_pieces(q, keys, r, longest)
+        wide = keys._replace(v=at_least_float32(narrow))
+        if project is None and is_piecewise(q, wide.k, wide.v, narrow.dtype):
+            return self._attend_pieces(q, wide, r, longest).to(narrow.dtype)
         if not self.causal or T <= QUERY_BLOCK:
             return self._attend_block(q, keys, places)
         blocks, before = q.split(QUERY_BLOCK, 2), keys.size - T

@@ -134,7 +134,7 @@ def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[
     if k.shape[-2] == 0:
         k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
         mask = torch.zeros(1, 1, dtype=torch.bool, device=q.device)
-    out, log_weight, _ = apply_function(_Part, *as_operands(q, k, v), mask)
+    out, log_weight, _ = apply_function(_Part, q, k, *as_operands(v), mask)
     if mask is not None:
         some = mask.any(-1, keepdim=True)
         out, log_weight = apply_mask(out, some), log_weight.masked_fill(~some, -torch.inf)

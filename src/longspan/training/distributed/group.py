@@ -26,6 +26,7 @@ from longspan.errors import (
     UnknownNameError,
     check_name,
 )
+from longspan.launch import without_leftovers
 
 PARALLELISM = {
     "ddp": "rows are sharded, the model is replicated",
@@ -251,7 +252,8 @@ def _reset_state(device: str | None) -> PartialState:
     """Return a new accelerate state: an earlier run may have used another device or precision."""
     if PartialState._shared_state:
         AcceleratorState._reset_state(reset_partial_state=True)
-    return PartialState(cpu=_uses_cpu(device), timeout=TIMEOUT)
+    with without_leftovers():
+        return PartialState(cpu=_uses_cpu(device), timeout=TIMEOUT)
 
 
 def _uses_cpu(device: str | None) -> bool:
