@@ -165,6 +165,9 @@ GOOD = '{"text": "a", "label": "b"}'
     [
         (f"[{GOOD},\n{GOOD}\n{GOOD}]", "line 3: the array has no end; expected a comma or ]"),
         (f"[{GOOD},\n{GOOD}", "line 2: the array has no end"),
+        (f"[{GOOD},\n{GOOD},", "line 2: the array has no end"),
+        (f"[{GOOD},\n{GOOD}, ", "got the end of the file"),
+        ("[", "line 1: the array has no end"),
         (f"[{GOOD}]\n{GOOD}", "has text after its array"),
         (f"[{GOOD},\n1]", "line 2 has a int; expected a JSON object"),
         (f'{{"data": [{GOOD}]}}', "one object whose field 'data' has a list of objects"),
