@@ -102,6 +102,29 @@ def test_splits_in_the_names_of_tables_are_kept(tmp_path, layout):
     assert described.sizes["train"] + described.sizes["test"] == 30
 
 
+@pytest.mark.parametrize("layout", ["{}.parquet", "{}/0000.parquet", "{}/{}.parquet"])
+def test_held_out_folder_with_splits_gives_the_split_of_its_option(tmp_path, layout):
+    other = [{**row, "text": f"other {row['text']}"} for row in ROWS]
+    path = write_parquet(tmp_path / "x.parquet", ROWS)
+    for name, rows in (("train", other[:25]), ("test", other[25:])):
+        write_parquet(tmp_path / "set" / layout.format(name, name), rows)
+    given = ImportRequest(text="text", target="label", test=tmp_path / "set")
+    assert import_texts(tmp_path / "cache", "mine", path, given).sizes["test"] == 15
+    given = ImportRequest(text="text", target="label", validation=tmp_path / "set")
+    expected = r"expected texts of validation, got a folder of the splits train, test; pass the"
+    for importer in (import_texts, import_summaries):
+        with pytest.raises(DataError, match=expected):
+            importer(tmp_path / "cache", "other", path, given)
+
+
+@pytest.mark.parametrize("name", ["test.parquet", "train.parquet", "mine.parquet"])
+def test_held_out_folder_of_one_table_is_that_table(tmp_path, name):
+    path = write_parquet(tmp_path / "x.parquet", ROWS[:30])
+    write_parquet(tmp_path / "set" / name, ROWS[30:])
+    given = ImportRequest(text="text", target="label", test=tmp_path / "set")
+    assert import_texts(tmp_path / "cache", "mine", path, given).sizes["test"] == 10
+
+
 def test_folders_of_tables_have_summaries_too(tmp_path):
     write_parquet(tmp_path / "set" / "train.parquet", ROWS[:30])
     write_parquet(tmp_path / "set" / "test.parquet", ROWS[30:])
