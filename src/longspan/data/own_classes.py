@@ -12,6 +12,7 @@ from longspan.wording import counted
 
 ClassCounts = Mapping[str, Sequence[int]]  # rows of each class, by split
 _SHOWN = 5  # classes that a message names
+_EXCESS = 1.5  # times the share that was asked for, above which a note says so
 
 
 def count_classes(splits: np.ndarray, labels: np.ndarray, num_classes: int) -> dict[str, list[int]]:
@@ -84,6 +85,25 @@ def describe_classes(
             words = counted(len(absent), "class|classes").partition(" ")[2]
             notes.append(f"{split} has no row of the {words} {named}: {effect}")
     return notes
+
+
+def describe_shares(sizes: Mapping[str, int], shares: Mapping[str, float]) -> list[str]:
+    """Return the splits that hold out far more rows than were asked for.
+
+    A class with few texts has one in each split all the same, which adds up over many classes.
+
+    Args:
+        sizes: rows by split.
+        shares: share that was asked for, of each split that was drawn from the training rows.
+    """
+    pool = sizes[NAMES[TRAIN]] + sum(sizes[split] for split in shares)
+    return [
+        f"{split} holds out {100 * sizes[split] / pool:.0f} % of the rows, and a share of {share:g} was "
+        "asked for: each class with enough texts has one in every split; add texts to the small "
+        "classes, or pass a file of held-out texts"
+        for split, share in shares.items()
+        if sizes[split] > _EXCESS * share * pool
+    ]
 
 
 def find_look_alikes(classes: Sequence[str]) -> list[list[str]]:

@@ -152,6 +152,16 @@ def find_splits(path: Path, request: ImportRequest) -> tuple[Source, HeldOut]:
     return folders.get(TRAIN, path), held_out
 
 
+def requested_shares(path: Path, request: ImportRequest) -> dict[str, float]:
+    """Return the share of the texts to hold out, of each split that has no source of its own.
+
+    Raises:
+        DataError: as `find_splits`.
+    """
+    _, held_out = find_splits(path, request)
+    return {NAMES[n]: x for n, x in held_out.items() if isinstance(x, int | float)}
+
+
 def _split_sources(path: Path) -> dict[int, Source]:
     """Return the folder or the tables of each split in a folder; nothing of a file."""
     return {**(find_split_folders(path) or find_tables(path))} if path.is_dir() else {}
