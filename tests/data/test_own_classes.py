@@ -175,6 +175,13 @@ def test_shares_of_classes_are_kept():
     assert shuffled.splits.tolist() == found[order].tolist()
 
 
+def test_more_classes_than_are_stored_are_refused():
+    names = [f"class {n}" for n in range(65_537)]
+    with pytest.raises(DataError, match="here has 65,537 classes; expected at most 65,536"):
+        parse_classes(names * 2, "here")
+    assert parse_classes(names[1:] * 2, "here").values.max() == 65_535
+
+
 def test_share_that_small_classes_exceed_is_named(tmp_path):
     rows = [(f"text {n}", f"class {n % 100}") for n in range(300)]
     path = write_csv(tmp_path / "x.csv", rows, HEADER)
