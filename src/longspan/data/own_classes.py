@@ -98,9 +98,9 @@ def describe_shares(sizes: Mapping[str, int], shares: Mapping[str, float]) -> li
     """
     pool = sizes[NAMES[TRAIN]] + sum(sizes[split] for split in shares)
     return [
-        f"{split} holds out {100 * sizes[split] / pool:.0f} % of the rows, and a share of {share:g} was "
-        "asked for: each class with enough texts has one in every split; add texts to the small "
-        "classes, or pass a file of held-out texts"
+        f"{split} holds out {100 * sizes[split] / pool:.0f} % of the rows, and a share of "
+        f"{share:g} was asked for: each class with enough texts has one in every split; add texts "
+        "to the small classes, or pass a file of held-out texts"
         for split, share in shares.items()
         if sizes[split] > _EXCESS * share * pool
     ]
