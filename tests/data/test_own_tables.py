@@ -63,6 +63,21 @@ def test_every_form_has_the_same_rows(tmp_path, expected, form, packing):
     assert table_name(path) == form.rpartition(".")[0]
 
 
+@pytest.mark.parametrize("packing", [".GZ", ".Zst"])
+def test_suffix_of_packing_has_any_letter_case(tmp_path, expected, packing):
+    packed = gzip.compress(CSV.encode())
+    if packing == ".Zst":
+        packed = pa.compress(CSV.encode(), codec="zstd", asbytes=True)
+    (tmp_path / f"UP.CSV{packing}").write_bytes(packed)
+    assert load(tmp_path / "cache", tmp_path / f"UP.CSV{packing}").rows_sha256 == expected
+
+
+def test_packed_parquet_is_refused(tmp_path):
+    path = write_parquet(tmp_path / "p.parquet", ROWS).rename(tmp_path / "p.parquet.gz")
+    with pytest.raises(OptionError, match=r"behind all but \.parquet, or be a folder; unpack it"):
+        load(tmp_path / "cache", path)
+
+
 LAYOUTS = {
     "shards": {f"train-0000{n}-of-00003.parquet": ROWS[n::3] for n in range(3)},
     "numbered": {f"{n:04}.parquet": ROWS[n::3] for n in range(3)},

@@ -160,7 +160,7 @@ def _read(path: Path, chosen: FileFormat) -> TextFile:
     if suffix not in SUFFIXES:
         raise OptionError(
             f"{path} must end in {', '.join(SUFFIXES)}, possibly with {' or '.join(PACKED)} behind "
-            "it, or be a folder; rename it"
+            f"all but {PARQUET}, or be a folder; {'unpack' if suffix in PACKED else 'rename'} it"
         )
     if not path.exists():
         raise DataError(f"{path} does not exist")
