@@ -74,7 +74,7 @@ def _values(text: str, path: Path) -> Iterator[tuple[Any, int]]:
 
 
 def _no_end(text: str, place: int, path: Path) -> DataError:
-    """Return the error of an array that goes on with something else at a place."""
+    """Return the error of an array that has something else, or nothing more, at a place."""
     given = repr(text[place]) if place < len(text) else "the end of the file"
     return DataError(
         f"{path}, line {text.count(chr(10), 0, place) + 1}: the array has no end; expected a comma "
