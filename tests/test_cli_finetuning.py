@@ -1,13 +1,14 @@
 """`longspan pretrain` and `longspan finetune` on the command line, with texts of one's own."""
 
 import shutil
+import tempfile
 
 import pytest
 
 import toy_layouts
 from longspan.data.own_texts import OWN_TEXTS
 from longspan.results import load_results
-from longspan.tasks import register
+from longspan.tasks import TASKS, register
 from own_files import forgotten_imports, reviews, write_csv
 from short_sources import save_tokenizer
 from test_cli_errors import check_rejected
@@ -61,6 +62,29 @@ def test_own_texts_are_imported_and_finetuned_in_one_call(cli, tmp_path, trained
     code, _, err = cli(*command)
     assert code == 0, err
     assert load_results([tmp_path / "runs" / "finetune"]) == [result]
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--measure"])
+def test_plan_leaves_the_cache_as_it_was(cli, monkeypatch, tmp_path, trained, places, option):
+    def content():
+        files = sorted(x for x in (tmp_path / "cache").rglob("*") if x.is_file())
+        return [(x, x.stat().st_mtime_ns, x.read_bytes()) for x in files]
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    before = content()
+    path = write_csv(tmp_path / "second.csv", reviews(30, seed=1), HEADER)
+    command = ("finetune", trained, "--data", path, *COLUMNS, *flags("training", TRAINING), *places)
+    for more in ((), ("--name", "first", "--replace")):
+        code, out, err = cli(*command, *more, option)
+        assert code == 0, err
+        assert more[1:2] == ("first",) or "second" in out
+        assert content() == before
+    check_rejected(cli(*command, "--name", "first", option), "'first' is the name of other texts")
+    assert content() == before
+    assert not list((tmp_path / "temporary").glob("longspan-*"))
+    assert "second" not in TASKS
+    assert TASKS["first"].folder == OWN_TEXTS.path(tmp_path / "cache", "first")
 
 
 def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):

@@ -78,6 +78,18 @@ def test_import_makes_a_task_and_prints_the_next_command(cli, tmp_path, file):
         assert "reviews" in out or "pos" in out or "neg" in out
 
 
+def test_import_says_that_small_classes_exceed_the_share(cli, tmp_path):
+    rows = [(f"text {n}", f"class {n % 100}", n) for n in range(300)]
+    path = write_csv(tmp_path / "many.csv", rows, HEADER)
+    code, _, err = run_import(cli, tmp_path, path, *COLUMNS)
+    assert code == 0, err
+    said = " ".join(err.split())
+    assert "note: test holds out 33 % of the rows, and a share of 0.1 was asked for" in said
+    code, _, err = run_import(cli, tmp_path, path, *COLUMNS[:2], "--target", "score", "--name", "n")
+    assert code == 0, err
+    assert "holds out" not in err
+
+
 def test_imports_of_the_default_cache_are_listed(cli, tmp_path, file, monkeypatch):
     monkeypatch.setenv("LONGSPAN_CACHE", str(tmp_path / "cache"))
     assert run_import(cli, tmp_path, file, *COLUMNS)[0] == 0

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from longspan.report.leaderboard.grouping import hardware_of
-from longspan.wording import counted, device_text
+from longspan.wording import counted, device_text, first_of
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,11 @@ def test_devices_are_named_for_readers(name, expected):
 def test_reports_name_the_hardware_of_records_for_readers():
     run = SimpleNamespace(device="cpu, 1 threads", dtype="float32", world_size=1)
     assert hardware_of(run) == "cpu, 1 thread, float32"
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(0, ""), (1, "0"), (5, "0, 1, 2, 3, 4"), (1_006, "0, 1, 2, 3, 4 and 1,001 more")],
+)
+def test_first_texts_are_named_and_the_rest_counted(count, expected):
+    assert first_of(map(str, range(count))) == expected

@@ -1,8 +1,10 @@
 """Wording of messages: numbers with their nouns, and names of devices."""
 
 import re
+from collections.abc import Iterable
 
 _FORMS = re.compile(r"(\w+)\|(\w+)")
+_SHOWN = 5  # things that a message names
 _ONE_THREAD = re.compile(r"\b1 threads\b")
 
 
@@ -16,6 +18,13 @@ def counted(number: int, text: str) -> str:
     """
     forms = _FORMS.sub(lambda found: found[1 if number == 1 else 2], text)
     return f"{number:,} {forms}"
+
+
+def first_of(texts: Iterable[str]) -> str:
+    """Return the first five texts of a list, and how many more there are: "a, b and 2 more"."""
+    found = list(texts)
+    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + more
 
 
 def device_text(name: str) -> str:

@@ -71,9 +71,22 @@ def test_all_formats_give_the_same_documents(tmp_path):
         file.write(lines.encode())
     lists = [{"text": x.split("\n"), "id": n} for n, x in enumerate(TEXTS)]
     pq.write_table(pa.Table.from_pylist(lists), tmp_path / "e.parquet")
-    for name in ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.jsonl.zst", "e.parquet"):
+    for name in ("b.jsonl.gz", "d.jsonl.zst"):
+        (tmp_path / name.upper()).write_bytes((tmp_path / name).read_bytes())
+    packed = ("b.jsonl.gz", "d.jsonl.zst", "B.JSONL.GZ", "D.JSONL.ZST")
+    for name in ("a.jsonl", "c.parquet", "e.parquet", *packed):
         assert list(read(tmp_path / name)[0].values()) == TEXTS, name
     assert len(read(tmp_path / "a.jsonl", limit=3)[0]) == 3
+
+
+def test_packed_parquet_is_refused_or_counted(tmp_path):
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "c.parquet")
+    path = tmp_path / "c.parquet.gz"
+    path.write_bytes(gzip.compress((tmp_path / "c.parquet").read_bytes()))
+    with pytest.raises(DataError, match="expected plain parquet, got a packed file; unpack it"):
+        read(path)
+    found, report = read(tmp_path, skip_bad=True)
+    assert (list(found.values()), report.num_bad) == (TEXTS, 1)
 
 
 def test_data_sets_are_streamed_by_name_and_split(tmp_path):

@@ -2,6 +2,7 @@
 
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +90,34 @@ def test_several_folders_with_such_files_are_not_chosen_from(tmp_path, monkeypat
         task, _ = make_source("squad", tmp_path / "data" / part, monkeypatch)
     with pytest.raises(DataError, match=r"several folders with such files, .*one, .*two; pass one"):
         task.open(tmp_path / "cache", tmp_path / "data")
+
+
+@pytest.mark.parametrize("place", ["data/locked", "data/one/locked", "data"])
+def test_folders_that_cannot_be_read_are_left_out(tmp_path, monkeypatch, caplog, place):
+    data, locked = tmp_path / "data", tmp_path / place
+    (data / "one" / "set").mkdir(parents=True)
+    locked.mkdir(exist_ok=True)
+    listed, asked = Path.iterdir, []
+
+    def refuse(folder):
+        if folder == locked:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listed(folder)
+
+    def identify(folder):
+        asked.append(folder)
+        if folder.name != "set":
+            raise MissingSourceError("the files are not here")
+        return {}
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    if locked == data:
+        with pytest.raises(MissingSourceError):
+            given_sources.locate(data, identify)
+    else:
+        assert given_sources.locate(data, identify).path == data / "one" / "set"
+        assert locked not in asked
+    assert f"leaving out {locked}, which cannot be read: Permission denied" in caplog.text
 
 
 def test_messages_name_the_archive(tmp_path, monkeypatch):

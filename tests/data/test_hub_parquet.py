@@ -177,6 +177,27 @@ def test_missing_column_is_named(case, tmp_path):
         task.open(tmp_path / "cache", folder)
 
 
+LISTS = {
+    "squad": ("answers", "answer_start"),
+    "hotpotqa": ("supporting_facts", "sent_id"),
+    "triviaqa": ("entity_pages", "wiki_context"),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_different_lengths_are_named(tmp_path, monkeypatch, name):
+    task, official = make_source(name, tmp_path / "official", monkeypatch)
+    folder = write_hub(name, official, tmp_path / "hub")
+    rows_of, files = HUB[name]
+    rows, (column, part) = rows_of(official / files["train"]), LISTS[name]
+    given = len(rows[1][column][part])
+    rows[1][column][part].pop()
+    put(folder, "train", rows)
+    message = rf"1, field '{column}': expected lists of one length.*'{part}' has {given - 1}\)"
+    with pytest.raises(DataError, match=message):
+        task.open(tmp_path / "cache", folder)
+
+
 def test_raw_form_of_wikitext_is_named(tmp_path, monkeypatch):
     task, _ = make_source("wikitext_2", tmp_path / "official", monkeypatch)
     for split in ("train", "validation", "test"):

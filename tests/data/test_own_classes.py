@@ -1,5 +1,6 @@
 """Classes of imports: spellings, what each split holds, and splits that keep every class."""
 
+import dataclasses
 import json
 import random
 
@@ -9,8 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from longspan.data import own_texts
-from longspan.data.own_classes import describe_classes, describe_splits, find_look_alikes
-from longspan.data.own_import import ImportRequest, import_texts
+from longspan.data.own_classes import (
+    describe_classes,
+    describe_shares,
+    describe_splits,
+    find_look_alikes,
+)
+from longspan.data.own_import import ImportRequest, import_texts, requested_shares
 from longspan.data.own_splits import TEST, TRAIN, VALIDATION, assign_splits
 from longspan.data.own_targets import parse_classes
 from longspan.errors import DataError
@@ -167,6 +173,32 @@ def test_shares_of_classes_are_kept():
         [keys[n] for n in order], np.zeros(len(order), np.int8), shares, labels[order]
     )
     assert shuffled.splits.tolist() == found[order].tolist()
+
+
+def test_more_classes_than_are_stored_are_refused():
+    names = [f"class {n}" for n in range(65_537)]
+    with pytest.raises(DataError, match="here has 65,537 classes; expected at most 65,536"):
+        parse_classes(names * 2, "here")
+    assert parse_classes(names[1:] * 2, "here").values.max() == 65_535
+
+
+def test_share_that_small_classes_exceed_is_named(tmp_path):
+    rows = [(f"text {n}", f"class {n % 100}") for n in range(300)]
+    path = write_csv(tmp_path / "x.csv", rows, HEADER)
+    request = ImportRequest(text=HEADER[0], target=HEADER[1])
+    described = import_texts(tmp_path / "cache", "mine", path, request)
+    assert described.sizes == {"train": 100, "validation": 100, "test": 100}
+    notes = describe_shares(described.sizes, requested_shares(path, request))
+    assert [note.partition(":")[0] for note in notes] == [
+        f"{split} holds out 33 % of the rows, and a share of 0.1 was asked for"
+        for split in ("validation", "test")
+    ]
+    # A file that is given has no share.
+    request = dataclasses.replace(request, test=path)
+    assert requested_shares(path, request) == {"validation": 0.1}
+    sizes = {"train": 85, "validation": 15, "test": 300}
+    assert describe_shares(sizes, {"validation": 0.1}) == []
+    assert len(describe_shares(sizes, {"validation": 0.09})) == 1
 
 
 def test_text_of_two_classes_counts_for_the_rarer_one():

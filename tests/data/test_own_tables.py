@@ -63,6 +63,21 @@ def test_every_form_has_the_same_rows(tmp_path, expected, form, packing):
     assert table_name(path) == form.rpartition(".")[0]
 
 
+@pytest.mark.parametrize("packing", [".GZ", ".Zst"])
+def test_suffix_of_packing_has_any_letter_case(tmp_path, expected, packing):
+    packed = gzip.compress(CSV.encode())
+    if packing == ".Zst":
+        packed = pa.compress(CSV.encode(), codec="zstd", asbytes=True)
+    (tmp_path / f"UP.CSV{packing}").write_bytes(packed)
+    assert load(tmp_path / "cache", tmp_path / f"UP.CSV{packing}").rows_sha256 == expected
+
+
+def test_packed_parquet_is_refused(tmp_path):
+    path = write_parquet(tmp_path / "p.parquet", ROWS).rename(tmp_path / "p.parquet.gz")
+    with pytest.raises(OptionError, match=r"behind all but \.parquet, or be a folder; unpack it"):
+        load(tmp_path / "cache", path)
+
+
 LAYOUTS = {
     "shards": {f"train-0000{n}-of-00003.parquet": ROWS[n::3] for n in range(3)},
     "numbered": {f"{n:04}.parquet": ROWS[n::3] for n in range(3)},
@@ -100,6 +115,29 @@ def test_splits_in_the_names_of_tables_are_kept(tmp_path, layout):
     described = load(tmp_path / "cache", tmp_path / "set")
     assert described.sizes["validation"] == 10
     assert described.sizes["train"] + described.sizes["test"] == 30
+
+
+@pytest.mark.parametrize("layout", ["{}.parquet", "{}/0000.parquet", "{}/{}.parquet"])
+def test_held_out_folder_with_splits_gives_the_split_of_its_option(tmp_path, layout):
+    other = [{**row, "text": f"other {row['text']}"} for row in ROWS]
+    path = write_parquet(tmp_path / "x.parquet", ROWS)
+    for name, rows in (("train", other[:25]), ("test", other[25:])):
+        write_parquet(tmp_path / "set" / layout.format(name, name), rows)
+    given = ImportRequest(text="text", target="label", test=tmp_path / "set")
+    assert import_texts(tmp_path / "cache", "mine", path, given).sizes["test"] == 15
+    given = ImportRequest(text="text", target="label", validation=tmp_path / "set")
+    expected = r"expected texts of validation, got a folder of the splits train, test; pass the"
+    for importer in (import_texts, import_summaries):
+        with pytest.raises(DataError, match=expected):
+            importer(tmp_path / "cache", "other", path, given)
+
+
+@pytest.mark.parametrize("name", ["test.parquet", "train.parquet", "mine.parquet"])
+def test_held_out_folder_of_one_table_is_that_table(tmp_path, name):
+    path = write_parquet(tmp_path / "x.parquet", ROWS[:30])
+    write_parquet(tmp_path / "set" / name, ROWS[30:])
+    given = ImportRequest(text="text", target="label", test=tmp_path / "set")
+    assert import_texts(tmp_path / "cache", "mine", path, given).sizes["test"] == 10
 
 
 def test_folders_of_tables_have_summaries_too(tmp_path):
@@ -165,6 +203,9 @@ GOOD = '{"text": "a", "label": "b"}'
     [
         (f"[{GOOD},\n{GOOD}\n{GOOD}]", "line 3: the array has no end; expected a comma or ]"),
         (f"[{GOOD},\n{GOOD}", "line 2: the array has no end"),
+        (f"[{GOOD},\n{GOOD},", "line 2: the array has no end"),
+        (f"[{GOOD},\n{GOOD}, ", "got the end of the file"),
+        ("[", "line 1: the array has no end"),
         (f"[{GOOD}]\n{GOOD}", "has text after its array"),
         (f"[{GOOD},\n1]", "line 2 has a int; expected a JSON object"),
         (f'{{"data": [{GOOD}]}}', "one object whose field 'data' has a list of objects"),

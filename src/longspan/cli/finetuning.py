@@ -1,5 +1,10 @@
 """`longspan pretrain | finetune`: single runs on a corpus, and from a checkpoint."""
 
+import contextlib
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -182,28 +187,76 @@ def finetune(
         runs, cache, data if task else None, device, parallel, accept_changes=accept_changes
     )
     given = open_checkpoint(checkpoint)  # before anything is imported
-    chosen = _choose_task(task, data, options, paths)
     choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
-    experiment = finetuning_experiment(given, chosen, choices)
-    run_one([experiment], paths, Planning(dry_run, measure), as_json)
+    planning = Planning(dry_run, measure)
+    with _chosen_task(task, data, options, paths, planning) as (chosen, paths):
+        experiment = finetuning_experiment(given, chosen, choices)
+        run_one([experiment], paths, planning, as_json)
 
 
-def _choose_task(
-    task: str | None, data: Path | None, options: own.OwnOptions, paths: "RunPaths"
-) -> str:
-    """Return the name of the task; without one, texts of one's own are imported.
+@contextlib.contextmanager
+def _chosen_task(
+    task: str | None,
+    data: Path | None,
+    options: own.OwnOptions,
+    paths: "RunPaths",
+    planning: Planning,
+) -> Iterator[tuple[str, "RunPaths"]]:
+    """Yield the name of the task and the paths; without a task, texts of one's own are imported.
+
+    Where runs are planned alone, the cache is a temporary one.
 
     Raises:
         OptionError: there are none, a column is not named, or options of texts are given to a task.
         DataError: the file is unusable.
     """
+    from longspan.tasks import TASKS
+
     if task is not None:
         options.refuse(task)
-        return task
+        yield task, paths
+        return
     if data is None:
         raise OptionError("finetune takes --task TASK, or --data FILE with the columns of texts")
     importer = own if options.summary is None else summaries
-    return importer.import_file(data, options, paths.cache).name
+    if not any(planning):
+        yield importer.import_file(data, options, paths.cache).name, paths
+        return
+    with _temporary_cache(data, options, paths) as cache:
+        registered = dict(TASKS)
+        name = importer.import_file(data, options, cache).name
+        for other, cls in registered.items():  # one of them may have trained the checkpoint
+            TASKS.setdefault(other, cls)
+        yield name, dataclasses.replace(paths, cache=cache)
+
+
+@contextlib.contextmanager
+def _temporary_cache(data: Path, options: own.OwnOptions, paths: "RunPaths") -> Iterator[Path]:
+    """Yield a cache that is removed afterwards; it knows the earlier import of the name.
+
+    So another import under the name is refused as in the cache of the command.
+
+    Raises:
+        OptionError: the name is invalid.
+    """
+    from longspan.arena.protocols.own import register_imports
+    from longspan.data.own_import import check_task_name
+    from longspan.data.own_texts import OWN_TEXTS
+    from longspan.data.summaries.stored import SUMMARIES
+    from longspan.data.table_folders import table_name
+
+    name = options.name or table_name(data)
+    check_task_name(name)
+    with tempfile.TemporaryDirectory(prefix="longspan-") as folder:
+        cache = Path(folder)
+        for kind in (OWN_TEXTS, SUMMARIES):
+            if (earlier := kind.path(paths.cache, name)).is_dir():
+                rows = shutil.ignore_patterns("*.parquet")  # may be large; compared by their sha256
+                shutil.copytree(earlier, kind.path(cache, name), ignore=rows)
+        try:
+            yield cache
+        finally:
+            register_imports(paths.cache)
 
 
 def _choices(

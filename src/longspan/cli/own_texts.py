@@ -170,8 +170,8 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
         DataError: the file is unusable; the message says why.
     """
     from longspan.arena.protocols.own import register_imports
-    from longspan.data.own_classes import describe_classes, describe_splits
-    from longspan.data.own_import import ImportRequest, import_texts
+    from longspan.data.own_classes import describe_classes, describe_shares, describe_splits
+    from longspan.data.own_import import ImportRequest, import_texts, requested_shares
     from longspan.data.table_folders import table_name
     from longspan.data.text_files import UTF8, FileFormat
     from longspan.tasks import own_names
@@ -183,26 +183,23 @@ def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription
     text, target = _columns(path, options)
     name = options.name or table_name(path)
     check_free(name, own_names())
-    described = import_texts(
-        cache,
-        name,
-        path,
-        ImportRequest(
-            text=text,
-            target=target,
-            is_regression=options.target is not None,
-            pair=options.pair,
-            validation=share_or_file(options.validation),
-            test=share_or_file(options.test),
-            drop_empty=options.drop_empty,
-            file_format=FileFormat(encoding=options.encoding or UTF8, delimiter=options.delimiter),
-        ),
-        replace=options.replace,
+    request = ImportRequest(
+        text=text,
+        target=target,
+        is_regression=options.target is not None,
+        pair=options.pair,
+        validation=share_or_file(options.validation),
+        test=share_or_file(options.test),
+        drop_empty=options.drop_empty,
+        file_format=FileFormat(encoding=options.encoding or UTF8, delimiter=options.delimiter),
     )
+    described = import_texts(cache, name, path, request, replace=options.replace)
     register_imports(cache)
+    notes = describe_classes(described.class_counts, described.classes, described.spellings)
     if described.class_counts:
         print_note("rows:", describe_splits(described.class_counts, described.classes))
-    for note in describe_classes(described.class_counts, described.classes, described.spellings):
+        notes += describe_shares(described.sizes, requested_shares(path, request))
+    for note in notes:
         print_note("note:", note)
     print_notes(described, "target")
     return described

@@ -11,6 +11,7 @@ from pathlib import Path
 from longspan.data.own_splits import TEST, TRAIN, VALIDATION
 from longspan.errors import DataError
 from longspan.files import LARGE, explain_read_error, read_file
+from longspan.wording import first_of
 
 FILE, TEXT, LABEL = COLUMNS = ("file", "text", "label")
 SPLITS = {
@@ -20,8 +21,6 @@ SPLITS = {
 }
 # Files and folders that systems leave in folders and archives.
 _LEFT_BY_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
-
-_SHOWN = 5  # files that a message names
 
 
 def find_split_folders(folder: Path) -> dict[int, Path]:
@@ -61,9 +60,8 @@ def read_class_folder(folder: Path, encoding: str) -> list[list[str]]:
     """
     groups = list(visible_entries(folder))
     if beside := [group.name for group in groups if not group.is_dir()]:
-        more = f" and {len(beside) - _SHOWN:,} more" if len(beside) > _SHOWN else ""
         raise DataError(
-            f"{folder} has files in no subfolder: {', '.join(beside[:_SHOWN])}{more}; expected one "
+            f"{folder} has files in no subfolder: {first_of(beside)}; expected one "
             "subfolder for each class, with a file for each text. Move them elsewhere"
         )
     rows: list[list[str]] = []

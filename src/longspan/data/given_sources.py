@@ -127,19 +127,31 @@ def _search_below(data: Path, identify: Identify) -> GivenSource | None:
 
 
 def _levels(data: Path) -> Iterator[list[Path]]:
-    """Yield the folders below a folder, level by level; hidden ones are left out."""
-    level, count = [data], 0
+    """Yield the folders below a folder, level by level.
+
+    Hidden ones are left out, and those that cannot be read.
+    """
+    level, count = _subfolders(data) or [], 0
     for _ in range(_DEPTH):
-        level = [
-            path
-            for folder in level
-            for path in sorted(folder.iterdir())
-            if path.is_dir() and not path.name.startswith(".") and path.name != _FOREIGN
-        ]
         count += len(level)
         if not level or count > _MOST_FOLDERS:
             return
-        yield level
+        below = {folder: _subfolders(folder) for folder in level}
+        yield [folder for folder, found in below.items() if found is not None]
+        level = [folder for found in below.values() for folder in found or ()]
+
+
+def _subfolders(folder: Path) -> list[Path] | None:
+    """Return the visible folders in a folder by name; None if it cannot be read."""
+    try:
+        return [
+            path
+            for path in sorted(folder.iterdir())
+            if path.is_dir() and not path.name.startswith(".") and path.name != _FOREIGN
+        ]
+    except OSError as error:
+        logger.warning("leaving out %s, which cannot be read: %s", folder, error.strerror)
+        return None
 
 
 def _describe_archive(path: Path, _: Identify) -> GivenSource | None:

@@ -66,12 +66,20 @@ def _values(text: str, path: Path) -> Iterator[tuple[Any, int]]:
         if is_array and text.startswith(",", place):
             place = _skip_space(text, place + 1)
         elif is_array and not text.startswith("]", place):
-            raise DataError(
-                f"{path}, line {text.count(chr(10), 0, place) + 1}: the array has no end; expected "
-                "a comma or ] after an object"
-            )
+            raise _no_end(text, place, path)
+    if is_array and place >= len(text):
+        raise _no_end(text, place, path)
     if is_array and _skip_space(text, place + 1) < len(text):
         raise DataError(f"{path} has text after its array; write all objects in one array")
+
+
+def _no_end(text: str, place: int, path: Path) -> DataError:
+    """Return the error of an array that has something else, or nothing more, at a place."""
+    given = repr(text[place]) if place < len(text) else "the end of the file"
+    return DataError(
+        f"{path}, line {text.count(chr(10), 0, place) + 1}: the array has no end; expected a comma "
+        f"or ] after an object, got {given}; correct the file, or fetch it again"
+    )
 
 
 def _skip_space(text: str, place: int) -> int:

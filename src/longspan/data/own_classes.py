@@ -8,10 +8,10 @@ import numpy as np
 
 from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
 from longspan.errors import DataError
-from longspan.wording import counted
+from longspan.wording import counted, first_of
 
 ClassCounts = Mapping[str, Sequence[int]]  # rows of each class, by split
-_SHOWN = 5  # classes that a message names
+_EXCESS = 1.5  # times the share that was asked for, above which a note says so
 
 
 def count_classes(splits: np.ndarray, labels: np.ndarray, num_classes: int) -> dict[str, list[int]]:
@@ -39,9 +39,9 @@ def check_shared(counts: ClassCounts, classes: Sequence[str], where: str) -> Non
         if not train & held_out:
             raise DataError(
                 f"{where}: train and {split} have no class in common: train has "
-                f"{_join(repr(classes[x]) for x in sorted(train))}, {split} has "
-                f"{_join(repr(classes[x]) for x in sorted(held_out))}; write the classes alike in "
-                "all files"
+                f"{first_of(repr(classes[x]) for x in sorted(train))}, {split} has "
+                f"{first_of(repr(classes[x]) for x in sorted(held_out))}; write the classes "
+                "alike in all files"
             )
 
 
@@ -49,7 +49,7 @@ def describe_splits(counts: ClassCounts, classes: Sequence[str]) -> str:
     """Return the rows of each class in each split as one line, frequent classes first."""
     order = np.argsort(-np.sum(list(counts.values()), axis=0), kind="stable").tolist()
     return "; ".join(
-        f"{split} {_join(f'{classes[x]!r} {own[x]:,}' for x in order)}"
+        f"{split} {first_of(f'{classes[x]!r} {own[x]:,}' for x in order)}"
         for split, own in counts.items()
     )
 
@@ -65,11 +65,11 @@ def describe_classes(
         spellings: spellings of each class that is written in several ways, by its name.
     """
     notes = [
-        f"{_join(map(repr, found))} are one class, {name!r}" for name, found in spellings.items()
+        f"{first_of(map(repr, found))} are one class, {name!r}" for name, found in spellings.items()
     ]
     notes += [
-        f"the classes {_join(map(repr, found))} look alike and are {len(found)} classes; if they "
-        "are one, write them alike and import again"
+        f"the classes {first_of(map(repr, found))} look alike and are {len(found)} classes; if "
+        "they are one, write them alike and import again"
         for found in find_look_alikes(classes)
     ]
     effects = {
@@ -79,11 +79,30 @@ def describe_classes(
     }
     for split, own in counts.items():
         if absent := [x for x, number in enumerate(own) if not number]:
-            named = _join(f"{classes[x]!r} ({_rows_elsewhere(counts, x)})" for x in absent)
+            named = first_of(f"{classes[x]!r} ({_rows_elsewhere(counts, x)})" for x in absent)
             effect = counted(len(absent), effects[split]).partition(" ")[2]
             words = counted(len(absent), "class|classes").partition(" ")[2]
             notes.append(f"{split} has no row of the {words} {named}: {effect}")
     return notes
+
+
+def describe_shares(sizes: Mapping[str, int], shares: Mapping[str, float]) -> list[str]:
+    """Return the splits that hold out far more rows than were asked for.
+
+    A class with few texts has one in each split all the same, which adds up over many classes.
+
+    Args:
+        sizes: rows by split.
+        shares: share that was asked for, of each split that was drawn from the training rows.
+    """
+    pool = sizes[NAMES[TRAIN]] + sum(sizes[split] for split in shares)
+    return [
+        f"{split} holds out {100 * sizes[split] / pool:.0f} % of the rows, and a share of "
+        f"{share:g} was asked for: each class with enough texts has one in every split; add texts "
+        "to the small classes, or pass a file of held-out texts"
+        for split, share in shares.items()
+        if sizes[split] > _EXCESS * share * pool
+    ]
 
 
 def find_look_alikes(classes: Sequence[str]) -> list[list[str]]:
@@ -114,10 +133,3 @@ def _present(counts: ClassCounts, split: str) -> set[int]:
 def _rows_elsewhere(counts: ClassCounts, label: int) -> str:
     """Return the rows of a class in the splits that have some."""
     return ", ".join(f"{own[label]:,} in {split}" for split, own in counts.items() if own[label])
-
-
-def _join(parts) -> str:
-    """Join the first parts, and count the rest."""
-    shown = list(parts)
-    more = f" and {len(shown) - _SHOWN:,} more" if len(shown) > _SHOWN else ""
-    return ", ".join(shown[:_SHOWN]) + more

@@ -138,16 +138,52 @@ def check_task_name(name: str) -> None:
 
 
 def find_splits(path: Path, request: ImportRequest) -> tuple[Source, HeldOut]:
-    """Return the file or folder to split, and where the texts of the other splits come from."""
-    folders: dict[int, Source] = {}
-    if path.is_dir():
-        folders = {**(find_split_folders(path) or find_tables(path))}
+    """Return the file or folder to split, and where the texts of the other splits come from.
+
+    Raises:
+        DataError: a folder that is given for a split has others alone.
+    """
+    folders = _split_sources(path)
     # What is given takes precedence over a folder of the split.
     held_out = {
-        split: folders.get(split, HELD_OUT_SHARE) if given is None else given
+        split: folders.get(split, HELD_OUT_SHARE) if given is None else _choose_split(given, split)
         for split, given in ((VALIDATION, request.validation), (TEST, request.test))
     }
     return folders.get(TRAIN, path), held_out
+
+
+def requested_shares(path: Path, request: ImportRequest) -> dict[str, float]:
+    """Return the share of the texts to hold out, of each split that has no source of its own.
+
+    Raises:
+        DataError: as `find_splits`.
+    """
+    _, held_out = find_splits(path, request)
+    return {NAMES[n]: x for n, x in held_out.items() if isinstance(x, int | float)}
+
+
+def _split_sources(path: Path) -> dict[int, Source]:
+    """Return the folder or the tables of each split in a folder; nothing of a file."""
+    return {**(find_split_folders(path) or find_tables(path))} if path.is_dir() else {}
+
+
+def _choose_split(given: float | Path, split: int) -> float | Source:
+    """Return what is given for a split; of a folder with several splits, the one of that name.
+
+    Raises:
+        DataError: the folder lacks it.
+    """
+    splits = _split_sources(given) if isinstance(given, Path) else {}
+    if len(splits) < 2:
+        return given
+    if split not in splits:
+        name = NAMES[split]
+        raise DataError(
+            f"--{name} {given}: expected texts of {name}, got a folder of the splits "
+            f"{', '.join(NAMES[x] for x in sorted(splits))}; pass the file or folder of one of "
+            "them, or a share such as 0.1"
+        )
+    return splits[split]
 
 
 def read_files(source: Source, held_out: HeldOut, file_format: FileFormat) -> dict[int, TextFile]:

@@ -12,6 +12,7 @@ from longspan.errors import DataError
 
 # Above this number, and half the rows, values of a label column are numbers or identifiers.
 _FEW_CLASSES = 10
+_MOST_CLASSES = 1 << 16  # that are stored as uint16
 _INTEGER = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 _BOOLEANS = ("true", "false")
 
@@ -41,7 +42,8 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
         where: file and column, for messages.
 
     Raises:
-        DataError: there is one class, or nearly every row has a class of its own.
+        DataError: there is one class, nearly every row has a class of its own, or there are more
+            classes than can be stored.
     """
     written: dict[str, list[str]] = {}
     for text in sorted(set(texts)):
@@ -55,6 +57,11 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
         raise DataError(
             f"{where} has {len(names):,} different values in {len(texts):,} rows; to predict "
             "numbers pass --target in place of --label"
+        )
+    if len(names) > _MOST_CLASSES:
+        raise DataError(
+            f"{where} has {len(names):,} classes; expected at most {_MOST_CLASSES:,}. Join rare "
+            "classes, or pass --target in place of --label to predict numbers"
         )
     numbers = {_one_spelling(name): label for label, name in enumerate(names)}
     values = np.array([numbers[_one_spelling(text)] for text in texts], np.uint16)

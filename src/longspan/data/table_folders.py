@@ -10,7 +10,7 @@ from pathlib import Path
 
 from longspan.data import json_lines
 from longspan.data.class_folders import SPLITS, find_split_folders, visible_entries
-from longspan.data.corpora.text import PACKED
+from longspan.data.corpora.text import unpacked_path
 from longspan.data.own_splits import NAMES, TRAIN
 from longspan.errors import DataError
 
@@ -27,16 +27,19 @@ _SHARD = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)\.[a-z.]+", re.IGNORECASE)
 
 
 def table_suffix(path: Path) -> str:
-    """Return the suffix of a table in lower case, without that of packing."""
-    name = path.with_suffix("") if path.suffix.lower() in PACKED else path
-    return name.suffix.lower()
+    """Return the suffix of a table in lower case, without that of packing.
+
+    Parquet is compressed in itself and not packed: such a file has the suffix of packing alone.
+    """
+    suffix = unpacked_path(path).suffix.lower()
+    return path.suffix.lower() if suffix == PARQUET else suffix
 
 
 def table_name(path: Path) -> str:
     """Return the name of a table without its suffixes; that of a folder is unchanged."""
     if path.is_dir():
         return path.resolve().name
-    return (path.with_suffix("") if path.suffix.lower() in PACKED else path).stem
+    return unpacked_path(path).stem
 
 
 def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:

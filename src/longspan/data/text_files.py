@@ -29,10 +29,9 @@ from longspan.data.table_folders import (
 from longspan.data.text_encoding import UTF8, find_codec, open_encoded, refuse_zero_byte
 from longspan.errors import DataError, OptionError
 from longspan.files import file_sha256
-from longspan.wording import counted
+from longspan.wording import counted, first_of
 
 Source = Path | tuple[Path, ...]  # file or folder, or the shards of a table
-_SHOWN = 5  # rows that a message names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,7 +159,7 @@ def _read(path: Path, chosen: FileFormat) -> TextFile:
     if suffix not in SUFFIXES:
         raise OptionError(
             f"{path} must end in {', '.join(SUFFIXES)}, possibly with {' or '.join(PACKED)} behind "
-            "it, or be a folder; rename it"
+            f"all but {PARQUET}, or be a folder; {'unpack' if suffix in PACKED else 'rename'} it"
         )
     if not path.exists():
         raise DataError(f"{path} does not exist")
@@ -217,11 +216,9 @@ def show_rows(rows: Sequence[int], places: Sequence[str] = ()) -> str:
         rows: rows, counted from 0.
         places: location of every row, such as "line 3"; none: rows are counted from 1.
     """
-    more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
     if places:
-        return ", ".join(places[row] for row in rows[:_SHOWN]) + more
-    numbers = ", ".join(str(row + 1) for row in rows[:_SHOWN])
-    return f"row{'s' if len(rows) > 1 else ''} {numbers}{more}"
+        return first_of(places[row] for row in rows)
+    return f"row{'s' if len(rows) > 1 else ''} {first_of(str(row + 1) for row in rows)}"
 
 
 def _read_delimited(path: Path, encoding: str, delimiter: str) -> TextFile:

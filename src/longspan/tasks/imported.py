@@ -1,7 +1,7 @@
 """Tasks made of the imports in a cache: one class for each import."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from longspan.data.imports import D, ImportKind
@@ -12,7 +12,6 @@ from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import TASKS, register
 
 logger = logging.getLogger(__name__)
-_SHOWN = 5  # files that a title names
 
 
 def register_imported(
@@ -50,13 +49,6 @@ def register_imported(
 def imported_names(base: type) -> list[str]:
     """Return the names of the registered tasks of a kind."""
     return sorted(name for name, cls in TASKS.items() if issubclass(cls, base))
-
-
-def name_files(files: Iterable[str]) -> str:
-    """Return the names of the first files of an import, and how many more there are."""
-    names = list(files)
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def make_class(base: type[Task], info: TaskInfo, folder: Path, description: object) -> type[Task]:

@@ -12,9 +12,10 @@ from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks._summaries import SummaryTask
 from longspan.tasks._summary_options import METRICS
 from longspan.tasks.base import SPLITS, Split, Task
-from longspan.tasks.imported import imported_names, make_class, name_files, register_imported
+from longspan.tasks.imported import imported_names, make_class, register_imported
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import TextToTextLayout
+from longspan.wording import first_of
 
 _NOTES = (
     "Unless files were given for the splits, the different texts are ordered by their sha256, and "
@@ -64,7 +65,7 @@ def own_summary_names() -> list[str]:
 
 def _make(folder: Path, description: SummariesDescription) -> type[Task]:
     """Return the task class of an import."""
-    files, columns = name_files(description.files), description.columns
+    files, columns = first_of(description.files), description.columns
     info = TaskInfo(
         name=description.name,
         version=2,

@@ -23,9 +23,10 @@ from longspan.tasks._encoded_text import (
     encode_texts,
 )
 from longspan.tasks.base import ProgressCallback, Split, Task
-from longspan.tasks.imported import imported_names, make_class, name_files, register_imported
+from longspan.tasks.imported import imported_names, make_class, register_imported
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import PairLayout, SequenceLayout
+from longspan.wording import first_of
 
 _NOTES = (
     "Unless files were given for the splits, the different texts are ordered by their sha256, and "
@@ -171,7 +172,7 @@ def own_names() -> list[str]:
 def _make(folder: Path, description: OwnDescription) -> type[Task]:
     """Return the task class of an import."""
     count = len(description.classes)
-    files, columns = name_files(description.files), description.columns
+    files, columns = first_of(description.files), description.columns
     what = f"one of {count} classes" if count else "a number"
     info = TaskInfo(
         name=description.name,

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from longspan.data.corpora.documents import CorpusFormat, Document, ReadingReport
 from longspan.data.corpora.tables import HUB, read_dataset, read_jsonl, read_parquet
-from longspan.data.corpora.text import PACKED, read_text
+from longspan.data.corpora.text import read_text, unpacked_path
 from longspan.data.own_splits import NAMES, TRAIN
+from longspan.data.parquet import SUFFIX
 from longspan.errors import DataError
 
-_READERS = {".jsonl": read_jsonl, ".ndjson": read_jsonl, ".parquet": read_parquet}
+_READERS = {".jsonl": read_jsonl, ".ndjson": read_jsonl, SUFFIX: read_parquet}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,5 +69,9 @@ def _is_hidden(path: Path) -> bool:
 
 def _read_file(path: Path, form: CorpusFormat, report: ReadingReport) -> Iterator[Document]:
     """Choose the reader by the suffix; text unless it says otherwise."""
-    suffix = path.with_suffix("").suffix if path.suffix in PACKED else path.suffix
-    return _READERS.get(suffix.lower(), read_text)(path, form, report)
+    unpacked = unpacked_path(path)
+    suffix = unpacked.suffix.lower()
+    if suffix == SUFFIX and unpacked != path:
+        report.add_bad(str(path), "expected plain parquet, got a packed file; unpack it")
+        return iter(())
+    return _READERS.get(suffix, read_text)(path, form, report)

@@ -52,6 +52,11 @@ def read_text(path: Path, form: CorpusFormat, report: ReadingReport) -> Iterator
             yield Document(f"{path}, line {line}", split_parts([text]))
 
 
+def unpacked_path(path: Path) -> Path:
+    """Return the path of a file without the suffix of packing, in any letter case."""
+    return path.with_suffix("") if path.suffix.lower() in PACKED else path
+
+
 def open_packed(path: Path) -> BinaryIO:
     """Open a file that may be packed with gzip or Zstandard.
 
@@ -60,9 +65,9 @@ def open_packed(path: Path) -> BinaryIO:
         UnreadableError: the system does not read it now.
     """
     try:
-        if path.suffix == ".gz":
+        if path.suffix.lower() == ".gz":
             return cast("BinaryIO", gzip.open(check_file(path), "rb"))
-        if path.suffix == ".zst":
+        if path.suffix.lower() == ".zst":
             stream = pa.input_stream(str(check_file(path)), compression="zstd")
             return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", stream)))
         return open_file(path)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.parquet import SUFFIX
-from longspan.data.questions.json_files import field, load_json
+from longspan.data.questions.json_files import field, load_json, zip_columns
 from longspan.data.questions.question import Question, Span, join_passages
 from longspan.data.questions.report import Report
 from longspan.errors import DataError
@@ -97,8 +97,8 @@ def _official(row: Any, where: str) -> dict[str, Any]:
     pairs = {}
     for name, part in (("context", "sentences"), ("supporting_facts", "sent_id")):
         found = field(row, name, dict, where)
-        columns = (field(found, one, list, where) for one in ("title", part))
-        pairs[name] = [list(pair) for pair in zip(*columns, strict=True)]
+        rows = zip_columns(found, ("title", part), f"{where}, field {name!r}")
+        pairs[name] = [list(pair) for pair in rows]
     return {**row, "_id": field(row, "id", str, where), **pairs}
 
 

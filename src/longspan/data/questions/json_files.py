@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,6 +84,26 @@ def field(record: Any, name: str, kind: type[T], where: str) -> T:
             f"{where}: field {name!r} must be of type {kind.__name__}, got {type(value).__name__}"
         )
     return value
+
+
+def zip_columns(record: Any, names: Sequence[str], where: str) -> list[tuple[Any, ...]]:
+    """Return the rows of an object of parallel lists, as the hub has them.
+
+    Args:
+        record: parsed JSON.
+        names: names of the lists, which are the columns of the rows.
+        where: file and place of the record, for the message.
+
+    Raises:
+        DataError: as `field`, or the lists have different lengths.
+    """
+    columns = [field(record, name, list, where) for name in names]
+    if len({len(column) for column in columns}) > 1:
+        given = ", ".join(f"{x!r} has {len(y):,}" for x, y in zip(names, columns, strict=True))
+        raise DataError(
+            f"{where}: expected lists of one length, got others ({given}); download the file again"
+        )
+    return list(zip(*columns, strict=True))
 
 
 def _read(path: Path) -> bytes:

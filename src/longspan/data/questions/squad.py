@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.parquet import SUFFIX
-from longspan.data.questions.json_files import field, load_json
+from longspan.data.questions.json_files import field, load_json, zip_columns
 from longspan.data.questions.question import Question, Span, join_passages
 from longspan.data.questions.report import Report
 from longspan.errors import DataError
@@ -75,10 +75,8 @@ def _load(path: Path) -> Any:
         where = f"{path}: row {number}"
         title, context = (field(row, name, str, where) for name in ("title", "context"))
         found = field(row, "answers", dict, where)
-        texts, starts = (field(found, name, list, where) for name in ("text", "answer_start"))
-        answers = [
-            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
-        ]
+        pairs = zip_columns(found, ("text", "answer_start"), f"{where}, field 'answers'")
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
         paragraphs = articles.setdefault(title, {})
         paragraphs.setdefault(context, []).append({**row, "answers": answers})
     return {

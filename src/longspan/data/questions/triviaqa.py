@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.parquet import read_records, split_files
-from longspan.data.questions.json_files import field, load_json
+from longspan.data.questions.json_files import field, load_json, zip_columns
 from longspan.data.questions.question import Question, join_passages
 from longspan.data.questions.report import Report
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
@@ -155,11 +155,8 @@ def _official_records(path: Path, domain: Domain) -> Iterator[dict[str, Any]]:
             record["Answer"] = {"NormalizedAliases": answer["normalized_aliases"]}
         for name, (column, text) in _HUB_COLUMNS.items():
             pages = field(row, column, dict, where)
-            columns = (field(pages, one, list, where) for one in ("filename", text))
-            record[name] = [
-                {"Filename": page, "Text": content or ""}
-                for page, content in zip(*columns, strict=True)
-            ]
+            columns = zip_columns(pages, ("filename", text), f"{where}, field {column!r}")
+            record[name] = [{"Filename": page, "Text": content or ""} for page, content in columns]
             num_pages[name] += len(record[name])
         yield record
     if (num_pages["SearchResults"] > 0) != (domain == "web"):
