@@ -1,6 +1,6 @@
-"""What torchrun or `accelerate launch` tells the processes that it starts.
+"""Launches of several processes by torchrun or `accelerate launch`.
 
-A variable that a cluster or a shell leaves behind is no launch.
+A variable left behind by a cluster or a shell is no launch.
 """
 
 import contextlib
