@@ -201,6 +201,18 @@ def test_selection_on_test_is_noted():
     assert board.notes == ("Checkpoint selected on test: the score is optimistic.",)
 
 
+def test_run_of_two_versions_of_the_code_is_noted():
+    one = record(seed=1)
+    earlier = dataclasses.replace(one.code_version, versions={"longspan": "0.1.0", "torch": "1.0"})
+    resumed = dataclasses.replace(one, earlier_code=[earlier])
+    board = build_leaderboard([record(), resumed])
+    assert board.notes == (
+        f"Trained by several versions of the code: listops, seed 1 ({resumed.code}).",
+    )
+    assert resumed.code == f"{one.git_commit}, begun with {one.git_commit} (torch 1.0)"
+    assert build_leaderboard([record(), one]).notes == ()
+
+
 def test_rows_are_labeled_by_differing_options():
     runs = [record(options={"block": block, "heads": 4}) for block in (32, 64)]
     assert {row.label for row in build_leaderboard(runs).rows} == {
