@@ -109,6 +109,22 @@ def test_list_names_the_code_of_each_record(cli, results):
     assert expected in cli("results", "list", results)[1]
 
 
+def test_list_names_the_code_that_began_a_run(cli, results):
+    first, second, *_ = (load_result(path) for path in sorted(results.rglob("*.json")))
+    for run, changes in (
+        (first, {"versions": {**first.versions, "torch": "1.0"}}),
+        (second, {"git_commit": "fedcba987654", "changed_files": {"longspan/model.py": None}}),
+    ):
+        earlier = dataclasses.replace(run.code_version, **changes)
+        dataclasses.replace(run, earlier_code=[earlier]).save(results)
+    codes = [row["code"] for row in json.loads(cli("results", "list", results, "--json")[1])]
+    assert codes[:3] == [
+        "0123456789ab, begun with 0123456789ab (torch 1.0)",
+        "0123456789ab, begun with fedcba987654 (longspan/model.py)",
+        "0123456789ab",
+    ]
+
+
 def test_reference_rows_are_listed_by_name(cli, results):
     record = load_result(sorted(results.rglob("full-*-0.json"))[0])
     assert record.stem.startswith("full-")

@@ -95,6 +95,9 @@ def test_environment_names_what_differs(record):
         "mechanism": ("mine.py abababab", str(result.source_files["mechanism"])),
     }
     assert compare(dataclasses.replace(result, source_files=None), result).environment == {}
+    resumed = dataclasses.replace(result, earlier_code=[other.code_version])
+    named = f"{other.code_version.name} (torch 2.0.0)"
+    assert compare(resumed, result).environment == {"earlier_code": (named, None)}
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu, 3 threads", 3), ("NVIDIA H200", None)])

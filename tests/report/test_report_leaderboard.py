@@ -201,6 +201,18 @@ def test_selection_on_test_is_noted():
     assert board.notes == ("Checkpoint selected on test: the score is optimistic.",)
 
 
+def test_run_of_two_versions_of_the_code_is_noted():
+    one = record(seed=1)
+    earlier = dataclasses.replace(one.code_version, versions={"longspan": "0.1.0", "torch": "1.0"})
+    resumed = dataclasses.replace(one, earlier_code=[earlier])
+    board = build_leaderboard([record(), resumed])
+    assert board.notes == (
+        f"Trained by several versions of the code: listops, seed 1 ({resumed.code}).",
+    )
+    assert resumed.code == f"{one.git_commit}, begun with {one.git_commit} (torch 1.0)"
+    assert build_leaderboard([record(), one]).notes == ()
+
+
 def test_rows_are_labeled_by_differing_options():
     runs = [record(options={"block": block, "heads": 4}) for block in (32, 64)]
     assert {row.label for row in build_leaderboard(runs).rows} == {
@@ -569,19 +581,43 @@ def test_mean_with_a_score_at_chance_is_not_bold_and_says_so():
     assert "chance" not in lines[0][1].detail
 
 
-def test_wins_of_the_front_are_those_of_the_ranks():
-    """Keep the order of ranked rows wherever overridden ones stand between them."""
+@pytest.mark.parametrize("others", [{"training.steps": 9}, {"row": "words"}])
+def test_wins_of_the_front_are_those_of_the_ranks(others):
+    """Compare the rows of a table alone, whatever rows the leaderboard has beside them."""
     runs = records_with_differences()
-    first = record("local", score=0.99, overrides={"training.steps": 9})
+    first = record("local", score=0.99, overrides=others)
     board = build_leaderboard([*runs, first])
     labels = [row.label for row in board.rows]
-    assert labels[0] == "local"
     wins = find_score_wins(board, 0)
-    for i, row in enumerate(board.rows[1:], 1):
-        placement = row.cells[0].placement
-        assert placement.ranks[0] == 1 + wins[1:, i].sum()
-        assert wins[0, i]
+    ranked = [i for i, row in enumerate(board.rows) if row.is_ranked]
+    assert len(ranked) == len(labels) - 1 == 3
+    for i in ranked:
+        placement = board.rows[i].cells[0].placement
+        assert placement.ranks == (1 + wins[:, i].sum(), 3 - wins[i].sum())
+    (alone,) = {*range(4)} - {*ranked}
+    assert not wins[alone].any()
+    assert not wins[:, alone].any()
     assert wins[labels.index("good"), labels.index("full")]
+
+
+def test_wins_of_the_front_are_corrected_within_a_table():
+    """Compare the mean over five tasks in each of two tables."""
+    runs = [
+        record(
+            name, task, seed, score + spread * seed, overrides=overrides, config_hash=f"{spread}"
+        )
+        for overrides, spread in (({}, 0.02), (SHORT, 0.002))
+        for name, score in (("full", 0.5), ("linear", 0.51), ("local", 0.55))
+        for task in MEAN_TASKS
+        for seed in (0, 1, 2)
+    ]
+    board = build_leaderboard(runs)
+    wins = find_score_wins(board, None)
+    tables = [row.overrides for row in board.rows]
+    assert len({*tables}) == 2
+    for i, row in enumerate(board.rows):
+        assert row.placement.ranks == (1 + wins[:, i].sum(), 3 - wins[i].sum())
+        assert {tables[j] for j in np.flatnonzero(wins[i])} <= {row.overrides}
 
 
 def records_of_five_tasks(mechanism="bigbird", score=0.6):

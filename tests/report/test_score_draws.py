@@ -9,16 +9,16 @@ from report_records import record, record_of_answers, record_of_statistics
 
 from longspan.report.leaderboard.build import scores_of
 from longspan.report.statistics.contrasts import compare_rows
-from longspan.report.statistics.noise import measure_noise
+from longspan.report.statistics.noise import SeedVariance, measure_noise
 from longspan.report.statistics.samples import DRAWS, read_sample
 from longspan.report.statistics.score_draws import draw_scores
 
 CLOSE = 4 / math.sqrt(2 * DRAWS)  # relative error of a standard deviation of so many draws
 
 
-def measure(runs):
+def measure(runs, pooled=None):
     examples, sample = runs[0].scores["test"].num_examples, read_sample(runs)
-    return measure_noise(scores_of(runs), runs[0].main, examples, sample)
+    return measure_noise(scores_of(runs), runs[0].main, examples, sample, pooled)
 
 
 def draw(*rows, seed=0):
@@ -61,6 +61,14 @@ def test_noise_of_seeds_and_examples_adds_up():
     seeds = np.std(answers.mean(axis=1), ddof=1) / 3
     expected = math.hypot(examples, seeds * math.sqrt(8 / 6))
     assert found.values.std() == pytest.approx(expected, rel=2 * CLOSE)
+
+
+def test_single_seed_is_redrawn_with_the_variance_that_it_borrows():
+    alone = measure([record("a")], SeedVariance(value=0.01**2, freedom=8))
+    found = draw_scores([alone], np.random.default_rng(0))
+    assert found.over == "seeds and examples"
+    error = math.hypot(0.01 * math.sqrt(8 / 6), alone.example_error)
+    assert found.values.std() == pytest.approx(error, rel=2 * CLOSE)
 
 
 def test_noise_of_seeds_is_not_counted_twice():

@@ -39,7 +39,8 @@ class Rerun:
         num_answers: test examples whose per-example scores the record holds; None: it holds none.
         num_different: answers that differ; None: not recorded.
         first_different_step: first evaluation at which the learning curves differ; None: equal.
-        environment: differences of versions, device, commit and source files, by name.
+        environment: differences of versions, device, commit, source files and the code of earlier
+            parts, by name.
     """
 
     before: Result
@@ -172,6 +173,7 @@ def _describe_environment(record: Result) -> dict[str, Any]:
     return {
         **{name: getattr(record, name) for name in _COMPARED},
         "start": None if record.start is None else record.start.sha256,
+        "earlier_code": record.earlier_names or None,
         **record.versions,
         **{part: str(source) for part, source in (record.source_files or {}).items()},
     }

@@ -170,6 +170,31 @@ class CodeVersion:
     changed_files: dict[str, str | None] | None
     added_files: dict[str, str] | None
 
+    @property
+    def own_files(self) -> list[str]:
+        """Files that define the run and that the commit lacks, with the beginning of their sha256.
+
+        Empty where they were not recorded.
+        """
+        added = self.added_files or {}
+        sources = (self.source_files or {}).values()
+        own = (str(x) for x in sources if x.is_external or x.name in added)
+        return list(dict.fromkeys(own))
+
+    @property
+    def name(self) -> str:
+        """Commit, or the version of longspan outside a working tree, and `own_files`."""
+        version = f"longspan {self.versions.get('longspan', 'of unknown version')}"
+        return ", ".join([self.git_commit or version, *self.own_files])
+
+    def name_before(self, later: "CodeVersion") -> str:
+        """Return the name, with the versions and changed files that differ from later code."""
+        versions = self.versions.items() - later.versions.items()
+        changed, others = self.changed_files or {}, later.changed_files or {}
+        edited = [x for x in {**changed, **others} if changed.get(x, x) != others.get(x, x)]
+        parts = [*(f"{name} {x}" for name, x in sorted(versions)), *sorted(edited)]
+        return f"{self.name} ({', '.join(parts)})" if parts else self.name
+
 
 @settings
 class RunRecord:
@@ -227,14 +252,8 @@ class RunRecord:
 
     @property
     def own_files(self) -> list[str]:
-        """Files that define the run and that the commit lacks, with the beginning of their sha256.
-
-        Empty where they were not recorded.
-        """
-        added = self.added_files or {}
-        sources = (self.source_files or {}).values()
-        own = (str(x) for x in sources if x.is_external or x.name in added)
-        return list(dict.fromkeys(own))
+        """Files that define the run and that the commit lacks, as of `CodeVersion`."""
+        return self.code_version.own_files
 
     @property
     def code_version(self) -> CodeVersion:
@@ -244,9 +263,8 @@ class RunRecord:
 
     @property
     def code(self) -> str:
-        """Commit, or the version of longspan outside a working tree, and `own_files`."""
-        version = f"longspan {self.versions.get('longspan', 'of unknown version')}"
-        return ", ".join([self.git_commit or version, *self.own_files])
+        """Name of the code; that of a resumed result names earlier code, too."""
+        return self.code_version.name
 
     @property
     def stem(self) -> str:
@@ -300,6 +318,17 @@ class Result(RunRecord):
     def filename(self) -> str:
         """Name of the file inside `<protocol>/<task>/`."""
         return f"{self.stem}.json"
+
+    @property
+    def earlier_names(self) -> str:
+        """Names of `earlier_code`, oldest first; empty where one program trained the whole run."""
+        return "; ".join(one.name_before(self.code_version) for one in self.earlier_code)
+
+    @property
+    def code(self) -> str:
+        """Name of the code, and of the code that trained earlier parts of the run."""
+        begun = f", begun with {self.earlier_names}" if self.earlier_code else ""
+        return self.code_version.name + begun
 
     @property
     def main(self) -> Metric:

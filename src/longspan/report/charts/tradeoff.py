@@ -4,7 +4,7 @@ One panel has training speed across and memory as the area of the marks, the oth
 and speed as the area.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -110,8 +110,7 @@ def score_against_cost(
     }
     if not found:
         return None
-    wins = find_score_wins(board, column)[np.ix_([*found], [*found])]
-    dots = _mark_front([*found.values()], wins, metric, panel)
+    dots = _mark_front(board, column, found, panel)
     text = (
         f"{axis_title('Test', metric)} against {panel.across.name.lower()}, area by "
         f"{panel.area.name.lower()}: {label}, {board.protocol}, {hardware}"
@@ -177,18 +176,31 @@ def _point(
     }
 
 
-def _mark_front(dots: Sequence[Dot], wins: np.ndarray, metric: Metric, panel: Panel) -> list[Dot]:
-    """Add whether a point is on the Pareto front, and its place on the line of the front."""
+def _mark_front(
+    board: Leaderboard, column: int | None, found: Mapping[int, Dot], panel: Panel
+) -> list[Dot]:
+    """Add whether a point is on the Pareto front, and its place on the line of the front.
+
+    Args:
+        board: leaderboard.
+        column: task; None for the first mean.
+        found: points by position of the row.
+        panel: costs across and as area.
+    """
+    at, dots = [*found], [*found.values()]
+    metric, *_ = _subject(board, column)
     sign = -1 if panel.across.higher_is_better else 1
     costs = [sign * dot["across"] for dot in dots]
     line = front_line(costs, [dot["score"] for dot in dots], metric)
+    wins = find_score_wins(board, column)[np.ix_(at, at)]
+    on = on_front(costs, wins, [board.rows[i].is_ranked for i in at])
     return [
         {
             **dot,
             "front": "yes" if is_on else "no",
             "line": line.index(i) if i in line else None,
         }
-        for i, (dot, is_on) in enumerate(zip(dots, on_front(costs, wins), strict=True))
+        for i, (dot, is_on) in enumerate(zip(dots, on, strict=True))
     ]
 
 

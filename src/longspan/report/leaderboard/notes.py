@@ -57,6 +57,7 @@ def notes_of(
             f"{100 * PARAMETER_TOLERANCE:.0f} % is allowed."
         )
     notes += [_tuning(part) for _, part in group_runs(runs, lambda run: run.task) if part[0].tuning]
+    notes += _several_codes(runs)
     notes += _alarms(runs)
     notes += [_failure(one) for one in failures]
     return notes
@@ -90,6 +91,12 @@ def _tuning(runs: Sequence[Result]) -> str:
     rule = run.tuning.rule.partition(":")[0]
     trials = count(len(run.tuning.trials), "trial")
     return f"Tuned on validation of {run.task}: {chosen}, selected from {trials} by rule {rule}."
+
+
+def _several_codes(runs: Sequence[Result]) -> list[str]:
+    """Return the runs that one version of the code began and another one ended."""
+    found = [f"{run.task}, seed {run.seed} ({run.code})" for run in runs if run.earlier_code]
+    return [f"Trained by several versions of the code: {'; '.join(found)}."] if found else []
 
 
 def _alarms(runs: Sequence[Result]) -> list[str]:

@@ -42,12 +42,20 @@ def rank_rows(
     placed = list(rows)
     cells = [[row.cells[c] for row in rows] for c in range(len(columns))]
     contrasts = [compare_rows([cell.noise if cell else None for cell in x]) for x in cells]
-    for name in dict.fromkeys(row.overrides for row in rows):
-        at = [i for i, row in enumerate(rows) if row.is_ranked and row.overrides == name]
+    for at in find_tables(rows):
         inside, own = [rows[i] for i in at], [one.select(at) for one in contrasts]
         for i, row in zip(at, _rank_group(inside, own, columns, means), strict=True):
             placed[i] = row
     return placed, contrasts
+
+
+def find_tables(rows: Sequence[Row]) -> list[list[int]]:
+    """Return the positions of the ranked rows of each table."""
+    names = dict.fromkeys(row.overrides for row in rows)
+    return [
+        [i for i, row in enumerate(rows) if row.is_ranked and row.overrides == name]
+        for name in names
+    ]
 
 
 def _rank_group(

@@ -61,15 +61,31 @@ def _compare(rows: Sequence[Noise]) -> np.ndarray:
     """Return the five fields of `Contrasts`."""
     scores = np.array([row.score for row in rows])
     errors = np.array([np.nan if not x.sources else x.seed_error for x in rows], dtype=float)
-    # Rows of one table share their seed variance, so its degrees of freedom do not add up.
-    freedoms = np.array([row.freedom if row.seed_error else np.inf for row in rows])
     difference = scores[:, None] - scores
     seed_error = np.hypot(errors[:, None], errors)
-    freedom = np.minimum(freedoms[:, None], freedoms)
-    freedom = np.where(np.isinf(freedom), 0.0, freedom)
+    freedom = _freedoms(rows)
     example_error = _example_errors(rows)
     p = _test(difference, seed_error, freedom, example_error)
     return np.stack([difference, seed_error, freedom, example_error, p])
+
+
+def _freedoms(rows: Sequence[Noise]) -> np.ndarray:
+    """Return the degrees of freedom of the seed errors of the differences.
+
+    They are those of Welch and Satterthwaite. Rows with the pooled variance share one estimate,
+    whose degrees of freedom do not add up. It holds the seeds of a row with a larger variance, so
+    with one such row they are at most those of the pooled variance.
+    """
+    variances = np.array([(row.seed_error or 0.0) ** 2 for row in rows])
+    freedoms = np.array([max(row.freedom, 1) for row in rows])
+    pooled = np.array([row.is_pooled for row in rows])
+    squares = variances**2 / freedoms
+    below = squares[:, None] + squares
+    below += 2 * np.sqrt(squares[:, None] * squares) * (pooled[:, None] & pooled)
+    above = (variances[:, None] + variances) ** 2
+    found = np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)
+    highest = np.maximum(freedoms[:, None], freedoms)
+    return np.where(pooled[:, None] | pooled, np.minimum(found, highest), found)
 
 
 def _example_errors(rows: Sequence[Noise]) -> np.ndarray:

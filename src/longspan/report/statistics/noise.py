@@ -35,6 +35,7 @@ class Noise:
         seed_error: standard error from the seeds; 0 where several seeds tie; None: unknown, for a
             single seed in a table without seed variance.
         freedom: degrees of freedom of `seed_error`.
+        is_pooled: `seed_error` is that of the pooled variance, which rows of a table share.
         is_borrowed: the row has a single seed, and `seed_error` is that of other rows.
         data: name of the test examples; rows on the same examples are compared in pairs.
         terms: deviations of the mean score, whose dot product with those of another row is the
@@ -47,6 +48,7 @@ class Noise:
     score: float
     seed_error: float | None
     freedom: int
+    is_pooled: bool
     is_borrowed: bool
     data: str
     terms: np.ndarray | None
@@ -89,7 +91,8 @@ def measure_noise(
     """Measure the noise of a mean score over seeds.
 
     The variance of a seed is the pooled one of the table, or that of the row itself if it is
-    larger. A pooled variance of zero says nothing about a row with one seed.
+    larger, with the degrees of freedom of the one that counts. A pooled variance of zero says
+    nothing about a row with one seed.
 
     Args:
         values: score of each seed.
@@ -100,11 +103,11 @@ def measure_noise(
         data: name of the test examples.
     """
     count, pooled = len(values), pooled or pool_seeds([values])
-    variance, is_known = 0.0, count > 1
-    if pooled is not None:
-        own = statistics.variance(values) if is_known else 0.0
-        variance = max(pooled.value, own)
-    seed_error = math.sqrt(variance / count)
+    is_known = count > 1
+    own = SeedVariance(value=statistics.variance(values) if is_known else 0.0, freedom=count - 1)
+    # Of equal variances, such as those of a lone row, the first counts.
+    larger = max((pooled or own, own), key=lambda one: one.value)
+    seed_error = math.sqrt(larger.value / count)
     if seed_error < TIE:
         seed_error = 0.0 if is_known else math.nan
     whole, shared = _example_variance(sample, count if seed_error else 1)
@@ -114,7 +117,8 @@ def measure_noise(
     return Noise(
         score=statistics.fmean(values),
         seed_error=None if math.isnan(seed_error) else seed_error,
-        freedom=pooled.freedom if pooled else 0,
+        freedom=larger.freedom,
+        is_pooled=larger is not own,
         is_borrowed=not is_known,
         data=data,
         terms=None if sample is None else sample.deviations.mean(axis=0),
