@@ -49,6 +49,8 @@ TRAIN = {
     "checkpoint_every": 2,
     "eval_batch_size": 16,
 }
+# Environment of one of two processes.
+LAUNCH = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 CHANGES = {
     f"{part}.{name}": value
     for part, values in (("task", TASK), ("model", MODEL), ("training", TRAIN))

@@ -123,7 +123,8 @@ def test_seconds_budget_sets_steps(monkeypatch):
     assert resolved.measurements == {"seconds_per_step": 0.3}
     with pytest.raises(RunError, match=r"one step takes 0.3 s, and the budget is 0.2 s"):
         find_resolution(*budgeted_experiment("seconds=0.2"))
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in tiny.LAUNCH.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(RunError, match="is timed by one process"):
         find_resolution(*budgeted_experiment("seconds=10"))
 

@@ -80,7 +80,8 @@ def test_all_processes_fail_if_one_lacks_data(tiny_cache, tmp_path):
 
 
 def test_processes_of_torchrun_start_no_workers(tiny_cache, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in tiny.LAUNCH.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(
         OptionError, match="several processes, and each would start a grid of its own"
     ):

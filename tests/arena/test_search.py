@@ -141,7 +141,8 @@ def test_mechanism_options_are_not_applied_to_baseline():
 
 
 def test_search_under_torchrun_is_rejected(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in tiny.LAUNCH.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(OptionError, match="a search runs in one process, but torchrun has started"):
         small_search()
 

@@ -8,8 +8,6 @@ import tiny
 from longspan.errors import OptionError
 from longspan.launch import LAUNCHED, NUMBERS, launched_processes, without_leftovers
 
-LAUNCH = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-
 
 @pytest.fixture(autouse=True)
 def no_launch(monkeypatch):
@@ -23,7 +21,7 @@ def no_launch(monkeypatch):
         ({}, 1),
         ({"RANK": "x", "LOCAL_RANK": "x", "MASTER_PORT": "x"}, 1),
         ({"WORLD_SIZE": "3", "LOCAL_RANK": "-1"}, 1),
-        ({**LAUNCH, "RANK": "1", "LOCAL_RANK": "0"}, 2),
+        ({**tiny.LAUNCH, "RANK": "1", "LOCAL_RANK": "0"}, 2),
     ],
     ids=str,
 )
@@ -39,7 +37,7 @@ def test_processes_are_those_of_the_launch(environment, count, monkeypatch):
 @pytest.mark.parametrize("value", ["x", "-1", "1.5"])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_what_is_no_number_is_named(name, value, monkeypatch):
-    for key, number in {**LAUNCH, name: value}.items():
+    for key, number in {**tiny.LAUNCH, name: value}.items():
         monkeypatch.setenv(key, number)
     with pytest.raises(OptionError, match=f"variable {name} must be a number, got '{value}'"):
         launched_processes()
