@@ -3,6 +3,7 @@
 import pytest
 from search_cases import small_search
 
+import tiny
 from longspan.arena import SearchSpace, get, search, searches
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, UnknownNameError
