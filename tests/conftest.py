@@ -45,7 +45,8 @@ def pytest_addoption(parser):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """Round as another processor would, where the option asks for it."""
-    if not item.config.getoption("--other-rounding"):
+    # Modes do not reach torch's operator flex_attention.
+    if not item.config.getoption("--other-rounding") or "test_flex" in item.nodeid:
         return (yield)
     with rounding.OtherRounding():
         return (yield)

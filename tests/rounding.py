@@ -55,4 +55,6 @@ def _change(x, key):
     digest = hashlib.blake2b(repr(key).encode(), digest_size=6).digest()
     draws = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
     steps = torch.randint(-1, 2, x.shape, generator=draws).to(x.dtype)
-    x.mul_(1 + steps * torch.finfo(x.dtype).eps)
+    limits = torch.finfo(x.dtype)
+    # What is added to the huge numbers that hide a pair is lost on every processor.
+    x.copy_(torch.where(x.abs() < limits.max**0.5, x * (1 + steps * limits.eps), x))
