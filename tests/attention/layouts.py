@@ -51,6 +51,12 @@ REPEATED = {
     "overlapping rows": _overlapping,
 }
 LAYOUTS = SAME | REPEATED
+_NAMES = list(LAYOUTS)
+# Layouts of q, k, v and the gradient, so that each of them has every layout.
+ROTATIONS = [
+    [_NAMES[(first + 2 * place) % len(_NAMES)] for place in range(4)]
+    for first in range(len(_NAMES))
+]
 
 
 def contiguous(x: Tensor) -> Tensor:

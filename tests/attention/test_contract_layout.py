@@ -13,14 +13,13 @@ from contract import (
     qkv,
     run_or_skip,
 )
-from layouts import LAYOUTS, SAME, contiguous
+from layouts import LAYOUTS, ROTATIONS, SAME, contiguous
 
 from longspan.attention import MECHANISMS, LayerInput, build
 from longspan.attention.ops.fused import FEWEST_ROWS, _fit_gradient, has_aligned_rows
 
 BFLOAT16 = torch.bfloat16
 LENGTHS = {1: 6, 150: 1}  # and steps between the rotations that are tried
-NAMES = list(LAYOUTS)
 WIDTH = HEADS * HEAD_DIM
 
 
@@ -60,12 +59,6 @@ def assert_layout_is_irrelevant(attention, inputs, layouts, label, call=None, at
     own_masks = {name: contiguous(x) for name, x in masks.items()}
     for a, b in compare_results(attention, views, copies, call, masks, own_masks):
         assert_near(a, b, f"{label}, layouts of q, k, v and the gradient {layouts}", atol)
-
-
-# Layouts of q, k, v and the gradient, so that each of them has every layout.
-ROTATIONS = [
-    [NAMES[(first + 2 * place) % len(NAMES)] for place in range(4)] for first in range(len(NAMES))
-]
 
 
 @every_mechanism

@@ -19,7 +19,7 @@ from contract import (
     run_in_new_process,
     run_or_skip,
 )
-from layouts import LAYOUTS, contiguous
+from layouts import LAYOUTS, ROTATIONS, contiguous
 
 from longspan.attention import MECHANISMS, backends, build
 from longspan.errors import InputError
@@ -28,6 +28,18 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
+
+
+def input_gradients(out, inputs, cotangent=None):
+    """Return gradients of the inputs, zeros of those that are not read."""
+    return torch.autograd.grad(out, inputs, cotangent, allow_unused=True, materialize_grads=True)
+
+
+def assert_all_near(found, expected, label, atol):
+    """Compare tensors, as a share of the largest number where it exceeds one."""
+    for a, b in zip(found, expected, strict=True):
+        size = max(1.0, float(b.detach().abs().max()))
+        assert_near(a / size, b / size, label, atol)
 
 
 @every_mechanism
@@ -100,13 +112,10 @@ def test_the_automatic_choice_equals_the_float64_reference(name, causal, dtype):
         for module, place, kind in ((on_cuda, "cuda", dtype), (exact, "cpu", torch.float64)):
             inputs = [x.to(place, kind).requires_grad_() for x in rounded]
             out = module(*inputs, mask.to(place))
-            grads = torch.autograd.grad(
-                out.square().sum(), inputs, allow_unused=True, materialize_grads=True
-            )
-            results.append([x.cpu().double() for x in (out, *grads)])
-        for a, b in zip(*results, strict=True):
-            size = max(1.0, float(b.abs().max()))
-            assert_near(a / size, b / size, f"T={T}, {on_cuda.backend_used}", 3 * TOLERANCE[dtype])
+            found = out, *input_gradients(out.square().sum(), inputs)
+            results.append([x.cpu().double() for x in found])
+        label = f"T={T}, {on_cuda.backend_used}"
+        assert_all_near(*results, label, 3 * TOLERANCE[dtype])
 
 
 @every_mechanism
@@ -114,21 +123,14 @@ def test_the_automatic_choice_equals_the_float64_reference(name, causal, dtype):
 def test_cuda_results_do_not_depend_on_the_layout(name, causal, backend, dtype):
     attention = build_small(name, causal, backend, 160).to(dtype).cuda()
     inputs = [x.cuda() for x in (*qkv(150, B=2), qkv(150, B=2, seed=1)[0])]
-    names = list(LAYOUTS)
-    for first in range(len(names)):
-        chosen = [names[(first + 2 * place) % len(names)] for place in range(4)]
+    for chosen in ROTATIONS:
         views = [LAYOUTS[x](y.to(dtype)) for x, y in zip(chosen, inputs, strict=True)]
         results = []
         for given in (views, [contiguous(x) for x in views]):
             leaves = [x.detach().requires_grad_() for x in given[:3]]
             out = run_or_skip(attention, *leaves)
-            grads = torch.autograd.grad(
-                out, leaves, given[3], allow_unused=True, materialize_grads=True
-            )
-            results.append((out, *grads))
-        for a, b in zip(*results, strict=True):
-            size = max(1.0, float(b.abs().max()))
-            assert_near(a / size, b / size, f"layouts {chosen}", 4 * TOLERANCE[dtype])
+            results.append((out, *input_gradients(out, leaves, given[3])))
+        assert_all_near(*results, f"layouts {chosen}", 4 * TOLERANCE[dtype])
 
 
 @every_mechanism
@@ -138,8 +140,7 @@ def test_large_scores_stay_finite_on_cuda(name, causal, backend, dtype):
     q, k, v = qkv(70, B=2)
     inputs = [x.cuda().to(dtype).requires_grad_() for x in (300 * q, k, v)]
     out = run_or_skip(attention, *inputs, key_masks(70, B=2)["ragged"].cuda())
-    found = torch.autograd.grad(out.sum(), inputs, allow_unused=True, materialize_grads=True)
-    assert all(x.isfinite().all() for x in (out, *found))
+    assert all(x.isfinite().all() for x in (out, *input_gradients(out.sum(), inputs)))
 
 
 @every_stepping_mechanism

@@ -7,7 +7,7 @@ from typing import Any
 
 from longspan.attention import MECHANISMS, options_of
 from longspan.attention.build import check_mechanism
-from longspan.bounds import LARGEST_SEED, range_error
+from longspan.bounds import LARGEST_SEED, check_range
 from longspan.config import (
     Budget,
     RunConfig,
@@ -19,7 +19,7 @@ from longspan.config import (
 )
 from longspan.config.model import expand_scale
 from longspan.config.stages import PARTS
-from longspan.errors import OptionError, check_name
+from longspan.errors import check_name
 from longspan.results import find_named_row
 from longspan.results.record import record_stem
 from longspan.tasks import TASKS
@@ -42,8 +42,7 @@ class Experiment:
             UnknownNameError: there is no such task, mechanism or option.
             OptionError: the seed is out of range.
         """
-        if error := range_error("seed", self.seed, 0, LARGEST_SEED):
-            raise OptionError(error)
+        check_range("seed", self.seed, 0, LARGEST_SEED)
         task, mechanism = self.config.task, self.config.mechanism
         check_name(task.name, TASKS, "task")
         check_mechanism(mechanism.name, mechanism.options)

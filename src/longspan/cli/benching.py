@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.bounds import range_error
+from longspan.bounds import check_range
 from longspan.cli.activity import Activity
 from longspan.cli.common import (
     Device,
@@ -95,8 +95,7 @@ def bench(
 
     check_name(suite, SUITES, "suite")
     if threads is not None:
-        if reason := range_error("--threads", threads, 1, MOST_THREADS):
-            raise OptionError(reason)
+        check_range("--threads", threads, 1, MOST_THREADS)
         torch.set_num_threads(threads)
     chosen = SUITES[suite]()
     kind = make_paths(runs, None, None, device).device_type

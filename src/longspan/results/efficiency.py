@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from longspan.bounds import MOST_HEADS, MOST_IDS, MOST_LAYERS, WIDEST, range_error
+from longspan.bounds import MOST_HEADS, MOST_IDS, MOST_LAYERS, WIDEST, check_range
 from longspan.config import settings
 from longspan.errors import DataError, OptionError
 from longspan.files import read_json_file, write_json
@@ -55,8 +55,7 @@ class Sizes:
             OptionError: one is out of range, or the heads do not divide the width.
         """
         for name, most in LARGEST.items():
-            if reason := range_error(name, getattr(self, name), 1, most):
-                raise OptionError(reason)
+            check_range(name, getattr(self, name), 1, most)
         if self.hidden_size % self.heads:
             raise OptionError(
                 f"heads must divide hidden_size, got {self.heads} heads and {self.hidden_size}"

@@ -45,7 +45,7 @@ class WorkerPoolExecutor:
         """Run at most `count` experiments at a time.
 
         Raises:
-            OptionError: the count is not a positive integer, or more than 1,024.
+            OptionError: the count is no integer, or out of range.
         """
         if isinstance(count, bool) or not isinstance(count, int):
             raise OptionError(f"--workers must be an integer, got {count!r}")

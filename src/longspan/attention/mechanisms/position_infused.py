@@ -67,7 +67,7 @@ class PositionInfusedAttention(SegmentAttention):
         width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
         p = sinusoids(torch.arange(longest, device=q.device), width)
         if layer_input is None:
-            return (p.to(at_least_float32(q[:0]).dtype)[None],) * 2
+            return (p.to(torch.promote_types(q.dtype, torch.float32))[None],) * 2
         return self._projected(layer_input.query, p, q), self._projected(layer_input.key, p, q)
 
     def _projected(self, project, p, q):
