@@ -106,7 +106,7 @@ PARTS = (
     Part(
         "peers",
         400,
-        script("peers", "--device", "cuda"),
+        script("peers", "--device", "cuda", *NARROW),
         script("peers", *("--peers", "linformer", "natten", "--lengths", "512", "--runs", "1")),
     ),
     Part(

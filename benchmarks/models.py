@@ -14,8 +14,10 @@ measured in the same process; the ratio at the floor is what attention without c
 """
 
 import argparse
+import contextlib
 import dataclasses
 import gc
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -286,11 +288,10 @@ def main() -> None:
     torch.manual_seed(0)
     device = torch.device(args.device)
     rows = []
-    for name in args.models:
-        for length in args.lengths:
-            for dtype in args.dtypes:
-                rows += measure(name, length, dtype, args.layers, args.runs, device)
-                gc.collect()
+    with contextlib.suppress(KeyboardInterrupt):  # what is measured outlasts it
+        for name, length, dtype in itertools.product(args.models, args.lengths, args.dtypes):
+            rows += measure(name, length, dtype, args.layers, args.runs, device)
+            gc.collect()
     versions = environment(device) | {"transformers": transformers.__version__}
     write_record({"environment": versions, "rows": rows}, args.out)
 

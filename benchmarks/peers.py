@@ -172,8 +172,12 @@ def measure_all(
             possible.append(name)
     with PeakMeter(device) as meter:
         for name, dtype, length in itertools.product(possible, dtypes, lengths):
-            found = measure(name, sizes, length, dtype, runs, device, meter)
-            row = {"peer": name, "length": length, "dtype": dtype} | found
+            case = {"peer": name, "length": length, "dtype": dtype}
+            try:
+                row = case | measure(name, sizes, length, dtype, runs, device, meter)
+            except KeyboardInterrupt:  # what is measured outlasts it
+                left_out.append({"peer": name, "reason": "interrupted"})
+                break
             (left_out if "reason" in row else rows).append(row)
             print(line(row), flush=True)
             gc.collect()

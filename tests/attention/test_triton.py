@@ -1,7 +1,5 @@
 """Triton kernels: interpreted on the CPU, compiled without a GPU, refused, and on a GPU."""
 
-import importlib.util
-
 import pytest
 import torch
 from contract import HERE, TOLERANCE, assert_near, gradients, qkv, run_in_new_process
@@ -9,11 +7,10 @@ from kernel_checks import run_file, run_tests
 
 from longspan.attention import build
 from longspan.attention.kernels import linear as kernels
+from longspan.attention.kernels import triton
 from longspan.errors import InputError
 
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="needs triton (Linux)"
-)
+needs_triton = pytest.mark.skipif(not triton.IS_INSTALLED, reason="needs triton (Linux)")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 # Shared memory that a block may have, by compute capability, for the kernels that it runs.
@@ -73,12 +70,12 @@ except longspan.errors.InputError as error:
     print("not installed" if "triton is not installed" in str(error) else "installed")
 """
     assert run_in_new_process("import longspan.errors\n" + code, "without") == "not installed\n"
-    if importlib.util.find_spec("triton") is not None:
+    if triton.IS_INSTALLED:
         assert run_in_new_process("import longspan.errors\n" + code) == "installed\n"
 
 
 def test_every_reason_is_listed(monkeypatch):
-    monkeypatch.setattr(kernels, "is_installed", lambda: False)
+    monkeypatch.setattr(triton, "IS_INSTALLED", False)
     inputs = qkv(5)
     own = {"heads": 3, "head_dim": 8, "features": 4, "causal": True}
     attention = build("performer", backend="triton", **own).double()

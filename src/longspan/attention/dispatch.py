@@ -84,6 +84,6 @@ def attend_each(
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager:
     """Disable autocast on a device that has it; the meta device has none."""
-    if not torch.amp.is_autocast_available(device.type):
+    if device.type == "meta":  # torch.compile of 2.11 cannot trace `is_autocast_available`
         return contextlib.nullcontext()
     return torch.autocast(device.type, enabled=False)

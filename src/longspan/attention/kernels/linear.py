@@ -10,13 +10,13 @@ checked and timed them.
 """
 
 import functools
-import importlib.util
 import os
 
 import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.kernels import triton
 from longspan.attention.mechanisms.linear import LinearAttention, phi
 from longspan.attention.mechanisms.performer import (
     PerformerAttention,
@@ -121,14 +121,9 @@ def _mixed(q, k, v, mask, elu: bool, causal: bool, least: float | None = None) -
     return mix_values(q, k, v, mask, elu, causal, least)[0]
 
 
-def is_installed() -> bool:
-    """Return whether Triton can be imported; it is not imported."""
-    return importlib.util.find_spec("triton") is not None
-
-
 def triton_refusals(attention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
-    reasons = [] if is_installed() else ["triton is not installed; run: pip install triton"]
+    reasons = [] if triton.IS_INSTALLED else ["triton is not installed; run: pip install triton"]
     interpreted = INTERPRETED and q.device.type == "cpu"
     if not interpreted and (q.device.type != "cuda" or torch.version.cuda is None):
         wanted = "a CUDA device is required, or the CPU with TRITON_INTERPRET=1"

@@ -28,7 +28,7 @@ from longspan.attention.ops.key_sets import ColumnSet, KeySet, RunSet, RunSizes,
 from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
 from longspan.attention.ops.runs import is_piecewise, run_softmax
 from longspan.attention.ops.softmax import merge_parts, softmax_part
-from longspan.attention.patterns import BlockWindow, Causal, Fixed, Pattern, Strided, Window
+from longspan.attention.patterns import Fixed, Pattern, Strided
 
 Part = tuple[Tensor, Tensor]  # rows (B, H, T, E), and their log weight (B, H, T, 1)
 
@@ -113,7 +113,7 @@ def _block(stride: int) -> int:
 
 def _strided_sets(pattern: Strided, length: int, device: torch.device) -> list[KeySet]:
     """Return the window without the query itself, and the residue classes."""
-    g, window = pattern.stride, near(pattern)
+    g, window = pattern.stride, pattern.near
     units, block = length // g, _block(g)
     left, right = (min(side, length - block) for side in (g - 1, window.layout.right))
     sides = block, left, right
@@ -172,7 +172,7 @@ def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
 
 def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Part:
     """Attend to the keys less than a stride away."""
-    T, window = q.shape[2], near(pattern)
+    T, window = q.shape[2], pattern.near
     _, length, *sides = fit_layout(window.layout, T)
     real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
     q, k, v, real = (split_residue_classes(x, 1, length) for x in (q, k, v, real[:, None, :, None]))
@@ -261,15 +261,6 @@ def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, own: bool)
     return torch.cat([rows for rows, _ in parts], -2), torch.cat([log for _, log in parts], -2)
 
 
-def near(pattern: Strided | Fixed) -> Pattern:
-    """Return the near pairs of the pattern, as a pattern."""
-    if isinstance(pattern, Fixed):
-        window: Pattern = BlockWindow(pattern.stride)
-    else:
-        window = Window(pattern.stride - 1)
-    return window & Causal() if pattern.causal else window
-
-
 def keys_per_row(pattern: Strided | Fixed, T: int) -> int:
     """Return the mean number of keys gathered for a query, masked ones included."""
     stride = min(pattern.stride, T)
@@ -278,5 +269,5 @@ def keys_per_row(pattern: Strided | Fixed, T: int) -> int:
     seen = sum(min(n + step, units) * (min(n + step, units) - n) for n in range(0, units, step))
     grid = seen * (pattern.summary if isinstance(pattern, Fixed) else 1) // units
     if pattern.local or (pattern.causal and isinstance(pattern, Fixed)):
-        grid += min(near(pattern).layout.span, T)
+        grid += min(pattern.near.layout.span, T)
     return grid

@@ -9,14 +9,23 @@ import dataclasses
 import torch
 
 from longspan.attention.patterns.base import Causal, Pattern
+from longspan.attention.patterns.windows import BlockWindow, Window
 from longspan.errors import OptionError
 
 
 @dataclasses.dataclass(frozen=True)
 class _Factorized(Pattern):
-    """Base class: causal restriction, and no block layout."""
+    """Base class: causal restriction, pairs that are near, and no block layout.
+
+    `near` has the near pairs. It is built beforehand: torch.compile of torch 2.11 cannot call
+    patterns that are built while it traces.
+    """
 
     causal: bool = dataclasses.field(default=False, kw_only=True)
+    near: Pattern = dataclasses.field(init=False, repr=False, compare=False)
+
+    def _keep_near(self, near: Pattern) -> None:
+        object.__setattr__(self, "near", near & Causal() if self.causal else near)
 
     def __and__(self, other):
         """Return the pairs of both patterns; with `Causal()` they stay one countable pattern."""
@@ -45,6 +54,7 @@ class Strided(_Factorized):
         """Raise OptionError for an empty stride."""
         if self.stride < 1:
             raise OptionError(f"a strided pattern requires stride >= 1, got {self}")
+        self._keep_near(Window(self.stride - 1))
 
     @property
     def columns(self) -> range:
@@ -89,6 +99,7 @@ class Fixed(_Factorized):
                 "a fixed pattern requires stride >= 1, summary >= 1, group >= 0 and "
                 f"(group + 1) * summary <= stride, got {self}"
             )
+        self._keep_near(BlockWindow(self.stride))
 
     @property
     def columns(self) -> range:

@@ -20,7 +20,6 @@ has checked and timed them.
 """
 
 import functools
-import importlib.util
 import types
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
@@ -32,6 +31,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.attention.base import Attention
+from longspan.attention.kernels import triton
 from longspan.attention.kernels.flex.mask_cache import MaskCache
 from longspan.attention.kernels.flex.tiles import (
     Tiles,
@@ -108,8 +108,7 @@ def device_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
     """Return the reasons why the device does not compute them, or not their gradients."""
     device = q.device.type
     if device == "cuda":
-        found = importlib.util.find_spec("triton") is not None
-        return [] if found else ["the package triton is required on CUDA"]
+        return [] if triton.IS_INSTALLED else ["the package triton is required on CUDA"]
     if device != "cpu":
         return [f"device must be cuda, or cpu without gradients, got {device}"]
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
