@@ -14,7 +14,6 @@ measured in the same process; the ratio at the floor is what attention without c
 """
 
 import argparse
-import contextlib
 import dataclasses
 import gc
 import itertools
@@ -218,12 +217,17 @@ PHASES = {"training": training_step, "inference": inference}
 def measure(
     name: str, length: int, dtype: str, layers: int, runs: int, device: torch.device
 ) -> list[dict]:
-    """Measure both phases of one pair of models."""
+    """Measure both phases of one pair of models; one row with a `reason` if theirs cannot run."""
     peer = PEERS[name]
     pair = {"ours": build_ours(peer, layers, length), "theirs": peer.build(layers, length)}
     pair = {key: model.to(device=device, dtype=DTYPES[dtype]) for key, model in pair.items()}
     inputs, rows = make_inputs(peer, length, device), []
     batch = len(inputs["input_ids"])
+    try:
+        training_step(pair["theirs"], inputs)()
+    except RuntimeError as error:
+        print(f"{name:18} {dtype:8} T={length:<5} {error}", flush=True)
+        return [{"model": name, "length": length, "dtype": dtype, "reason": str(error)}]
     linear_flops = layers * linear_flops_per_token(pair["ours"]) * batch * length
     rates, measured = [matmul_rate(DTYPES[dtype], device)], {}
     for phase, make in PHASES.items():
@@ -287,13 +291,16 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
     device = torch.device(args.device)
-    rows = []
-    with contextlib.suppress(KeyboardInterrupt):  # what is measured outlasts it
-        for name, length, dtype in itertools.product(args.models, args.lengths, args.dtypes):
-            rows += measure(name, length, dtype, args.layers, args.runs, device)
-            gc.collect()
     versions = environment(device) | {"transformers": transformers.__version__}
-    write_record({"environment": versions, "rows": rows}, args.out)
+    record: dict[str, Any] = {"environment": versions, "rows": [], "left_out": []}
+    for name, length, dtype in itertools.product(args.models, args.lengths, args.dtypes):
+        for row in measure(name, length, dtype, args.layers, args.runs, device):
+            record["left_out" if "reason" in row else "rows"].append(row)
+        gc.collect()
+        if args.out is not None:  # what is measured outlasts an interrupt
+            write_record(record, args.out)
+    if args.out is None:
+        write_record(record, None)
 
 
 if __name__ == "__main__":

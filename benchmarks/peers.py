@@ -25,7 +25,7 @@ import gc
 import importlib.util
 import itertools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -159,29 +159,22 @@ def measure_all(
     dtypes: list[str],
     runs: int,
     device: torch.device,
-) -> tuple[list[dict], list[dict]]:
-    """Measure peers; return the rows, and what is left out with the reasons."""
-    rows: list[dict] = []
-    left_out: list[dict] = []
+) -> Iterator[dict]:
+    """Measure peers; yield the rows, and what is left out with its `reason`."""
     possible = []
     for name in names:
         if reason := refusal(PEERS[name], device):
-            left_out.append({"peer": name, "reason": reason})
             print(f"{name:28} {reason}", flush=True)
+            yield {"peer": name, "reason": reason}
         else:
             possible.append(name)
     with PeakMeter(device) as meter:
         for name, dtype, length in itertools.product(possible, dtypes, lengths):
-            case = {"peer": name, "length": length, "dtype": dtype}
-            try:
-                row = case | measure(name, sizes, length, dtype, runs, device, meter)
-            except KeyboardInterrupt:  # what is measured outlasts it
-                left_out.append({"peer": name, "reason": "interrupted"})
-                break
-            (left_out if "reason" in row else rows).append(row)
+            found = measure(name, sizes, length, dtype, runs, device, meter)
+            row = {"peer": name, "length": length, "dtype": dtype} | found
             print(line(row), flush=True)
+            yield row
             gc.collect()
-    return rows, left_out
 
 
 def line(row: dict) -> str:
@@ -216,19 +209,22 @@ def describe_peers(rows: list[dict], sizes: Sizes) -> dict[str, dict]:
     return found
 
 
-def make_record(args: argparse.Namespace, sizes: Sizes, allocator: str) -> dict[str, Any]:
-    """Measure and return the record."""
+def make_records(args: argparse.Namespace, sizes: Sizes, allocator: str) -> Iterator[dict]:
+    """Measure; yield the record after every case, so that an interrupt loses only the last."""
     torch.manual_seed(0)
     device = torch.device(args.device)
-    rows, left_out = measure_all(args.peers, sizes, args.lengths, args.dtypes, args.runs, device)
-    return {
-        "environment": environment(device) | {"allocator": allocator},
-        "sizes": dataclasses.asdict(sizes),
-        "runs": args.runs,
-        "peers": describe_peers(rows, sizes),
-        "rows": rows,
-        "left_out": left_out,
-    }
+    rows: list[dict] = []
+    left_out: list[dict] = []
+    for row in measure_all(args.peers, sizes, args.lengths, args.dtypes, args.runs, device):
+        (left_out if "reason" in row else rows).append(row)
+        yield {
+            "environment": environment(device) | {"allocator": allocator},
+            "sizes": dataclasses.asdict(sizes),
+            "runs": args.runs,
+            "peers": describe_peers(rows, sizes),
+            "rows": rows,
+            "left_out": left_out,
+        }
 
 
 def main() -> None:
@@ -243,7 +239,12 @@ def main() -> None:
     args = parser.parse_args()
     # torch allocates on a GPU by itself.
     keeps = args.device == "cpu" and args.allocator == "kept" and keep_freed_memory()
-    write_record(make_record(args, Sizes(), KEPT if keeps else DEFAULT), args.out)
+    record = {}
+    for record in make_records(args, Sizes(), KEPT if keeps else DEFAULT):
+        if args.out is not None:
+            write_record(record, args.out)
+    if args.out is None:
+        write_record(record, None)
 
 
 if __name__ == "__main__":

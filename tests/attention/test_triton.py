@@ -163,8 +163,10 @@ def test_cuda_autocast_and_compilation(causal, name):
         with torch.autocast("cuda", dtype=torch.bfloat16):
             out = call(*inputs)
         results.append((out, *gradients(out.cpu(), inputs, attention)))
+    # inductor removes the rounding of inputs to bfloat16 where it computes with them in float32.
     for x, y in zip(*results, strict=True):
-        assert_near(x, y, "compiled", 1e-3)
+        size = x.abs().max()
+        assert_near(x / size, y / size, "compiled", 1e-2)
 
 
 @pytest.mark.gpu
