@@ -38,8 +38,11 @@ def test_other_options_obey_contract(options):
 
 
 def test_exact_inverse_obeys_contract_for_regular_matrices():
-    """Up to `landmarks` tokens A is not inverted; beyond, random A are regular."""
-    check_contract(nystrom(iterations=None, landmarks=3), lengths=(1, 7, 9, 33))
+    """Up to `landmarks` tokens A is not inverted; beyond, random A are regular.
+
+    Rounding grows with the condition of A, and its gradient with the square.
+    """
+    check_contract(nystrom(iterations=None, landmarks=3), lengths=(1, 7, 9, 33), atol=1e-8)
 
 
 def test_exact_inverse_is_the_moore_penrose_inverse():
