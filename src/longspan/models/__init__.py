@@ -11,6 +11,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
@@ -63,6 +64,8 @@ AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceC
 AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification)
 AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
 AutoModelForMultipleChoice.register(LongspanConfig, LongspanForMultipleChoice)
+# transformers' Trainer shifts the labels for label smoothing in the classes of this list only.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[LongspanConfig.model_type] = LongspanForCausalLM.__name__
 
 __all__ = [
     "Continuation",

@@ -1,7 +1,8 @@
 """Base class of all models, and the output of the Transformer without a head."""
 
 import dataclasses
-from typing import TypeVar
+from inspect import signature
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -28,6 +29,13 @@ class LongspanPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["Layer", "ReversibleLayer"]
+    # Whether a training loop passes the number of labels of a whole batch to `forward`.
+    accepts_loss_kwargs = False
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "accepts_loss_kwargs" not in vars(cls):
+            cls.accepts_loss_kwargs = "num_items_in_batch" in signature(cls.forward).parameters
 
     def __init__(self, config: LongspanConfig):
         config.check()

@@ -11,7 +11,7 @@ from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads import HeadModel, exclude
 from longspan.models.inputs import TextInputs
-from longspan.models.losses import add_losses, label_loss
+from longspan.models.losses import Items, add_losses, label_loss, weigh_part
 from longspan.shapes import Bool, Float, Int
 
 WindowIds = Int[Tensor, "B *W T"]
@@ -47,6 +47,7 @@ class LongspanForCandidates(HeadModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        num_items_in_batch: Items | None = None,
     ) -> MultipleChoiceModelOutput | tuple:
         """Score candidates; see `LongspanModel.forward` for the inputs.
 
@@ -67,6 +68,7 @@ class LongspanForCandidates(HeadModel):
             output_attentions: see `LongspanModel.forward`.
             output_hidden_states: see `LongspanModel.forward`.
             return_dict: False: return a tuple.
+            num_items_in_batch: labels of all parts of a batch; see `weigh_part`.
 
         Returns:
             `logits` (B, C), the lowest number of their type for absent candidates; if labels are
@@ -96,8 +98,9 @@ class LongspanForCandidates(HeadModel):
         )
         logits = exclude(_average(scores, windows.real_parts), positions >= 0)
         loss = None if labels is None else label_loss(logits, labels)
+        loss = add_losses(loss, encoded.auxiliary_loss)
         output = MultipleChoiceModelOutput(
-            loss=add_losses(loss, encoded.auxiliary_loss),
+            loss=weigh_part(loss, labels, num_items_in_batch),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,

@@ -11,7 +11,7 @@ from longspan.errors import InputError, OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads import ClassificationHead, HeadModel
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
-from longspan.models.losses import add_losses, label_loss
+from longspan.models.losses import Items, add_losses, label_loss, weigh_part
 from longspan.shapes import Float, Int
 
 Labels = Int[Tensor, "..."] | Float[Tensor, "..."]
@@ -49,8 +49,11 @@ class _SingleInputClassifier(LongspanClassifier):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        num_items_in_batch: Items | None = None,
     ) -> SequenceClassifierOutput | TokenClassifierOutput | tuple:
         """Classify; see `LongspanModel.forward` for the inputs and masks.
+
+        `num_items_in_batch` is the number of labels of all parts of a batch; see `weigh_part`.
 
         Returns:
             `logits`, (B, C) for sequences or (B, T, C) for tokens, and `loss` if labels are given;
@@ -71,8 +74,9 @@ class _SingleInputClassifier(LongspanClassifier):
         encoded = self.encode(inputs, output_attentions, output_hidden_states)
         logits = self.classifier(getattr(encoded, self.features))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
+        loss = add_losses(loss, encoded.auxiliary_loss)
         output = self.output_class(
-            loss=add_losses(loss, encoded.auxiliary_loss),
+            loss=weigh_part(loss, labels, num_items_in_batch),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,

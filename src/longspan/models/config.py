@@ -131,7 +131,13 @@ class LongspanConfig(PreTrainedConfig):
     """
 
     model_type = "longspan"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    # Outputs that are no predictions: transformers' Trainer hands the others to metrics.
+    keys_to_ignore_at_inference = [
+        *("past_key_values", "auxiliary_loss", "token_losses"),
+        *("hidden_states", "hidden_states_b", "decoder_hidden_states", "encoder_hidden_states"),
+        *("attentions", "attentions_b", "decoder_attentions", "encoder_attentions"),
+        *("cross_attentions", "encoder_last_hidden_state"),
+    ]
 
     vocab_size: int = 512
     type_vocab_size: int = 0

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import TokenIds, TokenMask
-from longspan.models.losses import IGNORED, add_losses, label_loss, mean_loss
+from longspan.models.losses import IGNORED, Items, add_losses, label_loss, mean_loss, weigh_part
 from longspan.models.model import LongspanModel
 from longspan.models.norms import make_norm
 from longspan.shapes import Float, Int
@@ -92,10 +92,12 @@ class LongspanForMaskedLM(LanguageModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        num_items_in_batch: Items | None = None,
     ) -> MaskedLMOutput | tuple:
         """Predict the token at each position; see `LongspanModel.forward` for the inputs.
 
         `labels` are the tokens of the positions that are predicted, and -100 elsewhere.
+        `num_items_in_batch` is the number of labels of all parts of a batch; see `weigh_part`.
 
         Returns:
             `logits` (B, T, V) and, if labels are given, `loss`: the mean cross entropy.
@@ -113,8 +115,9 @@ class LongspanForMaskedLM(LanguageModel):
         )
         logits = self.lm_head(self.transform(encoded.last_hidden_state))
         loss = None if labels is None else label_loss(logits, labels)
+        loss = add_losses(loss, encoded.auxiliary_loss)
         output = MaskedLMOutput(
-            loss=add_losses(loss, encoded.auxiliary_loss),
+            loss=weigh_part(loss, labels, num_items_in_batch),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
@@ -164,6 +167,27 @@ class Scores(NamedTuple):
     token_losses: Tensor | None = None
 
 
+class NextTokens(TypedDict, total=False):
+    """Further argument of a causal language model.
+
+    It is not in the signature: tools of transformers take every argument there whose name has
+    "label" for one that a batch must have.
+
+    Attributes:
+        shift_labels: the token after each position, and -100 where nothing is predicted, as in
+            segments of a stream, whose last token is followed by the next segment.
+    """
+
+    shift_labels: TokenIds | None
+
+
+def _next_tokens(labels: Tensor | None, shift_labels: Tensor | None = None) -> Tensor | None:
+    """Return the token after each position, and -100 at the last one of unshifted labels."""
+    if labels is None or shift_labels is not None:
+        return shift_labels
+    return F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+
+
 class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
     """Decoder that predicts the next token, with a state that each mechanism bounds.
 
@@ -187,7 +211,6 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         input_ids: TokenIds | None = None,
         attention_mask: TokenMask | None = None,
         labels: TokenIds | None = None,
-        shift_labels: TokenIds | None = None,
         past_key_values: LongspanCache | None = None,
         use_cache: bool | None = None,
         token_type_ids: TokenIds | None = None,
@@ -197,18 +220,24 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         output_hidden_states: bool | None = None,
         logits_to_keep: int = 0,
         return_dict: bool | None = None,
+        num_items_in_batch: Items | None = None,
+        **targets: Unpack[NextTokens],
     ) -> CausalOutput | tuple:
         """Predict the token after each position; see `LongspanModel.forward` for the inputs.
 
         `labels` are the input ids, and -100 where nothing is predicted; they are shifted here, so
-        that the last token has no loss. `shift_labels` are the tokens after each position instead,
-        as in segments of a stream, whose last token is followed by the next segment.
-        `logits_to_keep` is the number of last positions with logits; 0: all. With labels an
-        adaptive softmax computes their losses and no logits.
+        that the last token has no loss. `shift_labels` are the tokens after each position instead;
+        see `NextTokens`. `logits_to_keep` is the number of last positions with logits; 0: all. With
+        labels an adaptive softmax computes their losses and no logits. `num_items_in_batch` is the
+        number of predicted tokens of all parts of a batch; see `weigh_part`.
 
         Returns:
             See `CausalOutput`.
+
+        Raises:
+            TypeError: there is no such argument.
         """
+        shift_labels = _next_tokens(labels, **targets)
         decoded = self.model(
             input_ids,
             attention_mask,
@@ -222,11 +251,10 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
             return_dict=True,
         )
         states = self.narrow(decoded.last_hidden_state[:, -logits_to_keep:])
-        if labels is not None and shift_labels is None:
-            shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         scores = self._score(states, shift_labels)
+        loss = add_losses(scores.loss, decoded.auxiliary_loss)
         output = CausalOutput(
-            loss=add_losses(scores.loss, decoded.auxiliary_loss),
+            loss=weigh_part(loss, shift_labels, num_items_in_batch),
             logits=scores.logits,
             past_key_values=decoded.past_key_values,
             hidden_states=decoded.hidden_states,

@@ -9,6 +9,7 @@ from longspan.errors import InputError
 from longspan.shapes import Bool, Float, Int
 
 IGNORED = -100  # label of what has no loss
+Items = Tensor | int  # number of labels
 
 
 def label_loss(logits: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"]) -> Float[Tensor, ""]:
@@ -59,6 +60,22 @@ def add_losses(loss: Tensor | None, *auxiliary: Tensor | None) -> Tensor | None:
     for extra in auxiliary:
         loss = loss if loss is None or extra is None else loss + extra
     return loss
+
+
+def weigh_part(loss: Tensor | None, labels: Tensor | None, items: Items | None) -> Tensor | None:
+    """Weigh the mean loss of a batch that is a part of the batch of an optimizer step.
+
+    The parts then sum to the mean over all labels, whichever way the batch is divided.
+
+    Args:
+        loss: mean over the labels of this part, auxiliary losses included.
+        labels: its labels; those of -100 do not count.
+        items: labels of all parts, `num_items_in_batch` of transformers; None: this part is all.
+    """
+    if loss is None or labels is None or items is None:
+        return loss
+    items = items.to(loss.device) if isinstance(items, Tensor) else items
+    return loss * ((labels != IGNORED).sum() / items)
 
 
 def marginal_losses(

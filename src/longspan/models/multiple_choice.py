@@ -6,7 +6,7 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 from longspan.models.config import LongspanConfig
 from longspan.models.heads import ClassificationHead, HeadModel, exclude
 from longspan.models.inputs import TextInputs
-from longspan.models.losses import add_losses, label_loss
+from longspan.models.losses import Items, add_losses, label_loss, weigh_part
 from longspan.shapes import Bool, Float, Int
 
 CandidateIds = Int[Tensor, "B C T"]
@@ -38,10 +38,12 @@ class LongspanForMultipleChoice(HeadModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        num_items_in_batch: Items | None = None,
     ) -> MultipleChoiceModelOutput | tuple:
         """Score candidates; see `LongspanModel.forward` for the inputs, here with an axis C more.
 
         `labels` are the indices of the right candidates, or -100 for a row without a loss.
+        `num_items_in_batch` is the number of labels of all parts of a batch; see `weigh_part`.
 
         Returns:
             `logits` (B, C), the lowest number of their type for candidates without real tokens; if
@@ -68,8 +70,9 @@ class LongspanForMultipleChoice(HeadModel):
         scores = self.classifier(encoded.pooler_output).reshape(inputs.shape[:2])
         logits = exclude(scores, inputs.real_parts)
         loss = None if labels is None else label_loss(logits, labels)
+        loss = add_losses(loss, encoded.auxiliary_loss)
         output = MultipleChoiceModelOutput(
-            loss=add_losses(loss, encoded.auxiliary_loss),
+            loss=weigh_part(loss, labels, num_items_in_batch),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,

@@ -13,7 +13,7 @@ from longspan.models.classification import Labels, LongspanClassifier, classific
 from longspan.models.config import LongspanConfig
 from longspan.models.heads import encode_texts
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
-from longspan.models.losses import add_losses
+from longspan.models.losses import Items, add_losses, weigh_part
 from longspan.shapes import Bool, Float, Int
 
 SecondIds = Int[Tensor, "B U"]
@@ -71,11 +71,13 @@ class LongspanForPairClassification(LongspanClassifier):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        num_items_in_batch: Items | None = None,
     ) -> PairClassifierOutput | tuple:
         """Classify pairs; the two sequences of a pair may differ in length.
 
         Arguments that end in `_b` are those of the second sequence; see `LongspanModel.forward`
-        for all of them, and `classification_loss` for the labels.
+        for all of them, and `classification_loss` for the labels. `num_items_in_batch` is the
+        number of labels of all parts of a batch; see `weigh_part`.
 
         Returns:
             See `PairClassifierOutput`.
@@ -100,6 +102,7 @@ class LongspanForPairClassification(LongspanClassifier):
             inputs_embeds_b,
         )
         output = self._classify((first, second), labels, output_attentions, output_hidden_states)
+        output.loss = weigh_part(output.loss, labels, num_items_in_batch)
         return self.as_requested(output, return_dict)
 
     def _classify(

@@ -18,7 +18,7 @@ from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import TokenIds, TokenMask
 from longspan.models.language import LanguageModel, LongspanGenerationMixin, make_narrow
-from longspan.models.losses import IGNORED, add_losses, label_loss
+from longspan.models.losses import IGNORED, Items, add_losses, label_loss, weigh_part
 from longspan.models.model import LongspanModel, LongspanOutput, LongspanPreTrainedModel
 from longspan.models.parts import decoder_config, encoder_config
 from longspan.shapes import Bool, Float, Int
@@ -219,12 +219,14 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
         output_attentions: bool | None = None,
         logits_to_keep: int = 0,
         return_dict: bool | None = None,
+        num_items_in_batch: Items | None = None,
     ) -> EncoderDecoderLMOutput | tuple:
         """Predict the decoder's next tokens; see `LongspanEncoderDecoderModel.forward`.
 
         `labels` are the tokens that the decoder must predict, and -100 where it need not. Without
         `decoder_input_ids` they are its inputs as well, one token later. `logits_to_keep` is the
-        number of last positions with logits; 0: all.
+        number of last positions with logits; 0: all. `num_items_in_batch` is the number of labels
+        of all parts of a batch; see `weigh_part`.
 
         Returns:
             See `EncoderDecoderLMOutput`.
@@ -241,6 +243,7 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
         loss = None if labels is None else label_loss(logits, labels)
         kept = {name: decoded[name] for name in decoded if name != "last_hidden_state"}
         loss = add_losses(loss, decoded.auxiliary_loss)
+        loss = weigh_part(loss, labels, num_items_in_batch)
         return self.as_requested(EncoderDecoderLMOutput(loss, logits, **kept), return_dict)
 
     def prepare_decoder_input_ids_from_labels(self, labels: DecoderIds) -> DecoderIds:
