@@ -155,8 +155,9 @@ def check_contract(
 ) -> None:
     """Check the core of the contract in float64, for any options.
 
-    Output and gradients equal the reference under every mask, up to `atol`. Padding (NaN) and other rows of the
-    batch have no influence. If causal, the future has no influence and steps equal forward.
+    Output and gradients equal the reference under every mask, up to `atol`. Padding (NaN) and other
+    rows of the batch have no influence. If causal, the future has no influence and steps equal
+    forward.
     """
     name = attention.name
     for T in lengths:

@@ -337,6 +337,7 @@ TORCH_ALONE = """
 import sys, torch
 allowed = {name.partition(".")[0] for name in sys.modules} | set(sys.stdlib_module_names)
 allowed |= {"longspan", "torch", "sympy", "mpmath", "networkx", "jinja2", "fsspec", "filelock"}
+allowed.add("triton")  # looked for, not imported
 allowed -= {"jaxtyping", "beartype", "transformers"}
 
 class BlockImports:

@@ -10,7 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
+
+
+def has_transforms() -> bool:
+    """Return whether a transform of torch.func, or forward mode, is active."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def apply_function(function: type[Function], *inputs: Any) -> Any:

@@ -9,7 +9,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import LinearFunction, apply_function
+from longspan.attention.derivatives import LinearFunction, apply_function, has_transforms
 from longspan.attention.relative_bias import RelativeBias
 from longspan.attention.traits import LayerInput
 
@@ -30,7 +30,8 @@ class _Keep(LinearFunction):
 
 def apply_mask(x: Tensor, mask: Tensor) -> Tensor:
     """Set x to exact zeros where the boolean mask (broadcastable) is False; gradients too."""
-    if torch.compiler.is_compiling():  # inductor fuses this, and cannot index views of a dtype
+    if torch.compiler.is_compiling() or has_transforms():
+        # inductor fuses this, and cannot index views of a dtype; nor can vmap of torch 2.11.
         return torch.where(mask, x, 0)
     return apply_function(_Keep, x, -mask.to(INTEGER[x.element_size()]))
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from longspan.attention.ops.fused import has_transforms
+from longspan.attention.derivatives import has_transforms
 from longspan.shapes import Float
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -8,12 +8,13 @@ rounding. `benchmarks/short_inputs.py` measures both bodies.
 import torch
 from torch import Tensor
 
+from longspan.attention.derivatives import has_transforms
 from longspan.attention.mechanisms.blockwise import BlockwiseAttention
 from longspan.attention.mechanisms.dilated import DilatedAttention
 from longspan.attention.mechanisms.disjoint import DisjointAttention
 from longspan.attention.mechanisms.local import LocalAttention
 from longspan.attention.mechanisms.longformer import LongformerAttention
-from longspan.attention.ops.fused import fused_attention, has_transforms
+from longspan.attention.ops.fused import fused_attention
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.registry import register_kernel
 

@@ -14,7 +14,7 @@ import os
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.derivatives import differentiable_gradients, has_transforms
 from longspan.attention.kernels import triton
 from longspan.attention.mechanisms.linear import LinearAttention, phi
 from longspan.attention.mechanisms.performer import (
@@ -25,7 +25,6 @@ from longspan.attention.mechanisms.performer import (
 from longspan.attention.ops.feature_map_sums import causal_mix
 from longspan.attention.ops.feature_mix import mix
 from longspan.attention.ops.feature_pieces import compute_features
-from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.registry import register_kernel
 

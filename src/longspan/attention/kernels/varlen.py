@@ -18,11 +18,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from longspan.attention.base import Attention
+from longspan.attention.derivatives import has_transforms
 from longspan.attention.documents import Documents
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.mechanisms.full import FullAttention
 from longspan.attention.mechanisms.local import LocalAttention
-from longspan.attention.ops.fused import fit_operands, has_transforms
+from longspan.attention.ops.fused import fit_operands
 from longspan.attention.patterns import Both, Window
 from longspan.attention.registry import register_kernel, register_packed_kernel
 

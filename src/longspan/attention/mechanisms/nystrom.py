@@ -23,10 +23,9 @@ import torch
 from torch import Tensor, baddbmm
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.derivatives import differentiable_gradients, has_transforms
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
-from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.pooling import averaging_matrix, membership_matrix, segment_tokens
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference

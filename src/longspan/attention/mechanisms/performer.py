@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
+from longspan.attention.derivatives import has_transforms
 from longspan.attention.ops.draws import draw_normal
 from longspan.attention.ops.feature_map_sums import (
     CHUNK,
@@ -41,7 +42,6 @@ from longspan.attention.ops.feature_map_sums import (
     finite_level,
 )
 from longspan.attention.ops.feature_pieces import Product, mix_mapped
-from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 from longspan.errors import OptionError

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.derivatives import differentiable_gradients, has_transforms
 from longspan.attention.masking import apply_mask
-from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.memory_layout import empty_rows
 
 BLOCK = 32  # positions of a block

@@ -11,9 +11,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.derivatives import differentiable_gradients, has_transforms
 from longspan.attention.ops.feature_map_sums import divide, divisor
-from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.memory_layout import as_operands, empty_rows
 
 

@@ -15,10 +15,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.derivatives import differentiable_gradients, has_transforms
 from longspan.attention.ops.feature_map_sums import divide, finite_level
 from longspan.attention.ops.feature_mix import mix
-from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.memory_layout import empty_rows
 from longspan.attention.ops.precision import at_least_float32
 

@@ -10,9 +10,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.derivatives import differentiable_gradients, has_transforms
 from longspan.attention.masking import apply_mask, is_true, masked_softmax, score_bias
 from longspan.attention.ops.precision import dot_products
 
@@ -241,13 +240,6 @@ def zero_empty(rows: Tensor, some: Tensor | None) -> Tensor:
 def fill_empty(logs: Tensor, some: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Return log weights for the backward pass: without keys a row has weights of zero."""
     return logs if some is None else logs.masked_fill(~some, torch.finfo(dtype).max / 2)
-
-
-def has_transforms() -> bool:
-    """Return whether a transform of torch.func, or forward mode, is active."""
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def has_fused_kernel(q: Tensor, k: Tensor, v: Tensor) -> bool:

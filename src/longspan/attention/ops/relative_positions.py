@@ -11,8 +11,8 @@ import itertools
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.derivatives import has_transforms
 from longspan.attention.masking import apply_mask, masked_softmax
-from longspan.attention.ops.fused import has_transforms
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.relative_pieces import RelativeQueries, is_piecewise, relative_softmax
 from longspan.attention.ops.segments import Rows, SegmentAttention, segment_mask

@@ -30,6 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.attention.base import Attention
+from longspan.attention.derivatives import has_transforms
 from longspan.attention.kernels import triton
 from longspan.attention.kernels.flex.mask_cache import MaskCache
 from longspan.attention.kernels.flex.tiles import (
@@ -40,7 +41,6 @@ from longspan.attention.kernels.flex.tiles import (
     pad_tokens,
     restrict_tiles,
 )
-from longspan.attention.ops.fused import has_transforms
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 SMALLEST, WIDEST = 16, 256  # head dimensions: torch refuses fewer than 16
