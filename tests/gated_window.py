@@ -11,6 +11,7 @@ from torch import nn
 
 from longspan.attention.base import Traits, register
 from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.patterns import Window
 
 
@@ -66,5 +67,6 @@ class GatedWindowAttention(PatternAttention):
         return self._gated(inputs[0], out), state
 
     def _gated(self, q, out):
-        gate, offset = (x.to(q.dtype) for x in (self.gate, self.offset))
-        return out * ((q * gate).sum(-1, keepdim=True) + offset).sigmoid()
+        # In half precision a sum of large products would be off by more than one.
+        wide, gate, offset = (at_least_float32(x) for x in (q, self.gate, self.offset))
+        return out * ((wide * gate).sum(-1, keepdim=True) + offset).sigmoid().to(out.dtype)

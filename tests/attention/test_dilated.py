@@ -148,7 +148,8 @@ import torch
 from contract import gradients, qkv
 from longspan.attention import LayerInput, build
 inputs = [x.requires_grad_() for x in qkv(50)]
-layer_input = LayerInput(torch.zeros(3, 50, 24, dtype=torch.float64), torch.nn.Identity(), None)
+split = lambda x: x.unflatten(-1, (3, 8)).transpose(0, 1)
+layer_input = LayerInput(torch.zeros(3, 50, 24, dtype=torch.float64), split, split)
 for name, more, extra in (
     ("dilated", {}, {}),
     ("longformer", {"head_dim": 8, "global_projections": True}, {"layer_input": layer_input}),

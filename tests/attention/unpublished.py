@@ -17,6 +17,7 @@ from torch import nn
 from longspan.attention.base import Traits, register
 from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.shared_keys import SharedKeys
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import Window
@@ -75,8 +76,9 @@ class GatedWindowAttention(PatternAttention):
         return self._gated(inputs[0], out), state
 
     def _gated(self, q, out):
-        gate, offset = (x.to(q.dtype) for x in (self.gate, self.offset))
-        return out * ((q * gate).sum(-1, keepdim=True) + offset).sigmoid()
+        # In half precision a sum of large products would be off by more than one.
+        wide, gate, offset = (at_least_float32(x) for x in (q, self.gate, self.offset))
+        return out * ((wide * gate).sum(-1, keepdim=True) + offset).sigmoid().to(out.dtype)
 
 
 @register("example_off_by_one", size_option="window")

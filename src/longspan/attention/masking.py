@@ -67,6 +67,12 @@ def both_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
     return mask & other
 
 
+def join_masks(mask: Tensor, other: Tensor) -> Tensor:
+    """Concatenate masks of keys (..., S) whose other axes may be one in either."""
+    shape = torch.broadcast_shapes(mask.shape[:-1], other.shape[:-1])
+    return torch.cat([x.expand(*shape, -1) for x in (mask, other)], -1)
+
+
 def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return 0 where the mask is True, else half the lowest number, with which no score counts.
 

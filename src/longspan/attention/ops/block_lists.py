@@ -14,7 +14,7 @@ from longspan.attention.derivatives import (
     softmax_tangents,
     zeros_for_none,
 )
-from longspan.attention.masking import apply_mask, score_bias
+from longspan.attention.masking import apply_mask, join_masks, score_bias
 from longspan.attention.ops.block_list_pieces import Lists, is_piecewise, list_softmax
 from longspan.attention.ops.global_tokens import GlobalTokens
 from longspan.attention.ops.precision import at_least_float32, dot_products
@@ -124,7 +124,7 @@ def block_list_attention(
         count = -(-shared.k.shape[2] // block)
         behind = torch.arange(blocks, blocks + count, device=q.device)
         places = torch.cat([places, behind.expand(*places.shape[:3], -1)], 3)
-        mask = _joined(mask, _pad_to_blocks(shared.real, block, 1)[:, None, None, None])
+        mask = join_masks(mask, _pad_to_blocks(shared.real, block, 1)[:, None, None, None])
         k, v = (
             torch.cat([x, _pad_to_blocks(y, block, 2)], 2)
             for x, y in ((k, shared.k), (v, shared.v))
@@ -165,12 +165,6 @@ def _pad_to_blocks(x: Tensor, block: int, dim: int) -> Tensor:
     return F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
 
 
-def _joined(mask: Tensor, other: Tensor) -> Tensor:
-    """Concatenate two masks along the last dimension."""
-    shape = torch.broadcast_shapes(mask.shape[:-1], other.shape[:-1])
-    return torch.cat([x.expand(*shape, -1) for x in (mask, other)], -1)
-
-
 def _listed_keys(local: Tensor, lists: Tensor, block: int) -> Tensor:
     """Return which keys of the listed blocks count, (B, H, rows, 1, slots * block)."""
     local = _pad_to_blocks(local, block, 1).unflatten(1, (-1, block))
@@ -193,4 +187,4 @@ def _order(
     position = torch.arange(last - rows * block, last, device=device).view(rows, block, 1)
     past = _pad_to_blocks(shared.index, block, 1)[:, None, None, None] <= position
     own = F.pad(own, (0, keys - block - past.shape[-1]), value=True)
-    return _joined(own, past)
+    return join_masks(own, past)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from longspan.attention.derivatives import apply_function
 from longspan.attention.documents import Documents, Slots
+from longspan.attention.masking import join_masks
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
     gather_global_tokens,
@@ -232,7 +233,7 @@ def _gathered_rows(
         allowed = split_residue_classes(masks.extra.expand(-1, -1, T, -1), g, length)
         allowed = allowed.unflatten(2, (-1, sides[0]))
         k, v = (_append_keys(run, x, g) for run, x in zip((k, v), extra, strict=True))
-        mask = torch.cat([mask.expand(*allowed.shape[:-1], -1), allowed], -1)
+        mask = join_masks(mask, allowed)
     if shared is None:
         out = softmax_attention(q, k, v, mask, bias, dropout).flatten(2, 3)
         return merge_residue_classes(out, g, B, T)

@@ -27,4 +27,8 @@ def as_operands(*tensors: Tensor) -> tuple[Tensor, ...]:
 def pad_rows(x: Tensor, length: int) -> Tensor:
     """Pad rows (B, H, T, D) with zeros to a length; x itself if it has that length."""
     missing = length - x.shape[2]
-    return F.pad(x, (0, 0, 0, missing)) if missing else x
+    if not missing:
+        return x
+    if x.dtype == torch.bool:  # inductor of torch 2.13 pads masks in C++ that AVX2 cannot compile
+        return F.pad(x.byte(), (0, 0, 0, missing)).bool()
+    return F.pad(x, (0, 0, 0, missing))

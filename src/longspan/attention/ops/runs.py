@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.masking import join_masks
 from longspan.attention.ops.fused import (
     fill_empty,
     flash_forward,
@@ -202,7 +203,7 @@ class _Biases:
         mask = self.keys.mask(self.real, piece)
         if self.extra is not None:
             allowed = piece.view(self.extra)
-            mask = torch.cat([mask.expand(*allowed.shape[:-1], -1), allowed], -1)
+            mask = join_masks(mask, allowed)
         return kernel_bias(mask.flatten(0, 2), self.dtype)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.masking import apply_mask, join_masks, masked_softmax
 from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.residue_classes import split_residue_classes
 
@@ -38,8 +38,7 @@ class SharedKeys(NamedTuple):
         if allowed is None:
             return [self.k, self.v], self.mask
         both = [torch.cat([x, y], 2) for x, y in zip(extra, (self.k, self.v), strict=True)]
-        shape = torch.broadcast_shapes(allowed.shape[:3], self.mask.shape[:3])
-        return both, torch.cat([x.expand(*shape, -1) for x in (allowed, self.mask)], 3)
+        return both, join_masks(allowed, self.mask)
 
 
 def softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:
