@@ -21,6 +21,7 @@ def run_shell(folder, *arguments, timeout=1_200):
         "PYTHONPATH": str(SOURCE),
         "LONGSPAN_CACHE": str(folder / "cache"),
         "CUDA_VISIBLE_DEVICES": "",
+        "COLUMNS": "200",  # tables fold names in fewer
     }
     done = subprocess.run(
         arguments,

@@ -86,6 +86,7 @@ def test_every_part_ends_within_ten_minutes(gpu_day):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_every_part_can_be_rehearsed(gpu_day, tmp_path):
     command = [sys.executable, "benchmarks/gpu_day.py", "--rehearse", "--out", str(tmp_path)]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -41,7 +41,7 @@ def shell(tmp_path):
 
 
 def test_mechanism_in_one_file_obeys_the_contract(tmp_path):
-    command = [sys.executable, "-m", "pytest", "tests/attention", "-p", "no:xdist", "-q"]
+    command = [sys.executable, "-m", "pytest", "tests/attention", "-p", "no:xdist"]
     done = subprocess.run(
         [*command, "--mechanism", str(TESTS / "gated_window.py")],
         cwd=TESTS.parent,
@@ -70,7 +70,7 @@ def test_mechanism_in_one_file_enters_the_table(shell, tmp_path):
     table = shell(
         *("longspan", "arena", *where, *own, "--mechanisms", ",".join(names)), *short, *small
     )
-    assert all(name in table for name in names)
+    assert all(name in table for name in names), table
     records = [
         json.loads(path.read_text())
         for path in (tmp_path / "runs" / "two-questions").glob("*/*-0.json")
