@@ -161,10 +161,10 @@ def test_name_belongs_to_one_variant():
 def test_masks_have_no_pairs():
     padding = torch.arange(8) < 6
     made = create_padding_mask(1, 8, 8, attention_mask=padding[None])
-    assert torch.equal(made, padding[None])
+    assert torch.equal(made, padding[None, None, None])
     assert create_padding_mask(1, 8, 8, attention_mask=torch.ones(1, 8)) is None
     # A cache with room for 12 tokens, 5 of which are written before these 3.
-    assert create_padding_mask(1, 3, 12, torch.tensor(5)).shape == (1, 8)
+    assert create_padding_mask(1, 3, 12, torch.tensor(5)).shape == (1, 1, 1, 8)
     window = sliding_window_causal_mask_function(4)
     assert create_padding_mask(1, 8, 8, mask_function=window, local_size=4) is None
     for function in (window, lambda b, h, q, k: causal_mask_function(b, h, q, k)):

@@ -335,10 +335,11 @@ def test_attention_head_size_sets_width_of_heads(small):
     assert model(ids).last_hidden_state.shape == (2, 9, 16)
 
 
-def test_masks_of_wrong_dtype_or_shape_are_rejected():
+def test_masks_of_wrong_values_or_shape_are_rejected():
     ids = torch.ones(2, 3, dtype=torch.long)
-    with pytest.raises(InputError, match=r"attention_mask must be boolean .* got torch.float32"):
-        to_boolean_mask("attention_mask", torch.ones(2, 3), ids)
+    for value in (2, -1, 0.5, -torch.inf, torch.nan):
+        with pytest.raises(InputError, match=rf"attention_mask must be .* got {value:g}; mark"):
+            to_boolean_mask("attention_mask", torch.tensor([[1, 0, 1], [1, 1, value]]), ids)
     with pytest.raises(InputError, match=r"the shape of the inputs, \(2, 3\), got \(2, 4\)"):
         to_boolean_mask("attention_mask", torch.ones(2, 4, dtype=torch.bool), ids)
 

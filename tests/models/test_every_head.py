@@ -1,5 +1,7 @@
 """All models with a head: inputs that they pass on, auxiliary losses, refusals, checkpoints."""
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -48,6 +50,26 @@ def test_global_tokens_of_each_text_reach_the_mechanism(small, name, text, monke
     given = [x for x in seen if x is not None]
     assert len(given) == 2  # layers
     assert all(x.equal(mask.view(-1, T).bool()) for x in given)
+
+
+@pytest.mark.parametrize("kind", ["attention_mask", "global_attention_mask"])
+@pytest.mark.parametrize(("name", "text"), TEXTS)
+@torch.no_grad()
+def test_masks_have_two_values(small, name, text, kind):
+    head = HEADS[name]
+    model = head.build(small, attention="local", attention_options={"window": 1})
+    inputs, mask, field = head.inputs(), global_mask(head, 4), text.format(kind)
+    if kind == "attention_mask":
+        mask = 1 - mask
+    call = functools.partial(model, **inputs, **head.unlabeled)
+    expected = head.logits(call(**{field: mask}))
+    for same in (mask.bool(), mask.float(), mask.half(), mask.int(), mask.to(torch.uint8)):
+        assert torch.equal(head.logits(call(**{field: same})), expected)
+    # Longformer's old mask, signs, a mask that is added to scores.
+    added = (1 - mask).double() * torch.finfo(torch.float64).min
+    for other in (mask + 1, -mask, added):
+        with pytest.raises(InputError, match=rf"{kind} must be boolean or 0 and 1"):
+            call(**{field: other})
 
 
 @pytest.mark.parametrize(("name", "text"), TEXTS)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from longspan.attention import Attention, build
 from longspan.errors import InputError
 from longspan.interop.decoding import attend_last
+from longspan.interop.masks import KEY_AXES
 
 REFUSED = {
     "softcap": "a cap on the scores (softcap)",
@@ -82,7 +83,8 @@ class AttentionFunction:
             query: queries (B, H, T, D).
             key: keys (B, G, S, D), those of the cache included.
             value: values (B, G, S, E).
-            attention_mask: True at real keys (B, S), from `create_padding_mask`; None: all are.
+            attention_mask: True at real keys (B, 1, 1, S), from `create_padding_mask`; None: all
+                are.
             dropout: probability with which a weight is dropped.
             scaling: factor of the products.
             is_causal: whether keys after the query are excluded; None: `module.is_causal`.
@@ -99,9 +101,10 @@ class AttentionFunction:
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         refuse_call(module, attention_mask, sliding_window, others)
         query, key, value = _autocast(query, key, value)
-        if attention_mask is not None:
+        key_mask = None if attention_mask is None else attention_mask[KEY_AXES]
+        if key_mask is not None:
             # A cache of fixed size returns room for later tokens as well.
-            key, value = (x[:, :, : attention_mask.shape[1]] for x in (key, value))
+            key, value = (x[:, :, : key_mask.shape[1]] for x in (key, value))
         (_, heads, _, head_dim), S = query.shape, key.shape[2]
         request = Request(causal, heads, head_dim, dropout, query.dtype, query.device)
         if sliding_window is None:
@@ -115,8 +118,8 @@ class AttentionFunction:
             extra["global_mask"] = query.new_zeros(len(query), S, dtype=torch.bool)
             extra["global_mask"][:, marked] = True
         scale = None if scaling is None or scaling == head_dim**-0.5 else scaling
-        bias = None if position_bias is None else position_bias.to(query.dtype)
-        inputs = (query, key, value, attention_mask, scale, bias)
+        bias = None if position_bias is None else position_bias[..., :S].to(query.dtype)
+        inputs = (query, key, value, key_mask, scale, bias)
         out = attend_last(choice.attention, *inputs, **extra)
         return out.transpose(1, 2).contiguous(), None
 
@@ -130,8 +133,8 @@ def refuse_call(
         for name, text in REFUSED.items()
         if others.get(name) is not None and others[name] is not False
     ]
-    if mask is not None and (mask.dim() != 2 or mask.dtype != torch.bool):
-        wanted = "the mask must mark real tokens, (B, S), as transformers' mask functions do"
+    if mask is not None and (mask.dtype != torch.bool or mask.shape[1:-1] != (1, 1)):
+        wanted = "the mask must mark real tokens, (B, 1, 1, S), as longspan's mask function does"
         reasons.append(f"{wanted}; got {mask.dtype} of shape {tuple(mask.shape)}")
     if window is None and _has_window(module):
         reasons.append("the layer has a sliding window that it does not pass on")

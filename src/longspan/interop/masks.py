@@ -1,4 +1,4 @@
-"""Mask function for transformers' AttentionMaskInterface: padding (B, S), never T x S."""
+"""Mask function for transformers' AttentionMaskInterface: padding (B, 1, 1, S), never T x S."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +17,8 @@ from transformers.masking_utils import (
 from longspan.errors import InputError
 from longspan.shapes import Bool
 
+# A mask of four axes is passed on by transformers, where `generate` has created it before.
+KEY_AXES = (slice(None), 0, 0)
 # transformers composes masks of closures; their code tells which they are.
 _INTERSECTION = and_masks(causal_mask_function).__code__
 _WINDOWS = (sliding_window_overlay(1).__code__, sliding_window_bidirectional_overlay(1).__code__)
@@ -33,7 +35,7 @@ def create_padding_mask(
     device: Any = "cpu",
     local_size: int | None = None,
     **others: Any,
-) -> Bool[Tensor, "B S"] | None:
+) -> Bool[Tensor, "B 1 1 S"] | None:
     """Return the keys that are real; None: all of them.
 
     The order of time and a sliding window reach the mechanism as `is_causal` and `sliding_window`
@@ -72,10 +74,11 @@ def create_padding_mask(
         written = min(kv_length, int(q_offset) + q_length - kv_offset)
     if attention_mask is None:
         every = torch.ones(batch_size, written, dtype=torch.bool, device=device)
-        return None if written == kv_length else every
+        return None if written == kv_length else every[:, None, None]
     missing = max(0, kv_offset + kv_length - attention_mask.shape[1])
     # transformers hides the keys for which the mask has no column.
     mask = F.pad(attention_mask.bool(), (0, missing))[:, kv_offset : kv_offset + written]
+    mask = mask[:, None, None]
     if torch.compiler.is_compiling() or written < kv_length:
         return mask
     return None if bool(mask.all()) else mask

@@ -12,10 +12,10 @@ from longspan.models.config import LongspanConfig
 from longspan.models.heads import HeadModel, exclude
 from longspan.models.inputs import TextInputs
 from longspan.models.losses import Items, add_losses, label_loss, weigh_part
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int, Mask
 
 WindowIds = Int[Tensor, "B *W T"]
-WindowMask = Bool[Tensor, "B *W T"] | Int[Tensor, "B *W T"]
+WindowMask = Mask[Tensor, "B *W T"]
 
 
 class LongspanForCandidates(HeadModel):
@@ -93,14 +93,13 @@ class LongspanForCandidates(HeadModel):
         texts, read = _windows_to_read(windows)
         encoded = self.encode(texts, output_attentions, output_hidden_states)
         positions = _check_positions(candidate_positions, windows.shape)
-        scores = self._score(
-            cast(Tensor, encoded.last_hidden_state), positions, windows.shape[:2], read
-        )
+        states = cast(Tensor, encoded.last_hidden_state)
+        scores = self._score(states, positions, windows.shape[:2], read)
         logits = exclude(_average(scores, windows.real_parts), positions >= 0)
         loss = None if labels is None else label_loss(logits, labels)
-        loss = add_losses(loss, encoded.auxiliary_loss)
+        loss = weigh_part(add_losses(loss, encoded.auxiliary_loss), labels, num_items_in_batch)
         output = MultipleChoiceModelOutput(
-            loss=weigh_part(loss, labels, num_items_in_batch),
+            loss=loss,
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,

@@ -19,10 +19,10 @@ from longspan.models.coreference_head import (
 from longspan.models.heads import HeadModel
 from longspan.models.inputs import TextInputs, to_boolean_mask
 from longspan.models.losses import add_losses
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int, Mask
 
 WindowIds = Int[Tensor, "B *W T"]
-WindowMask = Bool[Tensor, "B *W T"] | Int[Tensor, "B *W T"]
+WindowMask = Mask[Tensor, "B *W T"]
 
 
 @dataclasses.dataclass

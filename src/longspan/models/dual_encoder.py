@@ -19,12 +19,12 @@ from longspan.models.heads import HeadModel, encode_texts, exclude
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
 from longspan.models.losses import add_losses, label_loss
 from longspan.models.model import LongspanModel
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Bool, Float, Int, Mask
 
 DocumentIds = Int[Tensor, "D U"]
-DocumentMask = Bool[Tensor, "D U"] | Int[Tensor, "D U"]
+DocumentMask = Mask[Tensor, "D U"]
 NegativeIds = Int[Tensor, "B N V"]
-NegativeMask = Bool[Tensor, "B N V"] | Int[Tensor, "B N V"]
+NegativeMask = Mask[Tensor, "B N V"]
 
 
 @dataclasses.dataclass

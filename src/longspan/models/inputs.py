@@ -9,18 +9,19 @@ from torch import Tensor
 from longspan.attention import MECHANISMS
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Bool, Float, Int, Mask
 
 TokenIds = Int[Tensor, "B T"]
-TokenMask = Bool[Tensor, "B _"] | Int[Tensor, "B _"]  # T tokens, or with a cache all so far
+# T tokens, or with a cache all so far.
+TokenMask = Mask[Tensor, "B _"]
 
 
 class TextInputs(NamedTuple):
     """Inputs of a batch of texts, as `LongspanModel.forward` takes them."""
 
     input_ids: Int[Tensor, "..."] | None = None
-    attention_mask: Bool[Tensor, "..."] | Int[Tensor, "..."] | None = None
-    global_attention_mask: Bool[Tensor, "..."] | Int[Tensor, "..."] | None = None
+    attention_mask: Mask[Tensor, "..."] | None = None
+    global_attention_mask: Mask[Tensor, "..."] | None = None
     token_type_ids: Int[Tensor, "..."] | None = None
     position_ids: Int[Tensor, "..."] | None = None
     inputs_embeds: Float[Tensor, "..."] | None = None
@@ -66,17 +67,15 @@ def to_boolean_mask(name: str, mask: Tensor | None, inputs: Tensor, seen: int = 
 
     Args:
         name: name of the mask in messages.
-        mask: boolean or 0/1 integers, of the new tokens or of all.
+        mask: booleans or numbers 0 and 1, of the new tokens or of all.
         inputs: new tokens.
         seen: number of tokens before them.
 
     Raises:
-        InputError: the mask is neither boolean nor integer, or its shape is not (B, T).
+        InputError: the mask has other values, or its shape is not (B, T).
     """
     if mask is None:
         return None
-    if mask.is_floating_point() or mask.is_complex():
-        raise InputError(f"{name} must be boolean or 0/1 integers (1 = real), got {mask.dtype}")
     B, T = inputs.shape[:2]
     if seen and mask.shape == (B, seen + T):
         mask = mask[:, seen:]
@@ -85,19 +84,44 @@ def to_boolean_mask(name: str, mask: Tensor | None, inputs: Tensor, seen: int = 
         raise InputError(
             f"{name} must have the shape of the inputs, {(B, T)}{either}, got {tuple(mask.shape)}"
         )
+    _check_mask_values(name, mask)
     return mask.bool()
+
+
+def _check_mask_values(name: str, mask: Tensor) -> None:
+    """Raise InputError for a mask with values other than 0 and 1, as far as it can be read.
+
+    On a device, integers are not read, as that would wait for it. Masks of real numbers are, as
+    those that are added to scores have the opposite meaning.
+    """
+    if mask.dtype == torch.bool or not is_readable(mask):
+        return
+    if mask.device.type != "cpu" and not mask.is_floating_point():
+        return
+    other = mask[(mask != 0) & (mask != 1)]
+    if len(other):
+        raise InputError(
+            f"{name} must be boolean or 0 and 1 (1 = yes), got {other[0].item():g}; mark global "
+            "tokens in global_attention_mask, not by 2; compare masks that are added to scores "
+            "with zero, mask == 0"
+        )
+
+
+def is_readable(x: Tensor) -> bool:
+    """Return whether a tensor has values now: no tracing, no transforms, no meta device."""
+    if x.device.type == "meta" or type(x) is not Tensor:
+        return False
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return not torch._C._are_functorch_transforms_active()
 
 
 def drop_full_mask(mask: Tensor | None) -> Tensor | None:
     """Return None for a mask without padding, whose application would change nothing.
 
-    Only where its values are at hand: on CPU, outside of tracing and transforms.
+    Only where its values are at hand, on CPU.
     """
-    if mask is None or mask.device.type != "cpu" or type(mask) is not Tensor:
-        return mask
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return mask
-    if torch._C._are_functorch_transforms_active():
+    if mask is None or mask.device.type != "cpu" or not is_readable(mask):
         return mask
     return None if mask.all() else mask
 

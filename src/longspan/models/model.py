@@ -46,7 +46,7 @@ from longspan.models.pooling import pool
 from longspan.models.relative import TRAITS, T5Positions
 from longspan.models.reversible import make_layer, start_streams
 from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Bool, Float, Int, Mask
 
 
 class Run(NamedTuple):
@@ -177,7 +177,7 @@ class LongspanModel(LongspanPreTrainedModel):
         past_key_values: LongspanCache | None = None,
         use_cache: bool | None = None,
         encoder_hidden_states: Float[Tensor, "R S M"] | None = None,
-        encoder_attention_mask: Bool[Tensor, "R _"] | Int[Tensor, "R _"] | None = None,
+        encoder_attention_mask: Mask[Tensor, "R _"] | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,

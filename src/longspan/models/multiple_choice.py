@@ -7,10 +7,10 @@ from longspan.models.config import LongspanConfig
 from longspan.models.heads import ClassificationHead, HeadModel, exclude
 from longspan.models.inputs import TextInputs
 from longspan.models.losses import Items, add_losses, label_loss, weigh_part
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int, Mask
 
 CandidateIds = Int[Tensor, "B C T"]
-CandidateMask = Bool[Tensor, "B C T"] | Int[Tensor, "B C T"]
+CandidateMask = Mask[Tensor, "B C T"]
 
 
 class LongspanForMultipleChoice(HeadModel):

@@ -14,10 +14,10 @@ from longspan.models.config import LongspanConfig
 from longspan.models.heads import encode_texts
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
 from longspan.models.losses import Items, add_losses, weigh_part
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int, Mask
 
 SecondIds = Int[Tensor, "B U"]
-SecondMask = Bool[Tensor, "B U"] | Int[Tensor, "B U"]
+SecondMask = Mask[Tensor, "B U"]
 
 
 @dataclasses.dataclass

@@ -21,13 +21,13 @@ from longspan.models.language import LanguageModel, LongspanGenerationMixin, mak
 from longspan.models.losses import IGNORED, Items, add_losses, label_loss, weigh_part
 from longspan.models.model import LongspanModel, LongspanOutput, LongspanPreTrainedModel
 from longspan.models.parts import decoder_config, encoder_config
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int, Mask
 
 # Arguments of `generate` that describe the input: all beams of an input share them.
 SHARED_BY_BEAMS = ("encoder_outputs", "attention_mask", "global_attention_mask")
 EncoderOutput = ModelOutput | tuple[Any, ...] | list[Any]
 DecoderIds = Int[Tensor, "N U"]
-DecoderMask = Bool[Tensor, "N _"] | Int[Tensor, "N _"]  # U tokens, or with a cache all so far
+DecoderMask = Mask[Tensor, "N _"]  # U tokens, or with a cache all so far
 
 
 @dataclasses.dataclass
