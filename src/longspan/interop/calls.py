@@ -98,7 +98,7 @@ class AttentionFunction:
         Raises:
             InputError: the call has something that the mechanism does not support.
         """
-        causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        causal = find_causality(module, is_causal)
         refuse_call(module, attention_mask, sliding_window, others)
         query, key, value = _autocast(query, key, value)
         key_mask = None if attention_mask is None else attention_mask[KEY_AXES]
@@ -143,6 +143,22 @@ def refuse_call(
             f"longspan attention does not support this call of {type(module).__name__}: "
             f"{'; '.join(reasons)}; use attn_implementation='eager'"
         )
+
+
+def find_causality(module: nn.Module, is_causal: bool | None) -> bool:
+    """Return whether a call is causal: its argument, else the attribute of its module.
+
+    Raises:
+        InputError: neither says so.
+    """
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", None)
+    if is_causal is None:
+        raise InputError(
+            f"{type(module).__name__} does not say whether it is causal (is_causal), so longspan "
+            "attention cannot replace its own; use attn_implementation='eager'"
+        )
+    return is_causal
 
 
 def _has_window(module: nn.Module) -> bool:

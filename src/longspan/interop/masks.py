@@ -1,11 +1,14 @@
 """Mask function for transformers' AttentionMaskInterface: padding (B, 1, 1, S), never T x S."""
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import PretrainedConfig
 from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
@@ -34,6 +37,7 @@ def create_padding_mask(
     attention_mask: Tensor | None = None,
     device: Any = "cpu",
     local_size: int | None = None,
+    config: PretrainedConfig | None = None,
     **others: Any,
 ) -> Bool[Tensor, "B 1 1 S"] | None:
     """Return the keys that are real; None: all of them.
@@ -51,14 +55,18 @@ def create_padding_mask(
         attention_mask: True at real tokens (B, number of tokens so far), or None.
         device: device of the mask.
         local_size: size of the sliding window, if transformers creates its mask.
+        config: configuration of the model, or None.
         others: arguments for the mask functions of transformers, which padding does not need.
 
     Returns:
         Mask of the keys that exist: a cache of fixed size has room for more.
 
     Raises:
-        InputError: the mask has no such form: packed sequences, chunks, blocks, custom functions.
+        InputError: the mask has no such form: packed sequences, chunks, blocks, custom functions;
+            or the model applies it by its own code.
     """
+    if config is not None:
+        _refuse_own_attention(type(config))
     parts = _parts(mask_function)
     known = (causal_mask_function, bidirectional_mask_function)
     if not all(x in known or (local_size and x.__code__ in _WINDOWS) for x in parts):
@@ -82,6 +90,26 @@ def create_padding_mask(
     if torch.compiler.is_compiling() or written < kv_length:
         return mask
     return None if bool(mask.all()) else mask
+
+
+@functools.cache
+def _refuse_own_attention(config: type[PretrainedConfig]) -> None:
+    """Raise InputError for a model that creates masks but does not call the AttentionInterface.
+
+    Its own attention would read this mask as numbers, and None as no order of time. A model that
+    calls the interface imports it in its file.
+    """
+    own = [cls.__module__ for cls in config.__mro__ if cls not in PretrainedConfig.__mro__]
+    # By the names of files: configuration_bloom, modeling_bloom.
+    names = [name.replace(".configuration_", ".modeling_") for name in own]
+    files = [name for name in names if name not in own and name in sys.modules]
+    if files and not any(hasattr(sys.modules[name], "ALL_ATTENTION_FUNCTIONS") for name in files):
+        raise InputError(
+            f"models with {config.__name__} compute attention by their own code ({files[0]}), not "
+            "through transformers' AttentionInterface, so longspan attention would never be "
+            "called; use attn_implementation='eager', or longspan.models.convert for the families "
+            "that it knows"
+        )
 
 
 def _parts(function: Callable) -> list[Callable]:

@@ -13,7 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from longspan.attention import Attention, build
 from longspan.errors import InputError
-from longspan.interop.calls import AttentionFunction, Choice, Request
+from longspan.interop.calls import AttentionFunction, Choice, Request, find_causality
 from longspan.interop.masks import create_padding_mask
 from longspan.interop.projections import Projection, find_projection
 
@@ -68,9 +68,8 @@ def _probe(module, query, key, value, attention_mask=None, **others):
         for letter, heads in (("q", query), ("k", key), ("v", value))
         if (projection := find_projection(module, _OUTPUTS.get(), heads)) is not None
     }
-    causal = others.get("is_causal")
     _FOUND.get()[module] = {
-        "causal": getattr(module, "is_causal", True) if causal is None else causal,
+        "causal": find_causality(module, others.get("is_causal")),
         "heads": query.shape[1],
         "head_dim": query.shape[3],
         "window": others.get("sliding_window"),
