@@ -23,6 +23,7 @@ from longspan.attention.grouped_heads import (
 )
 from longspan.attention.hooks import MechanismHooks
 from longspan.attention.masking import both_masks, mask_layer_input, mask_relative, zero_masked
+from longspan.attention.offloading import loaded
 from longspan.attention.refusals import (
     bias_refusals,
     global_token_refusals,
@@ -147,7 +148,7 @@ class Attention(MechanismHooks):
         extra = self._optional_inputs(layer_input, shared, bias, mask_relative(relative, own))
         extra = (global_mask, *extra) if self.traits.global_tokens else extra
         self.backend_used, body = select_backend(self, q, k, v, key_mask, *extra)
-        with without_autocast(q.device):
+        with loaded(self), without_autocast(q.device):
             out = body(self, q, k, v, key_mask, *extra)
         return out if self.reads_padding else zero_masked(out, query_mask)
 
@@ -202,7 +203,7 @@ class Attention(MechanismHooks):
         q, k, v = self._scale_and_repeat(q, k, v, scale)
         extra = self._optional_inputs(layer_input, None, None)
         extra = (mask, *extra) if self.traits.global_tokens else extra
-        with without_autocast(q.device):
+        with loaded(self), without_autocast(q.device):
             out = attend_documents(self, q, k, v, documents, *extra)
         return out[0].transpose(0, 1)
 
@@ -257,7 +258,7 @@ class Attention(MechanismHooks):
         cache = repeat_cached_heads(cache, names)
         source, relative = mask_layer_input(layer_input, mask), mask_relative(relative, mask)
         extra = self._optional_inputs(source, None, bias, relative)
-        with without_autocast(q.device):
+        with loaded(self), without_autocast(q.device):
             self.backend_used = "torch"
             out, state = self.advance(q, k, v, mask, cache, *extra)
         made = self.make_cache(length, q, v, state)

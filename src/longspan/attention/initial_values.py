@@ -26,10 +26,15 @@ def initial_values() -> Iterator[None]:
 
 
 def to_default(attention: Attention) -> Attention:
-    """Move a mechanism to the default device and dtype; it keeps its values on the meta device."""
+    """Move a mechanism to the default device and dtype, but no values to or from the meta device.
+
+    accelerate's `init_empty_weights` leaves parameters there, whatever the default device is.
+    """
     device = torch.get_default_device()
     attention.to(dtype=torch.get_default_dtype())
-    return attention if device.type == "meta" else attention.to(device=device)
+    if device.type == "meta" or any(x.is_meta for x in tensors_of(attention).values()):
+        return attention
+    return attention.to(device=device)
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:

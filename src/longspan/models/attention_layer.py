@@ -16,7 +16,7 @@ from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
-from longspan.models.input_maps import map_states
+from longspan.models.input_maps import is_plain, map_states
 from longspan.models.positions import apply_rotary
 from longspan.models.relative import LayerPositions, add_positions, build_layer_positions
 from longspan.models.row_groups import GroupedCache, RowGroup, step_groups
@@ -313,9 +313,9 @@ class SelfAttention(ProjectedAttention):
 
 
 def _linear_part(projection: nn.Module, x: Tensor) -> Tensor:
-    """Project without the bias; also through a module that adds an adapter to a projection."""
+    """Project without the bias; also through a module that is not, or not only, a linear map."""
     weight = cast(nn.Linear, projection).weight
     x = x.to(weight.dtype)
-    if type(projection) is nn.Linear:
+    if is_plain(projection):
         return F.linear(x, weight)
     return projection(x) - projection(torch.zeros_like(x[:1]))

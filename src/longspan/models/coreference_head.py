@@ -132,7 +132,7 @@ class CoreferenceHead(nn.Module):
         """Return the kept spans and the scores of their antecedents."""
         spans, features = self._spans(tokens)
         widths = spans[:, 1] - spans[:, 0]
-        prior = self.width_scores(self.width_priors.weight)[widths, 0]
+        prior = self.width_scores(_all_rows(self.width_priors, widths))[widths, 0]
         mention_scores = self.mention_scores(self.dropout(features))[:, 0] + prior
         count = max(1, int(self.options.spans_per_token * len(tokens.states)))
         kept = select_spans(spans, mention_scores, count)
@@ -167,7 +167,7 @@ class CoreferenceHead(nn.Module):
         K = len(features)
         places = torch.arange(K, device=features.device)
         distances = places[:, None] - places
-        prior = self.distance_scores(self.dropout(self.distance_priors.weight))[:, 0]
+        prior = self.distance_scores(self.dropout(_all_rows(self.distance_priors, places)))[:, 0]
         scores = self.dropout(self.coarse(features)) @ self.dropout(features).T
         scores = scores + mention_scores[:, None] + mention_scores
         scores = scores + prior[bucket(distances.clamp(min=0))]
@@ -261,6 +261,11 @@ def select_spans(
         earliest_start[end] = min(earliest_start[end], start)
     kept.sort(key=bounds.__getitem__)
     return torch.tensor(kept, dtype=torch.long, device=spans.device)
+
+
+def _all_rows(table: nn.Embedding, like: Tensor) -> Tensor:
+    """Return all rows of a table, on the device of a tensor."""
+    return table(torch.arange(table.num_embeddings, device=like.device))
 
 
 def bucket(distances: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:

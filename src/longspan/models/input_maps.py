@@ -50,7 +50,7 @@ def map_states(
     transforms) are called one by one.
     """
     maps = list(maps)
-    if _is_transformed(x) or not all(map(_is_plain, maps)):
+    if _is_transformed(x) or not all(map(is_plain, maps)):
         return tuple(each(x) for each in maps)
     return _LinearMaps.apply(x, *(tensor for each in maps for tensor in (each.weight, each.bias)))
 
@@ -73,7 +73,7 @@ def _is_transformed(x: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def _is_plain(module: nn.Module) -> bool:
+def is_plain(module: nn.Module) -> bool:
     """Return whether a module is a linear map that nothing changes or observes."""
     return (
         type(module) is nn.Linear

@@ -77,7 +77,7 @@ class T5Positions(nn.Module):
     def _numbers(self, distances: Tensor) -> Tensor:
         """Return the numbers (H, R) of distances (R,)."""
         entries = t5_buckets(distances, self.buckets, self.max_distance, self.causal)
-        return self.relative_attention_bias.weight[entries].mT
+        return self.relative_attention_bias(entries).mT
 
 
 class RelativePositions(nn.Module):
@@ -150,7 +150,7 @@ def add_positions(
         q: queries of the layer.
     """
     if isinstance(positions, RelativePositions2D):
-        return q, {"bias": positions(q.shape[2]).to(q.dtype)}
+        return q, {"bias": positions(q.shape[2], q.device).to(q.dtype)}
     if positions is not None:
         q, shared = positions(q)
     return q, {} if shared is None else {"relative": shared.to(q.dtype)}

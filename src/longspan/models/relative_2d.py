@@ -26,12 +26,13 @@ class RelativePositions2D(nn.Module):
         self.side = side
         self.offsets = nn.Embedding((2 * side - 1) ** 2, heads)
 
-    def forward(self, length: int) -> Float[Tensor, "1 H N N"]:
+    def forward(self, length: int, device: torch.device | None = None) -> Float[Tensor, "1 H N N"]:
         """Return the numbers of all pairs of N positions.
 
         Args:
             length: N, side x side pixels in row order, or one more for a summary token before
                 them, whose pairs have the number zero.
+            device: device of the input; None: that of the table.
 
         Raises:
             InputError: the number of pixels is another one.
@@ -42,12 +43,12 @@ class RelativePositions2D(nn.Module):
                 f"position='relative_2d' was built for images of {self.side} x {self.side} pixels, "
                 f"got an input of {length}; use whole images, or another position encoding"
             )
-        bias = self.offsets(self._entries()).permute(2, 0, 1)[None]
+        bias = self.offsets(self._entries(device)).permute(2, 0, 1)[None]
         return F.pad(bias, (1, 0, 1, 0)) if length > pixels else bias
 
-    def _entries(self) -> Int[Tensor, "P P"]:
+    def _entries(self, device: torch.device | None) -> Int[Tensor, "P P"]:
         """Return the entry of the table for each pair of pixels."""
-        pixel = torch.arange(self.side**2, device=self.offsets.weight.device)
+        pixel = torch.arange(self.side**2, device=device or self.offsets.weight.device)
         row, column = (
             x[:, None] - x + self.side - 1 for x in (pixel // self.side, pixel % self.side)
         )
