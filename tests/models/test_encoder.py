@@ -102,6 +102,19 @@ def test_mean_pooling_averages_real_tokens_only(small):
     torch.testing.assert_close(model(ids).pooler_output, model(ids).last_hidden_state.mean(1))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("pooling", ["first", "last", "mean"])
+def test_pooling_reads_real_tokens_on_any_side(small, pooling):
+    model = build_encoder(small(pooling=pooling))
+    ids = torch.randint(1, 50, (3, 8))
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 1, 0, 0], [1] * 8])
+    out, real = model(ids, mask), mask.bool()
+    states = [x[y] for x, y in zip(out.last_hidden_state, real, strict=True)]
+    own = {"first": lambda x: x[0], "last": lambda x: x[-1], "mean": lambda x: x.mean(0)}[pooling]
+    torch.testing.assert_close(out.pooler_output, torch.stack([own(x) for x in states]))
+    assert out.pooler_output.abs().amax(1).min() > 0.01
+
+
 def test_first_pooling_returns_state_of_first_token(small):
     out = build_encoder(small(pooling="first"))(torch.randint(1, 50, (2, 8)))
     assert out.pooler_output.equal(out.last_hidden_state[:, 0])
@@ -342,6 +355,15 @@ def test_masks_of_wrong_values_or_shape_are_rejected():
             to_boolean_mask("attention_mask", torch.tensor([[1, 0, 1], [1, 1, value]]), ids)
     with pytest.raises(InputError, match=r"the shape of the inputs, \(2, 3\), got \(2, 4\)"):
         to_boolean_mask("attention_mask", torch.ones(2, 4, dtype=torch.bool), ids)
+
+
+@torch.no_grad()
+def test_types_without_a_table_are_refused(small):
+    model, ids = build_encoder(small()), torch.ones(2, 3, dtype=torch.long)
+    expected = model(ids).last_hidden_state
+    assert torch.equal(model(ids, token_type_ids=torch.zeros_like(ids)).last_hidden_state, expected)
+    with pytest.raises(InputError, match=r"token_type_ids must be 0 .* up to 1; leave them"):
+        model(ids, token_type_ids=ids)
 
 
 def test_word_embeddings_can_be_resized(small):

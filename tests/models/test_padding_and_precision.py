@@ -67,6 +67,7 @@ def test_counted_positions_make_padding_equal_to_its_absence(small, cls, positio
     """With full attention, only positions could tell where padding was."""
     model = cls(small(position=position, positions_skip_padding=True)).double().eval()
     ids, mask = padded_batch(side)
+    ids = ids.masked_fill(mask == 0, model.config.pad_token_id)
     found = model(ids, mask).logits
     for row in range(3):
         real = mask[row].bool()

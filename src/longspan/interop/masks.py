@@ -1,6 +1,5 @@
 """Mask function for transformers' AttentionMaskInterface: padding (B, 1, 1, S), never T x S."""
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -92,8 +91,7 @@ def create_padding_mask(
     return None if bool(mask.all()) else mask
 
 
-@functools.cache
-def _refuse_own_attention(config: type[PretrainedConfig]) -> None:
+def _refuse_own_attention(config: type) -> None:
     """Raise InputError for a model that creates masks but does not call the AttentionInterface.
 
     Its own attention would read this mask as numbers, and None as no order of time. A model that

@@ -1,5 +1,7 @@
 """State, mask, positions and rotations of a model's call, from the arguments of its caller."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -67,13 +69,25 @@ def select_positions(
 ) -> Tensor | None:
     """Return the position of each token, summary token included; None: its index."""
     if given is None:
-        if not config.counts_real_tokens or (real is None and past is None):
+        counted = _counted_tokens(config, inputs, real, past)
+        if counted is None:
             return None
-        mask = inputs.new_ones(inputs.shape[:2]).bool() if real is None else real
-        given = (LongspanCache(0) if past is None else past).positions(mask)
+        given = (LongspanCache(0) if past is None else past).positions(counted)
     if config.pooling == "cls":
         return torch.cat((torch.zeros_like(given[:, :1]), given + 1), dim=1)
     return given
+
+
+def _counted_tokens(
+    config: LongspanConfig, inputs: Tensor, real: Tensor | None, past: LongspanCache | None
+) -> Tensor | None:
+    """Return True at tokens (B, T) that move the positions after them; None: all do."""
+    if config.is_decoder:
+        every = None if past is None else inputs.new_ones(inputs.shape[:2], dtype=torch.bool)
+        return every if real is None else real
+    if config.positions_skip_padding and inputs.ndim == 2:
+        return inputs.ne(cast(int, config.pad_token_id))
+    return None
 
 
 def prepend_global_summary(

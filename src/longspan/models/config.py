@@ -55,8 +55,9 @@ class LongspanConfig(PreTrainedConfig):
         axial_widths: coordinates of the embeddings that rows and columns have; their sum is the
             width of the embeddings.
         rotary_base: base of the angles of rotary positions, or a list with that of each layer.
-        positions_skip_padding: whether the position of a token is the number of real tokens before
-            it (RoBERTa, and every decoder), not its index in the row.
+        positions_skip_padding: whether the position of a token is the number of tokens before it
+            other than `pad_token_id`, whatever the mask (RoBERTa), not its index in the row. That
+            of a decoder is always the number of real tokens before it.
         frozen_positions: number of first rows of the learned position table without a gradient.
         freeze: parameters that are not trained: "none", "all", or "all-but-positions", all but the
             learned positions; see `longspan.models.freezing`.
@@ -124,7 +125,8 @@ class LongspanConfig(PreTrainedConfig):
         decoder_start_token_id: id before the first token of the decoder; None: `bos_token_id`.
         use_cache: whether decoders return their state for the next tokens, outside training.
         tie_word_embeddings: whether language modeling heads share the word embeddings.
-        pad_token_id: id that tokenizers put at padded positions; models read the mask instead.
+        pad_token_id: id that tokenizers put at padded positions; models read the mask instead, but
+            for `positions_skip_padding`.
         bos_token_id: id of the first token, or None.
         eos_token_id: id, or ids, of the last token, or None.
         sep_token_id: id of the token between the parts of a text, or None.
@@ -303,11 +305,6 @@ class LongspanConfig(PreTrainedConfig):
         if isinstance(self.rotary_base, list):
             return [float(base) for base in self.rotary_base]
         return [float(self.rotary_base)] * max(self.num_hidden_layers, 1)
-
-    @property
-    def counts_real_tokens(self) -> bool:
-        """True if the position of a token is the number of real tokens before it."""
-        return self.is_decoder or self.positions_skip_padding
 
     @property
     def supports_global_tokens(self) -> bool:

@@ -108,6 +108,7 @@ def check_config(config: "LongspanConfig") -> None:
             + _norm_refusals(config)
             + _freezing_refusals(config)
             + _pooling_refusals(config)
+            + _padding_refusals(config)
             + _decoder_refusals(config)
             + check_cross_attention(config)
             + _global_refusals(config)
@@ -264,6 +265,12 @@ def _pooling_refusals(config: "LongspanConfig") -> list[str]:
             "is_decoder=True with pooling='cls' reads no input: the summary token precedes it; "
             "use pooling='last' or 'mean'"
         ]
+    return []
+
+
+def _padding_refusals(config: "LongspanConfig") -> list[str]:
+    if config.positions_skip_padding and config.pad_token_id is None:
+        return ["positions_skip_padding=True requires pad_token_id, got None"]
     return []
 
 

@@ -12,6 +12,7 @@ from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.models.axial import AxialPositions
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
+from longspan.models.inputs import is_readable
 from longspan.models.norms import make_norm
 from longspan.models.positions import sinusoidal_table
 from longspan.models.stem import ConvolutionStem
@@ -59,11 +60,16 @@ class Embeddings(nn.Module):
             positions: position of each token, the summary token included; None: its index.
             token_types: types; None: all zero.
             embedded: whether the inputs are embeddings already.
+
+        Raises:
+            InputError: an id is outside its table, or the model has no table of types.
         """
         x = inputs if embedded else self._embed(inputs)
         if self.config.scale_embedding:
             x = x * math.sqrt(x.shape[2])
-        if self.types is not None:
+        if self.types is None:
+            _refuse_types(token_types)
+        else:
             types = (
                 x.new_zeros(x.shape[:2], dtype=torch.long) if token_types is None else token_types
             )
@@ -115,6 +121,20 @@ def make_words(config: LongspanConfig, width: int) -> WordTable:
     if config.adaptive_cutoffs:
         return AdaptiveEmbedding(config, width)
     return nn.Embedding(config.vocab_size, width)
+
+
+def _refuse_types(token_types: Tensor | None) -> None:
+    """Raise InputError for types other than zero, which tokenizers give to one text.
+
+    On a device they are not read, as that would wait for it.
+    """
+    if token_types is None or token_types.device.type != "cpu" or not is_readable(token_types):
+        return
+    if token_types.any():
+        raise InputError(
+            "token_type_ids must be 0 in a model without types (type_vocab_size=0), got up to "
+            f"{token_types.max()}; leave them out, or build the model with type_vocab_size=2"
+        )
 
 
 def _look_up(table: WordTable, ids: Tensor, name: str, field: str) -> Tensor:

@@ -14,15 +14,14 @@ def pool(
     Args:
         x: states of the tokens, zero at padded positions.
         mask: True at real tokens, or None for all.
-        pooling: "mean" of the real tokens, "first" or "cls" (the first state), or "last" (the state
-            of the last real token).
+        pooling: "mean" of the real tokens, "first" or "cls" (the state of the first of them), or
+            "last" (that of the last).
     """
     if pooling == "mean":
         return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-    if pooling != "last":
-        return x[:, 0]
+    end = "last" if pooling == "last" else "first"
     if mask is None:
-        return x[:, -1]
-    places = torch.arange(x.shape[1], device=x.device)
-    last = torch.where(mask, places, 0).argmax(1)
-    return x[torch.arange(len(x), device=x.device), last]
+        return x[:, -1 if end == "last" else 0]
+    numbers = torch.arange(x.shape[1], device=x.device)
+    chosen = torch.where(mask, numbers, 0).argmax(1) if end == "last" else mask.int().argmax(1)
+    return x[torch.arange(len(x), device=x.device), chosen]

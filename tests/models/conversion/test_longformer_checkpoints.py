@@ -79,6 +79,13 @@ def test_states_equal_source(source, padding, with_global):
     assert_equal_states(made.model, theirs, texts, global_attention_mask=mask)
 
 
+def test_states_equal_source_where_a_mask_hides_ordinary_tokens(source):
+    theirs, folder = source
+    texts = long_sources.make_texts("inside")
+    texts["input_ids"][texts["attention_mask"] == 0] = 7
+    assert_equal_states(convert(folder).model, theirs, texts)
+
+
 def test_base_model_equals_source_up_to_its_length(source, tmp_path):
     theirs = source[0].base_model
     theirs.save_pretrained(tmp_path / "base")
@@ -362,7 +369,10 @@ FORM = {
     ("fields", "messages"),
     [
         ({"attention": "local", "attention_options": {}}, ["must be longformer in every layer"]),
-        ({"pad_token_id": None}, ["pad_token_id must be a number"]),
+        (
+            {"pad_token_id": None, "positions_skip_padding": False},
+            ["pad_token_id must be a number", "positions_skip_padding must be True"],
+        ),
         (
             {"norm": "pre", "feed_forward": "gated"},
             ["norm must be 'post', got 'pre'", "feed_forward must be 'plain', got 'gated'"],
