@@ -371,7 +371,7 @@ FORM = {
         ({"attention": "local", "attention_options": {}}, ["must be longformer in every layer"]),
         (
             {"pad_token_id": None, "positions_skip_padding": False},
-            ["pad_token_id must be a number", "positions_skip_padding must be True"],
+            ["pad_token_id must be a number"],
         ),
         (
             {"norm": "pre", "feed_forward": "gated"},
