@@ -158,6 +158,26 @@ def test_padding_before_the_tokens_changes_anchored_mechanisms_only(name, causal
     assert (change_by_left_padding(attention) > 1e-9) == attention.traits.anchored
 
 
+def change_by_interior_padding(attention):
+    """Return the largest change of an output by padding between the tokens."""
+    alone, changes = attention(*qkv(24)), []
+    for count in (1, 3, 8, 13):
+        mask = torch.ones(24 + count, dtype=torch.bool)
+        mask[9 : 9 + count] = False
+        spread = [torch.full((*x.shape[:2], len(mask), x.shape[3]), 3.0).to(x) for x in qkv(24)]
+        for x, y in zip(spread, qkv(24), strict=True):
+            x[:, :, mask] = y
+        out = attention(*spread, mask.expand(3, -1))
+        changes.append((out[:, :, mask] - alone).abs().max())
+    return max(changes)
+
+
+@every_mechanism
+def test_padding_between_the_tokens_changes_all_mechanisms_that_count_it(name, causal, backend):
+    attention = build_small(name, causal, backend)
+    assert (change_by_interior_padding(attention) <= 1e-9) == attention.traits.ignores_gaps
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

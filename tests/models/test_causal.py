@@ -166,6 +166,27 @@ def test_beams_ignore_left_padding(name):
 
 
 @torch.no_grad()
+def test_prompts_that_end_in_padding_are_refused():
+    model, ids = decoder("full"), tokens(2, 20)
+    mask = torch.ones_like(ids)
+    mask[1, 13:] = 0
+    with pytest.raises(InputError, match=r"ends in padding, .* pad prompts on the left"):
+        model.generate(ids, attention_mask=mask, max_new_tokens=2)
+
+
+@torch.no_grad()
+def test_padding_between_tokens_has_no_effect_where_no_distance_counts_it(name):
+    """The trait `ignores_gaps`, through a state: a prompt padded on the right, then new tokens."""
+    model, prompt, new = decoder(name), tokens(2, 20), tokens(2, 9)
+    mask = torch.ones_like(prompt)
+    mask[1, 13:] = 0
+    state = model(prompt, mask, use_cache=True).past_key_values
+    found = model(new, past_key_values=state).logits
+    alone = model(torch.cat((prompt[1:, :13], new[1:]), 1)).logits[0, 13:]
+    equal = torch.allclose(found[1], alone, rtol=0, atol=1e-10)
+    assert equal == MECHANISMS[name].traits.ignores_gaps
+
+
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "none"])
 def test_left_padding_does_not_move_positions(position):
     assert_left_padding_changes_nothing(decoder("local", position=position))

@@ -47,6 +47,7 @@ class Traits:
             keys), so that `query_mask` hides rows of the output but no query.
         anchored: divides a row into blocks, segments or a grid from its first position, so that
             padding there changes the result of the tokens after it.
+        ignores_gaps: padding between the tokens changes nothing: no distance or block counts it.
         carries_positions: distinguishes positions by itself; a model with the position "auto" adds
             none.
         needs_layer_input: uses `layer_input`, the tensor that q, k and v were projected from.
@@ -71,6 +72,7 @@ class Traits:
     inputs: Inputs = "qkv"
     mixes_queries: bool = False
     anchored: bool = False
+    ignores_gaps: bool = False
     carries_positions: bool = False
     needs_layer_input: bool = False
     shares_parameter: bool = False

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from transformers import GenerationMixin
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
 
-from longspan.errors import OptionError
+from longspan.errors import InputError, OptionError
 from longspan.models.adaptive import AdaptiveSoftmax, tied_names
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
@@ -29,6 +29,22 @@ class LongspanGenerationMixin(GenerationMixin):
     def _supports_default_dynamic_cache(cls) -> bool:
         """Tell `generate` to take the state that the first call returns."""
         return False
+
+    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the inputs of a call in `generate`, whose arguments it reads off this signature.
+
+        Raises:
+            InputError: a prompt of a decoder ends in padding, where its next token would be read.
+        """
+        inputs = super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
+        mask, past = inputs.get("attention_mask"), inputs.get("past_key_values")
+        own = not self.config.is_encoder_decoder  # type: ignore[attr-defined]
+        if own and past is None and mask is not None and not mask[:, -1].all():
+            raise InputError(
+                "a prompt ends in padding, after which no token can be predicted; pad prompts on "
+                "the left (tokenizer.padding_side='left')"
+            )
+        return inputs
 
 
 class LanguageModel(LongspanPreTrainedModel):

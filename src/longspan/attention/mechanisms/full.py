@@ -34,6 +34,7 @@ class FullAttention(Attention):
         bias=True,
         relative=True,
         weight_dropout=True,
+        ignores_gaps=True,
     )
     takes_groups = True
 

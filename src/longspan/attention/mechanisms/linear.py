@@ -61,6 +61,7 @@ class LinearAttention(Attention):
         causal=True,
         cross=True,
         packed=True,
+        ignores_gaps=True,
     )
 
     def __init__(self, *, causal: bool = False):

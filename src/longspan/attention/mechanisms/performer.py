@@ -68,6 +68,7 @@ class PerformerAttention(Attention):
         cross=True,
         scale=True,
         sizes=("heads", "head_dim", "layer"),
+        ignores_gaps=True,
     )
     small_options = {"features": 16}
     empty_state = {"level": -torch.inf}

@@ -62,6 +62,7 @@ class ReformerAttention(Attention):
         inputs="qv",
         sizes=("heads", "head_dim", "max_length", "layer"),
         mixes_queries=True,
+        ignores_gaps=True,
     )
     small_options = {"chunk": 4, "hashes": 2}
     shared_state = ("v",)

@@ -57,6 +57,7 @@ class StridedLocalAttention(Attention):
         exact=True,
         scale=True,
         sizes=("max_length",),
+        ignores_gaps=True,
     )
     small_options = {"block": 6}
 
