@@ -98,12 +98,7 @@ class LongspanForCandidates(HeadModel):
         logits = exclude(_average(scores, windows.real_parts), positions >= 0)
         loss = None if labels is None else label_loss(logits, labels)
         loss = weigh_part(add_losses(loss, encoded.auxiliary_loss), labels, num_items_in_batch)
-        output = MultipleChoiceModelOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
+        output = MultipleChoiceModelOutput(loss, logits, encoded.hidden_states, encoded.attentions)
         return self.as_requested(output, return_dict)
 
     def _score(
