@@ -1,7 +1,5 @@
 """Architectures of transformers with exact attention of ours: right, or refused by name."""
 
-import copy
-
 import pytest
 import torch
 import transformers
@@ -111,7 +109,7 @@ def make(name, attention):
     fields = {**SIZES, **(GROUPED if name in DECODERS else {}), **FIELDS.get(name, {})}
     config = getattr(transformers, f"{name}Config")(**fields)
     torch.manual_seed(0)
-    return cls._from_config(copy.deepcopy(config), attn_implementation=attention).double().eval()
+    return cls._from_config(config, attn_implementation=attention).double().eval()
 
 
 def inputs():

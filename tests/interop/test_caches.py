@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from tiny_transformers import GROUPED
 from transformers import (
     MistralConfig,
     MistralForCausalLM,
@@ -16,18 +17,6 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 import longspan
 from longspan.interop.decoding import attend_last
 
-SIZES = {
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.3,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": None,
-}
 LONG = 9
 
 
@@ -57,7 +46,7 @@ def prompt():
 @pytest.mark.parametrize("window", [None, 5], ids=["far", "window"])
 @torch.no_grad()
 def test_logits_of_generation_equal_those_of_torch(window, kind, padded):
-    config = MistralConfig(**SIZES, sliding_window=window, max_position_embeddings=64)
+    config = MistralConfig(**GROUPED, sliding_window=window)
     inputs = prompt()
     if not padded:
         del inputs["attention_mask"]
@@ -98,7 +87,7 @@ def test_bias_of_an_encoder_decoder_fits_the_keys_of_a_cache(kind, padded):
 
 @pytest.mark.parametrize("create", [create_causal_mask, create_bidirectional_mask])
 def test_a_mask_that_was_created_is_passed_on(create):
-    config = MistralConfig(**SIZES, sliding_window=None)
+    config = MistralConfig(**GROUPED, sliding_window=None)
     config._attn_implementation = own()
     inputs = prompt()
     cache = StaticCache(config=config, max_cache_len=20) if create is create_causal_mask else None
@@ -111,7 +100,7 @@ def test_a_mask_that_was_created_is_passed_on(create):
 
 
 def test_keys_alone_are_marked(monkeypatch):
-    model = pair_of(MistralForCausalLM, MistralConfig(**SIZES, sliding_window=None))[0]
+    model = pair_of(MistralForCausalLM, MistralConfig(**GROUPED, sliding_window=None))[0]
     inputs, seen = prompt(), []
     monkeypatch.setattr(
         "longspan.interop.calls.attend_last",

@@ -416,7 +416,12 @@ def test_outputs_are_those_of_transformers():
     assert first.shape == (3, 8, 60)
     assert second.get_seq_length() == 8
     assert model(tokens(), labels=tokens(length=8)).past_key_values is None
-    assert "past_key_values" in model.config.keys_to_ignore_at_inference
+    shown = {"output_hidden_states": True, "output_attentions": True}
+    labelled = model(tokens(), labels=tokens(length=8), **shown)
+    # The predictions are the logits alone.
+    ignored = set(model.config.keys_to_ignore_at_inference)
+    assert set(labelled) - ignored == {"loss", "logits"}
+    assert "past_key_values" in ignored
 
 
 @torch.no_grad()

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from longspan.attention import Attention, build
 from longspan.errors import InputError
 from longspan.interop.decoding import attend_last
-from longspan.interop.masks import KEY_AXES
 
 REFUSED = {
     "softcap": "a cap on the scores (softcap)",
@@ -101,7 +100,7 @@ class AttentionFunction:
         causal = find_causality(module, is_causal)
         refuse_call(module, attention_mask, sliding_window, others)
         query, key, value = _autocast(query, key, value)
-        key_mask = None if attention_mask is None else attention_mask[KEY_AXES]
+        key_mask = None if attention_mask is None else attention_mask[:, 0, 0]
         if key_mask is not None:
             # A cache of fixed size returns room for later tokens as well.
             key, value = (x[:, :, : key_mask.shape[1]] for x in (key, value))

@@ -19,8 +19,6 @@ from transformers.masking_utils import (
 from longspan.errors import InputError
 from longspan.shapes import Bool
 
-# A mask of four axes is passed on by transformers, where `generate` has created it before.
-KEY_AXES = (slice(None), 0, 0)
 # transformers composes masks of closures; their code tells which they are.
 _INTERSECTION = and_masks(causal_mask_function).__code__
 _WINDOWS = (sliding_window_overlay(1).__code__, sliding_window_bidirectional_overlay(1).__code__)
@@ -42,7 +40,8 @@ def create_padding_mask(
     """Return the keys that are real; None: all of them.
 
     The order of time and a sliding window reach the mechanism as `is_causal` and `sliding_window`
-    of the call, not in the mask. The signature is that of transformers.
+    of the call, not in the mask. The signature is that of transformers, which passes a mask of four
+    axes on as it is: `generate` creates masks before a model asks for them.
 
     Args:
         batch_size: B.

@@ -19,9 +19,9 @@ def pool(
     """
     if pooling == "mean":
         return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-    end = "last" if pooling == "last" else "first"
+    is_last = pooling == "last"
     if mask is None:
-        return x[:, -1 if end == "last" else 0]
+        return x[:, -1 if is_last else 0]
     numbers = torch.arange(x.shape[1], device=x.device)
-    chosen = torch.where(mask, numbers, 0).argmax(1) if end == "last" else mask.int().argmax(1)
+    chosen = torch.where(mask, numbers, 0).argmax(1) if is_last else mask.int().argmax(1)
     return x[torch.arange(len(x), device=x.device), chosen]
