@@ -50,5 +50,8 @@ def softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:
     mask = torch.cat([x.expand(rows, 1, *blocks, -1) for x in (mask, every)], -1)
     weights = masked_softmax(torch.cat([dot_products(q, k, scale), scores], -1), mask).to(v.dtype)
     near, other = weights.split([k.shape[-2], scores.shape[-1]], -1)
+    if torch.compiler.is_compiling():
+        # Inductor of torch 2.13 overwrites the weights before backward has read views of them.
+        near, other = near.clone(), other.clone()
     out = (near @ v).flatten(2, 3) + other.flatten(2, 3) @ shared.v
     return apply_mask(out, mask.any(-1, keepdim=True).flatten(2, 3))
