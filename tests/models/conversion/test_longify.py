@@ -120,6 +120,31 @@ def test_dtype_of_source_is_kept(roberta):
     assert {x.dtype for x in made.parameters()} == {torch.bfloat16}
 
 
+NORM = "encoder.layer.0.output.LayerNorm.weight"
+
+
+@pytest.mark.parametrize("most", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("one", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_dtypes_are_joined_without_loss_and_named(roberta, most, one):
+    """float32 norms beside float16 matrices, or one bfloat16 tensor, cost no digit."""
+    model, folder = roberta
+    model.to(most)
+    norm = model.roberta.get_submodule(NORM.removesuffix(".weight"))
+    norm.weight.data = norm.weight.data.to(one)
+    model.save_pretrained(folder)
+    made = longify(folder, attention="longformer", max_length=LONG)
+    joined = torch.promote_types(most, one)
+    assert {x.dtype for x in made.model.parameters()} == {joined}
+    before, after = model.state_dict(), made.model.state_dict()
+    for row in (
+        x for x in made.weights if x.action.startswith("copied") and "rows" not in x.action
+    ):
+        tensor = before[row.source]
+        assert torch.equal(after[row.target], tensor.to(joined))
+        change = f", {str(tensor.dtype)[6:]} to {str(joined)[6:]}"
+        assert row.action == "copied" + (change if tensor.dtype != joined else "")
+
+
 def position_tables(source, **options):
     """Return the learned rows of a source, and the table of its conversion."""
     model, folder = source

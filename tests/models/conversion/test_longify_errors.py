@@ -169,6 +169,29 @@ def test_left_over_weight_is_refused_unless_named(roberta, pattern):
     assert row.action == "dropped: named by the caller"
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (torch.tensor([float("nan")] * 16), r"has 16 of 16 values that are not finite; .* --new"),
+        (torch.tensor([1.0] * 15 + [float("inf")]), r"has 1 of 16 values that are not finite"),
+        (torch.ones(16, dtype=torch.int8), r"has dtype torch.int8, expected .*float32.*dequantize"),
+        (torch.ones(16).to(torch.float8_e4m3fn), r"has dtype torch.float8_e4m3fn, expected"),
+    ],
+)
+def test_weight_that_is_no_finite_number_is_refused(roberta, tmp_path, value, message):
+    """Of a source and of a model of ours; one that is dropped does no harm."""
+    edit(roberta[1], lambda weights: weights.update({MISSING: value}))
+    with pytest.raises(DataError, match=f"{MISSING} {message}"):
+        convert(roberta[1])
+    dropped = convert(roberta[1], drop=[MISSING], new=["*.1.feed_forward.output.bias"])
+    assert all(x.isfinite().all() for x in dropped.model.parameters())
+    dropped.model.save_pretrained(tmp_path / "own")
+    name = "model.layers.1.feed_forward.output.bias"
+    edit(tmp_path / "own", lambda weights: weights.update({name: value}))
+    with pytest.raises(DataError, match=f"{name} {message}"):
+        convert(tmp_path / "own")
+
+
 def test_dropped_head_gives_model_without_it(roberta):
     made = convert(roberta[1], drop=["lm_head.*"])
     assert type(made.model) is LongspanModel

@@ -125,7 +125,7 @@ class _Converter:
                 table.append(Weight(target, (own,)))
         stretch = {base + name: function for name, function in self._position_tables().items()}
         done = copy_weights(table, self.weights, self.model, stretch, new)
-        nn.Module.to(self.model, next(iter(done.state.values())).dtype)
+        nn.Module.to(self.model, done.dtype)
         self.model.load_state_dict(done.state, strict=False)
         started |= start_projections(self.model, done.state)
         self.rows = done.rows + new_weights(self.model, done.state, started)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import longspan.models as models
 from longspan.errors import DataError, OptionError, check_name
@@ -58,6 +59,7 @@ def longify_own(
         table = [Weight(name, (name,)) for name in weights]
         _check_shapes(folder, weights, model, prefix + POSITIONS)
         done = copy_weights(table, weights, model, {prefix + POSITIONS: stretch}, ())
+    nn.Module.to(model, done.dtype)
     model.load_state_dict(done.state, strict=False)
     started = start_projections(model, done.state)
     tied = {x: f"tied to {y}" for x, y in model.all_tied_weights_keys.items()}

@@ -21,7 +21,7 @@ from longspan.models.conversion.generation import copy_generation
 from longspan.models.conversion.plan import keep_all, make_config
 from longspan.models.conversion.saving import save_folder
 from longspan.models.conversion.tokenizer import load_tokenizer
-from longspan.models.conversion.weights import ConvertedWeight, fit_axes, matches
+from longspan.models.conversion.weights import ConvertedWeight, fit_axes, join_dtypes, matches
 
 
 def to_transformers(
@@ -171,7 +171,7 @@ def _convert(
             ConvertedWeight(x, name, tuple(state[name].shape), _action(targets, before))
             for x in targets.values()
         ]
-    made.to(dtype=model.dtype)
+    made.to(dtype=join_dtypes(state.values()))
     made.load_state_dict(state, strict=False)
     written = {name: x for name, x in made.state_dict().items() if name in state}
     return made, written, tuple(rows)

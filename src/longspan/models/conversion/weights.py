@@ -1,7 +1,8 @@
 """Weights of a source by their names in a Longspan model, each accounted for in a table."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from longspan.models.conversion.family import Weight
 from longspan.models.conversion.source import SourceWeight
 
 MAX_NAMES = 4  # weights that a message lists
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class ConvertedWeight(NamedTuple):
@@ -48,6 +50,11 @@ class CopiedWeights(NamedTuple):
     rows: list[ConvertedWeight]
     used: set[str]
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype that holds the floating numbers of all tensors exactly."""
+        return join_dtypes(self.state.values())
+
 
 def copy_weights(
     table: list[Weight],
@@ -56,7 +63,10 @@ def copy_weights(
     stretch: Mapping[str, Callable[[Tensor], tuple[Tensor, str]]],
     new: Collection[str],
 ) -> CopiedWeights:
-    """Return the tensors of the source under their names in the model.
+    """Return the tensors of the source under their names in the model, in one dtype.
+
+    The dtype holds the values of all tensors exactly: float32 of float32 norms beside float16
+    matrices. The table names what was converted to it.
 
     Args:
         table: weights of the family.
@@ -66,19 +76,19 @@ def copy_weights(
         new: patterns of targets that the source may lack.
 
     Raises:
-        DataError: a weight is missing or has another shape.
+        DataError: a weight is missing, has another shape or is not a finite floating number.
     """
-    shapes = {name: tuple(x.shape) for name, x in model.state_dict().items()}
+    expected = model.state_dict()
     done = CopiedWeights({}, [], set())
     missing = []
     for weight in table:
         names = [name for name in weight.sources if name in source]
         done.used.update(names)
         if not names:
-            if weight.target in shapes and not matches((weight.target,), new):
+            if weight.target in expected and not matches((weight.target,), new):
                 missing.append(weight.sources[0])
             continue
-        _copy(weight, source[names[0]], shapes, stretch, done)
+        _copy(weight, source[names[0]], expected, stretch, done)
         for name in names[1:]:
             shape = tuple(source[name].tensor.shape)
             action = f"dropped: {source[names[0]].name} is used"
@@ -88,13 +98,46 @@ def copy_weights(
             f"the checkpoint lacks {_list(missing)}; complete it, or name weights that shall "
             "start anew with --new"
         )
-    return done
+    return _in_one_dtype(done)
+
+
+def join_dtypes(tensors: Iterable[Tensor]) -> torch.dtype:
+    """Return the dtype that holds the floating numbers of all tensors exactly."""
+    dtypes = [x.dtype for x in tensors if x.is_floating_point()]
+    return functools.reduce(torch.promote_types, dtypes)
+
+
+def _in_one_dtype(done: CopiedWeights) -> CopiedWeights:
+    """Return the floating tensors in one dtype; the table names those that are converted to it."""
+    state, rows, dtype = dict(done.state), [], done.dtype
+    for row in done.rows:
+        tensor = done.state.get(row.target or "")
+        if tensor is not None and tensor.is_floating_point() and tensor.dtype != dtype:
+            state[str(row.target)] = tensor.to(dtype)
+            names = [str(x).removeprefix("torch.") for x in (tensor.dtype, dtype)]
+            row = row._replace(action=f"{row.action}, {names[0]} to {names[1]}")
+        rows.append(row)
+    return CopiedWeights(state, rows, done.used)
+
+
+def _check_values(found: SourceWeight) -> None:
+    """Raise DataError unless all values are finite floating numbers."""
+    if found.tensor.dtype not in DTYPES:
+        raise DataError(
+            f"{found.name} has dtype {found.tensor.dtype}, expected one of "
+            f"{', '.join(map(str, DTYPES))}; save dequantized weights (model.dequantize())"
+        )
+    if count := int((~found.tensor.isfinite()).sum()):
+        raise DataError(
+            f"{found.name} has {count:,} of {found.tensor.numel():,} values that are not finite; "
+            "take a checkpoint without them, or start the weight anew with --drop and --new"
+        )
 
 
 def _copy(
     weight: Weight,
     found: SourceWeight,
-    shapes: Mapping[str, tuple[int, ...]],
+    expected: Mapping[str, Tensor],
     stretch: Mapping[str, Callable[[Tensor], tuple[Tensor, str]]],
     done: CopiedWeights,
 ) -> None:
@@ -102,18 +145,21 @@ def _copy(
     index, parts = weight.part
     tensor = found.tensor.chunk(parts)[index]
     part = f", part {index + 1} of {parts}" if parts > 1 else ""
-    if weight.target not in shapes:
+    if weight.target not in expected:
         action = f"dropped{part}: the mechanism has no such projection"
         done.rows.append(ConvertedWeight(found.name, None, tuple(tensor.shape), action))
         return
+    target = expected[weight.target]
+    if target.is_floating_point():
+        _check_values(found)
     action = f"copied{part}"
     if weight.target in stretch:
         tensor, action = stretch[weight.target](tensor)
-    tensor = fit_axes(tensor, shapes[weight.target])
-    if tuple(tensor.shape) != shapes[weight.target]:
+    tensor = fit_axes(tensor, tuple(target.shape))
+    if tensor.shape != target.shape:
         raise DataError(
             f"{found.name} has shape {tuple(found.tensor.shape)}, which gives "
-            f"{tuple(tensor.shape)} for {weight.target}, expected {shapes[weight.target]}; "
+            f"{tuple(tensor.shape)} for {weight.target}, expected {tuple(target.shape)}; "
             "the weights are not those of config.json"
         )
     done.state[weight.target] = tensor
