@@ -1,5 +1,6 @@
 """Model configuration: validation, defaults and serialization."""
 
+import copy
 import json
 
 import pytest
@@ -52,6 +53,37 @@ def test_invalid_values_are_rejected(fields, message):
 def test_unknown_names_are_rejected_with_suggestions(fields, message):
     with pytest.raises(UnknownNameError, match=message):
         LongspanConfig(**fields)
+
+
+NOTES = {
+    "my_note": 1,
+    "tokenizer_class": "BertTokenizerFast",
+    "task_specific_params": {"summarization": {"num_beams": 4}},
+    "hiden_size": 8,
+}
+
+
+@pytest.mark.parametrize("cls", [LongspanConfig, AutoConfig])
+def test_fields_of_others_survive_saving_and_loading(small, tmp_path, caplog, cls):
+    config = small()
+    for name, value in NOTES.items():
+        setattr(config, name, value)
+    LongspanModel(config).save_pretrained(tmp_path)
+    loaded = cls.from_pretrained(tmp_path)
+    assert {name: getattr(loaded, name) for name in NOTES} == NOTES
+    assert f"LongspanConfig has not: {', '.join(sorted(NOTES))}" in caplog.text
+    assert loaded.hidden_size == config.hidden_size
+    loaded.save_pretrained(tmp_path / "again")
+    again = cls.from_pretrained(tmp_path / "again", pooling="first")
+    assert again.to_diff_dict() == {**loaded.to_diff_dict(), "pooling": "first"}
+    assert copy.deepcopy(again).my_note == 1
+    assert LongspanModel.from_pretrained(tmp_path).config.my_note == 1
+
+
+def test_loading_without_fields_of_others_says_nothing(small, tmp_path, caplog):
+    LongspanModel(small()).save_pretrained(tmp_path)
+    LongspanConfig.from_pretrained(tmp_path)
+    assert not caplog.records
 
 
 def test_model_checks_values_assigned_after_construction(small):

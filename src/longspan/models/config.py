@@ -1,6 +1,7 @@
 """Configuration of the models, saved as `config.json` next to their weights."""
 
 import dataclasses
+import logging
 from typing import Any, no_type_check
 
 from huggingface_hub.dataclasses import strict
@@ -10,6 +11,8 @@ from longspan.attention import MECHANISMS, Traits
 from longspan.errors import InputError, check_name
 from longspan.models.config_checks import TRANSFORMERS_FIELDS, check_config
 from longspan.models.positions import BASE
+
+logger = logging.getLogger(__name__)
 
 
 # `strict` checks the types of the fields, and a second type checker cannot read the constructor
@@ -213,12 +216,38 @@ class LongspanConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Reject unknown fields, which transformers would store, and check all values."""
-        fields = {field.name for field in dataclasses.fields(self)}
         for name in kwargs:
             if not name.startswith("_"):
-                check_name(name, fields | TRANSFORMERS_FIELDS, "field of LongspanConfig")
+                check_name(name, self._field_names(), "field of LongspanConfig")
         super().__post_init__(**kwargs)
         self.check()
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Return a saved configuration; fields of others are kept, unused, and named in a warning.
+
+        Such are notes of a user, fields of other programs and of other versions of longspan.
+        """
+        names = cls._field_names()
+        others = {
+            name: value
+            for name, value in config_dict.items()
+            if name not in names and not name.startswith("_")
+        }
+        own = {name: value for name, value in config_dict.items() if name not in others}
+        made = super().from_dict(own, **kwargs)
+        config = made[0] if kwargs.get("return_unused_kwargs") else made
+        for name, value in others.items():
+            setattr(config, name, value)
+        if others:
+            names_of_others = ", ".join(sorted(others))
+            logger.warning("fields of config.json that LongspanConfig has not: %s", names_of_others)
+        return made
+
+    @classmethod
+    def _field_names(cls) -> set[str]:
+        """Return the fields that the constructor takes."""
+        return {field.name for field in dataclasses.fields(cls)} | TRANSFORMERS_FIELDS
 
     @property
     def head_dim(self) -> int:
