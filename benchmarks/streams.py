@@ -69,13 +69,13 @@ class Stream:
         output = self.model(
             inputs,
             shift_labels=targets,
-            past_key_values=self.state,
+            cache=self.state,
             use_cache=self.keeps,
         )
         output.loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.state = output.past_key_values.detach() if self.keeps else None
+        self.state = output.cache.detach() if self.keeps else None
 
 
 def make_stream(name: str, length: int, tokens: int, width: int, device: torch.device) -> Stream:

@@ -41,8 +41,8 @@ def steps_of_model(name):
 
     def step(ids, state):
         mask = torch.ones_like(ids)  # as `generate` passes it
-        output = model(ids, attention_mask=mask, past_key_values=state, use_cache=True)
-        return output.logits, output.past_key_values
+        output = model(ids, attention_mask=mask, cache=state, use_cache=True)
+        return output.logits, output.cache
 
     return step, torch.randint(1, 60, (2, PROMPT + TOKENS)).split([PROMPT] + [1] * TOKENS, 1)
 

@@ -7,7 +7,13 @@ from transformers import AutoModelForCausalLM
 
 from longspan.attention import MECHANISMS
 from longspan.errors import InputError, OptionError
-from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
+from longspan.models import (
+    LongspanConfig,
+    LongspanForCausalLM,
+    LongspanForConditionalGeneration,
+    LongspanModel,
+)
+from longspan.models.language import CACHE_NAME
 
 CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
 BOUNDED = [
@@ -46,8 +52,8 @@ def logits_by_parts(model, ids, ends):
     """Return the logits of a sequence given to the model part by part."""
     state, parts = None, []
     for start, end in zip((0, *ends), (*ends, ids.shape[1]), strict=True):
-        output = model(ids[:, start:end], past_key_values=state, use_cache=True)
-        state, parts = output.past_key_values, [*parts, output.logits]
+        output = model(ids[:, start:end], cache=state, use_cache=True)
+        state, parts = output.cache, [*parts, output.logits]
     return torch.cat(parts, 1), state
 
 
@@ -86,7 +92,7 @@ def state_sizes(model, ids):
     """Return the numbers held after each part of eight tokens."""
     state, sizes = None, []
     for part in ids.split(8, 1):
-        state = model(part, past_key_values=state, use_cache=True).past_key_values
+        state = model(part, cache=state, use_cache=True).cache
         held = [x for layer in state.layers for x in layer.state.state.values()]
         sizes.append(sum(x.numel() for x in held))
     return sizes
@@ -102,11 +108,11 @@ def test_state_is_bounded(name):
 def test_segments_of_a_stream_train_like_the_papers(name):
     """A later segment's loss reaches the parameters, not the state of earlier segments."""
     model, ids = decoder(name).train(), tokens()
-    state = model(ids[:, :24], use_cache=True).past_key_values.detach()
+    state = model(ids[:, :24], use_cache=True).cache.detach()
     tensors = [x for layer in state.layers for x in layer.state.state.values()]
     assert not any(x.requires_grad for x in tensors)
     before = [x.clone() for x in tensors]
-    model(ids[:, 24:], shift_labels=ids[:, 24:], past_key_values=state).loss.backward()
+    model(ids[:, 24:], shift_labels=ids[:, 24:], cache=state).loss.backward()
     assert all(x.equal(y) for x, y in zip(tensors, before, strict=True))
     assert model.model.embeddings.words.weight.grad.abs().sum() > 0
 
@@ -117,11 +123,11 @@ def test_cleared_rows_forget_their_document(name):
     other = torch.cat((tokens(2).flip(1)[:1], ids[1:]))
     found = []
     for first in (ids, other):
-        state = model(first[:, :20], use_cache=True).past_key_values
+        state = model(first[:, :20], use_cache=True).cache
         cleared = model.model.clear_rows(state, torch.tensor([True, False]))
         assert cleared.next_positions.tolist() == [0, 20]
-        found.append(model(ids[:, 20:], past_key_values=cleared).logits)
-        kept = model(ids[:, 20:], past_key_values=state).logits[1]
+        found.append(model(ids[:, 20:], cache=cleared).logits)
+        kept = model(ids[:, 20:], cache=state).logits[1]
         torch.testing.assert_close(found[-1][1], kept, rtol=0, atol=1e-12)
     torch.testing.assert_close(found[0][0], found[1][0], rtol=0, atol=1e-12)
 
@@ -180,8 +186,8 @@ def test_padding_between_tokens_has_no_effect_where_no_distance_counts_it(name):
     model, prompt, new = decoder(name), tokens(2, 20), tokens(2, 9)
     mask = torch.ones_like(prompt)
     mask[1, 13:] = 0
-    state = model(prompt, mask, use_cache=True).past_key_values
-    found = model(new, past_key_values=state).logits
+    state = model(prompt, mask, use_cache=True).cache
+    found = model(new, cache=state).logits
     alone = model(torch.cat((prompt[1:, :13], new[1:]), 1)).logits[0, 13:]
     equal = torch.allclose(found[1], alone, rtol=0, atol=1e-10)
     assert equal == MECHANISMS[name].traits.ignores_gaps
@@ -196,15 +202,15 @@ def test_left_padding_does_not_move_positions(position):
 def test_padded_rows_are_cleared_and_moved_like_others():
     model, ids = decoder("transformer_xl"), tokens(3, 20)
     mask = torch.arange(20) >= torch.tensor([0, 5, 5])[:, None]
-    state = model(ids, attention_mask=mask, use_cache=True).past_key_values
+    state = model(ids, attention_mask=mask, use_cache=True).cache
     rows = torch.tensor([True, False, False])
-    whole = model(ids, past_key_values=model.model.clear_rows(state, rows)).logits
-    kept = model(ids, past_key_values=state).logits
+    whole = model(ids, cache=model.model.clear_rows(state, rows)).logits
+    kept = model(ids, cache=state).logits
     torch.testing.assert_close(whole[1:], kept[1:], rtol=0, atol=1e-12)
     assert not torch.allclose(whole[0], kept[0])
     order = torch.tensor([2, 0, 1, 2])
     state.reorder_cache(order)
-    moved = model(ids[order], past_key_values=state).logits
+    moved = model(ids[order], cache=state).logits
     torch.testing.assert_close(moved, kept[order], rtol=0, atol=1e-12)
 
 
@@ -229,8 +235,8 @@ def test_auxiliary_loss_of_segments_is_that_of_the_whole():
     model = decoder("compressive", attention_options=options, **dropouts).train()
     ids, state, losses = tokens(), None, []
     for part in ids.split(8, 1):
-        output = model(part, past_key_values=state, use_cache=True)
-        state, losses = output.past_key_values, [*losses, output.auxiliary_loss]
+        output = model(part, cache=state, use_cache=True)
+        state, losses = output.cache, [*losses, output.auxiliary_loss]
     # Nothing leaves the memory after the first segment, and as many rows after each later one.
     whole = model(ids, use_cache=False).auxiliary_loss
     torch.testing.assert_close(torch.stack(losses[1:]).mean(), whole, rtol=0, atol=1e-12)
@@ -264,21 +270,59 @@ def test_lengths_are_limited_by_learned_positions_only():
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"past_key_values": (1, 2)}, "must be a LongspanCache, got tuple"),
-        ({"past_key_values": "other layers"}, "the state is of 1 layers, the model has 2"),
-        ({"past_key_values": "other batch"}, "the state is of a batch of 3, got 2 rows"),
+        ({"cache": (1, 2)}, "must be a LongspanCache, got tuple"),
+        ({"cache": "other layers"}, "the state is of 1 layers, the model has 2"),
+        ({"cache": "other batch"}, "the state is of a batch of 3, got 2 rows"),
     ],
 )
 def test_foreign_states_are_refused(inputs, message, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     model = decoder("local")
-    if inputs["past_key_values"] == "other layers":
+    if inputs["cache"] == "other layers":
         other = decoder("local", num_hidden_layers=1)
-        inputs = {"past_key_values": other(tokens(2), use_cache=True).past_key_values}
-    if inputs["past_key_values"] == "other batch":
-        inputs = {"past_key_values": model(tokens(3), use_cache=True).past_key_values}
+        inputs = {"cache": other(tokens(2), use_cache=True).cache}
+    if inputs["cache"] == "other batch":
+        inputs = {"cache": model(tokens(3), use_cache=True).cache}
     with pytest.raises(InputError, match=message):
         model(tokens(2), **inputs)
+
+
+def decoding_models():
+    """Return models that return a state, with the arguments of a first and of a second call."""
+    both = LongspanForConditionalGeneration(LongspanConfig(decoder_start_token_id=1)).eval()
+    source = {"input_ids": tokens(), "decoder_input_ids": tokens(length=3)}
+    first, second = {"input_ids": tokens()}, {"input_ids": tokens(length=2)}
+    model = decoder("local")
+    return [
+        (model, first, second),
+        (model.model, first, second),
+        (both, source, {"decoder_input_ids": tokens(length=2)}),
+        (both.model, source, {"decoder_input_ids": tokens(length=2)}),
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_state_has_both_names_of_transformers(number):
+    """`past_key_values` before transformers 5.24, `cache` since."""
+    model, first, second = decoding_models()[number]
+    output = model(**first, use_cache=True)
+    assert output.past_key_values is output.cache
+    found = model(**second, past_key_values=output.cache)[0]
+    assert torch.equal(found, model(**second, cache=output.cache)[0])
+    with pytest.raises(InputError, match="past_key_values is another name of cache"):
+        model(**second, past_key_values=output.cache, cache=output.cache)
+
+
+def test_generation_continues_a_state_under_the_name_of_the_installed_transformers():
+    model, ids = decoder("local"), tokens()
+    state = model(ids[:, :-1], use_cache=True).cache
+    whole = model.generate(ids, max_new_tokens=4, do_sample=False)
+    found = model.generate(ids, max_new_tokens=4, do_sample=False, **{CACHE_NAME: state})
+    assert torch.equal(found, whole)
+    if CACHE_NAME != "cache":
+        state = model(ids[:, :-1], use_cache=True).cache
+        with pytest.raises(InputError, match="called past_key_values in `generate`"):
+            model.generate(ids, max_new_tokens=4, cache=state)
 
 
 def test_encoders_have_no_state():

@@ -67,7 +67,7 @@ def test_pieces_of_a_prompt_equal_one_call(name):
             model, PROMPT, DecodingConfig(max_new_tokens=13, prefill_chunk_size=size)
         )
         with torch.no_grad():
-            after = model(next_tokens, past_key_values=run.state).logits[0]
+            after = model(next_tokens, cache=run.state).logits[0]
         found = torch.cat((run._scores.double(), after))
         one_call = found if one_call is None else one_call
         assert run.state.get_seq_length() == len(PROMPT)
@@ -97,7 +97,7 @@ def test_state_of_a_window_does_not_grow_with_the_prompt():
 def test_bytes_of_the_state_are_those_of_its_keys_and_values():
     model = decoder("full")
     with torch.no_grad():
-        state = model(torch.from_numpy(PROMPT)[None], use_cache=True).past_key_values
+        state = model(torch.from_numpy(PROMPT)[None], use_cache=True).cache
     # Keys and values of 40 tokens in 32 dimensions of eight bytes, in each of two layers.
     assert state.num_bytes == 2 * 2 * 40 * 32 * 8
     shared = [layer.state.state for layer in state.layers]

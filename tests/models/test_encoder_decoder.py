@@ -82,11 +82,11 @@ def test_any_mechanism_encodes_and_its_padding_is_not_read(name):
 def test_decoder_with_a_cache_equals_the_decoder_without(name):
     model, ids, target = build(decoder=name), tokens(), tokens(length=30)
     whole = model(ids, decoder_input_ids=target, use_cache=False)
-    assert whole.past_key_values is None
+    assert whole.cache is None
     state, parts, source = None, [], {"input_ids": ids}
     for part in target.split([11, 1, 1, 17], 1):
-        output = model(**source, decoder_input_ids=part, past_key_values=state, use_cache=True)
-        state, parts, source = output.past_key_values, [*parts, output.logits], {}
+        output = model(**source, decoder_input_ids=part, cache=state, use_cache=True)
+        state, parts, source = output.cache, [*parts, output.logits], {}
     assert_equal(torch.cat(parts, 1), whole.logits)
     later = target.clone()
     later[:, 20:] = 5
@@ -190,7 +190,7 @@ def test_the_encoder_runs_once_and_beams_share_its_keys(monkeypatch):
 
     def record_decoder(*inputs, **rest):
         output = decode(*inputs, **rest)
-        caches.append(output.past_key_values)
+        caches.append(output.cache)
         return output
 
     mask, global_mask = torch.ones_like(ids), torch.zeros_like(ids)
@@ -217,17 +217,17 @@ def test_selected_rows_keep_their_encoder_and_its_mask():
     mask[0, 25:] = mask[2, 9:] = 0
     rows = torch.tensor([2, 2, 0, 1])
     expected = model(ids[rows], mask[rows], decoder_input_ids=target[rows]).logits[:, 9:]
-    state = model(ids, mask, decoder_input_ids=target[:, :9], use_cache=True).past_key_values
+    state = model(ids, mask, decoder_input_ids=target[:, :9], use_cache=True).cache
     state.reorder_cache(rows)
-    found = model(decoder_input_ids=target[rows, 9:], past_key_values=state).logits
+    found = model(decoder_input_ids=target[rows, 9:], cache=state).logits
     assert_equal(found, expected)
-    repeated = model(ids, mask, decoder_input_ids=target[:, :9], use_cache=True).past_key_values
+    repeated = model(ids, mask, decoder_input_ids=target[:, :9], use_cache=True).cache
     repeated.batch_repeat_interleave(2)
     every = torch.arange(3).repeat_interleave(2)
-    found = model(decoder_input_ids=target[every, 9:], past_key_values=repeated).logits
+    found = model(decoder_input_ids=target[every, 9:], cache=repeated).logits
     assert_equal(found, model(ids, mask, decoder_input_ids=target).logits[every, 9:])
     repeated.reorder_cache(torch.tensor([4, 1]))
-    found = model(decoder_input_ids=target[[2, 0], 9:], past_key_values=repeated).logits
+    found = model(decoder_input_ids=target[[2, 0], 9:], cache=repeated).logits
     assert_equal(found, model(ids, mask, decoder_input_ids=target).logits[[2, 0], 9:])
 
 
@@ -238,13 +238,13 @@ def test_detached_and_cleared_states_keep_the_encoder():
     mask[0, 20:] = 0
     begin, end = target.split([7, 5], 1)
     with torch.enable_grad():
-        state = model(ids, mask, decoder_input_ids=begin, use_cache=True).past_key_values
+        state = model(ids, mask, decoder_input_ids=begin, use_cache=True).cache
     expected = model(ids, mask, decoder_input_ids=target).logits[:, 7:]
     for given, wanted in ((state, True), (state.detach(), False)):
         assert all(layer.cross.k.requires_grad is wanted for layer in given.layers)
-        assert_equal(model(decoder_input_ids=end, past_key_values=given).logits, expected)
+        assert_equal(model(decoder_input_ids=end, cache=given).logits, expected)
     cleared = model.model.decoder.clear_rows(state, torch.tensor([True, False]))
-    found = model(decoder_input_ids=end, past_key_values=cleared).logits
+    found = model(decoder_input_ids=end, cache=cleared).logits
     assert_equal(found[1], expected[1])
     assert_equal(found[0], model(ids, mask, decoder_input_ids=end).logits[0])
 
@@ -406,7 +406,7 @@ def test_any_configuration_makes_an_encoder_decoder():
 def test_outputs_are_those_of_transformers():
     model = build().train()
     output = model(tokens(), decoder_input_ids=tokens(length=8), output_hidden_states=True)
-    assert output.past_key_values is None
+    assert output.cache is None
     assert [len(output[f"{part}_hidden_states"]) for part in ("encoder", "decoder")] == [3, 3]
     assert output.encoder_hidden_states[-1] is output.encoder_last_hidden_state
     options = {"output_hidden_states": True, "return_dict_in_generate": True}
@@ -415,13 +415,13 @@ def test_outputs_are_those_of_transformers():
     first, second = model(tokens(), decoder_input_ids=tokens(length=8), return_dict=False)[:2]
     assert first.shape == (3, 8, 60)
     assert second.get_seq_length() == 8
-    assert model(tokens(), labels=tokens(length=8)).past_key_values is None
+    assert model(tokens(), labels=tokens(length=8)).cache is None
     shown = {"output_hidden_states": True, "output_attentions": True}
     labelled = model(tokens(), labels=tokens(length=8), **shown)
     # The predictions are the logits alone.
     ignored = set(model.config.keys_to_ignore_at_inference)
     assert set(labelled) - ignored == {"loss", "logits"}
-    assert "past_key_values" in ignored
+    assert "cache" in ignored
 
 
 @torch.no_grad()
@@ -479,12 +479,12 @@ def test_fields_that_both_parts_share_are_no_overrides():
     ("inputs", "message"),
     [
         ({"input_ids": "ids", "encoder_outputs": "states"}, "replaces the encoder's input"),
-        ({"input_ids": "ids", "past_key_values": "state"}, "past_key_values replaces the encoder"),
+        ({"input_ids": "ids", "cache": "state"}, "cache replaces the encoder"),
         ({}, "give input_ids, inputs_embeds or encoder_outputs; got none"),
         ({"encoder_outputs": "narrow"}, "must be hidden_size=32 wide, got 16"),
         ({"encoder_outputs": "rows"}, r"as many rows as the inputs, 3, or a divisor .*\(2, 40\)"),
         ({"encoder_outputs": "states", "attention_mask": "short"}, "encoder_attention_mask must"),
-        ({"encoder_outputs": "long", "past_key_values": "state"}, r"\(3, 40\), got \(3, 41\)"),
+        ({"encoder_outputs": "long", "cache": "state"}, r"\(3, 40\), got \(3, 41\)"),
         (
             {"input_ids": "ids", "global_attention_mask": "ids"},
             "not supported by 2 layers of perf",
@@ -501,9 +501,9 @@ def test_inputs_that_do_not_fit_are_refused(inputs, message):
         "narrow": (torch.zeros(3, 40, 16).double(),),
         "short": torch.ones(3, 39, dtype=torch.long),
     }
-    if "past_key_values" in inputs:
+    if "cache" in inputs:
         output = model(tokens(), decoder_input_ids=target, use_cache=True)
-        values["state"] = output.past_key_values
+        values["state"] = output.cache
     chosen = {name: values.get(x, x) if isinstance(x, str) else x for name, x in inputs.items()}
     with pytest.raises(InputError, match=message):
         model(decoder_input_ids=target, **chosen)

@@ -102,10 +102,8 @@ def test_rows_that_end_earlier_leave_the_others_unchanged(task, batch_size):
         for line, row in enumerate(batch.rows.tolist()):
             real = int(batch.key_mask[line].sum())
             past = states[line] if batch.continues[line] else None
-            output = model(
-                batch.inputs[line : line + 1, :real], past_key_values=past, use_cache=True
-            )
-            states[line] = output.past_key_values
+            output = model(batch.inputs[line : line + 1, :real], cache=past, use_cache=True)
+            states[line] = output.cache
             nats[row] = F.cross_entropy(
                 output.logits[0], batch.targets[line, :real], reduction="sum"
             ).detach()
@@ -151,8 +149,8 @@ def reference_losses(model, task, config, auxiliary=False):
     for batch in itertools.islice(batches, config.steps):
         if state is not None:
             state = model.model.clear_rows(state, ~batch.continues)
-        output = model(batch.inputs, batch.key_mask, past_key_values=state, use_cache=True)
-        state = output.past_key_values.detach()
+        output = model(batch.inputs, batch.key_mask, cache=state, use_cache=True)
+        state = output.cache.detach()
         loss = F.cross_entropy(output.logits.flatten(0, 1), batch.targets.flatten())
         total = loss
         if auxiliary and output.auxiliary_loss is not None:

@@ -223,12 +223,12 @@ def _language_model(
     model = _build(case, lambda: LongspanForCausalLM(config), device, torch.float32).eval()
     autocast = _autocast(case, device)
     with autocast():
-        past = model(ids, use_cache=True).past_key_values
+        past = model(ids, use_cache=True).cache
 
     def step() -> None:
         # The state of the prefix is not changed: every call decodes the same token.
         with autocast():
-            model(ids[:, :1], past_key_values=past)
+            model(ids[:, :1], cache=past)
 
     own = sum(p.numel() * p.element_size() for p in model.parameters())
     states = sum(_state_bytes(cast(Cache, layer.state)) for layer in past.layers)

@@ -40,7 +40,7 @@ def select_cache(
     if past is not None and global_mask is not None:
         reasons.append("tokens that continue a state cannot be global")
     if reasons:
-        raise InputError(f"past_key_values and use_cache: {'; '.join(reasons)}")
+        raise InputError(f"cache and use_cache: {'; '.join(reasons)}")
     if use_cache is None:
         wanted = default and config.is_decoder and config.use_cache and global_mask is None
         use_cache = past is not None or wanted

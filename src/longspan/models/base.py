@@ -6,13 +6,11 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPoolingAndCrossAttentions,
-    ModelOutput,
-)
+from transformers.modeling_outputs import ModelOutput
 
 from longspan.models.adaptive import Projection
 from longspan.models.attention_layer import ProjectedAttention
+from longspan.models.cache import LongspanCache, OutputWithCache
 from longspan.models.config import LongspanConfig
 from longspan.models.freezing import apply_freeze
 from longspan.models.relative import RelativePositions
@@ -74,7 +72,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
 
 
 @dataclasses.dataclass
-class LongspanOutput(BaseModelOutputWithPoolingAndCrossAttentions):
+class LongspanOutput(OutputWithCache):
     """Output of the Transformer without a head.
 
     Attributes:
@@ -82,11 +80,19 @@ class LongspanOutput(BaseModelOutputWithPoolingAndCrossAttentions):
             of width 2 M with reversible residual connections.
         pooler_output: pooled state (B, M), as `pooling` defines it; None for tokens that continue
             a cache.
-        past_key_values: state for the next tokens, or None.
+        cache: state for the next tokens, or None.
         hidden_states: embeddings and states after each layer, on request; the last ones are
             `last_hidden_state`.
+        attentions: weights of the layers, on request.
+        cross_attentions: weights of the layers for the encoder's tokens, on request.
         auxiliary_loss: loss from which the mechanisms' own parameters learn in training, summed
             over the layers; None if there is none. See `Attention.auxiliary_loss`.
     """
 
+    last_hidden_state: Float[Tensor, "B T M"] | None = None
+    pooler_output: Float[Tensor, "B M"] | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    cache: LongspanCache | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    cross_attentions: tuple[Tensor, ...] | None = None
     auxiliary_loss: Float[Tensor, ""] | None = None

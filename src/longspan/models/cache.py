@@ -4,19 +4,24 @@ Each layer keeps the state that its mechanism defines: a window of keys and valu
 size, the segments and slots of a memory. transformers' own caches keep every key and value.
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache as TransformersCache
 from transformers.cache_utils import CacheLayerMixin
+from transformers.modeling_outputs import ModelOutput
 
 from longspan.attention import Cache
 from longspan.errors import InputError
 from longspan.models.attention_layer import CrossStates
 from longspan.models.row_groups import GroupedCache
 from longspan.shapes import Bool, Int
+
+Inputs = ParamSpec("Inputs")
+Result = TypeVar("Result")
 
 
 class CacheLayer(CacheLayerMixin):
@@ -239,6 +244,31 @@ def source_rows(selected: Tensor, rows: int, sources: int) -> Tensor | None:
     return None if chosen.equal(every) else chosen
 
 
+class OutputWithCache(ModelOutput):
+    """Output with the state for the next tokens, `cache`."""
+
+    cache: LongspanCache | None
+
+    @property
+    def past_key_values(self) -> LongspanCache | None:
+        """State for the next tokens, under its name in transformers before 5.24."""
+        return self.cache
+
+
+def takes_past_key_values(forward: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
+    """Let a `forward` take `cache` under its name in transformers before 5.24 as well."""
+
+    @functools.wraps(forward)
+    def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Result:
+        if "past_key_values" in kwargs:
+            if kwargs.get("cache") is not None:
+                raise InputError("past_key_values is another name of cache; give one of them")
+            kwargs["cache"] = kwargs.pop("past_key_values")
+        return forward(*args, **kwargs)
+
+    return call
+
+
 def past_refusals(past: object, layers: int, rows: int) -> list[str]:
     """Return the reasons why this is no state of a model with as many layers, and of a batch.
 
@@ -248,7 +278,7 @@ def past_refusals(past: object, layers: int, rows: int) -> list[str]:
         rows: number of rows of the batch.
     """
     if not isinstance(past, LongspanCache):
-        return [f"past_key_values must be a LongspanCache, got {type(past).__name__}"]
+        return [f"cache must be a LongspanCache, got {type(past).__name__}"]
     if len(past.layers) != layers:
         return [f"the state is of {len(past.layers)} layers, the model has {layers}"]
     found = {layer.batch_size for layer in past.layers if layer.state is not None}

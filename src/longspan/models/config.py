@@ -138,7 +138,7 @@ class LongspanConfig(PreTrainedConfig):
     model_type = "longspan"
     # Outputs that are no predictions: transformers' Trainer hands the others to metrics.
     keys_to_ignore_at_inference = [
-        *("past_key_values", "auxiliary_loss", "token_losses"),
+        *("cache", "auxiliary_loss", "token_losses"),
         *("hidden_states", "hidden_states_b", "decoder_hidden_states", "encoder_hidden_states"),
         *("attentions", "attentions_b", "decoder_attentions", "encoder_attentions"),
         *("cross_attentions", "encoder_last_hidden_state"),
@@ -235,13 +235,13 @@ class LongspanConfig(PreTrainedConfig):
             if name not in names and not name.startswith("_")
         }
         own = {name: value for name, value in config_dict.items() if name not in others}
-        made = super().from_dict(own, **kwargs)
+        made: Any = super().from_dict(own, **kwargs)
         config = made[0] if kwargs.get("return_unused_kwargs") else made
         for name, value in others.items():
             setattr(config, name, value)
         if others:
-            names_of_others = ", ".join(sorted(others))
-            logger.warning("fields of config.json that LongspanConfig has not: %s", names_of_others)
+            found = ", ".join(sorted(others))
+            logger.warning("fields of config.json that LongspanConfig has not: %s", found)
         return made
 
     @classmethod

@@ -98,9 +98,9 @@ class Continuation:
         """Read tokens; return the logits of the token after the last one."""
         inputs = torch.from_numpy(ids.astype(np.int64))[None].to(self.model.device)
         output = self.model(
-            inputs, past_key_values=self.state, use_cache=True, logits_to_keep=1, return_dict=True
+            inputs, cache=self.state, use_cache=True, logits_to_keep=1, return_dict=True
         )
-        self.state = output.past_key_values
+        self.state = output.cache
         return output.logits[:, -1]
 
     def _draw(self) -> int:

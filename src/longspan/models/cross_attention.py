@@ -112,9 +112,7 @@ def select_source_mask(
         )
     shape = tuple(states.shape[:2]) if states is not None else kept
     if kept is not None and shape != kept:
-        raise InputError(
-            f"past_key_values holds encoder states of shape (R, S) = {kept}, got {shape}"
-        )
+        raise InputError(f"cache holds encoder states of shape (R, S) = {kept}, got {shape}")
     if states is not None and states.shape[2] != config.hidden_size:
         raise InputError(
             f"encoder_hidden_states must be hidden_size={config.hidden_size} wide, "

@@ -2,24 +2,29 @@
 
 import copy
 import dataclasses
+from inspect import signature
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.activations import ACT2FN
-from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
+from transformers.modeling_outputs import MaskedLMOutput
 
 from longspan.errors import InputError, OptionError
 from longspan.models.adaptive import AdaptiveSoftmax, tied_names
 from longspan.models.base import LongspanPreTrainedModel
-from longspan.models.cache import LongspanCache
+from longspan.models.cache import LongspanCache, OutputWithCache, takes_past_key_values
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import TokenIds, TokenMask
 from longspan.models.losses import IGNORED, Items, add_losses, label_loss, mean_loss, weigh_part
 from longspan.models.model import LongspanModel
 from longspan.models.norms import make_norm
 from longspan.shapes import Float, Int
+
+# Name of a state in the `generate` of transformers, which was another one before 5.24.
+_PREPARED = signature(GenerationMixin.prepare_inputs_for_generation).parameters
+CACHE_NAME = "cache" if "cache" in _PREPARED else "past_key_values"
 
 
 class LongspanGenerationMixin(GenerationMixin):
@@ -30,14 +35,27 @@ class LongspanGenerationMixin(GenerationMixin):
         """Tell `generate` to take the state that the first call returns."""
         return False
 
-    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def prepare_inputs_for_generation(  # type: ignore[override]
+        self,
+        *args: Any,
+        cache: LongspanCache | None = None,
+        past_key_values: LongspanCache | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
         """Return the inputs of a call in `generate`, whose arguments it reads off this signature.
 
         Raises:
-            InputError: a prompt of a decoder ends in padding, where its next token would be read.
+            InputError: a prompt of a decoder ends in padding, where its next token would be read;
+                or a state has the name of another transformers.
         """
+        states = {"cache": cache, "past_key_values": past_key_values}
+        past = states.pop(CACHE_NAME)
+        if any(x is not None for x in states.values()):
+            raise InputError(f"a state is called {CACHE_NAME} in `generate` of this transformers")
+        kwargs[CACHE_NAME] = past
         inputs = super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
-        mask, past = inputs.get("attention_mask"), inputs.get("past_key_values")
+        inputs["cache"] = inputs.pop(CACHE_NAME, None)
+        mask = inputs.get("attention_mask")
         own = not self.config.is_encoder_decoder  # type: ignore[attr-defined]
         if own and past is None and mask is not None and not mask[:, -1].all():
             raise InputError(
@@ -45,6 +63,14 @@ class LongspanGenerationMixin(GenerationMixin):
                 "the left (tokenizer.padding_side='left')"
             )
         return inputs
+
+    def _update_model_kwargs_for_generation(
+        self, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Return the inputs of the next call, with the state that this one returned."""
+        if outputs.cache is not None:
+            model_kwargs[CACHE_NAME] = outputs.cache
+        return super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
 
 
 class LanguageModel(LongspanPreTrainedModel):
@@ -157,20 +183,26 @@ class PredictionTransform(nn.Module):
 
 
 @dataclasses.dataclass
-class CausalOutput(CausalLMOutputWithPast):
+class CausalOutput(OutputWithCache):
     """Output of a causal language model.
 
     Attributes:
         loss: mean cross entropy of the next tokens, plus `auxiliary_loss` in training.
         logits: scores of the next token (B, T, V). Those of an adaptive softmax are
             log-probabilities, and None with labels.
-        past_key_values: state for the next tokens.
+        cache: state for the next tokens.
         hidden_states: see `LongspanOutput`.
+        attentions: see `LongspanOutput`.
         auxiliary_loss: see `LongspanOutput`.
         token_losses: with labels, the cross entropy of each of them (B, T) under an adaptive
             softmax, 0 where it is -100; else None.
     """
 
+    loss: Float[Tensor, ""] | None = None
+    logits: Float[Tensor, "B T V"] | None = None
+    cache: LongspanCache | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
     auxiliary_loss: Float[Tensor, ""] | None = None
     token_losses: Float[Tensor, "B T"] | None = None
 
@@ -210,8 +242,8 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
     In training on streams of documents, one in each row, pass the state of one segment to the next,
     and clear it where a document has ended:
 
-        output = model(segment, shift_labels=next_tokens, past_key_values=state, use_cache=True)
-        state = model.model.clear_rows(output.past_key_values.detach(), document_ended)
+        output = model(segment, shift_labels=next_tokens, cache=state, use_cache=True)
+        state = model.model.clear_rows(output.cache.detach(), document_ended)
     """
 
     def __init__(self, config: LongspanConfig):
@@ -222,12 +254,13 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         self.narrow = make_narrow(config)
         self.post_init()
 
+    @takes_past_key_values
     def forward(
         self,
         input_ids: TokenIds | None = None,
         attention_mask: TokenMask | None = None,
         labels: TokenIds | None = None,
-        past_key_values: LongspanCache | None = None,
+        cache: LongspanCache | None = None,
         use_cache: bool | None = None,
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
@@ -260,7 +293,7 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            past_key_values=past_key_values,
+            cache=cache,
             use_cache=use_cache,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
@@ -272,7 +305,7 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         output = CausalOutput(
             loss=weigh_part(loss, shift_labels, num_items_in_batch),
             logits=scores.logits,
-            past_key_values=decoded.past_key_values,
+            cache=decoded.cache,
             hidden_states=decoded.hidden_states,
             attentions=decoded.attentions,
             auxiliary_loss=decoded.auxiliary_loss,

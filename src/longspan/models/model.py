@@ -28,7 +28,7 @@ from longspan.models.attention_layer import (
     build_mechanism,
 )
 from longspan.models.base import LongspanOutput, LongspanPreTrainedModel
-from longspan.models.cache import LongspanCache
+from longspan.models.cache import LongspanCache, takes_past_key_values
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.cross_attention import select_source_mask
@@ -165,6 +165,7 @@ class LongspanModel(LongspanPreTrainedModel):
         for layer in layers:
             layer.context_parallel = self.context_parallel
 
+    @takes_past_key_values
     def forward(
         self,
         input_ids: TokenIds | None = None,
@@ -174,7 +175,7 @@ class LongspanModel(LongspanPreTrainedModel):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
-        past_key_values: LongspanCache | None = None,
+        cache: LongspanCache | None = None,
         use_cache: bool | None = None,
         encoder_hidden_states: Float[Tensor, "R S M"] | None = None,
         encoder_attention_mask: Mask[Tensor, "R _"] | None = None,
@@ -196,13 +197,13 @@ class LongspanModel(LongspanPreTrainedModel):
             position_ids: positions of the tokens. None: their index in the row; in decoders the
                 number of real tokens before them, so that padding may stand on either side.
             inputs_embeds: embeddings in place of `input_ids`.
-            past_key_values: state of a decoder after the tokens before; it is not modified.
-            use_cache: whether a decoder returns its state. None: yes, if `past_key_values` is
+            cache: state of a decoder after the tokens before; it is not modified.
+            use_cache: whether a decoder returns its state. None: yes, if `cache` is
                 given, or outside training if the configuration says so.
             encoder_hidden_states: states of an encoder, of a decoder with `cross_attention`; None:
-                those in `past_key_values`. Each of R rows serves B / R consecutive rows.
+                those in `cache`. Each of R rows serves B / R consecutive rows.
             encoder_attention_mask: True or 1 at real tokens of the encoder; None: all are real, or
-                those of `past_key_values`.
+                those of `cache`.
             output_attentions: whether to return the weights of each layer, which most mechanisms
                 never form otherwise, in time and memory that grow as T^2.
             output_hidden_states: whether to return the states after each layer.
@@ -217,7 +218,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 vocabulary, a mask is malformed, the inputs are of the wrong kind, the state is of
                 another batch or model, or the mechanism refuses them.
         """
-        past, source = past_key_values, encoder_hidden_states
+        past, source = cache, encoder_hidden_states
         inputs = select_inputs(self.config.input_features, input_ids, input_values, inputs_embeds)
         weighted = self._wants("output_attentions", output_attentions)
         # Weights are those of whole sequences.
@@ -261,7 +262,7 @@ class LongspanModel(LongspanPreTrainedModel):
         return LongspanOutput(
             last_hidden_state=tokens[-1],
             pooler_output=self._pool(run.states[-1], context.mask, past),
-            past_key_values=cache,
+            cache=cache,
             hidden_states=tuple(tokens) if keep else None,
             attentions=weights,
             cross_attentions=cross_weights,

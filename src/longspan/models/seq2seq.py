@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.modeling_outputs import ModelOutput
 
 from longspan.errors import InputError
-from longspan.models.cache import LongspanCache
+from longspan.models.cache import LongspanCache, OutputWithCache, takes_past_key_values
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import TokenIds, TokenMask
 from longspan.models.language import LanguageModel, LongspanGenerationMixin, make_narrow
@@ -31,12 +31,12 @@ DecoderMask = Mask[Tensor, "N _"]  # U tokens, or with a cache all so far
 
 
 @dataclasses.dataclass
-class EncoderDecoderOutput(Seq2SeqModelOutput):
+class EncoderDecoderOutput(OutputWithCache):
     """Output of an encoder-decoder without a head.
 
     Attributes:
         last_hidden_state: states of the decoder's tokens (N, U, M).
-        past_key_values: state for the next tokens, or None.
+        cache: state for the next tokens, or None.
         decoder_hidden_states: states of the decoder after each layer, on request.
         encoder_last_hidden_state: states of the encoder's tokens (B, T, M); None if only the cache
             holds them.
@@ -44,12 +44,19 @@ class EncoderDecoderOutput(Seq2SeqModelOutput):
         auxiliary_loss: see `LongspanOutput`; of the decoder.
     """
 
-    past_key_values: LongspanCache | None = None  # type: ignore[assignment]
+    last_hidden_state: Float[Tensor, "N U M"] | None = None
+    cache: LongspanCache | None = None
+    decoder_hidden_states: tuple[Tensor, ...] | None = None
+    decoder_attentions: tuple[Tensor, ...] | None = None
+    cross_attentions: tuple[Tensor, ...] | None = None
+    encoder_last_hidden_state: Float[Tensor, "B T M"] | None = None
+    encoder_hidden_states: tuple[Tensor, ...] | None = None
+    encoder_attentions: tuple[Tensor, ...] | None = None
     auxiliary_loss: Float[Tensor, ""] | None = None
 
 
 @dataclasses.dataclass
-class EncoderDecoderLMOutput(Seq2SeqLMOutput):
+class EncoderDecoderLMOutput(OutputWithCache):
     """Output of an encoder-decoder with logits of the vocabulary.
 
     Attributes:
@@ -59,7 +66,15 @@ class EncoderDecoderLMOutput(Seq2SeqLMOutput):
     The others are those of `EncoderDecoderOutput`.
     """
 
-    past_key_values: LongspanCache | None = None  # type: ignore[assignment]
+    loss: Float[Tensor, ""] | None = None
+    logits: Float[Tensor, "N U V"] | None = None
+    cache: LongspanCache | None = None
+    decoder_hidden_states: tuple[Tensor, ...] | None = None
+    decoder_attentions: tuple[Tensor, ...] | None = None
+    cross_attentions: tuple[Tensor, ...] | None = None
+    encoder_last_hidden_state: Float[Tensor, "B T M"] | None = None
+    encoder_hidden_states: tuple[Tensor, ...] | None = None
+    encoder_attentions: tuple[Tensor, ...] | None = None
     auxiliary_loss: Float[Tensor, ""] | None = None
 
 
@@ -85,6 +100,7 @@ class LongspanEncoderDecoderModel(LongspanPreTrainedModel):
         if self.config.tie_word_embeddings:
             self.decoder.set_input_embeddings(value)
 
+    @takes_past_key_values
     def forward(
         self,
         input_ids: TokenIds | None = None,
@@ -95,7 +111,7 @@ class LongspanEncoderDecoderModel(LongspanPreTrainedModel):
         decoder_input_ids: DecoderIds | None = None,
         decoder_attention_mask: DecoderMask | None = None,
         decoder_inputs_embeds: Float[Tensor, "N U W"] | None = None,
-        past_key_values: LongspanCache | None = None,
+        cache: LongspanCache | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
@@ -113,7 +129,7 @@ class LongspanEncoderDecoderModel(LongspanPreTrainedModel):
             decoder_input_ids: token ids of the decoder; N rows: B, or a multiple such as beams.
             decoder_attention_mask: True or 1 at real tokens of the decoder.
             decoder_inputs_embeds: embeddings in place of `decoder_input_ids`.
-            past_key_values: state after the decoder's tokens before. It holds what the decoder
+            cache: state after the decoder's tokens before. It holds what the decoder
                 reads of the encoder, and its mask; neither need be given again.
             use_cache: whether to return the state; see `LongspanModel.forward`.
             output_hidden_states: whether to return the states after each layer.
@@ -125,7 +141,7 @@ class LongspanEncoderDecoderModel(LongspanPreTrainedModel):
         """
         flags: dict[str, Any] = {"return_dict": True, "output_attentions": output_attentions}
         flags["output_hidden_states"] = output_hidden_states
-        _check_sources(input_ids, inputs_embeds, encoder_outputs, past_key_values)
+        _check_sources(input_ids, inputs_embeds, encoder_outputs, cache)
         encoded = encoder_outputs
         if input_ids is not None or inputs_embeds is not None:
             masks = (attention_mask, global_attention_mask)
@@ -134,7 +150,7 @@ class LongspanEncoderDecoderModel(LongspanPreTrainedModel):
             decoder_input_ids,
             decoder_attention_mask,
             inputs_embeds=decoder_inputs_embeds,
-            past_key_values=past_key_values,
+            cache=cache,
             use_cache=use_cache,
             encoder_hidden_states=None if encoded is None else encoded[0],
             encoder_attention_mask=attention_mask,
@@ -165,7 +181,7 @@ def _check_sources(
     """
     inputs = [x for x in (input_ids, inputs_embeds) if x is not None]
     if inputs and (encoder_outputs is not None or past is not None):
-        held = "encoder_outputs" if past is None else "past_key_values"
+        held = "encoder_outputs" if past is None else "cache"
         raise InputError(
             f"{held} replaces the encoder's input; give no input_ids or inputs_embeds with it"
         )
@@ -176,7 +192,7 @@ def _check_sources(
 def _join_outputs(encoded: EncoderOutput | None, decoded: LongspanOutput) -> EncoderDecoderOutput:
     return EncoderDecoderOutput(
         last_hidden_state=decoded.last_hidden_state,
-        past_key_values=cast(LongspanCache | None, decoded.past_key_values),
+        cache=decoded.cache,
         decoder_hidden_states=decoded.hidden_states,
         decoder_attentions=decoded.attentions,
         cross_attentions=decoded.cross_attentions,
@@ -202,6 +218,7 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
         self.narrow = make_narrow(config)
         self.post_init()
 
+    @takes_past_key_values
     def forward(
         self,
         input_ids: TokenIds | None = None,
@@ -213,7 +230,7 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
         decoder_attention_mask: DecoderMask | None = None,
         decoder_inputs_embeds: Float[Tensor, "N U W"] | None = None,
         labels: DecoderIds | None = None,
-        past_key_values: LongspanCache | None = None,
+        cache: LongspanCache | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
@@ -237,7 +254,7 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         source = (input_ids, attention_mask, global_attention_mask, inputs_embeds, encoder_outputs)
         target = (decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds)
-        state = (past_key_values, use_cache, output_hidden_states, output_attentions)
+        state = (cache, use_cache, output_hidden_states, output_attentions)
         decoded = self.model(*source, *target, *state, return_dict=True)
         logits = self.lm_head(self.narrow(decoded.last_hidden_state[:, -logits_to_keep:]))
         loss = None if labels is None else label_loss(logits, labels)

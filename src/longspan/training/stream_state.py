@@ -64,17 +64,17 @@ class StreamState:
         past = self.states.pop(shard.rows.start, None) if shard.weight else None
         continues = batch.continues[shard.rows]
         if past is None or not continues.any():
-            return {"past_key_values": None, "use_cache": True}
+            return {"cache": None, "use_cache": True}
         device = next(self.model.parameters()).device
         if past.layers[0].batch_size > len(continues):
             past.reorder_cache(torch.arange(len(continues), device=device))
         if not continues.all():
             past = self.model.model.clear_rows(past, ~continues.to(device))
-        return {"past_key_values": past, "use_cache": True}
+        return {"cache": past, "use_cache": True}
 
     def store(self, shard: RowShard, output: Any) -> None:
         """Store the state after a call, if it returns one, without its autograd history."""
-        state = getattr(output, "past_key_values", None)
+        state = getattr(output, "cache", None)
         if self.keeps and shard.weight and state is not None:
             self.states[shard.rows.start] = state.detach()
 
