@@ -43,10 +43,10 @@ def pytest_addoption(parser):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-    """Round as another processor would, where the option asks for it."""
-    # Modes do not reach torch's operator flex_attention.
-    if not item.config.getoption("--other-rounding") or "test_flex" in item.nodeid:
+def pytest_runtest_protocol(item):
+    """Round as another processor would, fixtures included, where the option asks for it."""
+    asked = item.config.getoption("--other-rounding")
+    if not asked or item.get_closest_marker("own_rounding"):
         return (yield)
     with rounding.OtherRounding():
         return (yield)

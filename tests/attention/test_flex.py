@@ -28,6 +28,8 @@ from longspan.attention.kernels.flex_patterns import PATTERNS
 from longspan.attention.patterns import Causal, Global, PerHead, Window
 from longspan.errors import InputError
 
+# Modes do not reach torch's operator flex_attention.
+pytestmark = pytest.mark.own_rounding
 NAMES = {
     "bigbird",
     "blockwise",

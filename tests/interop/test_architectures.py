@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from packaging.version import Version
 
 import longspan
 from longspan.errors import InputError
@@ -90,6 +91,9 @@ OWN_CODE = [
     "RemBert",
     "RoFormer",
 ]
+if Version(transformers.__version__) >= Version("5.24"):
+    OWN_CODE.remove("CodeGen")
+    DECODERS.append("CodeGen")
 OTHERS = {
     "LayoutLM": "is_causal",
     "Splinter": "is_causal",

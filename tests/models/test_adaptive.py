@@ -299,6 +299,7 @@ def test_similarity_of_words_is_that_of_their_embeddings():
         ({"adaptive_cutoffs": [-3, 10]}, "ascending"),
         ({"adaptive_cutoffs": [10, 60]}, "below vocab_size=60"),
         ({"adaptive_factor": 4, "adaptive_cutoffs": [10, 20, 30]}, "leaves no dimension of 32"),
+        ({"lm_head_bias": True}, "an adaptive softmax has no bias"),
         ({"embedding_size": 4}, "leaves no dimension of 4 to the last of 4 clusters"),
         ({"adaptive_factor": 0}, "adaptive_factor must be at least 1"),
         ({"input_features": 3}, "require token ids, got input_features=3"),

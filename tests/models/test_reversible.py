@@ -15,6 +15,7 @@ from longspan.models import (
     LongspanForTokenClassification,
     LongspanModel,
 )
+from longspan.training.distributed.sharding import recompute_activations
 
 WIDTH = 16
 FIELDS = {
@@ -49,7 +50,7 @@ def test_checkpointing_gives_the_same_gradients():
     model, ids, found = make().train(), torch.arange(20).view(2, 10), []
     for checkpointing in (False, True):
         if checkpointing:
-            model.activation_checkpointing_enable()
+            recompute_activations(model)
         model.zero_grad()
         model(ids).last_hidden_state[..., 0].square().sum().backward()
         found.append([x.grad.clone() for x in model.parameters() if x.grad is not None])
@@ -89,6 +90,8 @@ def test_linear_prediction_head_has_one_map():
     plain = make(LongspanForMaskedLM, residual="standard", prediction_head="linear")
     assert plain.lm_head.weight is plain.model.embeddings.words.weight
     assert plain.lm_head.bias is None
+    fields = {"prediction_head": "linear", "lm_head_bias": True, "residual": "standard"}
+    assert make(LongspanForMaskedLM, **fields).lm_head.bias.shape == (40,)
 
 
 def test_axial_position_is_a_row_beside_a_column():

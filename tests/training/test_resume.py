@@ -127,6 +127,7 @@ def run_and_kill(server, runs, cache, changes, *, kill_at=0, after=None):
     return process.exitcode
 
 
+@pytest.mark.own_rounding
 def test_run_finishes_after_repeated_kills_at_file_operations(
     server, tiny_cache, tmp_path, uninterrupted
 ):
@@ -168,6 +169,7 @@ def test_run_resumes_after_kills_at_random_times(server, tiny_cache, tmp_path, u
     check_tidy(runs, LONGER)
 
 
+@pytest.mark.own_rounding
 def test_killed_command_resumes(cli, tiny_cache, tmp_path, uninterrupted):
     """Kill the command in a process of its own; resume it in this one, which has the imports."""
     runs = tmp_path / "runs"

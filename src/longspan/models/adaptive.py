@@ -223,6 +223,8 @@ def adaptive_refusals(config: "LongspanConfig") -> list[str]:
         )
     if config.is_encoder_decoder:
         reasons.append("is_encoder_decoder=True does not support adaptive_cutoffs; set them to []")
+    if config.lm_head_bias:
+        reasons.append("an adaptive softmax has no bias; set lm_head_bias to False")
     bounds = [0, *cutoffs, config.vocab_size]
     if any(start >= end for start, end in itertools.pairwise(bounds)):
         reasons.append(

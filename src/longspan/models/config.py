@@ -100,6 +100,8 @@ class LongspanConfig(PreTrainedConfig):
         classifier_hidden_size: width of the hidden layer of the classification heads; 0: there is
             none.
         classifier_activation: activation of that layer, one of transformers' `ACT2FN`.
+        lm_head_bias: whether logits of the vocabulary have a bias where the model's class has none:
+            next tokens, and masked ones of the linear `prediction_head`.
         prediction_head: map from states to the logits of masked tokens: "transform" (linear map,
             activation and normalization before a linear map with a bias; BERT) or "linear" (a
             linear map without bias; Reformer).
@@ -191,6 +193,7 @@ class LongspanConfig(PreTrainedConfig):
     default_global_tokens: str = "none"
     classifier_hidden_size: int = 128
     classifier_activation: str = "relu"
+    lm_head_bias: bool = False
     prediction_head: str = "transform"
     pair_head: str = "interaction"
     shared_towers: bool = True

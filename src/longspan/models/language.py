@@ -79,7 +79,7 @@ class LanguageModel(LongspanPreTrainedModel):
     model_class: type[LongspanPreTrainedModel] = LongspanModel
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.words.weight"}
 
-    def __init__(self, config: LongspanConfig, bias: bool):
+    def __init__(self, config: LongspanConfig, bias: bool = False):
         if config.input_features is not None:
             raise OptionError(
                 f"a language model reads token ids, got input_features={config.input_features}; "
@@ -92,6 +92,7 @@ class LanguageModel(LongspanPreTrainedModel):
             self.lm_head = AdaptiveSoftmax(config)
             self._tied_weights_keys = tied_names(config, "lm_head", "model.embeddings.words")
         else:
+            bias = bias or config.lm_head_bias
             self.lm_head = nn.Linear(config.logits_input_size, config.vocab_size, bias=bias)
 
     def get_output_embeddings(self) -> nn.Linear | AdaptiveSoftmax:
@@ -250,7 +251,7 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         if not config.is_decoder:
             config = copy.deepcopy(config)
             config.is_decoder = True
-        super().__init__(config, bias=False)
+        super().__init__(config)
         self.narrow = make_narrow(config)
         self.post_init()
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, ReformerConfig
 
 from longspan.attention.ops.hashing import RotationHash
@@ -54,6 +54,11 @@ def make(name="ReformerModel", form="both", **fields):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
+        if hasattr(model, "lm_head") and model.lm_head.decoder.bias is None:
+            # transformers before 5.24 leave it out of the logits.
+            model.lm_head.bias.zero_()
+        elif hasattr(model, "lm_head"):
+            model.lm_head.bias.copy_(model.lm_head.decoder.bias)
     return model
 
 
@@ -150,7 +155,7 @@ def test_heads_equal_source_both_ways(name, tmp_path):
     back = to_transformers(tmp_path / "ours", tmp_path / "back").model
     assert type(back) is type(theirs)
     before, after = (load_file(tmp_path / x / "model.safetensors") for x in ("source", "back"))
-    assert before.keys() - after.keys() == before.keys() & {"lm_head.bias"}
+    assert before.keys() == after.keys()
     assert all(torch.equal(tensor, before[key]) for key, tensor in after.items())
     contents = [json.loads((tmp_path / x / "config.json").read_text()) for x in ("source", "back")]
     assert contents[1] == contents[0]
@@ -166,10 +171,17 @@ def test_heads_equal_source_both_ways(name, tmp_path):
             torch.testing.assert_close(a, b, atol=1e-8, rtol=1e-8)
 
 
-def test_bias_that_transformers_does_not_add_is_dropped(tmp_path):
+def test_bias_of_the_logits_is_read_from_first_checkpoints(tmp_path):
+    """Those of transformers before 5.24 have it as `lm_head.bias`; it is added to the logits."""
     make("ReformerForMaskedLM").save_pretrained(tmp_path)
-    rows = {x.source: x.action for x in convert(tmp_path).weights}
-    assert rows["lm_head.bias"] == "dropped: transformers 5 does not add it to the logits"
+    weights = load_file(tmp_path / "model.safetensors")
+    weights.pop("lm_head.decoder.bias", None)
+    weights["lm_head.bias"] = torch.arange(len(weights["lm_head.bias"])) / 9
+    save_file(weights, tmp_path / "model.safetensors")
+    model = convert(tmp_path).model
+    logits, states = (x(make_inputs()["input_ids"])[0] for x in (model, model.model))
+    expected = states @ weights["lm_head.decoder.weight"].T + weights["lm_head.bias"]
+    torch.testing.assert_close(logits, expected)
 
 
 def test_number_of_buckets_is_that_of_the_longest_input(tmp_path):

@@ -38,11 +38,16 @@ def check_config(config: TrainingConfig, group: ProcessGroup) -> None:
         raise OptionError("; ".join(reasons))
 
 
-def recompute_activations(model: PreTrainedModel) -> None:
-    """Recompute activations in the backward pass, under the name that transformers has for it."""
+def recompute_activations(model: PreTrainedModel, options: dict[str, bool] | None = None) -> None:
+    """Recompute activations in the backward pass, under the name that transformers has for it.
+
+    Args:
+        model: model to change.
+        options: arguments of `torch.utils.checkpoint`; None: transformers' own.
+    """
     # activation_checkpointing_enable replaced gradient_checkpointing_enable in transformers 5.23.
     enable = getattr(model, "activation_checkpointing_enable", None)
-    (enable or model.gradient_checkpointing_enable)()
+    (enable or model.gradient_checkpointing_enable)(options)
 
 
 def wrap_model(model: PreTrainedModel, accelerator: Accelerator, group: ProcessGroup) -> nn.Module:

@@ -135,9 +135,12 @@ def _position_weights(config: Any) -> list[Weight]:
 
 def _language_head(config: Any) -> Head:
     output = "lm_head.decoder.weight"
+    # transformers 5.16 to 5.23 leave the bias out of the logits.
+    weights = [Weight("lm_head.bias", ("lm_head.decoder.bias", "lm_head.bias"))]
     if config.is_decoder:
-        return Head(LongspanForCausalLM, [], output)
-    return Head(LongspanForMaskedLM, [], output, {"prediction_head": "linear"})
+        return Head(LongspanForCausalLM, weights, output, {"lm_head_bias": True})
+    fields = {"prediction_head": "linear", "lm_head_bias": True}
+    return Head(LongspanForMaskedLM, weights, output, fields)
 
 
 def _refusals(config: Any) -> list[str]:
@@ -210,7 +213,6 @@ FAMILY = Family(
         "classifier.": lambda config: sequence_head(config, "tanh"),
     },
     dropped={
-        "lm_head.*bias": "transformers 5 does not add it to the logits",
         "*.mask_value_float*": MASK,
         "*.self_mask_value_float*": MASK,
     },
