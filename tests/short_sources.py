@@ -3,12 +3,17 @@
 from pathlib import Path
 
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
     BartConfig,
     BartForConditionalGeneration,
     BertConfig,
     BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
     ElectraConfig,
     ElectraForMaskedLM,
     MBartConfig,
@@ -46,6 +51,32 @@ SOURCES = {
     "roberta": (RobertaForMaskedLM, RobertaConfig, {"max_position_embeddings": LENGTH + 2}),
     "modernbert": (ModernBertForMaskedLM, ModernBertConfig, MODERN),
     "electra": (ElectraForMaskedLM, ElectraConfig, {"embedding_size": 12}),
+    "distilbert": (DistilBertForMaskedLM, DistilBertConfig, {"hidden_dim": 24}),
+    "albert": (AlbertForMaskedLM, AlbertConfig, {"embedding_size": 12}),
+}
+# Fields of the families that go both ways, by `model_type`.
+BOTH_WAYS: dict[str, dict] = {
+    "gpt2": {
+        **{
+            "vocab_size": VOCABULARY,
+            "n_positions": LENGTH,
+            "n_embd": 16,
+            "n_layer": 2,
+            "n_head": 2,
+        },
+        **{"n_inner": 24, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
+    },
+    "distilbert": {
+        **{"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH, "pad_token_id": 1},
+        **{"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
+    },
+    "mpnet": {
+        **{name: size for name, size in SIZES.items() if name != "type_vocab_size"},
+        "max_position_embeddings": LENGTH + 2,
+    },
+    "albert": {
+        **{**SIZES, "embedding_size": 12, "num_hidden_layers": 4, "num_hidden_groups": 2},
+    },
 }
 # The parts differ in their sizes.
 PARTS = {
@@ -66,6 +97,12 @@ def make(name: str, **fields) -> PreTrainedModel:
     """Return a source whose every parameter affects the outputs."""
     cls, config, own = SOURCES[name]
     return draw(cls(config(**{**SIZES, **own, **fields})))
+
+
+def make_both_ways(name: str, **fields) -> PreTrainedModel:
+    """Return a model of a class of a family that goes both ways."""
+    cls = getattr(transformers, name)
+    return draw(cls(cls.config_class(**{**BOTH_WAYS[cls.config_class.model_type], **fields})))
 
 
 def make_encoder_decoder(name: str, **fields) -> PreTrainedModel:

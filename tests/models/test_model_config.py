@@ -27,6 +27,25 @@ from longspan.models import LongspanConfig, LongspanModel
         ({"norm": "post", "embedding_norm": True}, "embedding_norm=True is of pre-norm models"),
         ({"first_attention_norm": True}, "first_attention_norm=True requires embedding_norm=True"),
         ({"attention_head_size": 5, "position": "rotary"}, "an even head width, got 5"),
+        ({"num_hidden_groups": 3}, "num_hidden_groups must be at most num_hidden_layers=2, got 3"),
+        ({"num_hidden_groups": 0}, "num_hidden_groups must be at least 1, got 0"),
+        ({"num_hidden_groups": 1, "attention": ["full"] * 2}, "=1 requires one attention for all"),
+        ({"num_hidden_groups": 1, "embedding_norm": True}, "requires first_attention_norm=True"),
+        (
+            {
+                **{"num_hidden_groups": 1, "attention": "longformer"},
+                "attention_options": {"window": [2, 3]},
+            },
+            "requires one value of each option for all layers",
+        ),
+        (
+            {"has_relative_attention_bias": True, "position": "relative"},
+            "position='relative': both add numbers to scores",
+        ),
+        (
+            {"has_relative_attention_bias": True, "attention": "linear"},
+            "has_relative_attention_bias=True adds numbers to scores, which linear",
+        ),
     ],
 )
 def test_invalid_values_are_rejected(fields, message):

@@ -20,9 +20,11 @@ from longspan.results import StartRecord
 ARCHITECTURE = (
     *("type_vocab_size", "embedding_size", "scale_embedding", "input_features", "hidden_size"),
     "adaptive_cutoffs",
-    *("num_hidden_layers", "num_attention_heads", "attention_head_size", "intermediate_size"),
+    *("num_hidden_layers", "num_hidden_groups", "num_attention_heads"),
+    *("attention_head_size", "intermediate_size"),
     *("feed_forward", "linear_bias", "qkv_bias", "attention_output_bias", "hidden_act"),
     *("position_encoding", "axial_shape", "axial_widths", "rotary_base", "positions_skip_padding"),
+    "has_relative_attention_bias",
     *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_clamp"),
     *("stem", "norm", "norm_bias", "residual", "embedding_norm", "first_attention_norm"),
     *("layer_norm_eps", "is_decoder", "cross_attention", "is_encoder_decoder"),

@@ -64,12 +64,16 @@ class LongspanConfig(PreTrainedConfig):
         frozen_positions: number of first rows of the learned position table without a gradient.
         freeze: parameters that are not trained: "none", "all", or "all-but-positions", all but the
             learned positions; see `longspan.models.freezing`.
+        has_relative_attention_bias: whether scores have the numbers of "t5" beside another position
+            encoding (MPNet).
         relative_attention_num_buckets: buckets of distances of the position "t5", for both sides of
             a query together.
         relative_attention_max_distance: distance of "t5" from which all share the last bucket.
         relative_clamp: distance of "relative" that stands for all longer ones; None: no limit.
         stem: "none", or "convolution": two convolutions over the pixels of a square image, before
             positions are added; see `longspan.models.stem`.
+        num_hidden_groups: number of groups of successive layers that share their weights (ALBERT);
+            None: every layer has its own.
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
             (normalize the sum after each block, and the embeddings; BERT).
         norm_bias: whether layer normalizations have biases.
@@ -102,6 +106,7 @@ class LongspanConfig(PreTrainedConfig):
         classifier_activation: activation of that layer, one of transformers' `ACT2FN`.
         lm_head_bias: whether logits of the vocabulary have a bias where the model's class has none:
             next tokens, and masked ones of the linear `prediction_head`.
+        classifier_bias: whether the last linear map of the classification heads has a bias.
         prediction_head: map from states to the logits of masked tokens: "transform" (linear map,
             activation and normalization before a linear map with a bias; BERT) or "linear" (a
             linear map without bias; Reformer).
@@ -171,10 +176,12 @@ class LongspanConfig(PreTrainedConfig):
     positions_skip_padding: bool = False
     frozen_positions: int = 0
     freeze: str = "none"
+    has_relative_attention_bias: bool = False
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     relative_clamp: int | None = None
     stem: str = "none"
+    num_hidden_groups: int | None = None
     norm: str = "pre"
     norm_bias: bool = True
     residual: str = "standard"
@@ -194,6 +201,7 @@ class LongspanConfig(PreTrainedConfig):
     classifier_hidden_size: int = 128
     classifier_activation: str = "relu"
     lm_head_bias: bool = False
+    classifier_bias: bool = True
     prediction_head: str = "transform"
     pair_head: str = "interaction"
     shared_towers: bool = True
@@ -330,6 +338,18 @@ class LongspanConfig(PreTrainedConfig):
             return self.position
         carried = all(traits.carries_positions for traits in self.layer_traits)
         return "none" if carried else "learned"
+
+    @property
+    def has_buckets(self) -> bool:
+        """True if scores have the numbers of "t5", as the position or beside it."""
+        return self.position == "t5" or self.has_relative_attention_bias
+
+    @property
+    def group_of_layers(self) -> list[int]:
+        """Index of the weights of each layer; `num_hidden_groups` resolved."""
+        layers = self.num_hidden_layers
+        groups = layers if self.num_hidden_groups is None else self.num_hidden_groups
+        return [layer * groups // layers for layer in range(layers)]
 
     @property
     def rotary_bases(self) -> list[float]:

@@ -55,6 +55,7 @@ SIZES = {
     "input_features": (1, WIDEST),
     "hidden_size": (1, WIDEST),
     "num_hidden_layers": (0, MOST_LAYERS),
+    "num_hidden_groups": (1, MOST_LAYERS),
     "num_attention_heads": (1, MOST_HEADS),
     "attention_head_size": (1, WIDEST),
     "intermediate_size": (1, WIDEST),
@@ -106,6 +107,7 @@ def check_config(config: "LongspanConfig") -> None:
             + adaptive_refusals(config)
             + _position_refusals(config)
             + _norm_refusals(config)
+            + _group_refusals(config)
             + _freezing_refusals(config)
             + _pooling_refusals(config)
             + _padding_refusals(config)
@@ -234,6 +236,32 @@ def _norm_refusals(config: "LongspanConfig") -> list[str]:
             for name, value in wanted.items()
             if getattr(config, name) != value
         ]
+    return reasons
+
+
+def _group_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why layers cannot share their weights."""
+    groups, layers = config.num_hidden_groups, config.num_hidden_layers
+    if groups is None:
+        return []
+    reasons = []
+    if groups > layers:
+        reasons.append(
+            f"num_hidden_groups must be at most num_hidden_layers={layers}, got {groups}"
+        )
+    lists = [
+        name
+        for name in ("attention", "attention_options", "rotary_base")
+        if isinstance(getattr(config, name), list)
+    ]
+    if not lists and layered_refusals(config.attention_names[0], config.layer_options(0), 0):
+        lists = ["value of each option"]
+    reasons += [f"num_hidden_groups={groups} requires one {name} for all layers" for name in lists]
+    if config.embedding_norm and not config.first_attention_norm:
+        reasons.append(
+            f"num_hidden_groups={groups} with embedding_norm=True requires "
+            "first_attention_norm=True: the first layer has a norm that the others share"
+        )
     return reasons
 
 

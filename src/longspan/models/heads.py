@@ -83,7 +83,7 @@ class ClassificationHead(nn.Module):
         width = config.classifier_hidden_size
         self.hidden = nn.Linear(input_size, width) if width else None
         self.activation = ACT2FN[config.classifier_activation]
-        self.output = nn.Linear(width or input_size, num_logits)
+        self.output = nn.Linear(width or input_size, num_logits, bias=config.classifier_bias)
 
     def forward(self, features: Float[Tensor, "*B W"]) -> Float[Tensor, "*B C"]:
         """Return the logits of each feature vector."""

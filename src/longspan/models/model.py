@@ -84,13 +84,13 @@ class LongspanModel(LongspanPreTrainedModel):
             )
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        layers = [make_layer(config, i) for i in range(config.num_hidden_layers)]
+        layers = [make_layer(config, i) for i in dict.fromkeys(config.group_of_layers)]
         # The model owns the parameter, so that layers can be copied and sharded one by one.
         released = [layer.attention.mechanism.release_shared() for layer in layers]
         shared = next((parameter for parameter in released if parameter is not None), None)
         self.register_parameter("shared_parameter", shared)
         self.layers = nn.ModuleList(layers)
-        self.relative = T5Positions(config) if config.position == "t5" else None
+        self.relative = T5Positions(config) if config.has_buckets else None
         self.norm = make_norm(config, config.output_size) if config.norm == "pre" else nn.Identity()
         self.post_init()
 
@@ -116,6 +116,11 @@ class LongspanModel(LongspanPreTrainedModel):
         """Replace the word embeddings."""
         self.embeddings.words = cast(nn.Embedding, value)
 
+    @property
+    def layers_in_order(self) -> list[Layer]:
+        """Layers as they are applied; those of a group are one module."""
+        return [cast(Layer, self.layers[group]) for group in self.config.group_of_layers]
+
     def clear_rows(self, cache: LongspanCache, rows: Bool[Tensor, " B"]) -> LongspanCache:
         """Return a state without the tokens of some rows, such as those whose document has ended.
 
@@ -127,8 +132,8 @@ class LongspanModel(LongspanPreTrainedModel):
             InputError: `rows` is no mask of the batch, or the state is of another model.
         """
         cleared = cache.map_states(lambda state: state)
-        for layer, new in zip(self.layers, cleared.layers, strict=True):
-            mechanism = cast(Layer, layer).attention.mechanism
+        for layer, new in zip(self.layers_in_order, cleared.layers, strict=True):
+            mechanism = layer.attention.mechanism
             if isinstance(new.state, GroupedCache):
                 new.state = new.state.reset(mechanism, rows)
             elif new.state is not None:
@@ -149,7 +154,7 @@ class LongspanModel(LongspanPreTrainedModel):
             OptionError: the mechanism or the position encoding does not support sharded queries.
         """
         crossed = self.config.cross_attention is not None
-        if crossed or self.config.position in TRAITS:
+        if crossed or self.config.position in TRAITS or self.config.has_buckets:
             field = "cross_attention" if crossed else f"position={self.config.position!r}"
             raise OptionError(
                 f"{field} does not support context parallelism; use --parallel ddp or fsdp"
@@ -315,7 +320,7 @@ class LongspanModel(LongspanPreTrainedModel):
             rotary = {base: parallel.local_shard(y) for base, y in context.rotary.items()}
             x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
         states, outputs = [start_streams(self.config, x)], []
-        for i, layer in enumerate(self.layers):
+        for i, layer in enumerate(self.layers_in_order):
             kept = None if past is None else past.layers[i]
             read = (kept.state, kept.cross or source) if kept else (None, source)
             # Reentrant checkpointing returns a plain tuple.

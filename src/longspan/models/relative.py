@@ -125,10 +125,10 @@ def build_layer_positions(config: "LongspanConfig", mechanism: Attention) -> Lay
     Raises:
         OptionError: the mechanism adds no such numbers to its scores with its options.
     """
-    trait = TRAITS.get(config.position)
+    trait = _required_trait(config)
     if trait is not None and not getattr(mechanism.traits, trait):
         raise OptionError(
-            f"position={config.position!r} adds numbers to scores, which {mechanism.name} does not "
+            f"{_chosen_field(config)} adds numbers to scores, which {mechanism.name} does not "
             "support with these options; change the options or the position"
         )
     side = image_side(config.max_position_embeddings)
@@ -158,18 +158,35 @@ def add_positions(
 
 def relative_refusals(config: "LongspanConfig") -> list[str]:
     """Return the reasons why a model cannot have the relative positions of its configuration."""
-    reasons, trait = [], TRAITS.get(config.position)
+    reasons, trait = [], _required_trait(config)
     names = dict.fromkeys(config.attention_names)
     unable = [x for x in names if trait and not getattr(MECHANISMS[x].traits, trait)]
     if trait and unable:
         able = [name for name, cls in MECHANISMS.items() if getattr(cls.traits, trait)]
         reasons.append(
-            f"position={config.position!r} adds numbers to scores, which {unable[0]} does not "
+            f"{_chosen_field(config)} adds numbers to scores, which {unable[0]} does not "
             f"support; use one of {', '.join(able)}, or another position"
         )
-    if config.position == "t5":
+    if config.has_relative_attention_bias and config.position in TRAITS:
+        reasons.append(
+            f"has_relative_attention_bias=True with position={config.position!r}: both add numbers "
+            "to scores; set one of them"
+        )
+    if config.has_buckets:
         reasons += _bucket_refusals(config)
     return reasons
+
+
+def _required_trait(config: "LongspanConfig") -> str | None:
+    """Return the trait of mechanisms that the positions require, or None."""
+    return TRAITS.get("t5" if config.has_buckets else config.position)
+
+
+def _chosen_field(config: "LongspanConfig") -> str:
+    """Return the field, and its value, that adds numbers to scores."""
+    if config.has_relative_attention_bias:
+        return "has_relative_attention_bias=True"
+    return f"position={config.position!r}"
 
 
 def _bucket_refusals(config: "LongspanConfig") -> list[str]:

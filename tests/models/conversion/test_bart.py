@@ -306,7 +306,7 @@ def test_request_is_refused(bart, options, message):
 
 def test_encoders_have_no_length_of_a_decoder(tmp_path):
     short_sources.make("bert").save_pretrained(tmp_path)
-    with pytest.raises(OptionError, match="requires an encoder-decoder, such as BART; bert is an"):
+    with pytest.raises(OptionError, match="requires an encoder-decoder, such as BART; bert is no"):
         longify(tmp_path, attention="full", max_length=LONG, decoder_max_length=LONG)
 
 

@@ -136,7 +136,7 @@ class _Converter:
         for prefix, make in self.source.family.heads.items():
             if any(name.startswith(prefix) for name in self.weights):
                 head = make(self.source.config)
-                if isinstance(head, Head):
+                if not isinstance(head, str):
                     return head
                 self.reasons[f"{prefix}*"] = head
                 return None

@@ -18,7 +18,7 @@ WITHOUT_EFFECT = {
 # Fields that some heads read; a head states its own.
 OF_HEADS = {
     *("pooling", "classifier_hidden_size", "classifier_activation", "default_global_tokens"),
-    "prediction_head",
+    *("prediction_head", "classifier_bias"),
 }
 OF_ATTENTION = {"attention", "attention_options"}
 

@@ -26,11 +26,13 @@ class Weight(NamedTuple):
         sources: names in the source without the family's prefix; the first that a checkpoint has
             is used.
         part: index and number of equal parts of the source's rows, for projections saved as one.
+        transposed: whether the source's matrix maps from rows to columns (`Conv1D`), not back.
     """
 
     target: str
     sources: tuple[str, ...]
     part: tuple[int, int] = (0, 1)
+    transposed: bool = False
 
 
 class Decoder(NamedTuple):
@@ -73,8 +75,9 @@ class Family:
         fields: function that returns the fields of `LongspanConfig`, without those of the length
             and of the attention.
         weights: function that returns the weights of the base model.
-        heads: functions that return a head, or the reason why it cannot be kept, by the prefix of
-            its weights; the first whose prefix a checkpoint has is used.
+        heads: functions that return a head, the reason why it cannot be kept, or None for no head,
+            by the prefix of its weights; the first whose prefix a checkpoint has is used. The
+            prefix "" is that of every checkpoint, for heads without weights of their own.
         dropped: reasons by pattern of weights that have no use.
         refusals: function that returns the reasons why a source cannot be converted.
         positions: kind of positions.
@@ -97,7 +100,7 @@ class Family:
     prefix: str
     fields: Callable[[Any], dict[str, Any]]
     weights: Callable[[Any], list[Weight]]
-    heads: Mapping[str, Callable[[Any], Head | str]]
+    heads: Mapping[str, Callable[[Any], Head | str | None]]
     dropped: Mapping[str, str]
     refusals: Callable[[Any], list[str]] = lambda _: []
     positions: Positions = "learned"

@@ -15,17 +15,25 @@ from longspan.models.multiple_choice import LongspanForMultipleChoice
 from longspan.models.question_answering import LongspanForQuestionAnswering
 
 
-def sequence_head(config: Any, activation: str, tokens: str = "none") -> Head:
+def sequence_head(
+    config: Any,
+    activation: str,
+    tokens: str = "none",
+    hidden: str = "classifier.dense",
+    output: str = "classifier.out_proj",
+) -> Head:
     """Return the head that classifies the first token through a hidden layer.
 
     Args:
         config: configuration of the source.
         activation: activation of the hidden layer.
         tokens: tokens that are global unless the caller names some.
+        hidden: name of the hidden layer.
+        output: name of the linear map after it.
     """
     weights = [
-        *parameters("classifier.hidden", "classifier.dense"),
-        *parameters("classifier.output", "classifier.out_proj"),
+        *parameters("classifier.hidden", hidden),
+        *parameters("classifier.output", output),
     ]
     fields = {
         **_pooled(config, activation),
@@ -33,6 +41,19 @@ def sequence_head(config: Any, activation: str, tokens: str = "none") -> Head:
         "problem_type": config.problem_type,
         "default_global_tokens": tokens,
     }
+    return Head(LongspanForSequenceClassification, weights, fields=fields)
+
+
+def last_token_head(config: Any) -> Head:
+    """Return the linear head without a bias that classifies the last token of a decoder."""
+    fields = {
+        **_labels(config),
+        "problem_type": config.problem_type,
+        "pooling": "last",
+        "classifier_hidden_size": 0,
+        "classifier_bias": False,
+    }
+    weights = parameters("classifier.output", "score", "weight")
     return Head(LongspanForSequenceClassification, weights, fields=fields)
 
 
@@ -70,6 +91,11 @@ def choice_head(
     ]
     fields = {**_pooled(config, activation), "default_global_tokens": tokens}
     return Head(LongspanForMultipleChoice, weights, fields=fields)
+
+
+def is_multiple_choice(config: Any) -> bool:
+    """Return whether a source scores candidates; its weights may have the names of others."""
+    return any(name.endswith("ForMultipleChoice") for name in config.architectures or ())
 
 
 def _pooled(config: Any, activation: str) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _decoder_length(source: Source, requested: int | None) -> int | None:
     if length is None:
         raise OptionError(
             f"decoder_max_length={requested:,} requires an encoder-decoder, such as BART; "
-            f"{source.config.model_type} is an encoder"
+            f"{source.config.model_type} is none, use max_length"
         )
     _check_length("decoder_max_length", requested, length)
     return requested

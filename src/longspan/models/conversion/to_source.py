@@ -152,12 +152,14 @@ def _convert(
     places, ours = made.state_dict(), model.state_dict()
     head = _find_head(model, family, config)
     parts: dict[str, dict[int, str]] = {}
+    transposed = set()
     for weight in _table(model, family, head, config):
         for source in weight.sources:
             prefixed = f"{family.prefix}{source}"
             name = prefixed if prefixed in places else source
             if name in places and weight.target in ours:
                 parts.setdefault(name, {})[weight.part[0]] = weight.target
+                transposed |= {name} if weight.transposed else set()
     _check_complete(family, places, ours, parts)
     before = family.rows_before(config)
     state, rows = {}, []
@@ -165,8 +167,9 @@ def _convert(
         tensors = [ours[targets[index]] for index in sorted(targets)]
         if targets[0].endswith(POSITIONS) and before:
             tensors.insert(0, tensors[0].new_zeros(before, tensors[0].shape[1]))
-        state[name] = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
-        state[name] = fit_axes(state[name], places[name].shape)
+        joined = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+        joined = joined.mT.contiguous() if name in transposed else joined
+        state[name] = fit_axes(joined, places[name].shape)
         rows += [
             ConvertedWeight(x, name, tuple(state[name].shape), _action(targets, before))
             for x in targets.values()

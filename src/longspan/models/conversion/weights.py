@@ -143,8 +143,10 @@ def _copy(
 ) -> None:
     """Add one tensor of the source to the state and to the table."""
     index, parts = weight.part
-    tensor = found.tensor.chunk(parts)[index]
-    part = f", part {index + 1} of {parts}" if parts > 1 else ""
+    whole = found.tensor.mT if weight.transposed else found.tensor
+    tensor = whole.chunk(parts)[index]
+    part = ", transposed" if weight.transposed else ""
+    part += f", part {index + 1} of {parts}" if parts > 1 else ""
     if weight.target not in expected:
         action = f"dropped{part}: the mechanism has no such projection"
         done.rows.append(ConvertedWeight(found.name, None, tuple(tensor.shape), action))

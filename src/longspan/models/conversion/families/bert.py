@@ -48,14 +48,19 @@ def bert_fields(config: Any) -> dict[str, Any]:
     }
 
 
-def bert_weights(config: Any) -> list[Weight]:
-    """Return the weights of embeddings and layers."""
+def bert_weights(config: Any, types: bool = True) -> list[Weight]:
+    """Return the weights of embeddings and layers.
+
+    Args:
+        config: configuration of the source.
+        types: whether the source has types of tokens.
+    """
     weights = [
         Weight(WORDS, ("embeddings.word_embeddings.weight",)),
         Weight(POSITIONS, ("embeddings.position_embeddings.weight",)),
         *parameters("embeddings.norm", "embeddings.LayerNorm"),
     ]
-    if config.type_vocab_size:
+    if types and config.type_vocab_size:
         weights += parameters("embeddings.types", "embeddings.token_type_embeddings", "weight")
     for i in range(config.num_hidden_layers):
         for target, source in LAYER.items():

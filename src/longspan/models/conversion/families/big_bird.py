@@ -24,7 +24,12 @@ from longspan.models.conversion.families.bert import (
     bert_weights,
 )
 from longspan.models.conversion.family import Family, Head, LayerAttention
-from longspan.models.conversion.heads import choice_head, sequence_head, token_head
+from longspan.models.conversion.heads import (
+    choice_head,
+    is_multiple_choice,
+    sequence_head,
+    token_head,
+)
 from longspan.models.language import LongspanForMaskedLM
 from longspan.models.model import LongspanModel
 from longspan.models.multiple_choice import LongspanForMultipleChoice
@@ -84,7 +89,7 @@ def _refusals(config: Any) -> list[str]:
 
 def _classifier(config: Any) -> Head | str:
     """Return the head of candidates or of tokens, whose weights have the same names."""
-    if ARCHITECTURES[LongspanForMultipleChoice] in (config.architectures or ()):
+    if is_multiple_choice(config):
         return choice_head(config, pooler="pooler")
     return token_head(config)
 

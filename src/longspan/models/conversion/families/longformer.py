@@ -20,6 +20,7 @@ from longspan.models.conversion.families.roberta import roberta_head
 from longspan.models.conversion.family import Family, Head, LayerAttention, Weight, parameters
 from longspan.models.conversion.heads import (
     choice_head,
+    is_multiple_choice,
     question_head,
     sequence_head,
     token_head,
@@ -116,7 +117,7 @@ def _source_config(config: LongspanConfig) -> LongformerConfig:
 
 def _classifier(config: Any) -> Head | str:
     """Return the head of candidates or of tokens, whose weights have the same names."""
-    if ARCHITECTURES[LongspanForMultipleChoice] in (config.architectures or ()):
+    if is_multiple_choice(config):
         return choice_head(config, "after_separator")
     return token_head(config)
 

@@ -1,0 +1,252 @@
+"""Short families that go both ways: equal outputs, equal weights, refusals, longer models."""
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+import short_sources
+from longspan.errors import OptionError
+from longspan.models import LongspanConfig, LongspanModel, convert, longify, to_transformers
+from longspan.models.conversion.families import FAMILIES
+
+LENGTH, VOCABULARY, PADDING = short_sources.LENGTH, short_sources.VOCABULARY, 1
+# Every class that a family of `short_sources.BOTH_WAYS` has in transformers.
+CLASSES = [
+    (kind, name)
+    for kind in short_sources.BOTH_WAYS
+    for name in FAMILIES[kind].architectures.values()
+]
+HEADS = {
+    "SequenceClassification": {"num_labels": 3, "problem_type": "regression"},
+    "TokenClassification": {"id2label": {0: "B", 1: "I", 2: "O"}},
+}
+TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
+
+
+def make(name, **fields):
+    """Return a model of transformers in float64, of a class or of the base class of a family."""
+    if name in short_sources.BOTH_WAYS:
+        name = FAMILIES[name].architectures[LongspanModel]
+    own = next((x for head, x in HEADS.items() if name.endswith(head)), {})
+    return short_sources.make_both_ways(name, **own, **fields).double()
+
+
+def make_inputs(model, shape=(3,), length=LENGTH):
+    """Return ids and mask, padded on the right, inside and on the left, and types if there are."""
+    torch.manual_seed(1)
+    ids = torch.randint(5, VOCABULARY, (*shape, length))
+    mask = torch.ones_like(ids)
+    mask[0, ..., length - 7 :], mask[1, ..., 4:9], mask[2, ..., :6] = 0, 0, 0
+    ids[0][mask[0] == 0] = ids[2][mask[2] == 0] = PADDING
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if getattr(model.config, "type_vocab_size", 0):
+        types = (torch.arange(length) >= length // 2).long().expand_as(ids).contiguous()
+        inputs["token_type_ids"] = types
+    return inputs
+
+
+@torch.no_grad()
+def forward(model, inputs):
+    """Call a model; a decoder of transformers has to be told which tokens are padding."""
+    if model.config.model_type == "gpt2":
+        positions = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        inputs = {**inputs, "position_ids": positions}
+    return model(**inputs, output_hidden_states=True)
+
+
+def assert_equal_outputs(model, theirs, inputs):
+    """Compare the states of all layers, and what a head computes, at real tokens."""
+    real = inputs["attention_mask"].bool()
+    found, expected = forward(model, inputs), forward(theirs, inputs)
+    tokens = real.flatten(0, -2)
+    for a, b in zip(found.hidden_states, expected.hidden_states, strict=True):
+        torch.testing.assert_close(a[tokens], b[tokens], **TOLERANCE)
+    for key in [key for key in expected if key.endswith("logits")]:
+        a, b = found[key], expected[key]
+        if a.shape[: real.ndim] == real.shape:
+            a, b = a[real], b[real]
+        elif theirs.config.model_type != "gpt2":  # these read the first token, padding or not
+            a, b = a[:2], b[:2]
+        torch.testing.assert_close(a, b, **TOLERANCE)
+
+
+@pytest.mark.parametrize(("kind", "name"), CLASSES)
+def test_outputs_equal_source_both_ways(kind, name, tmp_path):
+    theirs = make(name)
+    theirs.save_pretrained(tmp_path / "source")
+    made = convert(tmp_path / "source", out=tmp_path / "ours").model
+    ours = {x: y.__name__ for y, x in FAMILIES[kind].architectures.items()}
+    assert type(made).__name__ == ours[name]
+    shape = (3, 2) if name.endswith("MultipleChoice") else (3,)
+    inputs = make_inputs(theirs, shape)
+    assert_equal_outputs(made, theirs, inputs)
+    back = to_transformers(tmp_path / "ours", tmp_path / "back", to=kind).model
+    assert type(back) is type(theirs)
+    assert back.config.id2label == theirs.config.id2label
+    assert_equal_outputs(back, theirs, inputs)
+
+
+@pytest.mark.parametrize(("kind", "name"), CLASSES)
+def test_every_weight_is_accounted_for_and_comes_back(kind, name, tmp_path):
+    source, ours, back = (tmp_path / x for x in ("source", "ours", "back"))
+    make(name).save_pretrained(source)
+    made = convert(source, out=ours)
+    before = load_file(source / "model.safetensors")
+    parts = {"c_attn": 3}
+    assert Counter(row.source for row in made.weights if row.source) == {
+        key: parts.get(key.split(".")[-2], 1) for key in before
+    }
+    state = made.model.state_dict()
+    assert {row.target for row in made.weights if row.target} == state.keys()
+    assert "new" not in {row.action for row in made.weights}
+    to_transformers(ours, back, to=kind)
+    after = load_file(back / "model.safetensors")
+    dropped = {row.source for row in made.weights if row.target is None}
+    assert before.keys() - after.keys() == dropped
+    assert all("pooler" in key for key in dropped)
+    for key, tensor in after.items():
+        first = FAMILIES[kind].rows_before(made.model.config) if "position_emb" in key else 0
+        assert torch.equal(tensor[first:], before[key][first:]), key
+    contents = [json.loads((x / "config.json").read_text()) for x in (source, back)]
+    assert contents[1] == contents[0]
+
+
+@pytest.mark.parametrize("kind", short_sources.BOTH_WAYS)
+@pytest.mark.parametrize("attention", ["full", "local"])
+def test_longer_model_equals_source_on_short_inputs(kind, attention, tmp_path):
+    theirs = make(kind)
+    theirs.save_pretrained(tmp_path)
+    options = {"window": LENGTH} if attention == "local" else {}
+    ours = longify(tmp_path, max_length=3 * LENGTH, attention=attention, options=options).model
+    assert ours.config.max_position_embeddings == 3 * LENGTH
+    assert_equal_outputs(ours, theirs, make_inputs(theirs))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights=False"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+        ("gpt2", {"add_cross_attention": True}, "add_cross_attention=True"),
+        ("mpnet", {"pad_token_id": 0}, "pad_token_id must be 1, which transformers reads"),
+        (
+            "mpnet",
+            {"relative_attention_num_buckets": 16},
+            "relative_attention_num_buckets must be 32, which transformers reads",
+        ),
+        ("albert", {"inner_group_num": 2}, "inner_group_num must be 1, got 2"),
+        ("albert", {"num_hidden_groups": 9}, "num_hidden_groups=9 exceeds num_hidden_layers=4"),
+        ("albert", {"embedding_size": 16}, "embedding_size=16 is hidden_size"),
+        ("albert", {"type_vocab_size": 0}, "type_vocab_size=0, expected 1 or more"),
+    ],
+)
+def test_source_of_another_form_is_refused(kind, fields, message, tmp_path):
+    make(kind).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    with pytest.raises(OptionError, match=f"cannot be converted: {message}"):
+        convert(tmp_path)
+
+
+# Forms that transformers has, but for one change.
+FORMS = {
+    "distilbert": {"norm": "post", "pooling": "first", "layer_norm_eps": 1e-12},
+    "mpnet": {
+        **{"norm": "post", "pooling": "first", "positions_skip_padding": True},
+        **{"has_relative_attention_bias": True, "pad_token_id": PADDING},
+    },
+    "albert": {
+        **{"norm": "post", "pooling": "first", "type_vocab_size": 2},
+        **{"num_hidden_groups": 1, "embedding_size": 12},
+    },
+    "gpt2": {"is_decoder": True, "pooling": "last", "pad_token_id": PADDING},
+}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_model_of_this_form_is_expressed(kind, tmp_path):
+    config = LongspanConfig(vocab_size=VOCABULARY, max_position_embeddings=LENGTH, **FORMS[kind])
+    ours = LongspanModel(config).double().eval()
+    back = to_transformers(ours, tmp_path / "back", to=kind).model
+    assert_equal_outputs(ours, back, make_inputs(ours))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        ("distilbert", {"layer_norm_eps": 1e-5}, "layer_norm_eps must be 1e-12, got 1e-05"),
+        (
+            "distilbert",
+            {"attention": "linear"},
+            "attention of layer 0 must be 'full', got 'linear'",
+        ),
+        ("mpnet", {"relative_attention_max_distance": 64}, "must be 128, got 64"),
+        ("mpnet", {"has_relative_attention_bias": False}, "must be True, got False"),
+        ("albert", {"num_hidden_groups": None}, "must be numbers, got None and 12"),
+        ("gpt2", {"is_decoder": False}, "is_decoder must be True, got False"),
+        ("gpt2", {"norm": "post"}, "norm must be 'pre', got 'post'"),
+        ("gpt2", {"linear_bias": False}, "linear_bias must be True, got False"),
+    ],
+)
+def test_model_of_another_form_is_refused(kind, fields, message, tmp_path):
+    own = {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH, **FORMS[kind], **fields}
+    with pytest.raises(OptionError, match=message):
+        to_transformers(LongspanModel(LongspanConfig(**own)), tmp_path / "back", to=kind)
+
+
+# GPT-2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
+@pytest.mark.parametrize("attention", ["full", "local"])
+def test_texts_equal_source(attention, options, tmp_path):
+    theirs = make("GPT2LMHeadModel")
+    theirs.save_pretrained(tmp_path / "source")
+    window = {"window": LENGTH} if attention == "local" else {}
+    out = tmp_path / "out"
+    longify(tmp_path / "source", max_length=40, attention=attention, options=window, out=out)
+    ours = AutoModelForCausalLM.from_pretrained(out).eval()
+    inputs = {name: x[[1, 2], :12] for name, x in make_inputs(theirs).items()}
+    inputs["attention_mask"][0] = 1
+    fixed = {"max_new_tokens": 8, "do_sample": False}
+    found, expected = (model.generate(**inputs, **fixed, **options) for model in (ours, theirs))
+    assert found.equal(expected)
+    assert len({tuple(row) for row in found[:, 12:].tolist()}) == 2
+
+
+def test_constants_of_first_checkpoints_are_dropped(tmp_path):
+    """They have no prefix, and the mask as a weight."""
+    make("GPT2LMHeadModel").save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = {key.removeprefix("transformer."): x for key, x in load_file(path).items()}
+    masks = {"h.0.attn.bias": torch.ones(1, 1, 4, 4), "h.1.attn.masked_bias": torch.ones(1)}
+    save_file(weights | masks, path)
+    rows = convert(tmp_path).weights
+    dropped = {row.source: row.action for row in rows if row.target is None}
+    assert dropped == dict.fromkeys(masks, "dropped: constant of the mask")
+
+
+# ALBERT
+
+
+def test_layers_of_a_group_are_one_module(tmp_path):
+    theirs = make("albert")
+    theirs.save_pretrained(tmp_path)
+    ours = convert(tmp_path).model
+    assert len(ours.layers) == 2
+    first, second = ours.layers
+    assert ours.layers_in_order == [first, first, second, second]
+    used = {name: x for name, x in theirs.named_parameters() if "pooler" not in name}
+    assert ours.num_parameters() == sum(x.numel() for x in used.values())
+    inputs = make_inputs(theirs)
+    for model in (ours, theirs):
+        states = model(**inputs).last_hidden_state
+        (states * inputs["attention_mask"][..., None]).square().sum().backward()
+    found = first.feed_forward.output.weight.grad
+    layer = theirs.encoder.albert_layer_groups[0].albert_layers[0]
+    torch.testing.assert_close(found, layer.ffn_output.weight.grad, atol=1e-8, rtol=1e-8)
