@@ -20,6 +20,8 @@ from transformers import (
     MBartForConditionalGeneration,
     ModernBertConfig,
     ModernBertForMaskedLM,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
@@ -90,6 +92,7 @@ PARTS = {
 ENCODER_DECODERS = {
     "bart": (BartForConditionalGeneration, BartConfig, PARTS),
     "mbart": (MBartForConditionalGeneration, MBartConfig, {**PARTS, "scale_embedding": True}),
+    "pegasus": (PegasusForConditionalGeneration, PegasusConfig, PARTS),
 }
 
 

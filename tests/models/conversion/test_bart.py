@@ -22,6 +22,7 @@ from longspan.errors import DataError, OptionError
 from longspan.models import (
     LongspanEncoderDecoderModel,
     LongspanForConditionalGeneration,
+    convert,
     longify,
 )
 
@@ -78,17 +79,18 @@ def make_inputs(padding="right"):
 
 
 @torch.no_grad()
-def assert_equal_outputs(ours, theirs, inputs):
+def assert_equal_outputs(ours, theirs, inputs, **tolerance):
     """Compare the states of all layers of both parts, the logits and the loss."""
     flags = {"output_hidden_states": True, "use_cache": False}
     mine, other = (model(**inputs, **flags) for model in (ours, theirs))
+    tolerance = tolerance or TOLERANCE
     real = inputs["attention_mask"].bool()
     for field, rows in (("encoder_hidden_states", real), ("decoder_hidden_states", ...)):
         for a, b in zip(mine[field], other[field], strict=True):
-            torch.testing.assert_close(a[rows], b[rows], **TOLERANCE)
+            torch.testing.assert_close(a[rows], b[rows], **tolerance)
     for field in ("logits", "loss"):
         if field in other:
-            torch.testing.assert_close(mine[field], other[field], **TOLERANCE)
+            torch.testing.assert_close(mine[field], other[field], **tolerance)
 
 
 @pytest.mark.parametrize("attention", COVERING)
@@ -98,6 +100,14 @@ def test_outputs_equal_source(source, attention, padding):
     made = longify(folder, attention=attention, options=COVERING[attention], max_length=LONG)
     assert type(made.model) is LongspanForConditionalGeneration
     assert_equal_outputs(made.model, theirs, make_inputs(padding))
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_converted_model_equals_source_in_float64(source, padding):
+    theirs, folder = source
+    theirs.double().save_pretrained(folder)
+    made = convert(folder).model
+    assert_equal_outputs(made, theirs, make_inputs(padding), atol=1e-10, rtol=1e-10)
 
 
 @torch.no_grad()
@@ -171,6 +181,27 @@ def test_decoders_positions_are_extended_on_request(bart, method):
     assert torch.equal(new[:LENGTH], old) == (method != "interpolate")
     assert torch.equal(new[LENGTH:], old[:10]) == (method == "tile")
     assert torch.equal(new[-1], old[-1]) == (method == "interpolate")
+
+
+@torch.no_grad()
+def test_sinusoids_are_computed_and_continued(tmp_path):
+    """The model is a longer one of the source, whose checkpoint need not contain them."""
+    fields = {"max_position_embeddings": LONG}
+    long = short_sources.make_encoder_decoder("pegasus", **fields)
+    short = short_sources.make_encoder_decoder("pegasus")
+    for part in (long.model.encoder, long.model.decoder):
+        part.embed_positions.weight.copy_(part.embed_positions.create_weight())
+    state = {x: y for x, y in long.state_dict().items() if "embed_positions" not in x}
+    short.load_state_dict(state, strict=False)
+    short.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    save_file({x: y for x, y in load_file(path).items() if "embed_positions" not in x}, path)
+    lengths = {"max_length": LONG, "decoder_max_length": LONG}
+    made = longify(tmp_path, attention="full", **lengths)
+    assert [x.action for x in made.weights if "positions" in (x.target or "")] == ["computed"] * 2
+    ids = torch.randint(5, 40, (2, LONG), generator=torch.Generator().manual_seed(1))
+    found, expected = (x(ids, decoder_input_ids=ids).logits for x in (made.model, long))
+    torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
 # Weights

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 from longspan.models.base import LongspanPreTrainedModel
@@ -14,7 +15,7 @@ from longspan.models.model import LongspanModel
 POSITIONS = "embeddings.positions.weight"  # the table that is stretched, see `positions.py`
 WORDS = "embeddings.words.weight"
 ENCODER, DECODER = "encoder.", "decoder."  # prefixes of the parts of an encoder-decoder
-Positions = Literal["learned", "rotary"]
+Positions = Literal["learned", "rotary", "sinusoidal"]
 LayerAttention = tuple[str, dict[str, Any]]  # mechanism and options
 
 
@@ -86,6 +87,8 @@ class Family:
         rows_before: function that returns the number of those before the row of the first token.
         attention: function that returns the mechanism and the options of each layer; None: full
             attention, of a short model.
+        computed: function that returns tensors that a checkpoint may lack, because the source
+            computes them, by name without the prefix.
         kept_attention: function that returns the layers that keep the source's attention in
             `longify`, as names and options of mechanisms.
         base: class of the model without a head.
@@ -107,6 +110,7 @@ class Family:
     position_rows: Callable[[Any], int] = lambda config: config.max_position_embeddings
     rows_before: Callable[[Any], int] = lambda _: 0
     attention: Callable[[Any], list[LayerAttention]] | None = None
+    computed: Callable[[Any], dict[str, Tensor]] = lambda _: {}
     kept_attention: Callable[[Any], dict[int, LayerAttention]] = lambda _: {}
     base: type[LongspanPreTrainedModel] = LongspanModel
     source_config: Callable[[LongspanConfig], PreTrainedConfig] | None = None

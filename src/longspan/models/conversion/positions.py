@@ -4,6 +4,8 @@ Learned positions: `tile` copies the learned rows again and again (Longformer, B
 https://arxiv.org/abs/2004.05150, section 5), `keep` appends rows with initial values, and
 `interpolate` stretches the table linearly, so that the first and the last row stay.
 
+Sinusoidal positions: `continue` computes the rows beyond those of the source.
+
 Rotary positions: `keep` changes nothing, and `rescale` raises the base of layers that attend to all
 tokens, so that the slowest rotation spans the new length as it spanned that of the source, and the
 fastest one stays (NTK-aware scaling; Peng et al. 2024, https://arxiv.org/abs/2309.00071, section
@@ -17,11 +19,13 @@ from torch import Tensor
 from longspan.errors import check_name
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.family import Positions
+from longspan.models.positions import position_angles
 from longspan.shapes import Float
 
 METHODS: dict[Positions, tuple[str, ...]] = {
     "learned": ("tile", "keep", "interpolate"),
     "rotary": ("keep", "rescale"),
+    "sinusoidal": ("continue",),
 }
 
 
@@ -45,7 +49,7 @@ def stretch_table(
     Args:
         table: learned rows, of the first token on.
         length: number of rows to return, at least those of `table`.
-        method: one of the methods for learned positions.
+        method: one of the methods for learned or sinusoidal positions.
         initializer_range: standard deviation of initial values.
     """
     learned = len(table)
@@ -53,11 +57,20 @@ def stretch_table(
         return table, "copied"
     if method == "tile":
         return table[torch.arange(length) % learned], f"tiled, {learned:,} to {length:,} rows"
+    if method == "continue":
+        new = sinusoidal_rows(length, table.shape[1])[learned:]
+        return torch.cat((table, new.to(table.dtype))), f"continued, {learned:,} to {length:,} rows"
     if method == "keep":
         new = initializer_range * torch.randn(length - learned, table.shape[1])
         return torch.cat((table, new.to(table.dtype))), f"copied, {length - learned:,} new rows"
     rows = F.interpolate(table.double().T[None], size=length, mode="linear", align_corners=True)
     return rows[0].T.to(table.dtype), f"interpolated, {learned:,} to {length:,} rows"
+
+
+def sinusoidal_rows(length: int, width: int) -> Float[Tensor, "L W"]:
+    """Return the sines of all positions, followed by their cosines."""
+    angles = position_angles(torch.arange(length), width, dtype=torch.float64)
+    return torch.cat((angles.sin(), angles.cos()[:, : width // 2]), -1).float()
 
 
 def stretch_own_table(

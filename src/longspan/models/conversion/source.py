@@ -24,10 +24,17 @@ RENAMED = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.b
 
 
 class SourceWeight(NamedTuple):
-    """Tensor of the source under the name that its file has."""
+    """Tensor of the source under the name that its file has.
+
+    Attributes:
+        name: name in the file, or without a prefix if it is computed.
+        tensor: the tensor.
+        is_computed: whether the file lacks the tensor, which the source computes.
+    """
 
     name: str
     tensor: Tensor
+    is_computed: bool = False
 
 
 class Source(NamedTuple):
@@ -38,7 +45,7 @@ class Source(NamedTuple):
     family: Family
 
     def read_weights(self) -> dict[str, SourceWeight]:
-        """Read all tensors by their names without the prefix of the family.
+        """Return all tensors by their names without the prefix of the family.
 
         Raises:
             DataError: a file is missing or damaged, the weights are pickles, or a name occurs
@@ -52,7 +59,8 @@ class Source(NamedTuple):
             if short in found:
                 raise DataError(f"{self.folder} has both {found[short].name} and {name}; keep one")
             found[short] = SourceWeight(name, tensor)
-        return found
+        computed = self.family.computed(self.config).items()
+        return {name: SourceWeight(name, tensor, True) for name, tensor in computed} | found
 
 
 def open_source(source: str | Path, revision: str | None) -> Source:

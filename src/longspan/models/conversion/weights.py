@@ -165,7 +165,8 @@ def _copy(
             "the weights are not those of config.json"
         )
     done.state[weight.target] = tensor
-    done.rows.append(ConvertedWeight(found.name, weight.target, tuple(tensor.shape), action))
+    name, action = (None, "computed") if found.is_computed else (found.name, action)
+    done.rows.append(ConvertedWeight(name, weight.target, tuple(tensor.shape), action))
 
 
 def fit_axes(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

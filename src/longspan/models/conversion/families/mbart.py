@@ -15,11 +15,14 @@ def _fields(config: Any) -> dict[str, Any]:
     return {**bart.bart_fields(config), **norms, "decoder_start": "last"}
 
 
-def _weights(config: Any) -> list[Weight]:
+def mbart_weights(config: Any) -> list[Weight]:
+    """Return the weights of both parts, each with a norm of its output."""
     last = [
         x for part in (ENCODER, DECODER) for x in parameters(f"{part}norm", f"{part}layer_norm")
     ]
     return bart.bart_weights(config) + last
 
 
-FAMILY = dataclasses.replace(bart.FAMILY, model_types=("mbart",), fields=_fields, weights=_weights)
+FAMILY = dataclasses.replace(
+    bart.FAMILY, model_types=("mbart",), fields=_fields, weights=mbart_weights
+)
