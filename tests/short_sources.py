@@ -1,5 +1,6 @@
 """Tiny random checkpoints of transformers, as sources of `longify`."""
 
+import json
 from pathlib import Path
 
 import torch
@@ -123,6 +124,13 @@ def draw(model: PreTrainedModel) -> PreTrainedModel:
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return model.eval()
+
+
+def move_generation_defaults(folder: Path) -> None:
+    """Move the generation defaults of a checkpoint to its `config.json`."""
+    old, new = folder / "generation_config.json", folder / "config.json"
+    new.write_text(json.dumps(json.loads(new.read_text()) | json.loads(old.read_text())))
+    old.unlink()
 
 
 def save_tokenizer(folder: Path, size: int = VOCABULARY) -> None:

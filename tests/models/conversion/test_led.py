@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    GenerationConfig,
     LEDConfig,
     LEDForConditionalGeneration,
     LEDForQuestionAnswering,
@@ -204,6 +205,17 @@ def test_way_back_is_exact(tmp_path, tied):
     assert AutoTokenizer.from_pretrained(tmp_path / "back")("7").input_ids == [0, 12, 2]
     targets = [row.target for row in made.weights]
     assert len(set(targets)) == len(targets)
+
+
+def test_generation_defaults_of_the_configuration_survive_both_ways(led, tmp_path):
+    """Published checkpoints have them there, from before `generation_config.json`."""
+    _, folder = led
+    short_sources.move_generation_defaults(folder)
+    convert(folder, out=tmp_path / "ours")
+    to_transformers(tmp_path / "ours", tmp_path / "back")
+    for name in ("ours", "back"):
+        made = GenerationConfig.from_pretrained(tmp_path / name)
+        assert {x: getattr(made, x) for x in GENERATION} == GENERATION
 
 
 def test_model_without_head_goes_back(led, tmp_path):

@@ -1,6 +1,7 @@
 """Sources and requests that `longify` refuses: one clear reason each, and nothing written."""
 
 import json
+import shlex
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, RobertaConfig
 
 import short_sources
 from longspan.errors import DataError, LongspanError, OptionError, UnknownNameError
-from longspan.models import LongspanModel, longify
+from longspan.models import LongspanForMaskedLM, LongspanModel, longify
 
 LENGTH, LONG = short_sources.LENGTH, 50
+TOLERANCE = {"atol": 2e-5, "rtol": 1e-5}
 
 
 def convert(folder, **options):
@@ -122,13 +124,24 @@ def test_name_that_is_neither_folder_nor_repository_is_refused():
         convert("no//such//name")
 
 
-def test_pickled_weights_are_refused_with_remedy(roberta):
-    _, folder = roberta
+def test_remedy_for_pickled_weights_keeps_the_head(source, monkeypatch, tmp_path):
+    theirs, folder = source
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    expected = r"weights in pytorch_model.bin only, expected model.safetensors: .*save_pretrained"
-    with pytest.raises(DataError, match=expected):
+    short_sources.save_tokenizer(folder)
+    expected = r"weights in pytorch_model.bin only, expected model.safetensors: "
+    with pytest.raises(DataError, match=expected) as error:
         convert(folder)
+    command = shlex.split(str(error.value).splitlines()[-1])
+    assert command[:2] == ["python", "-c"]
+    monkeypatch.chdir(tmp_path)
+    exec(command[2], {})
+    made = convert(tmp_path / "FOLDER")
+    assert type(made.model) is LongspanForMaskedLM
+    assert made.tokenizer is not None
+    ids = torch.arange(5, 20)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(made.model(ids).logits, theirs(ids).logits, **TOLERANCE)
     (folder / "pytorch_model.bin").unlink()
     with pytest.raises(DataError, match=r"has no weights, expected model.safetensors"):
         convert(folder)

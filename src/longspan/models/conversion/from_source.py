@@ -85,7 +85,7 @@ def longify(
         max_length=max_length,
         decoder_max_length=decoder_max_length,
     )
-    return _convert(opened, extension, folder, drop, new, seed)
+    return _convert(opened, extension, max_length, folder, drop, new, seed)
 
 
 def _refuse_for_own(
@@ -123,21 +123,28 @@ def convert(
     check_range("seed", seed, 0, LARGEST_SEED)
     folder = None if out is None else check_new_folder(Path(out))
     opened = open_source(source, revision)
-    return _convert(opened, keep_all(opened.family, opened.config), folder, drop, new, seed)
+    extension = keep_all(opened.family, opened.config)
+    length = extension.max_length
+    if opened.embedding is not None:
+        length = min(length, opened.embedding.max_length or length)
+    return _convert(opened, extension, length, folder, drop, new, seed)
 
 
 def _convert(
     source: Source,
     extension: Extension,
+    length: int,
     folder: Path | None,
     drop: Collection[str],
     new: Collection[str],
     seed: int,
 ) -> Conversion[LongspanPreTrainedModel]:
     config = make_config(source.family, source.config, extension)
-    tokenizer = carry_tokenizer(source.folder, source.config, extension.max_length)
+    if source.embedding is not None:
+        config.pooling, config.similarity = source.embedding.pooling, source.embedding.similarity
+    tokenizer = carry_tokenizer(source.folder, source.config, length)
     model, rows = convert_weights(source, config, extension.positions, drop, new, seed)
-    carry_generation(source.folder, source.config, model)
+    carry_generation(source.folder, model)
     if folder is not None:
         save_folder(folder, model, tokenizer)
     return Conversion(model, tokenizer, rows)

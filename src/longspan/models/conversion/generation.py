@@ -2,7 +2,6 @@
 
 import copy
 from pathlib import Path
-from typing import Any
 
 from transformers import GenerationConfig, PreTrainedModel
 
@@ -12,15 +11,14 @@ from longspan.files import read_json
 FILE = "generation_config.json"
 
 
-def carry_generation(folder: Path, config: Any, model: PreTrainedModel) -> None:
+def carry_generation(folder: Path, model: PreTrainedModel) -> None:
     """Give a converted model the generation defaults of its source.
 
-    They are those of `generation_config.json`, or for older checkpoints of `config.json`. A model
-    that does not generate is left as it is.
+    They are those of `generation_config.json`, or for older checkpoints of `config.json`, from
+    which transformers 5 does not read them. A model that does not generate is left as it is.
 
     Args:
         folder: folder of the source.
-        config: configuration of the source.
         model: converted model.
 
     Raises:
@@ -28,18 +26,20 @@ def carry_generation(folder: Path, config: Any, model: PreTrainedModel) -> None:
     """
     if not model.can_generate():
         return
-    if not (folder / FILE).is_file():
-        model.generation_config = GenerationConfig.from_model_config(config)
-        return
-    content = read_json(folder / FILE)
+    own = (folder / FILE).is_file()
+    path = folder / (FILE if own else "config.json")
+    content = read_json(path)
     if not isinstance(content, dict):
-        raise DataError(f"{folder / FILE} holds no generation defaults; download it again")
+        raise DataError(f"{path} holds no generation defaults; download it again")
+    read = GenerationConfig.from_dict if own else GenerationConfig.from_model_config
     try:
-        model.generation_config = GenerationConfig.from_dict(content)
+        model.generation_config = read(content)
         model.generation_config.validate(strict=True)
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{folder / FILE} cannot be saved again: {reason}") from error
+        raise DataError(
+            f"the generation defaults of {path} cannot be saved again: {reason}"
+        ) from error
 
 
 def copy_generation(source: PreTrainedModel, model: PreTrainedModel) -> None:

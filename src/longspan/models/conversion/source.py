@@ -1,9 +1,11 @@
 """Source checkpoints: a local folder or a repository of the Hugging Face Hub."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import transformers
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
@@ -15,6 +17,13 @@ from longspan.errors import DataError, OptionError
 from longspan.files import check_file, check_folder, read_json
 from longspan.models.conversion.families import FAMILIES
 from longspan.models.conversion.family import Family
+from longspan.models.conversion.sentence_modules import (
+    MODULES,
+    SentenceModules,
+    list_paths,
+    read_modules,
+)
+from longspan.models.conversion.tokenizer import has_tokenizer
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -38,11 +47,19 @@ class SourceWeight(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Source checkpoint: its folder, configuration, and the family that it belongs to."""
+    """Source checkpoint.
+
+    Attributes:
+        folder: folder of the Transformer.
+        config: its configuration.
+        family: family that it belongs to.
+        embedding: modules of sentence-transformers around it; None: there are none.
+    """
 
     folder: Path
     config: Any
     family: Family
+    embedding: SentenceModules | None = None
 
     def read_weights(self) -> dict[str, SourceWeight]:
         """Return all tensors by their names without the prefix of the family.
@@ -76,6 +93,9 @@ def open_source(source: str | Path, revision: str | None) -> Source:
         folder = _download(str(source), revision)
     elif revision is not None:
         raise OptionError(f"{source} is a folder, which has no revision; omit revision={revision}")
+    embedding = read_modules(folder)
+    if embedding is not None:
+        folder = embedding.folder
     content = read_json(folder / "config.json")
     kind = content.get("model_type") if isinstance(content, dict) else None
     if kind not in FAMILIES:
@@ -88,16 +108,20 @@ def open_source(source: str | Path, revision: str | None) -> Source:
         raise OptionError(
             f"{source} cannot be converted: {'; '.join(reasons)}; choose another source"
         )
-    return Source(folder, config, family)
+    return Source(folder, config, family, embedding)
 
 
 def _download(name: str, revision: str | None) -> Path:
     try:
-        return Path(
+        folder = Path(
             snapshot_download(
                 name, revision=revision, allow_patterns=DOWNLOADED, ignore_patterns=["*/*"]
             )
         )
+        if (folder / MODULES).is_file():
+            nested = [f"{path}/{x}" for path in list_paths(folder) for x in DOWNLOADED]
+            snapshot_download(name, revision=revision, allow_patterns=nested)
+        return folder
     except (HFValidationError, HfHubHTTPError, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise DataError(
@@ -124,12 +148,23 @@ def read_tensors(folder: Path) -> Mapping[str, Tensor]:
     if (folder / INDEX).is_file():
         return _read_shards(folder)
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
-    has = f"weights in {', '.join(pickles)} only" if pickles else "no weights"
+    if not pickles:
+        raise DataError(f"{folder} has no weights, expected {WEIGHTS}; download it again")
     raise DataError(
-        f"{folder} has {has}, expected {WEIGHTS}: pickled weights can execute code and are not "
-        "read; convert a checkpoint that you trust with AutoModel.from_pretrained(SOURCE)"
-        ".save_pretrained(FOLDER), then convert FOLDER"
+        f"{folder} has weights in {', '.join(pickles)} only, expected {WEIGHTS}: pickled weights "
+        "can execute code and are not read; save a checkpoint that you trust again with the "
+        f"following command, and convert FOLDER:\n{_saving_command(folder)}"
     )
+
+
+def _saving_command(folder: Path) -> str:
+    """Return the command that saves a checkpoint, all its heads included, as safetensors."""
+    content = read_json(folder / "config.json")
+    name = ((content.get("architectures") if isinstance(content, dict) else None) or [None])[0]
+    cls = name if name and hasattr(transformers, name) else "AutoModelForPreTraining"
+    saved = [cls, "AutoTokenizer"] if has_tokenizer(folder) else [cls]
+    calls = [f"t.{x}.from_pretrained({str(folder)!r}).save_pretrained('FOLDER')" for x in saved]
+    return shlex.join(["python", "-c", "; ".join(["import transformers as t", *calls])])
 
 
 def _read_shards(folder: Path) -> dict[str, Tensor]:

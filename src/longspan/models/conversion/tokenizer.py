@@ -28,6 +28,11 @@ def carry_tokenizer(folder: Path, config: Any, max_length: int) -> PreTrainedTok
     return tokenizer
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Return whether a folder has files of a tokenizer."""
+    return any(path for pattern in FILES for path in folder.glob(pattern))
+
+
 def load_tokenizer(folder: Path, max_length: int | None = None) -> PreTrainedTokenizerBase | None:
     """Return the tokenizer of a folder, or None if it has none.
 
@@ -38,7 +43,7 @@ def load_tokenizer(folder: Path, max_length: int | None = None) -> PreTrainedTok
     Raises:
         DataError: the tokenizer cannot be read.
     """
-    if not any(path for pattern in FILES for path in folder.glob(pattern)):
+    if not has_tokenizer(folder):
         return None
     changes = {} if max_length is None else {"model_max_length": max_length}
     try:
