@@ -6,11 +6,23 @@ import shlex
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import GPT2Config, GPT2LMHeadModel, RobertaConfig
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoModel,
+    DebertaV2Config,
+    LlamaConfig,
+    OPTConfig,
+    RobertaConfig,
+    XLMRobertaXLConfig,
+)
 
+import longspan
 import short_sources
 from longspan.errors import DataError, LongspanError, OptionError, UnknownNameError
-from longspan.models import LongspanForMaskedLM, LongspanModel, longify
+from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanModel, longify
+from longspan.models.conversion.families import FAMILIES
+from longspan.models.conversion.refused_kinds import describe_refusal
 
 LENGTH, LONG = short_sources.LENGTH, 50
 TOLERANCE = {"atol": 2e-5, "rtol": 1e-5}
@@ -70,14 +82,57 @@ def test_failed_write_leaves_no_folder(roberta, tmp_path, monkeypatch):
     assert [x.name for x in tmp_path.iterdir()] == ["source"]
 
 
-def test_model_of_another_kind_is_refused(tmp_path):
-    config = GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=9, n_positions=8)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    expected = (
-        r"model_type 'gpt2', which cannot be converted; expected one of bart, bert, .*electra,"
-    )
+OTHERS = sorted(CONFIG_MAPPING.keys() - FAMILIES.keys() - {LongspanConfig.model_type})
+TEXT = {kind for kind in OTHERS if CONFIG_MAPPING[kind] in MODEL_FOR_MASKED_LM_MAPPING}
+KINDS = [kind if kind in TEXT else pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS]
+KEPT = r"longspan.swap\(AutoModel.from_pretrained\(SOURCE\), MECHANISM\)"
+NO_SWAP = "longspan.swap cannot replace its attention"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_other_kind_is_refused_by_name(kind, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    expected = f"has model_type '{kind}', which is not converted.*({KEPT}|{NO_SWAP}).*albert, bart"
     with pytest.raises(OptionError, match=expected):
         convert(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("deberta-v2", f"disentangled attention\\); .* converted is bert; {NO_SWAP}"),
+        ("llama", f"heads may share keys and values, .* converted is gpt2; .*{KEPT}"),
+        ("mt5", "converted is bart"),
+        ("vit", "it is no language model, and no family is near"),
+        ("no_such_kind", "which transformers does not know; check config.json"),
+    ],
+)
+def test_refused_kind_is_told_the_nearest_family(kind, message, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    with pytest.raises(OptionError, match=message):
+        convert(tmp_path)
+
+
+SMALL = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "works"),
+    [
+        (LlamaConfig(**SMALL, intermediate_size=24, num_key_value_heads=1), True),
+        (OPTConfig(**SMALL, ffn_dim=24, word_embed_proj_dim=16), True),
+        (XLMRobertaXLConfig(**SMALL, intermediate_size=24), True),
+        (DebertaV2Config(**SMALL, intermediate_size=24), False),
+    ],
+)
+def test_swap_does_what_the_refusal_says(config, works):
+    model = AutoModel.from_config(config).eval()
+    assert ("longspan.swap(" in describe_refusal(config.model_type)) == works
+    if works:
+        assert longspan.swap(model, "local").swapped
+        return
+    with pytest.raises(LongspanError):
+        longspan.swap(model, "local")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from longspan.errors import DataError, OptionError
 from longspan.files import check_file, check_folder, read_json
 from longspan.models.conversion.families import FAMILIES
 from longspan.models.conversion.family import Family
+from longspan.models.conversion.refused_kinds import describe_refusal
 from longspan.models.conversion.sentence_modules import (
     MODULES,
     SentenceModules,
@@ -100,8 +101,8 @@ def open_source(source: str | Path, revision: str | None) -> Source:
     kind = content.get("model_type") if isinstance(content, dict) else None
     if kind not in FAMILIES:
         raise OptionError(
-            f"{source} has model_type {kind!r}, which cannot be converted; "
-            f"expected one of {', '.join(FAMILIES)}"
+            f"{source} has model_type {kind!r}, {describe_refusal(kind)}. Converted are "
+            f"{', '.join(FAMILIES)}"
         )
     family, config = FAMILIES[kind], _read_config(folder)
     if reasons := family.refusals(config):
