@@ -57,6 +57,12 @@ SOURCES = {
     "distilbert": (DistilBertForMaskedLM, DistilBertConfig, {"hidden_dim": 24}),
     "albert": (AlbertForMaskedLM, AlbertConfig, {"embedding_size": 12}),
 }
+# The scores of a head of this width are larger by a power of two than those that are divided.
+T5 = {
+    **{"vocab_size": VOCABULARY, "n_positions": LENGTH, "d_model": 16, "d_kv": 4, "d_ff": 24},
+    **{"num_layers": 2, "num_heads": 2, "pad_token_id": 1, "relative_attention_max_distance": 16},
+    **{"relative_attention_num_buckets": 8, "is_encoder_decoder": False},
+}
 # Fields of the families that go both ways, by `model_type`.
 BOTH_WAYS: dict[str, dict] = {
     "gpt2": {
@@ -80,6 +86,8 @@ BOTH_WAYS: dict[str, dict] = {
     "albert": {
         **{**SIZES, "embedding_size": 12, "num_hidden_layers": 4, "num_hidden_groups": 2},
     },
+    "t5": {**T5, "feed_forward_proj": "gated-gelu"},
+    "longt5": {**T5, "local_radius": 3},
 }
 # The parts differ in their sizes.
 PARTS = {

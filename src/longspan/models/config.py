@@ -76,6 +76,8 @@ class LongspanConfig(PreTrainedConfig):
             None: every layer has its own.
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
             (normalize the sum after each block, and the embeddings; BERT).
+        norm_type: normalization: "layer_norm", or "rms_norm" (root mean square, without a bias;
+            Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467).
         norm_bias: whether layer normalizations have biases.
         residual: "standard", or "reversible": states are two streams of width M, see
             `longspan.models.reversible`. Heads read both, the width `output_size`.
@@ -183,6 +185,7 @@ class LongspanConfig(PreTrainedConfig):
     stem: str = "none"
     num_hidden_groups: int | None = None
     norm: str = "pre"
+    norm_type: str = "layer_norm"
     norm_bias: bool = True
     residual: str = "standard"
     embedding_norm: bool = False

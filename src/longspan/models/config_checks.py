@@ -36,6 +36,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "decoder_start": ("token", "last"),
     "stem": ("none", "convolution"),
     "norm": ("pre", "post"),
+    "norm_type": ("layer_norm", "rms_norm"),
     "residual": ("standard", "reversible"),
     "feed_forward": ("plain", "gated"),
     "pooling": ("mean", "cls", "first", "last"),

@@ -15,7 +15,7 @@ DECODER_FIELDS = (
     *("num_hidden_layers", "num_attention_heads", "attention_head_size", "intermediate_size"),
     *("feed_forward", "linear_bias", "qkv_bias", "attention_output_bias", "hidden_act"),
     *("hidden_dropout_prob", "attention_dropout", "norm", "norm_bias", "embedding_norm"),
-    *("first_attention_norm", "layer_norm_eps"),
+    *("first_attention_norm", "norm_type", "layer_norm_eps"),
     *("max_position_embeddings", "position", "rotary_base", "attention", "attention_options"),
     *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_clamp"),
     *("attention_backend", "cross_attention", "cross_attention_options", "frozen_positions"),

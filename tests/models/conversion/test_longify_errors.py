@@ -102,7 +102,7 @@ def test_every_other_kind_is_refused_by_name(kind, tmp_path):
     [
         ("deberta-v2", f"disentangled attention\\); .* converted is bert; {NO_SWAP}"),
         ("llama", f"heads may share keys and values, .* converted is gpt2; .*{KEPT}"),
-        ("mt5", "converted is bart"),
+        ("umt5", "converted is bart"),
         ("vit", "it is no language model, and no family is near"),
         ("no_such_kind", "which transformers does not know; check config.json"),
     ],

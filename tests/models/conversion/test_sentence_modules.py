@@ -75,8 +75,11 @@ def test_longer_model_keeps_the_pooling_and_has_its_own_length(tmp_path):
     assert made.tokenizer.model_max_length == 50
 
 
-def test_mode_by_name_is_read(tmp_path):
-    save(tmp_path)
+def test_mode_and_length_of_version_6_are_read(tmp_path):
+    """It writes the name of the mode, and the length into the configuration of the tokenizer."""
+    save(tmp_path, max_seq_length=None)
+    AutoTokenizer.from_pretrained(tmp_path, model_max_length=8).save_pretrained(tmp_path)
+    assert convert(tmp_path).tokenizer.model_max_length == 8
     write(tmp_path / "1_Pooling" / "config.json", {"pooling_mode": "cls", "include_prompt": True})
     assert convert(tmp_path).model.config.pooling == "first"
 

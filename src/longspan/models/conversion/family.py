@@ -15,7 +15,7 @@ from longspan.models.model import LongspanModel
 POSITIONS = "embeddings.positions.weight"  # the table that is stretched, see `positions.py`
 WORDS = "embeddings.words.weight"
 ENCODER, DECODER = "encoder.", "decoder."  # prefixes of the parts of an encoder-decoder
-Positions = Literal["learned", "rotary", "sinusoidal"]
+Positions = Literal["learned", "rotary", "sinusoidal", "relative"]
 LayerAttention = tuple[str, dict[str, Any]]  # mechanism and options
 
 
@@ -28,12 +28,14 @@ class Weight(NamedTuple):
             is used.
         part: index and number of equal parts of the source's rows, for projections saved as one.
         transposed: whether the source's matrix maps from rows to columns (`Conv1D`), not back.
+        factor: number by which the source's tensor is multiplied.
     """
 
     target: str
     sources: tuple[str, ...]
     part: tuple[int, int] = (0, 1)
     transposed: bool = False
+    factor: float = 1.0
 
 
 class Decoder(NamedTuple):

@@ -14,7 +14,7 @@ from longspan.models.conversion.generation import carry_generation
 from longspan.models.conversion.plan import Extension, keep_all, make_config, plan_extension
 from longspan.models.conversion.saving import save_folder
 from longspan.models.conversion.source import Source, open_source
-from longspan.models.conversion.tokenizer import carry_tokenizer
+from longspan.models.conversion.tokenizer import carry_tokenizer, load_tokenizer
 
 
 def longify(
@@ -126,8 +126,16 @@ def convert(
     extension = keep_all(opened.family, opened.config)
     length = extension.max_length
     if opened.embedding is not None:
-        length = min(length, opened.embedding.max_length or length)
+        length = min(
+            length, opened.embedding.max_length or _tokenizer_length(opened.folder, length)
+        )
     return _convert(opened, extension, length, folder, drop, new, seed)
+
+
+def _tokenizer_length(folder: Path, length: int) -> int:
+    """Return the maximum length of a tokenizer; without one, `length`."""
+    tokenizer = load_tokenizer(folder)
+    return length if tokenizer is None else tokenizer.model_max_length
 
 
 def _convert(

@@ -6,6 +6,8 @@ https://arxiv.org/abs/2004.05150, section 5), `keep` appends rows with initial v
 
 Sinusoidal positions: `continue` computes the rows beyond those of the source.
 
+Relative positions: `keep` changes nothing.
+
 Rotary positions: `keep` changes nothing, and `rescale` raises the base of layers that attend to all
 tokens, so that the slowest rotation spans the new length as it spanned that of the source, and the
 fastest one stays (NTK-aware scaling; Peng et al. 2024, https://arxiv.org/abs/2309.00071, section
@@ -26,6 +28,7 @@ METHODS: dict[Positions, tuple[str, ...]] = {
     "learned": ("tile", "keep", "interpolate"),
     "rotary": ("keep", "rescale"),
     "sinusoidal": ("continue",),
+    "relative": ("keep",),
 }
 
 

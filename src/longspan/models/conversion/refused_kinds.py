@@ -34,7 +34,7 @@ def describe_refusal(kind: str | None) -> str:
     Args:
         kind: `model_type` of a source.
     """
-    if kind not in CONFIG_MAPPING:
+    if kind is None or kind not in CONFIG_MAPPING:
         return "which transformers does not know; check config.json"
     config: Any = CONFIG_MAPPING[kind]
     parts = [f"which is not converted: {REASONS[kind]}"] if kind in REASONS else []

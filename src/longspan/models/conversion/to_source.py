@@ -151,28 +151,22 @@ def _convert(
         made = getattr(transformers, config.architectures[0])(config).eval()
     places, ours = made.state_dict(), model.state_dict()
     head = _find_head(model, family, config)
-    parts: dict[str, dict[int, str]] = {}
-    transposed = set()
+    parts: dict[str, dict[int, Weight]] = {}
     for weight in _table(model, family, head, config):
         for source in weight.sources:
             prefixed = f"{family.prefix}{source}"
             name = prefixed if prefixed in places else source
             if name in places and weight.target in ours:
-                parts.setdefault(name, {})[weight.part[0]] = weight.target
-                transposed |= {name} if weight.transposed else set()
+                parts.setdefault(name, {})[weight.part[0]] = weight
     _check_complete(family, places, ours, parts)
     before = family.rows_before(config)
     state, rows = {}, []
-    for name, targets in parts.items():
-        tensors = [ours[targets[index]] for index in sorted(targets)]
-        if targets[0].endswith(POSITIONS) and before:
-            tensors.insert(0, tensors[0].new_zeros(before, tensors[0].shape[1]))
-        joined = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
-        joined = joined.mT.contiguous() if name in transposed else joined
-        state[name] = fit_axes(joined, places[name].shape)
+    for name, found in parts.items():
+        weights = [found[index] for index in sorted(found)]
+        state[name] = fit_axes(_join(weights, ours, before), places[name].shape)
         rows += [
-            ConvertedWeight(x, name, tuple(state[name].shape), _action(targets, before))
-            for x in targets.values()
+            ConvertedWeight(x.target, name, tuple(state[name].shape), _action(weights, before))
+            for x in weights
         ]
     made.to(dtype=join_dtypes(state.values()))
     made.load_state_dict(state, strict=False)
@@ -199,10 +193,10 @@ def _check_complete(
     family: Family,
     places: Mapping[str, Tensor],
     ours: Mapping[str, Tensor],
-    parts: Mapping[str, Mapping[int, str]],
+    parts: Mapping[str, Mapping[int, Weight]],
 ) -> None:
     """Raise OptionError unless every weight of both models has its counterpart."""
-    used = {target for targets in parts.values() for target in targets.values()}
+    used = {weight.target for weights in parts.values() for weight in weights.values()}
     lacking = [
         name
         for name in places
@@ -215,7 +209,20 @@ def _check_complete(
         raise OptionError("; ".join(reasons))
 
 
-def _action(targets: Mapping[int, str], before: int) -> str:
-    if targets[0].endswith(POSITIONS) and before:
+def _join(weights: list[Weight], ours: Mapping[str, Tensor], before: int) -> Tensor:
+    """Return the tensor of the source for its parts, after `before` rows of zeros of positions."""
+    tensors = [ours[x.target] if x.factor == 1 else ours[x.target] / x.factor for x in weights]
+    if weights[0].target.endswith(POSITIONS) and before:
+        tensors.insert(0, tensors[0].new_zeros(before, tensors[0].shape[1]))
+    joined = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+    return joined.mT.contiguous() if weights[0].transposed else joined
+
+
+def _action(weights: list[Weight], before: int) -> str:
+    first = weights[0]
+    if first.target.endswith(POSITIONS) and before:
         return f"copied, after {before} rows of zeros (padding)"
-    return f"copied, as one of {len(targets)} parts" if len(targets) > 1 else "copied"
+    changes = ["transposed"] if first.transposed else []
+    changes += [f"divided by {first.factor:g}"] if first.factor != 1 else []
+    changes += [f"as one of {len(weights)} parts"] if len(weights) > 1 else []
+    return ", ".join(["copied", *changes])

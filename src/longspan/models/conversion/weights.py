@@ -145,7 +145,10 @@ def _copy(
     index, parts = weight.part
     whole = found.tensor.mT if weight.transposed else found.tensor
     tensor = whole.chunk(parts)[index]
+    if weight.factor != 1:
+        tensor = tensor * weight.factor
     part = ", transposed" if weight.transposed else ""
+    part += f", times {weight.factor:g}" if weight.factor != 1 else ""
     part += f", part {index + 1} of {parts}" if parts > 1 else ""
     if weight.target not in expected:
         action = f"dropped{part}: the mechanism has no such projection"
