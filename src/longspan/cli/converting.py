@@ -32,8 +32,8 @@ PositionMethod = Annotated[
     str | None,
     typer.Option(
         help="How positions are extended: tile, keep or interpolate learned ones; keep or rescale "
-        "rotary ones.",
-        show_default="tile, or keep",
+        "rotary ones; continue sinusoidal ones; keep relative ones.",
+        show_default="tile, continue or keep",
     ),
 ]
 Freeze = Annotated[
@@ -79,8 +79,9 @@ def longify(
 ) -> None:
     """Convert a pretrained model into a longer one, with the same attention or another.
 
-    Sources are checkpoints of BERT, RoBERTa, ELECTRA, ModernBERT, BART, mBART, Longformer and LED,
-    and encoders of ours.
+    Sources are checkpoints of BERT, RoBERTa, DistilBERT, MPNet, ALBERT, ELECTRA, ModernBERT, GPT-2,
+    BART, mBART, Pegasus, T5 (encoders), Longformer, LED, BigBird, Nystromformer and Reformer, also
+    of sentence-transformers, and encoders of ours.
     The table accounts for every weight of the source and of the new model; * stands for the layers.
     """
     from longspan import models
