@@ -348,11 +348,17 @@ class LongspanConfig(PreTrainedConfig):
         return self.position == "t5" or self.has_relative_attention_bias
 
     @property
+    def num_own_layers(self) -> int:
+        """Number of layers with weights of their own; `num_hidden_groups` resolved."""
+        groups = self.num_hidden_groups
+        return self.num_hidden_layers if groups is None else groups
+
+    @property
     def group_of_layers(self) -> list[int]:
-        """Index of the weights of each layer; `num_hidden_groups` resolved."""
-        layers = self.num_hidden_layers
-        groups = layers if self.num_hidden_groups is None else self.num_hidden_groups
-        return [layer * groups // layers for layer in range(layers)]
+        """Index of the weights of each layer."""
+        layers, groups = self.num_hidden_layers, self.num_own_layers
+        # In floating-point numbers as in transformers, which differ from fractions for some sizes.
+        return [int(layer / (layers / groups)) for layer in range(layers)]
 
     @property
     def rotary_bases(self) -> list[float]:

@@ -84,7 +84,7 @@ class LongspanModel(LongspanPreTrainedModel):
             )
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        layers = [make_layer(config, i) for i in dict.fromkeys(config.group_of_layers)]
+        layers = [make_layer(config, i) for i in range(config.num_own_layers)]
         # The model owns the parameter, so that layers can be copied and sharded one by one.
         released = [layer.attention.mechanism.release_shared() for layer in layers]
         shared = next((parameter for parameter in released if parameter is not None), None)

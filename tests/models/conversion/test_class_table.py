@@ -23,7 +23,9 @@ def read_rows():
     """Return the classes of each model type, and whether they go both ways."""
     section = RECIPE.read_text().partition("\n## Classes\n")[2].partition("\n## ")[0]
     rows = {}
-    for types, classes, both in re.findall(r"^\| (`[^|]*) \| ([^|]*\)) \| ([^|]*) \|", section, re.M):
+    for types, classes, both in re.findall(
+        r"^\| (`[^|]*) \| ([^|]*\)) \| ([^|]*) \|", section, re.M
+    ):
         found, _, count = classes.rpartition(" (")
         assert int(count.rstrip(")")) == len(found.split(", "))
         for name in types.split(", "):

@@ -296,6 +296,13 @@ def test_constants_of_first_checkpoints_are_dropped(tmp_path):
 # ALBERT
 
 
+def test_groups_of_unequal_numbers_of_layers_equal_source(tmp_path):
+    """Layer 9 of 18 is in group 7 of 14 by fractions, and in group 6 as transformers rounds."""
+    theirs = make("albert", num_hidden_layers=18, num_hidden_groups=14)
+    theirs.save_pretrained(tmp_path)
+    assert_equal_outputs(convert(tmp_path).model, theirs, make_inputs(theirs))
+
+
 def test_layers_of_a_group_are_one_module(tmp_path):
     theirs = make("albert")
     theirs.save_pretrained(tmp_path)

@@ -6,13 +6,13 @@ from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     MODEL_MAPPING,
-    AutoModelForSeq2SeqLM,
 )
 
 # Nearest family by the first of the lists of transformers that has the type.
 LISTS = {
-    "bart": AutoModelForSeq2SeqLM._model_mapping,
+    "bart": MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     "bert": MODEL_FOR_MASKED_LM_MAPPING,
     "gpt2": MODEL_FOR_CAUSAL_LM_MAPPING,
 }
