@@ -77,8 +77,9 @@ class Source(NamedTuple):
             if short in found:
                 raise DataError(f"{self.folder} has both {found[short].name} and {name}; keep one")
             found[short] = SourceWeight(name, tensor)
+        dtype = next((x.tensor.dtype for x in found.values()), None)
         computed = self.family.computed(self.config).items()
-        return {name: SourceWeight(name, tensor, True) for name, tensor in computed} | found
+        return {x: SourceWeight(x, tensor.to(dtype), True) for x, tensor in computed} | found
 
 
 def open_source(source: str | Path, revision: str | None) -> Source:
