@@ -64,20 +64,17 @@ class LongspanConfig(PreTrainedConfig):
         frozen_positions: number of first rows of the learned position table without a gradient.
         freeze: parameters that are not trained: "none", "all", or "all-but-positions", all but the
             learned positions; see `longspan.models.freezing`.
-        has_relative_attention_bias: whether scores have the numbers of "t5" beside another position
-            encoding (MPNet).
+        has_relative_attention_bias: whether scores have those of "t5" as well (MPNet).
         relative_attention_num_buckets: buckets of distances of the position "t5", for both sides of
             a query together.
         relative_attention_max_distance: distance of "t5" from which all share the last bucket.
         relative_clamp: distance of "relative" that stands for all longer ones; None: no limit.
         stem: "none", or "convolution": two convolutions over the pixels of a square image, before
             positions are added; see `longspan.models.stem`.
-        num_hidden_groups: number of groups of successive layers that share their weights (ALBERT);
-            None: every layer has its own.
+        num_hidden_groups: groups of successive layers that share weights (ALBERT); None: none do.
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
             (normalize the sum after each block, and the embeddings; BERT).
-        norm_type: normalization: "layer_norm", or "rms_norm" (root mean square, without a bias;
-            Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467).
+        norm_type: "layer_norm", or "rms_norm" (root mean square without a bias; T5).
         norm_bias: whether layer normalizations have biases.
         residual: "standard", or "reversible": states are two streams of width M, see
             `longspan.models.reversible`. Heads read both, the width `output_size`.
@@ -311,13 +308,6 @@ class LongspanConfig(PreTrainedConfig):
         return self.problem_type == "multi_label_classification"
 
     @property
-    def loss_scale(self) -> float:
-        """Factor of the similarities in the loss of a dual encoder; `similarity_scale` resolved."""
-        if self.similarity_scale is not None:
-            return self.similarity_scale
-        return 20.0 if self.similarity == "cosine" else 1.0
-
-    @property
     def attention_names(self) -> list[str]:
         """Name of the mechanism of each layer; one name if there are no layers."""
         if isinstance(self.attention, str):
@@ -341,24 +331,6 @@ class LongspanConfig(PreTrainedConfig):
             return self.position
         carried = all(traits.carries_positions for traits in self.layer_traits)
         return "none" if carried else "learned"
-
-    @property
-    def has_buckets(self) -> bool:
-        """True if scores have the numbers of "t5", as the position or beside it."""
-        return self.position == "t5" or self.has_relative_attention_bias
-
-    @property
-    def num_own_layers(self) -> int:
-        """Number of layers with weights of their own; `num_hidden_groups` resolved."""
-        groups = self.num_hidden_groups
-        return self.num_hidden_layers if groups is None else groups
-
-    @property
-    def group_of_layers(self) -> list[int]:
-        """Index of the weights of each layer."""
-        layers, groups = self.num_hidden_layers, self.num_own_layers
-        # In floating-point numbers as in transformers, which differ from fractions for some sizes.
-        return [int(layer / (layers / groups)) for layer in range(layers)]
 
     @property
     def rotary_bases(self) -> list[float]:

@@ -197,13 +197,20 @@ class LongspanDualEncoder(HeadModel):
 
     def _contrastive_loss(self, similarities: Tensor) -> Tensor:
         """Return the mean cross entropy of the documents that answer their queries."""
-        scores = self.config.loss_scale * at_least_float32(similarities)
+        scores = _loss_scale(self.config) * at_least_float32(similarities)
         own = torch.arange(len(scores), device=scores.device)
         loss = label_loss(scores, own)
         if not self.config.symmetric_loss:
             return loss
         # Hard negatives answer no query, so there is none to find for them.
         return (loss + label_loss(scores[:, : len(scores)].mT, own)) / 2
+
+
+def _loss_scale(config: LongspanConfig) -> float:
+    """Return the factor of the similarities in the loss; `similarity_scale` resolved."""
+    if config.similarity_scale is not None:
+        return config.similarity_scale
+    return 20.0 if config.similarity == "cosine" else 1.0
 
 
 def _check_pairs(queries: Tensor | None, documents: Tensor | None) -> None:

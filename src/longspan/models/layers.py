@@ -19,6 +19,19 @@ from longspan.models.norms import make_norm
 from longspan.shapes import Float
 
 
+def group_of_layers(config: LongspanConfig) -> list[int]:
+    """Return the index of the weights of each layer; those of a group share theirs."""
+    layers, groups = config.num_hidden_layers, count_own_layers(config)
+    # In floating-point numbers as in transformers, which differ from fractions for some sizes.
+    return [int(layer / (layers / groups)) for layer in range(layers)]
+
+
+def count_own_layers(config: LongspanConfig) -> int:
+    """Return the number of layers with weights of their own."""
+    groups = config.num_hidden_groups
+    return config.num_hidden_layers if groups is None else groups
+
+
 class FeedForward(nn.Module):
     """Feed-forward network: two linear maps with an activation, and a gate, between them."""
 

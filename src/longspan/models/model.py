@@ -40,10 +40,10 @@ from longspan.models.inputs import (
     select_inputs,
     to_global_mask,
 )
-from longspan.models.layers import Layer
+from longspan.models.layers import Layer, count_own_layers, group_of_layers
 from longspan.models.norms import make_norm
 from longspan.models.pooling import pool
-from longspan.models.relative import TRAITS, T5Positions
+from longspan.models.relative import TRAITS, T5Positions, has_buckets
 from longspan.models.reversible import make_layer, start_streams
 from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
 from longspan.shapes import Bool, Float, Int, Mask
@@ -84,13 +84,13 @@ class LongspanModel(LongspanPreTrainedModel):
             )
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        layers = [make_layer(config, i) for i in range(config.num_own_layers)]
+        layers = [make_layer(config, i) for i in range(count_own_layers(config))]
         # The model owns the parameter, so that layers can be copied and sharded one by one.
         released = [layer.attention.mechanism.release_shared() for layer in layers]
         shared = next((parameter for parameter in released if parameter is not None), None)
         self.register_parameter("shared_parameter", shared)
         self.layers = nn.ModuleList(layers)
-        self.relative = T5Positions(config) if config.has_buckets else None
+        self.relative = T5Positions(config) if has_buckets(config) else None
         self.norm = make_norm(config, config.output_size) if config.norm == "pre" else nn.Identity()
         self.post_init()
 
@@ -119,7 +119,7 @@ class LongspanModel(LongspanPreTrainedModel):
     @property
     def layers_in_order(self) -> list[Layer]:
         """Layers as they are applied; those of a group are one module."""
-        return [cast(Layer, self.layers[group]) for group in self.config.group_of_layers]
+        return [cast(Layer, self.layers[group]) for group in group_of_layers(self.config)]
 
     def clear_rows(self, cache: LongspanCache, rows: Bool[Tensor, " B"]) -> LongspanCache:
         """Return a state without the tokens of some rows, such as those whose document has ended.
@@ -154,7 +154,7 @@ class LongspanModel(LongspanPreTrainedModel):
             OptionError: the mechanism or the position encoding does not support sharded queries.
         """
         crossed = self.config.cross_attention is not None
-        if crossed or self.config.position in TRAITS or self.config.has_buckets:
+        if crossed or self.config.position in TRAITS or has_buckets(self.config):
             field = "cross_attention" if crossed else f"position={self.config.position!r}"
             raise OptionError(
                 f"{field} does not support context parallelism; use --parallel ddp or fsdp"

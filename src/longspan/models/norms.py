@@ -1,4 +1,8 @@
-"""Normalization as the configuration of a model asks for it."""
+"""Normalization as the configuration of a model asks for it.
+
+Layer normalization, or that by the root mean square (Zhang and Sennrich 2019,
+https://arxiv.org/abs/1910.07467), which has no bias.
+"""
 
 from torch import nn
 

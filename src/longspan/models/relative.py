@@ -60,6 +60,11 @@ def t5_buckets(
     return first + torch.where(distances < exact, distances, far)
 
 
+def has_buckets(config: "LongspanConfig") -> bool:
+    """Return whether scores have the numbers of "t5", as the position or beside it."""
+    return config.position == "t5" or config.has_relative_attention_bias
+
+
 class T5Positions(nn.Module):
     """Table of one learned number for each bucket of distances and each head."""
 
@@ -172,14 +177,14 @@ def relative_refusals(config: "LongspanConfig") -> list[str]:
             f"has_relative_attention_bias=True with position={config.position!r}: both add numbers "
             "to scores; set one of them"
         )
-    if config.has_buckets:
+    if has_buckets(config):
         reasons += _bucket_refusals(config)
     return reasons
 
 
 def _required_trait(config: "LongspanConfig") -> str | None:
     """Return the trait of mechanisms that the positions require, or None."""
-    return TRAITS.get("t5" if config.has_buckets else config.position)
+    return TRAITS.get("t5" if has_buckets(config) else config.position)
 
 
 def _chosen_field(config: "LongspanConfig") -> str:

@@ -115,6 +115,10 @@ def test_malformed_files_are_refused(tmp_path):
     save(tmp_path, max_seq_length="9")
     with pytest.raises(DataError, match="max_seq_length='9', expected a positive number"):
         convert(tmp_path)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    write(tmp_path / "modules.json", [modules[0] | {"path": "../x"}, *modules[1:]])
+    with pytest.raises(DataError, match=r"lists \.\./x, expected a folder inside"):
+        convert(tmp_path)
     write(tmp_path / "modules.json", {"0": 1})
     with pytest.raises(DataError, match=r"modules.json lists no modules"):
         convert(tmp_path)

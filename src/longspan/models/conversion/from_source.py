@@ -124,18 +124,17 @@ def convert(
     folder = None if out is None else check_new_folder(Path(out))
     opened = open_source(source, revision)
     extension = keep_all(opened.family, opened.config)
-    length = extension.max_length
-    if opened.embedding is not None:
-        length = min(
-            length, opened.embedding.max_length or _tokenizer_length(opened.folder, length)
-        )
+    length = _text_length(opened, extension.max_length)
     return _convert(opened, extension, length, folder, drop, new, seed)
 
 
-def _tokenizer_length(folder: Path, length: int) -> int:
-    """Return the maximum length of a tokenizer; without one, `length`."""
-    tokenizer = load_tokenizer(folder)
-    return length if tokenizer is None else tokenizer.model_max_length
+def _text_length(source: Source, longest: int) -> int:
+    """Return the tokens after which texts are cut; sentence-transformers may cut earlier."""
+    if source.embedding is None:
+        return longest
+    tokenizer = load_tokenizer(source.folder)
+    own = longest if tokenizer is None else tokenizer.model_max_length
+    return min(longest, source.embedding.max_length or own)
 
 
 def _convert(

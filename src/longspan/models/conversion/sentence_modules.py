@@ -68,9 +68,14 @@ def _list_modules(folder: Path) -> list[tuple[str, str]]:
     """Return the class and the folder of each module."""
     content = read_json(folder / MODULES)
     try:
-        return [(module["type"].rpartition(".")[2], module["path"]) for module in content]
+        listed = [(module["type"].rpartition(".")[2], module["path"]) for module in content]
+        inside = [(folder / path).resolve().is_relative_to(folder.resolve()) for _, path in listed]
     except (TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{folder / MODULES} lists no modules; download it again") from error
+    if not all(inside):
+        outside = listed[inside.index(False)][1]
+        raise DataError(f"{folder / MODULES} lists {outside}, expected a folder inside {folder}")
+    return listed
 
 
 def _read_pooling(path: Path) -> str:
