@@ -209,7 +209,7 @@ class LongspanDualEncoder(HeadModel):
 def _loss_scale(config: LongspanConfig) -> float:
     """Return the factor of the similarities in the loss; `similarity_scale` resolved."""
     if config.similarity_scale is not None:
-        return config.similarity_scale
+        return float(config.similarity_scale)
     return 20.0 if config.similarity == "cosine" else 1.0
 
 
