@@ -4,10 +4,14 @@ import dataclasses
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
+from longspan.attention.derivatives import has_transforms
 from longspan.errors import InputError
 
 MOST_UNUSED = 16  # tokens that a view of a state holds for each one that it only keeps in memory
+# Memory with free places after a state tensor. The first step that continues the tensor takes it.
+_FREE_PLACES = WeakTensorKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,18 +91,54 @@ class Cache:
 
 
 def append_tokens(
-    cache: Cache | None, new: dict[str, Tensor], key_mask: Tensor | None
+    cache: Cache | None, new: dict[str, Tensor], key_mask: Tensor | None, *, grows: bool = False
 ) -> dict[str, Tensor]:
-    """Append new tensors (B, H, S, ...) to the cached ones; add `real` if any token is masked."""
+    """Append new tensors (B, H, S, ...) to the cached ones; add `real` if any token is masked.
+
+    Args:
+        cache: cache before the new tokens, or None.
+        new: tensors of the new tokens by name.
+        key_mask: True at real new tokens, or None for all.
+        grows: whether the state keeps every token. Memory then has free places for later tokens,
+            so that a step copies a constant number of tokens on average.
+    """
     old = {} if cache is None else cache.state
-    state = {n: torch.cat([old[n], x], 2) if n in old else x for n, x in new.items()}
+    append = extend_tensor if grows else _concatenate
+    state = {n: append(old[n], x, 2) if n in old else x for n, x in new.items()}
     if key_mask is None and "real" not in old:
         return state
     T, S = new["k"].shape[2], state["k"].shape[2]
-    ones = new["k"].new_ones(new["k"].shape[0], max(T, S - T), dtype=torch.bool)
-    before = old.get("real", ones[:, : S - T])
-    state["real"] = torch.cat([before, ones[:, :T] if key_mask is None else key_mask], 1)
+    ones = new["k"].new_ones(new["k"].shape[0], T, dtype=torch.bool)
+    before = old["real"] if "real" in old else ones[:, :1].expand(-1, S - T)
+    state["real"] = append(before, ones if key_mask is None else key_mask, 1)
     return state
+
+
+def _concatenate(old: Tensor, new: Tensor, dim: int) -> Tensor:
+    return torch.cat([old, new], dim)
+
+
+def extend_tensor(old: Tensor, new: Tensor, dim: int) -> Tensor:
+    """Return the concatenation along a dimension, written behind `old` where memory is free there.
+
+    Only the first tensor that extends `old` may be written there. `old` never changes.
+    """
+    traced = torch.compiler.is_compiling() or type(old) is not Tensor or type(new) is not Tensor
+    if traced or has_transforms() or old.requires_grad or new.requires_grad:
+        return torch.cat([old, new], dim)
+    count, length = old.shape[dim], old.shape[dim] + new.shape[dim]
+    memory = _FREE_PLACES.pop(old, None)
+    # PyTorch lets no other mode write to tensors of the inference mode.
+    same_mode = memory is not None and memory.is_inference() == torch.is_inference_mode_enabled()
+    if not same_mode or memory.shape[dim] < length:
+        sizes = [*old.shape[:dim], length + length // MOST_UNUSED, *old.shape[dim + 1 :]]
+        memory = old.new_empty(sizes)
+        memory.narrow(dim, 0, count).copy_(old)
+    # `data` has a version of its own: graphs that saved `old` stay valid.
+    memory.data.narrow(dim, count, length - count).copy_(new)
+    extended = memory.narrow(dim, 0, length)
+    _FREE_PLACES[extended] = memory
+    return extended
 
 
 def select_tokens(state: dict[str, Tensor], kept: list[int]) -> dict[str, Tensor]:
@@ -116,6 +156,8 @@ def keep_tokens(state: dict[str, Tensor], early: list[int], start: int) -> dict[
         early: places before `start` that are kept too, in order.
         start: first of the places that are kept without gaps.
     """
+    if start == 0:
+        return state
     late = {
         n: x.narrow(token_dim(n), start, x.shape[token_dim(n)] - start) for n, x in state.items()
     }

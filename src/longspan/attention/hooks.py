@@ -125,7 +125,7 @@ class MechanismHooks(nn.Module):
         layer_input, *others = extra if self.traits.needs_layer_input else (None, *extra)
         if layer_input is not None:
             new["states"] = layer_input.states[:, None]
-        state = append_tokens(cache, new, key_mask)
+        state = append_tokens(cache, new, key_mask, grows=True)
         if layer_input is not None:
             layer_input = dataclasses.replace(layer_input, states=state["states"][:, 0])
         more = self._optional_inputs(layer_input, None, *(others or [None]))
