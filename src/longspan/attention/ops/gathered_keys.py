@@ -11,7 +11,7 @@ def gathered_softmax(
 ) -> Tensor:
     """Compute softmax attention of each query to its listed keys; rows without any are zero.
 
-    Time and memory grow as T x K, so this is for steps of a few tokens after many keys.
+    Queries are processed in pieces whose listed keys take about as much memory as all keys.
 
     Args:
         q: queries (B, H, T, D).
@@ -19,13 +19,27 @@ def gathered_softmax(
         v: values (B, H, S, E).
         index: places of the keys of each query (B or 1, H or 1, T, K); any numbers where `mask` is
             False. A place that is listed twice counts twice.
-        mask: True at places that hold a key of the query, of the shape of `index`.
+        mask: True at places that hold a key of the query, likewise; heads may differ.
         real: True at keys that may be attended (B, S), or None for all.
     """
+    size = max(1, k.shape[2] // index.shape[3])
+    pieces = zip(*(x.split(size, 2) for x in (q, index, mask)), strict=True)
+    outs = [_one_piece(own, k, v, keys, some, real) for own, keys, some in pieces]
+    return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
+
+
+def _one_piece(q, k, v, index, mask, real) -> Tensor:
     index = index.clamp(0, k.shape[2] - 1)
-    batch = torch.arange(len(k), device=k.device)[:, None, None, None]
-    head = torch.arange(k.shape[1], device=k.device)[:, None, None]
     if real is not None:
-        mask = mask & real[batch, index]
-    keys, values = (x[batch, head, index] for x in (k, v))  # B H T K D
+        mask = mask & real[torch.arange(len(k), device=k.device)[:, None, None, None], index]
+    keys, values = (_gather(x, index) for x in (k, v))
     return softmax_attention(q[:, :, :, None], keys, values, mask[:, :, :, None])[:, :, :, 0]
+
+
+def _gather(x: Tensor, index: Tensor) -> Tensor:
+    """Return the rows of x (B, H, S, D) at an index (B or 1, H or 1, T, K), (B, H, T, K, D)."""
+    if index.shape[:2] == (1, 1):
+        # This copies whole rows; an index of each head copies numbers one by one.
+        return x.index_select(2, index.flatten()).unflatten(2, index.shape[2:])
+    batch = torch.arange(len(x), device=x.device)[:, None, None, None]
+    return x[batch, torch.arange(x.shape[1], device=x.device)[:, None, None], index]
