@@ -1,5 +1,7 @@
 """Softmax attention in which every query has a list of keys of its own."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,13 @@ from longspan.attention.ops.softmax import softmax_attention
 
 
 def gathered_softmax(
-    q: Tensor, k: Tensor, v: Tensor, index: Tensor, mask: Tensor, real: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    index: Tensor,
+    mask: Tensor,
+    real: Tensor | None,
+    map_keys: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Compute softmax attention of each query to its listed keys; rows without any are zero.
 
@@ -21,18 +29,20 @@ def gathered_softmax(
             False. A place that is listed twice counts twice.
         mask: True at places that hold a key of the query, likewise; heads may differ.
         real: True at keys that may be attended (B, S), or None for all.
+        map_keys: function of the gathered keys, or None.
     """
     size = max(1, k.shape[2] // index.shape[3])
     pieces = zip(*(x.split(size, 2) for x in (q, index, mask)), strict=True)
-    outs = [_one_piece(own, k, v, keys, some, real) for own, keys, some in pieces]
+    outs = [_one_piece(own, k, v, keys, some, real, map_keys) for own, keys, some in pieces]
     return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
 
 
-def _one_piece(q, k, v, index, mask, real) -> Tensor:
+def _one_piece(q, k, v, index, mask, real, map_keys) -> Tensor:
     index = index.clamp(0, k.shape[2] - 1)
     if real is not None:
         mask = mask & real[torch.arange(len(k), device=k.device)[:, None, None, None], index]
     keys, values = (_gather(x, index) for x in (k, v))
+    keys = keys if map_keys is None else map_keys(keys)
     return softmax_attention(q[:, :, :, None], keys, values, mask[:, :, :, None])[:, :, :, 0]
 
 
