@@ -119,7 +119,9 @@ class MechanismHooks(nn.Module):
             Rows of the new tokens (B, H, T, E), and new tensors by name, batch first, which `step`
             puts into the next cache. They are new: the given cache stays as it is. Those named in
             `shared_state` have the heads of the keys in dimension 1. `append_tokens` makes the
-            state of a mechanism that keeps tokens; `clear_rows` describes what `reset` does.
+            state of a mechanism that keeps tokens, with `grows` of one that keeps all of them;
+            `clear_rows` describes what `reset` does. `traits.step_cost` and `traits.state_size`
+            claim the growth of time and state.
         """
         new = {"k": k, "v": v} if self.traits.cross else {"q": q, "k": k, "v": v}
         layer_input, *others = extra if self.traits.needs_layer_input else (None, *extra)

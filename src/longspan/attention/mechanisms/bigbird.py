@@ -122,6 +122,8 @@ class BigBirdAttention(Attention):
         sizes = block, global_tokens, *at_ends
         self.rule = BlockRule(*sizes, causal, sampling, repeats, padded_blocks)
         self._register_draws(heads, count, layer, seed)
+        if count == 0:
+            self.traits = dataclasses.replace(type(self).traits, state_size="1")
 
     def _register_draws(self, heads: int, count: int, layer: int, seed: int) -> None:
         """Register the draws; those of transformers follow from the options and are not saved."""

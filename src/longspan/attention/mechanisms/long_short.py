@@ -113,6 +113,8 @@ class LongShortAttention(PatternAttention):
             self.traits = dataclasses.replace(type(self).traits, row_sums="any")
         if causal and segment_rank:
             self.traits = dataclasses.replace(self.traits, cost="T^2")
+        elif causal:
+            self.traits = dataclasses.replace(self.traits, state_size="1")
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: norms and projection have a fixed number of heads and head dimension."""

@@ -17,6 +17,7 @@ one more key of every query, and attends to all other tokens. Option `grid` choo
 transformers, which pads the row to a multiple of its chunk lengths, instead.
 """
 
+import dataclasses
 import itertools
 import math
 from typing import Any, Literal
@@ -136,6 +137,7 @@ class ReformerAttention(Attention):
         self.hash = RotationHash(heads, head_dim, hashes, buckets, draw, saved=not same_hashes)
         self.causal, self.chunk, self.scale, self.dedupe = causal, chunk, scale, dedupe
         self.grid, wrap = grid, wrap or grid is not None
+        self.traits = dataclasses.replace(type(self).traits, recomputes=grid is not None)
         kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap, "grid": grid}
         self.kinds: dict[str, Any] = kinds
 

@@ -28,6 +28,7 @@ from longspan.attention.ops.factorized_rows import attention_by_head, keys_per_r
 from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.pattern_base import Kept, PatternAttention
 from longspan.attention.patterns import BlockWindow, Fixed, Pattern, PerHead, Strided, Window
+from longspan.attention.traits import Growth
 from longspan.bounds import MOST_HEADS
 from longspan.errors import OptionError
 
@@ -81,6 +82,7 @@ class SparseTransformerAttention(PatternAttention):
         """
         columns = DEFAULT_SUMMARY if summary is None else summary
         self.traits = dataclasses.replace(type(self).traits, anchored=kind == "fixed")
+        is_given = stride is not None
         if stride is not None:
             self.traits = dataclasses.replace(self.traits, cost="T^2")
         else:
@@ -101,6 +103,12 @@ class SparseTransformerAttention(PatternAttention):
         patterns = [cycle[head % len(cycle)] for head in range(heads)]
         alike = len(set(patterns)) == 1
         super().__init__(patterns[0] if alike else PerHead(tuple(patterns)), causal)
+        has_far = any(isinstance(pattern, Strided | Fixed) for pattern in patterns)
+        if not has_far or (kind == "fixed" and columns * groups < stride):
+            given: Growth = "T" if has_far else "1"
+            self.traits = dataclasses.replace(
+                self.traits, state_size=given if is_given else "T^0.5"
+            )
 
     def attend_pattern(self, q, k, v, key_mask, global_mask):
         """Compute two parts of one softmax for each pattern, in the heads that have it."""
