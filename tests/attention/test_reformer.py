@@ -7,8 +7,7 @@ from contract import HEAD_DIM, HEADS, assert_near, build_unchecked, gradients, k
 
 from longspan.attention import build
 from longspan.attention.mechanisms.reformer import count_pairs_reference
-from longspan.attention.ops.hashing import RotationHash
-from longspan.attention.ops.recent_tokens import RecentTokens
+from longspan.attention.ops.hashing import RecentTokens, RotationHash
 from longspan.errors import InputError, OptionError
 
 

@@ -44,9 +44,14 @@ from longspan.attention.ops.global_tokens import (
     global_part,
     replace_global_rows,
 )
-from longspan.attention.ops.hashing import RotationHash, SortTable, sort_into_chunks
+from longspan.attention.ops.hashing import (
+    RecentTokens,
+    RotationHash,
+    SortTable,
+    count_once,
+    sort_into_chunks,
+)
 from longspan.attention.ops.precision import at_least_float32
-from longspan.attention.ops.recent_tokens import RecentTokens, count_once
 from longspan.attention.ops.softmax import merge_parts
 from longspan.errors import OptionError
 
@@ -119,26 +124,26 @@ class ReformerAttention(Attention):
             causal: whether keys after the query are excluded.
         """
         super().__init__()
-        if chunk < 1 or hashes < 1:
+        if min(chunk, hashes) < 1:
             raise OptionError(f"reformer: chunk and hashes must be >= 1, got {chunk}, {hashes}")
         if scale not in ("root", "none"):
             raise OptionError(f"reformer: option scale must be root or none, got {scale!r}")
         if wrap and (causal or same_bucket):
             raise OptionError("reformer: wrap=True excludes causal=True and same_bucket=True")
         if grid is not None and (grid < 1 or grid % chunk or wrap or same_bucket):
-            raise OptionError(
-                f"reformer: option grid must be a multiple of chunk={chunk}, got {grid}; it "
-                "excludes wrap=True, which it implies, and same_bucket=True"
+            need = (
+                f"a multiple of chunk={chunk}, got {grid}; it excludes wrap=True, which it implies"
             )
+            raise OptionError(f"reformer: option grid must be {need}, and same_bucket=True")
         if buckets is None:
             buckets = 1 << max(1, (2 * max_length // chunk).bit_length() - 1)
         draw = seed if same_hashes else seed * 1_000_003 + layer
         # Hashes of transformers are no part of its checkpoints.
         self.hash = RotationHash(heads, head_dim, hashes, buckets, draw, saved=not same_hashes)
         self.causal, self.chunk, self.scale, self.dedupe = causal, chunk, scale, dedupe
-        self.grid, wrap = grid, wrap or grid is not None
-        self.traits = dataclasses.replace(type(self).traits, recomputes=grid is not None)
-        kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap, "grid": grid}
+        self.grid, whole = grid, grid is not None
+        self.traits = dataclasses.replace(type(self).traits, recomputes=whole)
+        kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap or whole, "grid": grid}
         self.kinds: dict[str, Any] = kinds
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):

@@ -82,7 +82,6 @@ class SparseTransformerAttention(PatternAttention):
         """
         columns = DEFAULT_SUMMARY if summary is None else summary
         self.traits = dataclasses.replace(type(self).traits, anchored=kind == "fixed")
-        is_given = stride is not None
         if stride is not None:
             self.traits = dataclasses.replace(self.traits, cost="T^2")
         else:
@@ -103,12 +102,15 @@ class SparseTransformerAttention(PatternAttention):
         patterns = [cycle[head % len(cycle)] for head in range(heads)]
         alike = len(set(patterns)) == 1
         super().__init__(patterns[0] if alike else PerHead(tuple(patterns)), causal)
-        has_far = any(isinstance(pattern, Strided | Fixed) for pattern in patterns)
-        if not has_far or (kind == "fixed" and columns * groups < stride):
-            given: Growth = "T" if has_far else "1"
-            self.traits = dataclasses.replace(
-                self.traits, state_size=given if is_given else "T^0.5"
-            )
+        size = self._state_size(kept=columns * groups if kind == "fixed" else stride)
+        self.traits = dataclasses.replace(self.traits, state_size=size)
+
+    def _state_size(self, kept: int) -> Growth:
+        """Return the growth of a state that has `kept` columns of each far block."""
+        has_far = any(isinstance(pattern, Strided | Fixed) for pattern in self.pattern.each)
+        if has_far and (kept == self.stride or self.traits.cost == "T^2"):
+            return "T"
+        return "1" if self.traits.cost == "T^2" else "T^0.5"
 
     def attend_pattern(self, q, k, v, key_mask, global_mask):
         """Compute two parts of one softmax for each pattern, in the heads that have it."""
