@@ -79,6 +79,7 @@ class ReformerAttention(Attention):
     )
     small_options = {"chunk": 4, "hashes": 2}
     shared_state = ("v",)
+    kinds: dict[str, Any]
 
     def __init__(
         self,
@@ -131,9 +132,7 @@ class ReformerAttention(Attention):
         if wrap and (causal or same_bucket):
             raise OptionError("reformer: wrap=True excludes causal=True and same_bucket=True")
         if grid is not None and (grid < 1 or grid % chunk or wrap or same_bucket):
-            need = (
-                f"a multiple of chunk={chunk}, got {grid}; it excludes wrap=True, which it implies"
-            )
+            need = f"a multiple of {chunk=}, got {grid}; it excludes wrap=True, which it implies"
             raise OptionError(f"reformer: option grid must be {need}, and same_bucket=True")
         if buckets is None:
             buckets = 1 << max(1, (2 * max_length // chunk).bit_length() - 1)
@@ -141,10 +140,9 @@ class ReformerAttention(Attention):
         # Hashes of transformers are no part of its checkpoints.
         self.hash = RotationHash(heads, head_dim, hashes, buckets, draw, saved=not same_hashes)
         self.causal, self.chunk, self.scale, self.dedupe = causal, chunk, scale, dedupe
-        self.grid, whole = grid, grid is not None
-        self.traits = dataclasses.replace(type(self).traits, recomputes=whole)
-        kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap or whole, "grid": grid}
-        self.kinds: dict[str, Any] = kinds
+        self.traits = dataclasses.replace(type(self).traits, recomputes=grid is not None)
+        self.grid, wrap = grid, wrap or grid is not None
+        self.kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap, "grid": grid}
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: the rotations have a fixed number of heads and head dimension."""
