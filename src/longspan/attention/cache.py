@@ -1,6 +1,8 @@
 """Cache of a causal mechanism between steps."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +17,24 @@ _FREE_PLACES = WeakTensorKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
+class RecordedStep:
+    """Step that made a cache, of which `Cache.rollback` repeats the first tokens.
+
+    Attributes:
+        before: cache before the step, or None.
+        repeat: function of a number of tokens, which returns the cache after these.
+    """
+
+    before: "Cache | None"
+    repeat: "Callable[[int], Cache]"
+
+    @property
+    def start(self) -> int:
+        """Number of tokens before the step."""
+        return 0 if self.before is None else self.before.length
+
+
+@dataclasses.dataclass(frozen=True)
 class Cache:
     """State of a causal mechanism after the tokens seen so far.
 
@@ -26,6 +46,7 @@ class Cache:
         groups: heads of keys and values, G; fewer than H with grouped-query heads.
         state: tensors that the mechanism chooses, batch first. A step returns a new cache and
             does not modify the old one.
+        recorded: step that made the cache, or None if it was not recorded.
     """
 
     signature: str
@@ -34,6 +55,7 @@ class Cache:
     dtype: torch.dtype
     groups: int
     state: dict[str, Tensor]
+    recorded: RecordedStep | None = None
 
     @property
     def device(self) -> torch.device | None:
@@ -42,11 +64,51 @@ class Cache:
 
     def detach(self) -> "Cache":
         """Return the cache without autograd history, as between segments in training."""
-        return dataclasses.replace(self, state={n: x.detach() for n, x in self.state.items()})
+        return self._with_state({n: x.detach() for n, x in self.state.items()})
 
     def to(self, device: torch.device | str) -> "Cache":
         """Return the cache on a device."""
-        return dataclasses.replace(self, state={n: x.to(device) for n, x in self.state.items()})
+        return self._with_state({n: x.to(device) for n, x in self.state.items()})
+
+    def _with_state(self, state: dict[str, Tensor], **changes: Any) -> "Cache":
+        """Return a cache with another state, which no recorded step made."""
+        return dataclasses.replace(self, state=state, recorded=None, **changes)
+
+    def rollback(self, tokens: int) -> "Cache | None":
+        """Return the cache without the last tokens, such as rejected candidates of a draft.
+
+        A bounded state does not hold what it forgot when these tokens came, so the cache before
+        their step is taken, and the tokens of that step that stay are computed again.
+
+        Args:
+            tokens: number of tokens to remove, of steps with `record=True`.
+
+        Returns:
+            The cache, without the record of its steps; None if no token is left.
+
+        Raises:
+            InputError: the last steps were not recorded, or `tokens` is negative.
+        """
+        if tokens < 0:
+            raise InputError(f"the number of tokens to remove must be >= 0, got {tokens}")
+        length, cache = self.length - tokens, self
+        while cache.length > length and (step := cache.recorded) is not None:
+            if step.start < length:
+                cache = step.repeat(length - step.start)
+            elif step.before is None:
+                break
+            else:
+                cache = step.before
+        if cache.length > length:
+            start = cache.length if cache.recorded is None else cache.recorded.start
+            if start == length == 0:
+                return None
+            raise InputError(
+                f"{self.signature} cannot forget its last {tokens} tokens: the steps of the last "
+                f"{self.length - start} are recorded; pass record=True to each step whose tokens "
+                "may be removed"
+            )
+        return dataclasses.replace(cache, recorded=None)
 
     def select_rows(self, rows: Tensor) -> "Cache":
         """Return the cache of some rows of the batch, such as the surviving beams of a search.
@@ -66,7 +128,7 @@ class Cache:
             bounds = f"{int(rows.min())} to {int(rows.max())}"
             raise InputError(f"rows must be between 0 and {self.shape[0] - 1}, got {bounds}")
         state = {n: x.index_select(0, rows.to(x.device).long()) for n, x in self.state.items()}
-        return dataclasses.replace(self, shape=(len(rows), *self.shape[1:]), state=state)
+        return self._with_state(state, shape=(len(rows), *self.shape[1:]))
 
     def maker_refusals(self, signature: str) -> list[str]:
         """Return the reason why a mechanism cannot read this cache: another one made it."""
@@ -188,4 +250,4 @@ def clear_rows(cache: Cache, rows: Tensor, empty_state: dict[str, float]) -> Cac
     for name, x in state.items():
         chosen = rows.view(-1, *(1,) * (x.dim() - 1))
         state[name] = x.masked_fill(chosen, empty_state.get(name, 0))
-    return dataclasses.replace(cache, state=state)
+    return dataclasses.replace(cache, state=state, recorded=None)
