@@ -281,7 +281,9 @@ class Attention(MechanismHooks):
         if layer_input is not None:
             layer_input = dataclasses.replace(layer_input, states=layer_input.states[:, new])
         return self.step(
-            *(x[:, :, new] for x in (q, k, v)),
+            q[:, :, new],
+            k[:, :, new],
+            v[:, :, new],
             cache,
             None if mask is None else mask[:, new],
             layer_input=layer_input,

@@ -106,7 +106,7 @@ class Cache:
             raise InputError(
                 f"{self.signature} cannot forget its last {tokens} tokens: the steps of the last "
                 f"{self.length - start} are recorded; pass record=True to each step whose tokens "
-                "may be removed"
+                "may be removed, or call activate_past_recording() of a model's state before it"
             )
         return dataclasses.replace(cache, recorded=None)
 
