@@ -382,13 +382,13 @@ def test_drafts_continue_a_prompt_that_begins_with_padding():
 
 def test_a_state_without_a_record_refuses_to_forget():
     model, ids = decoder("local"), tokens(1, 9)
-    state = model(ids, use_cache=True).past_key_values
+    state = model(ids, use_cache=True).cache
     with pytest.raises(InputError, match=r"local\(.* or call activate_past_recording\(\)"):
         state.crop(-2)
     with pytest.raises(InputError, match=r"minus the number of tokens to remove, got 2"):
         state.crop(2)
     state.activate_past_recording()
-    longer = model(tokens(1, 4), past_key_values=state, use_cache=True).past_key_values
+    longer = model(tokens(1, 4), cache=state, use_cache=True).cache
     longer.crop(-3)
     assert longer.get_seq_length() == 10
     assert longer.next_positions.tolist() == [10]

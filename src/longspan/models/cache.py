@@ -146,7 +146,7 @@ class LongspanCache(TransformersCache):
 
     @property
     def records_past(self) -> bool:
-        """Whether the layers record their steps."""
+        """True if the layers record their steps."""
         return any(layer.record_past for layer in self.layers)
 
     def successor(self) -> "LongspanCache":

@@ -56,7 +56,7 @@ from longspan.attention.ops.softmax import merge_parts
 from longspan.errors import OptionError
 
 EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
-FEW = 8  # a step is short if it has at most this fraction of the tokens
+FEW = 16  # a step is short if all tokens are at least as many times its own
 # Latest tokens of the buckets of a state. The first step that continues the state takes them.
 _RECENT = WeakTensorKeyDictionary()
 
