@@ -1,16 +1,14 @@
 """Render the page on choosing a mechanism, from traits, committed records and counted caches."""
 
-import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
 
-import torch
 from layer_record import PRECISION, conditions, layers
 from mechanism_notes import NOTES
 
-from longspan.attention import MECHANISMS, Attention, build
+from longspan.attention import MECHANISMS
 from longspan.catalog import families
 from longspan.report.statistics.growth import over_baseline
 from longspan.results import BASELINE, Measurement, Result, load_results
@@ -20,7 +18,6 @@ RESULTS, CHOOSING = ROOT / "results", ROOT / "docs" / "choosing.md"
 # Tasks that isolate one ability, with the heading of their column.
 ABILITIES = {"needle": "reaches far", "recall": "looks things up"}
 PROTOCOL = "quick"
-STEPS = (512, 1024)  # tokens after which caches are compared
 
 HEAD = """# Choosing a mechanism
 
@@ -32,7 +29,7 @@ HEAD = """# Choosing a mechanism
    attention](recipes/replace-torch-attention.md) in a model, or [run the arena](first-arena.md).
 
 All figures on this page are rendered by `make docs` from committed records
-([benchmarks](benchmarks.md), [results](../results/README.md)) or counted while rendering.
+([benchmarks](benchmarks.md), [results](../results/README.md)), or are traits.
 """
 
 
@@ -103,34 +100,10 @@ def linear_cost(name: str) -> bool:
     return MECHANISMS[name].traits.cost == "T"
 
 
-@functools.cache
-def cache_sizes(name: str) -> tuple[int, ...]:
-    """Return the numbers that a small causal instance caches after each of `STEPS` tokens."""
-    sizes = {"heads": 2, "head_dim": 8, "max_length": max(STEPS)}
-    attention = build(name, causal=True, **sizes, **MECHANISMS[name].small_options)
-    attention.eval()
-    return tuple(cached_numbers(attention, T) for T in STEPS)
-
-
-@torch.no_grad()
-def cached_numbers(attention: Attention, T: int) -> int:
-    """Return the largest cache, in numbers, over the steps of one token that end at T tokens."""
-    x = torch.randn(1, 2, T, 8, generator=torch.Generator().manual_seed(0))
-    split, sizes = T - 64, []
-    _, cache = attention.step(*[x[:, :, :split]] * 3)
-    for t in range(split, T):
-        _, cache = attention.step(*[x[:, :, t : t + 1]] * 3, cache)
-        sizes.append(sum(tensor.numel() for tensor in cache.state.values()))
-    return max(sizes)
-
-
 def bounded_cache(name: str) -> bool:
     """Return whether the cache of a decoder stops growing."""
-    if not MECHANISMS[name].traits.causal:
-        return False
-    early, late = cache_sizes(name)
-    # Old tokens are dropped in groups; a cache that grows is about twice as large.
-    return late <= 1.5 * early
+    traits = MECHANISMS[name].traits
+    return traits.causal and traits.state_size == "1"
 
 
 NEEDS: dict[str, Callable[[str], bool]] = {

@@ -169,7 +169,11 @@ def traits_table(cls: type[Attention]) -> str:
     rows.append(f"| requires sizes | {sizes} |")
     rows.append(f"| paper | {traits['paper'] or 'unpublished'} |")
     head = ["| | |", "|---|---|", f"| family | {traits['family']} |"]
-    return "\n".join([*head, f"| time and memory | {traits['cost']} |", *rows])
+    head.append(f"| time and memory | {traits['cost']} |")
+    if cls.traits.causal:
+        head.append(f"| time of a decoded token | {cls.traits.step_cost} |")
+        head.append(f"| state of a decoder | {cls.traits.state_size} |")
+    return "\n".join([*head, *rows])
 
 
 def cost(name: str) -> str:

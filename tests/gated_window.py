@@ -28,6 +28,7 @@ class GatedWindowAttention(PatternAttention):
         global_tokens=True,
         bias=True,
         weight_dropout=True,
+        state_size="1",
         sizes=("heads", "head_dim"),
     )
     small_options = {"window": 5}

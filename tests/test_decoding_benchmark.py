@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from longspan.attention.cache import MOST_UNUSED
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
 
@@ -55,7 +57,8 @@ def test_rows_have_the_times_and_states_of_each_prefix(import_script):
     assert list(full) == list(linear) == [16, 40, 90]
     for prefix, one in full.items():
         # Keys and values of the prefix, of ten tokens without time and of those with.
-        assert one["state_bytes"] == 2 * (prefix + 10 + 24) * 64 * 4
+        kept = 2 * (prefix + 10 + 24) * 64 * 4
+        assert kept <= one["state_bytes"] <= kept * (1 + 1 / MOST_UNUSED)
         assert "full_seconds_per_token" not in one
     assert len({one["state_bytes"] for one in linear.values()}) == 1
     for one in linear.values():

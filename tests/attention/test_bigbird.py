@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan import build
-from longspan.attention.mechanisms.bigbird import BlockRule, published_parts
 from longspan.attention.ops.softmax import softmax_reference
+from longspan.attention.patterns.block_rule import BlockRule, published_parts
 from longspan.errors import InputError, OptionError
 
 # Runtime type checks use `random`; the strategies do not.

@@ -90,6 +90,63 @@ def test_cache_holds_no_memory_of_dropped_tokens(window, prompt):
             assert x.untyped_storage().nbytes() <= x.nbytes * (1 + 1 / MOST_UNUSED)
 
 
+def grown(attention, inputs, sizes, cache=None):
+    """Return the output and cache after steps of so many tokens each."""
+    start, outs = 0 if cache is None else cache.length, []
+    for size in sizes:
+        rows = slice(start, start + size)
+        out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache)
+        outs.append(out)
+        start += size
+    return torch.cat(outs, 2), cache
+
+
+def test_a_growing_state_has_free_places_for_later_tokens():
+    attention, cache, copies = build("full", causal=True).double(), None, 0
+    for part in zip(*(x.split([320] + [1] * 80, 2) for x in qkv(400)), strict=True):
+        before = None if cache is None else cache.state["k"].untyped_storage().data_ptr()
+        cache = attention.step(*part, cache)[1]
+        copies += cache.state["k"].untyped_storage().data_ptr() != before
+    assert copies <= 6  # one for each 16th of the tokens
+    assert cache.state["k"].untyped_storage().nbytes() <= 400 * (1 + 1 / MOST_UNUSED) * 3 * 24 * 8
+
+
+@pytest.mark.parametrize("name", ["full", "sinkhorn", "bigbird", "reformer", "sparse_transformer"])
+def test_branches_of_a_growing_state_are_independent(name):
+    """Two texts continue one cache in turns: what one writes must not reach the other."""
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": T}
+    attention = build(name, causal=True, **sizes).double()
+    first, other = qkv(T), qkv(T, seed=1)
+    second = [torch.cat([x[:, :, :60], y[:, :, 60:]], 2) for x, y in zip(first, other, strict=True)]
+    _, trunk = grown(attention, first, (50,) + (1,) * 10)
+    caches, outs = [trunk, trunk], [[], []]
+    for _ in range(60, T):
+        for n, inputs in enumerate((first, second)):
+            out, caches[n] = grown(attention, inputs, (1,), caches[n])
+            outs[n].append(out)
+    for inputs, found in zip((first, second), outs, strict=True):
+        assert_near(torch.cat(found, 2), attention(*inputs)[:, :, 60:], "branch")
+
+
+def test_steps_outside_the_inference_mode_continue_a_state_of_it():
+    attention, inputs = build("full", causal=True).double(), qkv(T)
+    with torch.inference_mode():
+        _, cache = grown(attention, inputs, (100, 1, 1, 1))
+    out, _ = grown(attention, inputs, (1, 1), cache)
+    assert_near(out, attention(*inputs)[:, :, 103:105], "output")
+
+
+def test_graphs_of_earlier_steps_stay_valid_when_the_state_grows():
+    attention, (q, k, v) = build("full", causal=True).double(), qkv(T)
+    _, cache = grown(attention, (q, k, v), (100, 1))
+    q.requires_grad_()
+    out, cache = grown(attention, (q, k, v), (1,), cache)
+    grown(attention, (q, k, v), (1,), cache)
+    (found,) = torch.autograd.grad(out.square().sum(), q)
+    whole = attention(q, k, v)[:, :, 101:102]
+    assert_near(found, torch.autograd.grad(whole.square().sum(), q)[0], "gradient")
+
+
 class CountWork(TorchDispatchMode):
     """Number of operations, and of the numbers in their outputs."""
 

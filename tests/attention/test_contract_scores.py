@@ -19,6 +19,7 @@ from contract import (
 )
 
 from longspan.attention import MECHANISMS, build
+from longspan.attention.cache import MOST_UNUSED
 from longspan.errors import InputError
 
 T, SCALES = 33, (0.05, 1.0, -0.7)
@@ -175,7 +176,8 @@ def test_steps_with_grouped_heads_and_scale_equal_forward(name, causal, backend,
         outs.append(out)
     assert_near(torch.cat(outs, 2), attention(*few, mask, scale=scale), "output")
     held = [x for n, x in cache.state.items() if n in attention.shared_state]
-    assert all(x.shape[1] == 2 and x.untyped_storage().nbytes() == x.nbytes for x in held)
+    assert all(x.shape[1] == 2 for x in held)
+    assert all(x.untyped_storage().nbytes() <= (1 + 1 / MOST_UNUSED) * x.nbytes for x in held)
     repeated = [x[:, :, :1].repeat_interleave(3, 1) for x in few[1:]]
     with pytest.raises(InputError, match="the cache requires 2 heads of keys, got 6"):
         attention.step(few[0][:, :, :1], *repeated, cache)

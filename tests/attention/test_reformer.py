@@ -6,8 +6,8 @@ import torch
 from contract import HEAD_DIM, HEADS, assert_near, build_unchecked, gradients, key_masks, qkv
 
 from longspan.attention import build
-from longspan.attention.mechanisms.reformer import count_pairs_reference, count_past_pairs
-from longspan.attention.ops.hashing import RotationHash
+from longspan.attention.mechanisms.reformer import count_pairs_reference
+from longspan.attention.ops.hashing import RecentTokens, RotationHash
 from longspan.errors import InputError, OptionError
 
 
@@ -100,9 +100,13 @@ def test_sort_table_counts_equal_those_of_lists(kinds, T):
         bucket = attention.hash.reference(q)
         assert torch.equal(N, count_pairs_reference(bucket, mask, 4, **attention.kinds))
         if kinds == {"causal": True}:
-            rows = count_past_pairs(bucket, mask, 4, 3)
-            real = mask[:, None, -3:, None]
-            assert torch.equal(rows * real, N[:, :, -3:])
+            own, old = bucket.movedim(0, -1), T - 3
+            recent = RecentTokens(own[:, :, :old], mask[:, :old], 4, 8)
+            places, some = recent.append(own[:, :, old:], mask[:, old:], old)
+            rows = torch.zeros_like(N[:, :, old:]).scatter_add_(-1, places, some.long())
+            real = mask[:, None, old:, None]
+            assert torch.equal(rows * real, N[:, :, old:])
+            assert torch.equal(RecentTokens(own, mask, 4, 8).count, recent.count)
         assert N.sum(-1).max() <= 3 * 7
 
 

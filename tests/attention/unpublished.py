@@ -30,6 +30,7 @@ TRAITS = Traits(
     causal=True,
     bias=True,
     weight_dropout=True,
+    state_size="1",
     sizes=("heads", "head_dim"),
 )
 

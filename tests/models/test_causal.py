@@ -328,3 +328,67 @@ def test_generation_continues_a_state_under_the_name_of_the_installed_transforme
 def test_encoders_have_no_state():
     with pytest.raises(InputError, match="a state between calls requires is_decoder=True"):
         LongspanModel(LongspanConfig())(tokens(), use_cache=True)
+
+
+def with_drafts(model, ids, **options):
+    """Return greedy tokens without and with drafts, and the tokens that each call then read."""
+    calls, run = [], model.forward
+
+    def forward(*args, **kwargs):
+        output = run(*args, **kwargs)
+        calls.append(output.logits.shape[1])
+        return output
+
+    plain = model.generate(ids, max_new_tokens=12, do_sample=False)
+    model.forward = forward
+    try:
+        return plain, model.generate(ids, max_new_tokens=12, do_sample=False, **options), calls
+    finally:
+        del model.forward
+
+
+def assistant(name, change):
+    """Return `decoder(name)` with changed weights, which drafts four tokens at a time."""
+    other = decoder(name)
+    for parameter in other.parameters():
+        parameter.data += change * torch.randn_like(parameter)
+    drafts = {"assistant_confidence_threshold": 0.0, "num_assistant_tokens": 4}
+    other.generation_config.update(**drafts)
+    return other
+
+
+@pytest.mark.parametrize("kind", ["equal assistant", "other assistant", "prompt lookup"])
+def test_generation_with_drafts_equals_generation_without(name, kind):
+    """Rejected tokens of a draft are removed from the state of every mechanism."""
+    model, ids = decoder(name), tokens(1, 9).repeat(1, 2)
+    options = {"prompt_lookup_num_tokens": 3}
+    if kind != "prompt lookup":
+        options = {"assistant_model": assistant(name, 0.0 if kind == "equal assistant" else 1.0)}
+    plain, found, calls = with_drafts(model, ids, **options)
+    assert found.equal(plain)
+    if kind == "equal assistant":
+        assert len(calls) < 8  # tokens of drafts were accepted
+    elif kind == "other assistant":
+        assert sum(calls) > 18 + 12  # others were rejected
+
+
+def test_drafts_continue_a_prompt_that_begins_with_padding():
+    model, ids = decoder("blockwise"), tokens(1, 12)
+    mask = torch.arange(12)[None] >= 5
+    options = {"attention_mask": mask.long(), "max_new_tokens": 9, "do_sample": False}
+    plain = model.generate(ids, **options)
+    assert plain.equal(model.generate(ids, prompt_lookup_num_tokens=3, **options))
+
+
+def test_a_state_without_a_record_refuses_to_forget():
+    model, ids = decoder("local"), tokens(1, 9)
+    state = model(ids, use_cache=True).cache
+    with pytest.raises(InputError, match=r"local\(.* or call activate_past_recording\(\)"):
+        state.crop(-2)
+    with pytest.raises(InputError, match=r"minus the number of tokens to remove, got 2"):
+        state.crop(2)
+    state.activate_past_recording()
+    longer = model(tokens(1, 4), cache=state, use_cache=True).cache
+    longer.crop(-3)
+    assert longer.get_seq_length() == 10
+    assert longer.next_positions.tolist() == [10]

@@ -7,12 +7,14 @@ means "may be attended", as in `scaled_dot_product_attention`: the opposite of `
 always (B, H, T, D).
 """
 
+import dataclasses
+import functools
 import itertools
 from typing import Any
 
 from torch import Tensor
 
-from longspan.attention.cache import Cache, append_tokens, clear_rows
+from longspan.attention.cache import Cache, RecordedStep, append_tokens, clear_rows
 from longspan.attention.describe import describe_options
 from longspan.attention.dispatch import attend_documents, select_backend, without_autocast
 from longspan.attention.documents import Documents
@@ -219,6 +221,7 @@ class Attention(MechanismHooks):
         scale: float | None = None,
         bias: Float[Tensor, "#B #H T L"] | None = None,
         relative: RelativeBias | None = None,
+        record: bool = False,
     ) -> tuple[Float[Tensor, "B H T E"], Cache]:
         """Extend a causal sequence by T >= 1 tokens: decoding, or one segment after another.
 
@@ -234,6 +237,8 @@ class Attention(MechanismHooks):
             bias: numbers added to the scores of the new tokens, for all L tokens so far.
             relative: numbers added to them that depend on the distance, as in `forward`; its
                 queries are the new tokens.
+            record: whether the new cache holds these inputs and the cache before, so that
+                `Cache.rollback` can remove some of the new tokens.
 
         Returns:
             The rows that `forward` would return for the new tokens at the end of the whole sequence
@@ -252,6 +257,7 @@ class Attention(MechanismHooks):
         reasons = layout_refusals(q, k, mask) or reasons
         if reasons:
             raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
+        given = q, k, v, cache, mask, layer_input, scale, bias, relative
         q, k, v = (zero_masked(x, mask) for x in (q, k, v))
         groups, names = k.shape[1], () if self.takes_groups else self.shared_state
         q, k, v = self._scale_and_repeat(q, k, v, scale)
@@ -261,8 +267,30 @@ class Attention(MechanismHooks):
         with loaded(self), without_autocast(q.device):
             self.backend_used = "torch"
             out, state = self.advance(q, k, v, mask, cache, *extra)
-        made = self.make_cache(length, q, v, state)
-        return zero_masked(out, mask), drop_repeated_heads(made, groups, names)
+        made = drop_repeated_heads(self.make_cache(length, q, v, state), groups, names)
+        if record:
+            repeat = functools.partial(self._begin_step, *given)
+            made = dataclasses.replace(made, recorded=RecordedStep(given[3], repeat))
+        return zero_masked(out, mask), made
+
+    def _begin_step(
+        self, q, k, v, cache, mask, layer_input, scale, bias, relative, count: int
+    ) -> Cache:
+        """Return the cache after the first `count` tokens of a step."""
+        new, later = slice(count), q.shape[2] - count
+        if layer_input is not None:
+            layer_input = dataclasses.replace(layer_input, states=layer_input.states[:, new])
+        return self.step(
+            q[:, :, new],
+            k[:, :, new],
+            v[:, :, new],
+            cache,
+            None if mask is None else mask[:, new],
+            layer_input=layer_input,
+            scale=scale,
+            bias=None if bias is None else bias[:, :, new, : bias.shape[3] - later],
+            relative=None if relative is None else relative.take_queries(new),
+        )[1]
 
     def reset(self, cache: Cache, rows: Bool[Tensor, " B"]) -> Cache:
         """Clear the cached tokens of some rows of the batch, for example at a document boundary.

@@ -119,13 +119,15 @@ class MechanismHooks(nn.Module):
             Rows of the new tokens (B, H, T, E), and new tensors by name, batch first, which `step`
             puts into the next cache. They are new: the given cache stays as it is. Those named in
             `shared_state` have the heads of the keys in dimension 1. `append_tokens` makes the
-            state of a mechanism that keeps tokens; `clear_rows` describes what `reset` does.
+            state of a mechanism that keeps tokens, with `grows` of one that keeps all of them;
+            `clear_rows` describes what `reset` does. `traits.step_cost` and `traits.state_size`
+            claim the growth of time and state.
         """
         new = {"k": k, "v": v} if self.traits.cross else {"q": q, "k": k, "v": v}
         layer_input, *others = extra if self.traits.needs_layer_input else (None, *extra)
         if layer_input is not None:
             new["states"] = layer_input.states[:, None]
-        state = append_tokens(cache, new, key_mask)
+        state = append_tokens(cache, new, key_mask, grows=True)
         if layer_input is not None:
             layer_input = dataclasses.replace(layer_input, states=state["states"][:, 0])
         more = self._optional_inputs(layer_input, None, *(others or [None]))

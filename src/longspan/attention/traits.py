@@ -9,6 +9,8 @@ from torch import Tensor
 from longspan.shapes import Float
 
 Cost = Literal["T", "T^1.5", "T^2"]
+Growth = Literal["1", "T^0.5", "T", "T^1.5", "T^2"]
+PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T^1.5": "T^0.5", "T^2": "T"}
 # Classes of Tay et al. 2022, "Efficient Transformers: A Survey", table 1, and `dense` for attention
 # to every pair. A mechanism that combines two classes is a hybrid. The survey's further classes,
 # memory (global tokens) and downsampling (landmarks), join the fixed patterns and low rank.
@@ -54,6 +56,10 @@ class Traits:
         shares_parameter: takes `shared`, a parameter that all layers of a model may share.
         packed: `packed` computes all documents at once: the number of operations does not grow with
             that of documents. Without it they are computed one after another, with equal results.
+        recomputes: a causal step computes the rows of all tokens again, at the `cost` of the whole.
+            Without it a step of one token takes, on average, the share of one token (`step_cost`).
+        state_size: growth of a causal mechanism's state with the tokens seen; "1": it is bounded.
+            That of an instance follows its options.
         sizes: sizes that `build` passes to the constructor.
     """
 
@@ -77,7 +83,14 @@ class Traits:
     needs_layer_input: bool = False
     shares_parameter: bool = False
     packed: bool = False
+    recomputes: bool = False
+    state_size: Growth = "T"
     sizes: tuple[Size, ...] = ()
+
+    @property
+    def step_cost(self) -> Growth:
+        """Growth of the time of a causal step of one token with the tokens seen, on average."""
+        return self.cost if self.recomputes else PER_TOKEN[self.cost]
 
 
 @dataclasses.dataclass(frozen=True)

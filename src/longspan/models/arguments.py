@@ -46,7 +46,9 @@ def select_cache(
         use_cache = past is not None or wanted
     if use_cache and global_mask is not None:
         raise InputError("use_cache=True does not support global_attention_mask")
-    return LongspanCache(layers) if use_cache else None
+    if not use_cache:
+        return None
+    return LongspanCache(layers) if past is None else past.successor()
 
 
 def select_mask(

@@ -56,6 +56,7 @@ class LayerContext(NamedTuple):
         relative: numbers of distances that all layers share, see `relative.T5Positions`, or None.
         shared: parameter that all layers share, or None.
         use_cache: whether the layers return caches.
+        record: whether these record their step, see `Attention.step`.
         groups: groups of rows that begin after padding, or None; see `row_groups`.
         output_attentions: whether the layers return the weights of their mechanisms.
         source_mask: True at real tokens of the encoder, which cross-attention reads; None: all are
@@ -68,6 +69,7 @@ class LayerContext(NamedTuple):
     relative: RelativeBias | None = None
     shared: Tensor | None = None
     use_cache: bool = False
+    record: bool = False
     groups: tuple[RowGroup, ...] | None = None
     output_attentions: bool = False
     source_mask: Bool[Tensor, "R S"] | None = None
@@ -234,7 +236,8 @@ class SelfAttention(ProjectedAttention):
         """
         loss = self._loss(q, k, v, mask, cache)
         q, added = add_positions(self.positions, context.relative, q)
-        return *self.mechanism.step(q, k, v, cache, mask, layer_input=source, **added), loss
+        options = {"layer_input": source, "record": context.record, **added}
+        return *self.mechanism.step(q, k, v, cache, mask, **options), loss
 
     def _weights(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
         """Return the weight of each token's value in each output, without gradients.

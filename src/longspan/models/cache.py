@@ -30,8 +30,10 @@ class CacheLayer(CacheLayerMixin):
     Attributes:
         state: cache of the mechanism; None before the first token.
         cross: keys and values of the encoder's states in a decoder with cross-attention.
+        record_past: whether steps are recorded, so that `crop` can remove their tokens.
     """
 
+    is_croppable = True  # transformers records steps before it removes their tokens
     # Tensors of a mechanism have no common layout that transformers could allocate in advance.
     supports_early_init = False
 
@@ -39,6 +41,7 @@ class CacheLayer(CacheLayerMixin):
         super().__init__()
         self.state: Cache | GroupedCache | None = None
         self.cross: CrossStates | None = None
+        self.record_past = False
 
     @property
     def batch_size(self) -> int:
@@ -103,17 +106,25 @@ class CacheLayer(CacheLayerMixin):
             rows = torch.arange(self.state.shape[0], device=self.state.device)
             self.state = self.state.select_rows(rows.repeat_interleave(repeats))
 
+    def activate_past_recording(self) -> None:
+        """Record the following steps, so that `crop` can remove their tokens."""
+        self.record_past = True
+
     def crop(self, tokens_to_remove: int) -> None:
-        """Refuse to forget the last tokens: a bounded state no longer holds what preceded them.
+        """Remove the last tokens, and forget how to remove the ones before.
+
+        Args:
+            tokens_to_remove: their number, negative as transformers passes it.
 
         Raises:
-            InputError: `tokens_to_remove` is not zero.
+            InputError: the number is positive, or the steps of the tokens were not recorded.
         """
-        if tokens_to_remove:
+        if tokens_to_remove > 0:
             raise InputError(
-                f"a mechanism's state cannot forget its last {tokens_to_remove} tokens, as "
-                "assisted generation needs; generate without an assistant model"
+                f"crop requires minus the number of tokens to remove, got {tokens_to_remove}"
             )
+        if self.state is not None:
+            self.state = self.state.rollback(-tokens_to_remove)
 
 
 class LongspanCache(TransformersCache):
@@ -132,6 +143,18 @@ class LongspanCache(TransformersCache):
         super().__init__(layers=[CacheLayer() for _ in range(num_layers)])
         self.next_positions: Int[Tensor, " B"] | None = None
         self.source_mask: Bool[Tensor, "R S"] | None = None
+
+    @property
+    def records_past(self) -> bool:
+        """True if the layers record their steps."""
+        return any(layer.record_past for layer in self.layers)
+
+    def successor(self) -> "LongspanCache":
+        """Return an empty cache for the state after a call, which records as this one does."""
+        made = LongspanCache(len(self.layers))
+        if self.records_past:
+            made.activate_past_recording()
+        return made
 
     @property
     def source_shape(self) -> tuple[int, int] | None:
@@ -197,7 +220,7 @@ class LongspanCache(TransformersCache):
             change: function of the state of a layer's mechanism.
             change_cross: function of keys or values of the encoder's states.
         """
-        made = LongspanCache(len(self.layers))
+        made = self.successor()
         for own, layer in zip(made.layers, self.layers, strict=True):
             own.state = None if layer.state is None else change(layer.state)
             own.cross = layer.cross and CrossStates(*map(change_cross, layer.cross))
@@ -208,6 +231,12 @@ class LongspanCache(TransformersCache):
         """Forget all tokens of all rows."""
         super().reset()
         self.next_positions = self.source_mask = None
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Remove the last tokens of all rows, which are no padding; see `CacheLayer.crop`."""
+        super().crop(tokens_to_remove)
+        if self.next_positions is not None:
+            self.next_positions = self.next_positions + tokens_to_remove
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Select the rows of the surviving beams."""

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GenerationMixin
+from transformers import GenerationConfig, GenerationMixin
 from transformers.activations import ACT2FN
+from transformers.generation import GenerationMode
 from transformers.modeling_outputs import MaskedLMOutput
 
 from longspan.errors import InputError, OptionError
@@ -35,6 +36,25 @@ class LongspanGenerationMixin(GenerationMixin):
         """Tell `generate` to take the state that the first call returns."""
         return False
 
+    def _prepare_cache_for_generation(  # type: ignore[override]
+        self,
+        generation_config: GenerationConfig,
+        model_kwargs: dict[str, Any],
+        generation_mode: GenerationMode,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Give assisted generation, and the assistant, a state that can forget rejected tokens."""
+        given = generation_config, model_kwargs, generation_mode
+        super()._prepare_cache_for_generation(*given, *args, **kwargs)  # type: ignore[misc]
+        assisted = generation_mode == GenerationMode.ASSISTED_GENERATION
+        drafts = assisted or getattr(generation_config, "is_assistant", False)
+        if drafts and generation_config.use_cache and model_kwargs.get(CACHE_NAME) is None:
+            decoder = self.get_decoder()  # type: ignore[attr-defined]
+            made = LongspanCache(decoder.config.num_hidden_layers)
+            made.activate_past_recording()
+            model_kwargs[CACHE_NAME] = made
+
     def prepare_inputs_for_generation(  # type: ignore[override]
         self,
         *args: Any,
@@ -57,7 +77,8 @@ class LongspanGenerationMixin(GenerationMixin):
         inputs["cache"] = inputs.pop(CACHE_NAME, None)
         mask = inputs.get("attention_mask")
         own = not self.config.is_encoder_decoder  # type: ignore[attr-defined]
-        if own and past is None and mask is not None and not mask[:, -1].all():
+        is_prompt = past is None or past.get_seq_length() == 0
+        if own and is_prompt and mask is not None and not mask[:, -1].all():
             raise InputError(
                 "a prompt ends in padding, after which no token can be predicted; pad prompts on "
                 "the left (tokenizer.padding_side='left')"

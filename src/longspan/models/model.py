@@ -237,6 +237,7 @@ class LongspanModel(LongspanPreTrainedModel):
         context = self._context(x, inputs, real, global_tokens, positions)
         context = context._replace(
             use_cache=cache is not None,
+            record=cache is not None and cache.records_past,
             groups=self._row_groups(context.mask, past),
             output_attentions=weighted,
             source_mask=mask,
@@ -300,7 +301,8 @@ class LongspanModel(LongspanPreTrainedModel):
     ) -> tuple[RowGroup, ...] | None:
         """Return the groups of a new batch, for a decoder whose mechanisms need them, or None."""
         layers = (cast(Layer, layer).attention.mechanism.traits.anchored for layer in self.layers)
-        return group_rows(mask) if self.config.is_decoder and past is None and any(layers) else None
+        is_new = past is None or past.get_seq_length() == 0
+        return group_rows(mask) if self.config.is_decoder and is_new and any(layers) else None
 
     def _run_layers(
         self,

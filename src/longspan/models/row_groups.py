@@ -90,6 +90,11 @@ class GroupedCache:
                 groups.append(dataclasses.replace(group, rows=new, cache=cache))
         return dataclasses.replace(self, groups=tuple(groups))
 
+    def rollback(self, tokens: int) -> "GroupedCache":
+        """Return the caches without the last tokens; see `Cache.rollback`."""
+        shorter = self._map(lambda group: group.cache and group.cache.rollback(tokens))
+        return dataclasses.replace(shorter, length=self.length - tokens)
+
     def reset(self, mechanism: Attention, rows: Tensor) -> "GroupedCache":
         """Clear the cached tokens of some rows; see `Attention.reset`."""
         return self._map(

@@ -43,6 +43,7 @@ class BlockwiseAttention(PatternAttention):
         weight_dropout=True,
         packed=True,
         anchored=True,
+        state_size="1",
     )
     small_options = {"block": 8}
 

@@ -52,6 +52,7 @@ class CompressiveAttention(RelativeAttention):
         exact=False,
         causal=True,
         carries_positions=True,
+        state_size="1",
         sizes=("heads", "head_dim"),
         anchored=True,
     )
@@ -99,8 +100,7 @@ class CompressiveAttention(RelativeAttention):
         self.has_unused_parameters = self.compression.learned or autoencoder
         if compression in ("conv", "dilated"):
             self.traits = dataclasses.replace(type(self).traits, row_sums="any")
-        if compression == "most_used":
-            # The queries of a segment choose the rows that later ones see.
+        if compression == "most_used":  # the queries of a segment choose rows for later ones
             self.traits = dataclasses.replace(type(self).traits, mixes_queries=True)
 
     @property

@@ -34,6 +34,7 @@ class DilatedAttention(PatternAttention):
         relative=True,
         weight_dropout=True,
         packed=True,
+        state_size="1",
         sizes=("heads", "layer"),
     )
     small_options = {"window": 3, "dilation": 3}

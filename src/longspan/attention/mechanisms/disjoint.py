@@ -28,6 +28,7 @@ class DisjointAttention(PatternAttention):
         weight_dropout=True,
         packed=True,
         anchored=True,
+        state_size="1",
     )
     small_options = {"block": 8}
 

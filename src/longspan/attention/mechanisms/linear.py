@@ -62,6 +62,7 @@ class LinearAttention(Attention):
         cross=True,
         packed=True,
         ignores_gaps=True,
+        state_size="1",
     )
 
     def __init__(self, *, causal: bool = False):

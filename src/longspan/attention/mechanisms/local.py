@@ -28,6 +28,7 @@ class LocalAttention(PatternAttention):
         relative=True,
         weight_dropout=True,
         packed=True,
+        state_size="1",
     )
     small_options = {"window": 5}
 

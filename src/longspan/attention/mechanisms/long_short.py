@@ -111,8 +111,8 @@ class LongShortAttention(PatternAttention):
         if conv_kernel_size:
             self.conv = make_depthwise_conv(heads, conv_kernel_size, zero=True)
             self.traits = dataclasses.replace(type(self).traits, row_sums="any")
-        if causal and segment_rank:
-            self.traits = dataclasses.replace(self.traits, cost="T^2")
+        if causal:
+            self.traits = _causal_traits(self.traits, segment_rank)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: norms and projection have a fixed number of heads and head dimension."""
@@ -186,6 +186,13 @@ def _normal(norm, x):
         return x
     scale, shift = (y.view(1, x.shape[1], 1, -1) for y in (norm.weight, norm.bias))
     return x * scale + shift
+
+
+def _causal_traits(traits: Traits, segment_rank: int) -> Traits:
+    """Return the growth of the causal form, whose landmarks add up over the segments."""
+    if segment_rank:
+        return dataclasses.replace(traits, cost="T^2")
+    return dataclasses.replace(traits, state_size="1")
 
 
 class _InOrder(torch.autograd.Function):

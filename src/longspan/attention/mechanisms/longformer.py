@@ -62,6 +62,7 @@ class LongformerAttention(PatternAttention):
         weight_dropout=True,
         packed=True,
         needs_layer_input=True,
+        state_size="1",
         sizes=("heads", "head_dim", "layer"),
     )
     small_options = {"window": 5}

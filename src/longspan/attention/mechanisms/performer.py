@@ -67,6 +67,7 @@ class PerformerAttention(Attention):
         causal=True,
         cross=True,
         scale=True,
+        state_size="1",
         sizes=("heads", "head_dim", "layer"),
         ignores_gaps=True,
     )

@@ -41,6 +41,7 @@ class PositionInfusedAttention(SegmentAttention):
         carries_positions=True,
         needs_layer_input=True,
         anchored=True,
+        state_size="1",
     )
     small_options = {"segment": 12, "memory": 15}
 

@@ -17,12 +17,15 @@ one more key of every query, and attends to all other tokens. Option `grid` choo
 transformers, which pads the row to a multiple of its chunk lengths, instead.
 """
 
+import dataclasses
 import itertools
+import math
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.derivatives import (
@@ -35,17 +38,27 @@ from longspan.attention.derivatives import (
 )
 from longspan.attention.masking import apply_mask, score_bias
 from longspan.attention.ops.chunk_pieces import chunks_in_pieces, is_piecewise
+from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
     global_part,
     replace_global_rows,
 )
-from longspan.attention.ops.hashing import RotationHash, SortTable, sort_into_chunks
+from longspan.attention.ops.hashing import (
+    RecentTokens,
+    RotationHash,
+    SortTable,
+    count_once,
+    sort_into_chunks,
+)
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import merge_parts
 from longspan.errors import OptionError
 
 EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
+FEW = 16  # a step is short if all tokens are at least as many times its own
+# Latest tokens of the buckets of a state. The first step that continues the state takes them.
+_RECENT = WeakTensorKeyDictionary()
 
 
 @register("reformer", size_option="chunk")
@@ -66,6 +79,7 @@ class ReformerAttention(Attention):
     )
     small_options = {"chunk": 4, "hashes": 2}
     shared_state = ("v",)
+    kinds: dict[str, Any]
 
     def __init__(
         self,
@@ -111,26 +125,24 @@ class ReformerAttention(Attention):
             causal: whether keys after the query are excluded.
         """
         super().__init__()
-        if chunk < 1 or hashes < 1:
+        if min(chunk, hashes) < 1:
             raise OptionError(f"reformer: chunk and hashes must be >= 1, got {chunk}, {hashes}")
         if scale not in ("root", "none"):
             raise OptionError(f"reformer: option scale must be root or none, got {scale!r}")
         if wrap and (causal or same_bucket):
             raise OptionError("reformer: wrap=True excludes causal=True and same_bucket=True")
         if grid is not None and (grid < 1 or grid % chunk or wrap or same_bucket):
-            raise OptionError(
-                f"reformer: option grid must be a multiple of chunk={chunk}, got {grid}; it "
-                "excludes wrap=True, which it implies, and same_bucket=True"
-            )
+            need = f"a multiple of {chunk=}, got {grid}; it excludes wrap=True, which it implies"
+            raise OptionError(f"reformer: option grid must be {need}, and same_bucket=True")
         if buckets is None:
             buckets = 1 << max(1, (2 * max_length // chunk).bit_length() - 1)
         draw = seed if same_hashes else seed * 1_000_003 + layer
         # Hashes of transformers are no part of its checkpoints.
         self.hash = RotationHash(heads, head_dim, hashes, buckets, draw, saved=not same_hashes)
         self.causal, self.chunk, self.scale, self.dedupe = causal, chunk, scale, dedupe
+        self.traits = dataclasses.replace(type(self).traits, recomputes=grid is not None)
         self.grid, wrap = grid, wrap or grid is not None
-        kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap, "grid": grid}
-        self.kinds: dict[str, Any] = kinds
+        self.kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap, "grid": grid}
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: the rotations have a fixed number of heads and head dimension."""
@@ -165,16 +177,34 @@ class ReformerAttention(Attention):
         return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal, itself=False)
 
     def advance(self, q, k, v, key_mask, cache):
-        """Cache tokens and buckets; a few new tokens compute their pairs directly."""
+        """Keep all tokens and buckets; a few new tokens gather the keys of their buckets."""
         new = {"k": q, "v": v, "bucket": self.hash(q).movedim(0, -1)}
-        state, T = append_tokens(cache, new, key_mask), q.shape[2]
-        u, v, real = state["k"], state["v"], state.get("real")
-        if cache is None or self.chunk < T or self.grid is not None:
-            return self.attend(u, None, v, real, None)[:, :, -T:], state
-        N = count_past_pairs(state["bucket"].movedim(-1, 0), real, self.chunk, T)
-        u, k = self._queries_and_keys(u)
-        scores = u[:, :, -T:] @ k.mT * u.shape[-1] ** -0.5
-        return softmax_with_counts(scores, v, N.clamp(max=1) if self.dedupe else N), state
+        state, T = append_tokens(cache, new, key_mask, grows=True), q.shape[2]
+        u, v, length = state["k"], state["v"], state["k"].shape[2]
+        if cache is None or length < FEW * T or self.grid is not None:
+            return self.attend(u, None, v, state.get("real"), None)[:, :, -T:], state
+        places, some = self._past_keys(cache, state, new["bucket"], key_mask)
+        # A token attends to itself only if it has no other key.
+        own = torch.arange(length - T, length, device=u.device)[:, None].expand(*q.shape[:3], 1)
+        places = torch.cat([places, own], 3)
+        some = torch.cat([some, ~some.any(-1, keepdim=True)], 3)
+
+        def keys(u: Tensor) -> Tensor:
+            return self._queries_and_keys(u)[1]
+
+        return gathered_softmax(self._queries_and_keys(q)[0], u, v, places, some, None, keys), state
+
+    def _past_keys(self, cache, state, bucket, key_mask) -> tuple[Tensor, Tensor]:
+        """Return the places of the earlier keys of new tokens, and True where there is one."""
+        before, traced = cache.state["bucket"], torch.compiler.is_compiling()
+        recent = None if traced else _RECENT.pop(before, None)
+        if recent is None:
+            buckets = math.prod(self.hash.sizes)
+            recent = RecentTokens(before, cache.state.get("real"), self.chunk, buckets)
+        found = recent.append(bucket, key_mask, before.shape[2])
+        if not traced:
+            _RECENT[state["bucket"]] = recent
+        return count_once(*found) if self.dedupe else found
 
     def reference(self, q, k, v, key_mask, global_mask):
         """Compute softmax(S + log N) over all pairs, with N counted in Python."""
@@ -324,24 +354,6 @@ def softmax_with_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:
         -1
     )
     return weights.to(v.dtype) @ v
-
-
-def count_past_pairs(bucket: Tensor, real: Tensor | None, chunk: int, T: int) -> Tensor:
-    """Return the last T of S rows of `sort_into_chunks(..., causal=True).counts()`, (B, H, T, S).
-
-    Args:
-        bucket: bucket of each token in each round (R, B, H, S).
-        real: True at tokens that take part (B, S), or None for all.
-        chunk: tokens per chunk.
-        T: number of rows.
-    """
-    S = bucket.shape[-1]
-    attended = bucket[..., -T:, None] == bucket[..., None, :]
-    attended = attended & torch.ones(T, S, dtype=torch.bool, device=attended.device).tril(S - T - 1)
-    attended = attended if real is None else attended & real[:, None, None]
-    rank = attended.cumsum(-1, dtype=torch.int32)  # of a key in its bucket, from one
-    own = rank[..., -1:]
-    return (attended & ((rank - 1) // chunk >= own // chunk - 1)).sum(0)
 
 
 def count_pairs_reference(

@@ -24,12 +24,19 @@ import dataclasses
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Attention, Traits, register
-from longspan.attention.masking import apply_mask
+from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.cache import token_dim
+from longspan.attention.masking import apply_mask, join_masks
 from longspan.attention.ops.block_pairs import pair_softmax
-from longspan.attention.ops.block_sorting import LEAST, Sorter, split_blocks
+from longspan.attention.ops.block_sorting import (
+    LEAST,
+    NOTHING,
+    Sorter,
+    split_blocks,
+)
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
     global_part,
@@ -38,12 +45,14 @@ from longspan.attention.ops.global_tokens import (
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import (
     merge_parts,
+    softmax_attention,
     softmax_part,
     softmax_reference,
 )
 from longspan.errors import OptionError
 
 SORTING = ("attention", "linear", "mlp")
+SORTED = ("sorted_k", "sorted_v", "sorted_real", "first", "means", "columns")
 
 
 @register("sinkhorn", size_option="block")
@@ -63,6 +72,7 @@ class SinkhornAttention(Attention):
         anchored=True,
     )
     small_options = {"gumbel": True}
+    empty_state = {"columns": NOTHING}
 
     def __init__(
         self,
@@ -156,6 +166,57 @@ class SinkhornAttention(Attention):
         out, weight = (x.flatten(2, 3)[:, :, :T] for x in softmax_part(qs, ks, vs, own))
         return merge_parts([(out, weight), *parts])
 
+    def advance(self, q, k, v, key_mask, cache):
+        """Keep all tokens; sort the blocks before a block when its first token comes."""
+        tokens = append_tokens(cache, {"k": k, "v": v}, key_mask, grows=True)
+        length, state = tokens["k"].shape[2], {} if cache is None else cache.state
+        # Block of the last token before the new ones.
+        start = max(length - q.shape[2] - 1, 0) // self.block
+        begin, rest = start * self.block, length - start * self.block
+        own = {n: x.narrow(token_dim(n), begin, rest) for n, x in tokens.items()}
+        own.setdefault("real", q.new_ones(1, rest, dtype=torch.bool))
+        x = q if self.sort.net is None else k
+        if state and rest <= self.block:
+            made = {n: state[n] for n in SORTED}
+            out = _one_block(q, own, *(made[n] for n in SORTED[:3]))
+        else:
+            out, made = self._sort_further(q, x, tokens, own, state)
+        total, new = at_least_float32(x).sum(2, keepdim=True), own["real"][:, -x.shape[2] :]
+        count = new.sum(1, keepdim=True).expand(len(x), 1).clone()
+        if state:
+            total, count = state["total"] + total, state["count"] + count
+        return out, tokens | made | {"total": total, "count": count}
+
+    def _sort_further(self, q, x, tokens, own, state):
+        """Return the new rows, and the state by which later ones continue.
+
+        Args:
+            q: queries of the new tokens.
+            x: what the means of the rows are of: these queries, or their keys.
+            tokens: all keys and values, and which are real.
+            own: those from the block on which the last token before the new ones is in.
+            state: state before the new tokens.
+        """
+        T, block = q.shape[2], self.block
+        before = own["k"].shape[2] - T
+        front = (0, 0, before, 0)
+        qs, xs = (split_blocks(F.pad(y, front), block, 2) for y in (q, x))
+        ks, vs = (split_blocks(own[n], block, 2) for n in ("k", "v"))
+        new = F.pad(own["real"][:, before:], front[2:])
+        real, new = (split_blocks(y, block, 1) for y in (own["real"], new))
+        end = (tokens["k"].shape[2] - 1) // block
+        past = {n: y.narrow(token_dim(n), 0, end * block) for n, y in tokens.items()}
+        past = {n: y.unflatten(token_dim(n), (end, block)) for n, y in past.items()}
+        past_real = past.get("real", real.new_ones(1, end, block))
+        S, made = self.sort.continue_rows(xs, ks, real, new, past_real.any(-1), state)
+        sorted_k, sorted_v, seen = mix_blocks(S[..., :end], past["k"], past["v"], past_real, True)
+        inside = real[:, None, :, None] & real.new_ones(block, block).tril()
+        mask = torch.cat(torch.broadcast_tensors(seen[:, :, :, None], inside), -1)
+        out = pair_softmax(qs, (sorted_k, ks), (sorted_v, vs), mask).flatten(2, 3)
+        last = (x[:, :, -1].clone() for x in (sorted_k, sorted_v, seen))
+        made |= dict(zip(SORTED, last, strict=False))
+        return out[:, :, before : before + T], made
+
     def reference(self, q, k, v, key_mask, global_mask):
         """Process one sequence after another; its sorted keys are one dense product."""
         every = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool)
@@ -186,6 +247,15 @@ class SinkhornAttention(Attention):
         M, sorted_blocks = (N, 1) if self.sortcut is None else 2 * (min(self.sortcut, N),)
         attention = 4 * N * block * block * (1 + sorted_blocks)
         return (2 * N * N + 4 * M * N * block + attention) * head_dim
+
+
+def _one_block(q: Tensor, own: dict[str, Tensor], k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+    """Attend from the last tokens of a block to its sorted block and, causally, to its own keys."""
+    T, count = q.shape[2], own["k"].shape[2]
+    past = own["real"][:, None, None] & own["real"].new_ones(T, count).tril(count - T)
+    mask = join_masks(seen[:, :, None], past)
+    keys, values = torch.cat([k, own["k"]], 2), torch.cat([v, own["v"]], 2)
+    return softmax_attention(q, keys, values, mask)
 
 
 def mix_blocks(

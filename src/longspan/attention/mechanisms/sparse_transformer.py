@@ -21,10 +21,14 @@ No T x T product is computed (`ops.factorized_rows`).
 import dataclasses
 from typing import Literal
 
-from longspan.attention.base import Traits, register
+import torch
+
+from longspan.attention.base import Traits, append_tokens, register
 from longspan.attention.ops.factorized_rows import attention_by_head, keys_per_row
+from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.pattern_base import Kept, PatternAttention
 from longspan.attention.patterns import BlockWindow, Fixed, Pattern, PerHead, Strided, Window
+from longspan.attention.traits import Growth
 from longspan.bounds import MOST_HEADS
 from longspan.errors import OptionError
 
@@ -98,11 +102,38 @@ class SparseTransformerAttention(PatternAttention):
         patterns = [cycle[head % len(cycle)] for head in range(heads)]
         alike = len(set(patterns)) == 1
         super().__init__(patterns[0] if alike else PerHead(tuple(patterns)), causal)
+        size = self._state_size(kept=columns * groups if kind == "fixed" else stride)
+        self.traits = dataclasses.replace(self.traits, state_size=size)
+
+    def _state_size(self, kept: int) -> Growth:
+        """Return the growth of a state that has `kept` columns of each far block."""
+        has_far = any(isinstance(pattern, Strided | Fixed) for pattern in self.pattern.each)
+        if has_far and (kept == self.stride or self.traits.cost == "T^2"):
+            return "T"
+        return "1" if self.traits.cost == "T^2" else "T^0.5"
 
     def attend_pattern(self, q, k, v, key_mask, global_mask):
         """Compute two parts of one softmax for each pattern, in the heads that have it."""
         masks = (key_mask, global_mask, self.max_global_tokens)
         return attention_by_head(q, k, v, self.pattern, *masks)
+
+    def attend_cached(self, q, k, v, key_mask, cache):
+        """Gather the keys of each query of "strided" sets, unless they are most of the text."""
+        before = 0 if cache is None else cache.length
+        length = before + q.shape[2]
+        has_grid = any(isinstance(pattern, Strided) for pattern in self.pattern.each)
+        if not has_grid or 2 * (self.stride + length // self.stride) >= length:
+            return super().attend_cached(q, k, v, key_mask, cache)
+        state = append_tokens(cache, {"k": k, "v": v}, key_mask, grows=True)
+        query = torch.arange(before, length, device=k.device)[:, None]
+        near = torch.arange(self.stride, device=k.device)
+        far = torch.arange(self.stride, length, self.stride, device=k.device)
+        keys = query - torch.cat([near, far])
+        head = torch.arange(self.pattern.heads, device=k.device)[:, None, None]
+        mask = self.pattern(0, head, query, keys) & (keys >= 0)
+        mask = mask.expand(1, self.pattern.heads, *keys.shape)
+        keys = keys[None, None]
+        return gathered_softmax(q, state["k"], state["v"], keys, mask, state.get("real")), state
 
     def kept_positions(self, length):
         """Return the positions near the next query, and those of the far sets."""

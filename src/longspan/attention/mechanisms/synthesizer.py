@@ -130,7 +130,7 @@ class SynthesizerAttention(Attention):
 
     def advance(self, q, k, v, key_mask, cache):
         """Compute the new rows, over all keys so far."""
-        state = append_tokens(cache, {"k": k, "v": v}, key_mask)
+        state = append_tokens(cache, {"k": k, "v": v}, key_mask, grows=True)
         first = 0 if cache is None else cache.length
         return self._rows(q, state["k"], state["v"], state.get("real"), first), state
 

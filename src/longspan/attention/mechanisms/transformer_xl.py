@@ -30,6 +30,7 @@ class TransformerXLAttention(RelativeAttention):
         exact=False,
         causal=True,
         carries_positions=True,
+        state_size="1",
         sizes=("heads", "head_dim"),
         anchored=True,
     )

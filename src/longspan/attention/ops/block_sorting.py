@@ -14,6 +14,7 @@ from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.shapes import Bool, Float
 
 LEAST = 1e-19  # least weight of a sorted key; its square is a safe divisor in float32
+NOTHING = -1e30  # logarithm of a sum without terms, in every dtype
 
 
 def split_blocks(x: Tensor, block: int, dim: int) -> Tensor:
@@ -53,15 +54,25 @@ def block_means(x: Tensor, real: Tensor) -> Tensor:
     return total / real.sum(-1).clamp(min=1)[:, None, :, None]
 
 
-def prefix_means(x: Tensor, real: Tensor) -> Tensor:
-    """Return the mean of the real tokens up to and including the first one of each block."""
+def prefix_means(x: Tensor, real: Tensor, before: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """Return the mean of the real tokens up to and including the first one of each block.
 
-    def up_to_first(sums: Tensor, first: Tensor) -> Tensor:
+    Args:
+        x: blocks of tokens.
+        real: True at those that count.
+        before: sum (B, H, 1, D) and number (B, 1) of the tokens before the first block, or None.
+    """
+
+    def up_to_first(sums: Tensor, first: Tensor, start: Tensor | None) -> Tensor:
         # Subtracting this block from a longer sum would leave rounding errors of the future.
-        return F.pad(sums.cumsum(-1)[..., :-1], (1, 0)) + first
+        found = F.pad(sums.cumsum(-1)[..., :-1], (1, 0)) + first
+        return found if start is None else found + start
 
-    total = up_to_first(apply_function(_BlockSums, x).mT, at_least_float32(x[:, :, :, 0]).mT).mT
-    count = up_to_first(real.sum(-1), real[..., 0])
+    total, counted = (None, None) if before is None else before
+    first = at_least_float32(x[:, :, :, 0]).mT
+    sums = apply_function(_BlockSums, x).mT
+    total = up_to_first(sums, first, None if total is None else total.mT).mT
+    count = up_to_first(real.sum(-1), real[..., 0], counted)
     return total / count.clamp(min=1)[:, None, :, None]
 
 
@@ -86,6 +97,29 @@ def sinkhorn_normalize(Z: Tensor, live: Tensor, iterations: int, causal: bool) -
         column = log_cumsum_exp(Z) if causal else Z.logsumexp(-2, keepdim=True)
         Z = (Z - column) * keep + never
     return apply_mask(Z.softmax(-1), allowed)
+
+
+def continue_normalization(Z: Tensor, allowed: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute further rows of the causal `sinkhorn_normalize`.
+
+    Args:
+        Z: these rows (B, H, M, N).
+        allowed: pairs that take part (B or 1, 1, M, N).
+        columns: logarithms of the sums of columns over the rows before, in each iteration
+            (B, H, iterations, N); `NOTHING` for none.
+
+    Returns:
+        the rows of S, and the sums over all rows but the last.
+    """
+    keep, sums = allowed.to(Z.dtype), []
+    never = (keep - 1) * (torch.finfo(Z.dtype).max / 4)
+    Z = Z * keep + never
+    for column in columns.unbind(2):
+        Z = (Z - Z.logsumexp(-1, keepdim=True)) * keep + never
+        column = log_cumsum_exp(torch.cat([column[:, :, None], Z], 2))
+        sums.append(column[:, :, -2])
+        Z = (Z - column[:, :, 1:]) * keep + never
+    return apply_mask(Z.softmax(-1), allowed), torch.stack(sums, 2) if sums else columns
 
 
 def sinkhorn_normalize_reference(Z: Tensor, iterations: int, causal: bool) -> Tensor:
@@ -183,13 +217,54 @@ class Sorter(nn.Module):
     ) -> Float[Tensor, "B H N N"]:
         """Return S of each sequence; rows sum to one, or to zero if no block can be mixed."""
         rows = prefix_means if self.causal else block_means
+        R = self._scores(rows(q if self.net is None else k, real), block_means(k, real))
+        return sinkhorn_normalize(R, real.any(-1), self.iterations, self.causal)
+
+    def _scores(self, y: Tensor, z: Tensor) -> Tensor:
+        """Return the scores, over the temperature, of the last M rows for N blocks."""
+        M, N = y.shape[2], z.shape[2]
         if self.net is None:
-            R = dot_products(rows(q, real), block_means(k, real), q.shape[-1] ** -0.5).relu()
+            R = dot_products(y, z, y.shape[-1] ** -0.5).relu()
         else:
-            R = self.net(rows(k, real))[..., : k.shape[2]]
+            R = self.net(y)[..., :N]
         if self.noise is not None and self.training:
-            R = R + self.noise[:, : k.shape[2], : k.shape[2]].to(R.dtype)
-        return sinkhorn_normalize(R / self.temperature, real.any(-1), self.iterations, self.causal)
+            R = R + self.noise[:, N - M : N, :N].to(R.dtype)
+        return R / self.temperature
+
+    def continue_rows(
+        self,
+        x: Tensor,
+        k: Tensor,
+        real: Tensor,
+        new: Tensor,
+        past: Tensor,
+        state: dict[str, Tensor],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the rows of S of the last M blocks, and the state for later ones; causal only.
+
+        Args:
+            x: queries of these blocks (keys with `net`) (B, H, M, b, D); zero where not new.
+            k: all their keys.
+            real: True at all their tokens that count (B or 1, M, b).
+            new: True at the new ones of them.
+            past: True at the blocks that take part, except the last (B or 1, N - 1).
+            state: state before the new tokens, with "total" and "count" of all of them; empty at
+                the start of the sequence.
+        """
+        sums = (state["total"], state["count"]) if state else None
+        y, z = prefix_means(x, new, sums), block_means(k, real)
+        columns = z.new_full((*z.shape[:2], self.iterations, z.shape[2]), NOTHING)
+        if state:
+            y = torch.cat([state["first"], y[:, :, 1:]], 2)
+            z = torch.cat([state["means"], z], 2)
+            columns = torch.cat([state["columns"], columns[..., 1:]], 3)
+        # Later tokens of the last block may be real.
+        live = F.pad(past, (0, 1), value=True)
+        M, N = y.shape[2], z.shape[2]
+        allowed = (live[:, None, N - M :, None] & live[:, None, None]).tril(N - M - 1)
+        S, columns = continue_normalization(self._scores(y, z), allowed, columns)
+        last = {"first": y[:, :, -1:].clone(), "means": z[:, :, :-1].clone(), "columns": columns}
+        return S, last
 
     def mixture(self, q: Tensor, k: Tensor, real: Tensor, block: int) -> tuple[Tensor, Tensor]:
         """Return the sorted sequence of one sequence (H, T, D) as a dense product.
