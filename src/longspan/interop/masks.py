@@ -7,11 +7,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, masking_utils
 from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
     causal_mask_function,
+    packed_sequence_mask_function,
     sliding_window_bidirectional_overlay,
     sliding_window_overlay,
 )
@@ -19,8 +20,16 @@ from transformers.masking_utils import (
 from longspan.errors import InputError
 from longspan.shapes import Bool
 
+PACKED_REFUSAL = (
+    "compiled longspan attention supports no packed sequences (position_ids that start anew); "
+    "use attn_implementation='sdpa'"
+)
 # transformers composes masks of closures; their code tells which they are.
 _INTERSECTION = and_masks(causal_mask_function).__code__
+_PACKED = packed_sequence_mask_function(torch.zeros(1, 1)).__code__
+# Later than transformers 5.16.
+_remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
+_REMAPPED = _remap and _remap(causal_mask_function, torch.zeros(1, 1)).__code__
 _WINDOWS = (sliding_window_overlay(1).__code__, sliding_window_bidirectional_overlay(1).__code__)
 
 
@@ -66,6 +75,8 @@ def create_padding_mask(
     if config is not None:
         _refuse_own_attention(type(config))
     parts = _parts(mask_function)
+    if torch.compiler.is_compiling():
+        parts = _without_packing(parts)
     known = (causal_mask_function, bidirectional_mask_function)
     if not all(x in known or (local_size and x.__code__ in _WINDOWS) for x in parts):
         raise InputError(
@@ -107,6 +118,24 @@ def _refuse_own_attention(config: type) -> None:
             "called; use attn_implementation='eager', or longspan.models.convert for the families "
             "that it knows"
         )
+
+
+def _without_packing(parts: list[Callable]) -> list[Callable]:
+    """Return the mask functions of a traced call, which asserts that no sequences are packed.
+
+    transformers reads from the positions whether sequences are packed. A traced call has no values,
+    so that transformers hides the pairs of different sequences in every such call.
+    """
+    found = []
+    for part in parts:
+        if part.__code__ is _PACKED:
+            number = part.__closure__[0].cell_contents  # type: ignore[index]
+            torch._assert_async((number == 0).all(), PACKED_REFUSAL)
+        elif part.__code__ is _REMAPPED:
+            found += _parts(part.__closure__[0].cell_contents)  # type: ignore[index]
+        else:
+            found.append(part)
+    return found
 
 
 def _parts(function: Callable) -> list[Callable]:
