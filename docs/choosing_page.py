@@ -8,7 +8,7 @@ from statistics import mean
 from layer_record import PRECISION, conditions, layers
 from mechanism_notes import NOTES
 
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, Traits, build
 from longspan.catalog import families
 from longspan.report.statistics.growth import over_baseline
 from longspan.results import BASELINE, Measurement, Result, load_results
@@ -100,10 +100,17 @@ def linear_cost(name: str) -> bool:
     return MECHANISMS[name].traits.cost == "T"
 
 
+def decoder_traits(name: str) -> Traits | None:
+    """Return the traits of the causal form with its default options, or None without one."""
+    if not MECHANISMS[name].traits.causal:
+        return None
+    return build(name, heads=4, head_dim=16, max_length=1024, causal=True).traits
+
+
 def bounded_cache(name: str) -> bool:
     """Return whether the cache of a decoder stops growing."""
-    traits = MECHANISMS[name].traits
-    return traits.causal and traits.state_size == "1"
+    traits = decoder_traits(name)
+    return traits is not None and traits.state_size == "1"
 
 
 NEEDS: dict[str, Callable[[str], bool]] = {

@@ -170,9 +170,9 @@ def traits_table(cls: type[Attention]) -> str:
     rows.append(f"| paper | {traits['paper'] or 'unpublished'} |")
     head = ["| | |", "|---|---|", f"| family | {traits['family']} |"]
     head.append(f"| time and memory | {traits['cost']} |")
-    if cls.traits.causal:
-        head.append(f"| time of a decoded token | {cls.traits.step_cost} |")
-        head.append(f"| state of a decoder | {cls.traits.state_size} |")
+    if decoder := choosing_page.decoder_traits(cls.name):
+        head.append(f"| time of a decoded token | {decoder.step_cost} |")
+        head.append(f"| state of a decoder | {decoder.state_size} |")
     return "\n".join([*head, *rows])
 
 
