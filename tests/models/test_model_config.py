@@ -54,7 +54,7 @@ def test_invalid_values_are_rejected(fields, message):
 
 
 def test_invalid_problem_type_is_rejected():
-    """transformers before 5.17 checks the value itself, first."""
+    """transformers 5.16 checks the value itself, first."""
     errors = (OptionError, StrictDataclassFieldValidationError)
     with pytest.raises(errors, match=r"problem_type.*several"):
         LongspanConfig(problem_type="several")

@@ -26,15 +26,8 @@ ARCHITECTURE = (
     *("position_encoding", "axial_shape", "axial_widths", "rotary_base", "positions_skip_padding"),
     "has_relative_attention_bias",
     *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_clamp"),
-    *(
-        "stem",
-        "norm",
-        "norm_type",
-        "norm_bias",
-        "residual",
-        "embedding_norm",
-        "first_attention_norm",
-    ),
+    *("stem", "norm", "norm_type", "norm_bias", "embedding_norm", "first_attention_norm"),
+    "residual",
     *("layer_norm_eps", "is_decoder", "cross_attention", "is_encoder_decoder"),
 )
 # Fields of an encoder-decoder that an encoder, from which it may start, does not have.
