@@ -12,8 +12,8 @@ from longspan.attention import MECHANISMS
 
 TOLERANCE = 1e-5
 CODE = "from open_programs import main; main()"
-# Windows and chunks, whose layouts depend on the length most.
-FEW = ("linear", "local")
+# Windows and chunks, whose layouts depend on the length most, and a loop over the length.
+FEW = ("linear", "local", "transformer_xl")
 REST = [name for name in sorted(MECHANISMS) if name not in FEW]
 needs_onnx = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("onnxscript", "onnxruntime"))),

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.cache import select_tokens
-from longspan.attention.masking import both_masks
 from longspan.attention.ops.block_lists import block_list_attention
 from longspan.attention.ops.draws import draw_integers, to_defaults
 from longspan.attention.ops.gathered_keys import gathered_softmax
@@ -171,7 +170,8 @@ class BigBirdAttention(Attention):
         blocks = rule.num_blocks(length, key_mask, q.device)
         is_global = rule.global_mask(length, blocks).expand(q.shape[0], -1)
         is_global = is_global if global_mask is None else is_global | global_mask
-        is_global, most = both_masks(is_global, key_mask), self.max_global_tokens
+        is_global = is_global if key_mask is None else is_global & key_mask
+        most = self.max_global_tokens
         count = count_slots(is_global, rule.max_globals(length), global_mask, most)
         extra = shared = GlobalTokens(is_global, count, k, v) if count else None
         if rule.repeats:
@@ -182,8 +182,8 @@ class BigBirdAttention(Attention):
         if length <= g:
             return torch.zeros_like(v), shared
         start, end = (length - q.shape[2]) // rule.block, count_blocks(length - g, rule.block)
-        draws = self.blocks_for(length)[:, start:]
-        lists = rule.lists(resize(draws, end - start, 1), blocks, start)
+        draws = resize(self.blocks_for(length)[:, start:], end - start, 1)
+        lists = rule.lists(draws, blocks, start)
         q, k, v = (x[:, :, g:] for x in (q, k, v))
         out = block_list_attention(q, k, v, lists, rule.block, local[:, g:], extra, self.causal)
         return F.pad(out, (0, 0, g, 0)), shared

@@ -119,7 +119,8 @@ def block_list_attention(
     (B, H, T, _), S = q.shape, k.shape[2]
     rows, before, blocks = lists.shape[2], (S - T) % block, count_blocks(S, block)
     mask, places, count = _listed_keys(local, lists, block), lists.clamp(min=0), 0
-    q = resize(F.pad(q, (0, 0, before, 0)) if before else q, rows * block)
+    end = rows * block
+    q = F.pad(q, (0, 0, before, end - before - T)) if before else resize(q, end)
     q = q.reshape(B * H * rows, block, q.shape[3])
     k, v = (pad_to_blocks(x, block, 2) for x in (k, v))
     if shared is not None:

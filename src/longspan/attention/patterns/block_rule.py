@@ -170,7 +170,8 @@ class BlockRule:
         """
         rows, draws = draws.shape[1], draws.long()
         row = torch.arange(start, start + rows, device=draws.device).view(1, 1, -1, 1)
-        low, high = torch.full_like(row, self.first), row - 1 if self.causal else blocks - self.last
+        low, high = torch.full_like(row, self.first), blocks - self.last
+        high = row - 1 if self.causal else high
         if self.draws_are_blocks and self.repeats:
             random = torch.where((draws >= 0) & (draws < blocks), draws, -1)
         elif self.draws_are_blocks:
