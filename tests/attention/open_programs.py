@@ -27,10 +27,8 @@ WITHOUT_ONNX = {
     "bigbird": "aten.sort",  # a stable one, of global tokens
     "bigbird causal": "aten.sort",
     "strided_local": "aten.sort",
-    "performer causal": "cummax",
     "reformer": "SymbolicTensor",  # searchsorted
     "reformer causal": "SymbolicTensor",
-    "sinkhorn causal": "nan",
 }
 # `bigbird` and patterns of windows and blocks are compiled again for each length.
 COMPILED = (
