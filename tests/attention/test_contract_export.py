@@ -56,12 +56,12 @@ def test_compiled_calls_of_new_lengths_share_few_graphs():
 
 @needs_onnx
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [n for n in sorted(MECHANISMS) if not MECHANISMS[n].loops_over_length]
-)
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
 def test_onnx_programs_equal_eager_calls(name):
     for call, errors in run("onnx", name).items():
-        if call in WITHOUT_ONNX:
+        if Call(*call.split()).attention.loops_over_length:
+            assert "torch.export requires a fixed length" in errors, call
+        elif call in WITHOUT_ONNX:
             assert WITHOUT_ONNX[call] in str(errors), call
         else:
             assert torch.tensor(errors).max() < TOLERANCE, (call, errors)
