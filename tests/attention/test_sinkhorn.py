@@ -20,8 +20,8 @@ from longspan.attention.ops.block_sorting import (
     block_means,
     prefix_means,
     sinkhorn_normalize,
-    split_blocks,
 )
+from longspan.attention.ops.open_sizes import split_blocks
 from longspan.errors import InputError, OptionError
 
 SIZES = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 128}

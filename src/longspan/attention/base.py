@@ -133,8 +133,8 @@ class Attention(MechanismHooks):
         reasons += padding_refusals(mask, key_mask, query_mask, q, k)
         reasons += self.layer_input_refusals(k, layer_input) + self.shared_refusals(shared)
         reasons += self._score_refusals(q, k.shape[2], scale, bias, relative)
-        reasons = layout_refusals(q, k, mask, query_mask, key_mask, global_mask) or reasons
         if reasons:
+            reasons = layout_refusals(q, k, mask, query_mask, key_mask, global_mask) or reasons
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         if mask is not None:
             key_mask = query_mask = mask
@@ -254,8 +254,8 @@ class Attention(MechanismHooks):
         length = q.shape[2] + (0 if cache is None else cache.length)
         reasons += self._score_refusals(q, length, scale, bias, relative)
         reasons += mask_refusals("mask", mask, (q.shape[0], q.shape[2]), q.device)
-        reasons = layout_refusals(q, k, mask) or reasons
         if reasons:
+            reasons = layout_refusals(q, k, mask) or reasons
             raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
         given = q, k, v, cache, mask, layer_input, scale, bias, relative
         q, k, v = (zero_masked(x, mask) for x in (q, k, v))

@@ -159,4 +159,8 @@ def _shares(x: Tensor, total: Tensor) -> Tensor:
 
 def log_cumsum_exp(x: Tensor) -> Tensor:
     """Compute logcumsumexp over rows, (..., T, D). Torch's has second derivatives of NaN."""
+    if torch.compiler.is_exporting():
+        # ONNX takes sums relative to the largest row, where float32 loses rows below exp(-87).
+        lowest = torch.finfo(x.dtype).min / 4
+        return x.double().logcumsumexp(-2).clamp(min=lowest).to(x.dtype)
     return apply_function(_LogCumSumExp, x)

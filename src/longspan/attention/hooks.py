@@ -15,6 +15,7 @@ from longspan.attention.refusals import (
     input_refusals,
     layer_input_refusals,
     mask_refusals,
+    open_length_refusals,
 )
 from longspan.attention.traits import LayerInput, Traits
 
@@ -52,6 +53,8 @@ class MechanismHooks(nn.Module):
             such a list: 1, or 2 where a list of numbers is for the heads.
         causal: whether outputs depend only on earlier positions.
         detaches_memory: whether gradients stop between a step, or segment, and the ones before it.
+        loops_over_length: whether the number of operations grows with the length: a program of
+            `torch.export` then serves one length.
         shared_state: names of state tensors that are equal for heads with the same keys and values.
         takes_groups: whether `attend` and `reference` take keys and values of G heads; if not, they
             are repeated for all H heads, in memory as well (a cache keeps G heads).
@@ -76,6 +79,7 @@ class MechanismHooks(nn.Module):
     layered_options: ClassVar[dict[str, int]] = {}
     causal: bool = False
     detaches_memory: bool = False
+    loops_over_length: bool = False
     shared_state: ClassVar[tuple[str, ...]] = ("k", "v")
     takes_groups: ClassVar[bool] = False
     keeps_tokens: ClassVar[bool] = False
@@ -172,6 +176,7 @@ class MechanismHooks(nn.Module):
     ) -> list[str]:
         """Return the reasons why these inputs are not supported. Mechanisms extend the list."""
         reasons = input_refusals(q, k, v) + device_refusals(self, q)
+        reasons += open_length_refusals(k.shape[2], self.loops_over_length)
         (B, _, T, _), S = q.shape, k.shape[-2]
         reasons += mask_refusals("key_mask", key_mask, (B, S), q.device)
         reasons += mask_refusals("query_mask", query_mask, (B, T), q.device)

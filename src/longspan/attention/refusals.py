@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from longspan.attention.ops.open_sizes import is_open
 from longspan.attention.relative_bias import RelativeBias
 from longspan.attention.traits import LayerInput
 from longspan.errors import InputError
@@ -80,6 +81,14 @@ def layout_refusals(q: Tensor, k: Tensor, *masks: Any) -> list[str]:
                 given = f"q {tuple(q.shape)}, k {tuple(k.shape)} and a mask {shape}"
                 return [f"the layout is (B, H, T, D), got {given}; use x.transpose(1, 2)"]
     return []
+
+
+def open_length_refusals(length: int, loops: bool) -> list[str]:
+    """Return the reason why an exported program cannot leave the number of keys open."""
+    if not (loops and torch.compiler.is_exporting() and is_open(length)):
+        return []
+    wanted = "torch.export requires a fixed length: the number of operations grows with it"
+    return [f"{wanted}; export one program for each length, and pad inputs to it"]
 
 
 def padding_refusals(

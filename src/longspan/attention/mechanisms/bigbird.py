@@ -33,6 +33,7 @@ from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
     replace_global_rows,
 )
+from longspan.attention.ops.open_sizes import count_blocks, resize
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns.block_rule import BlockRule
 from longspan.attention.patterns.published_blocks import draw_transformers_blocks, draws_early
@@ -167,7 +168,7 @@ class BigBirdAttention(Attention):
         """Return the last T rows over blocks and global tokens, (B, H, T, E), and these tokens."""
         rule, length, g = self.rule, k.shape[2], self.rule.prefix
         blocks = rule.num_blocks(length, key_mask, q.device)
-        is_global = rule.global_mask(length, blocks).expand(len(q), -1)
+        is_global = rule.global_mask(length, blocks).expand(q.shape[0], -1)
         is_global = is_global if global_mask is None else is_global | global_mask
         is_global = is_global if key_mask is None else is_global & key_mask
         most = self.max_global_tokens
@@ -180,8 +181,9 @@ class BigBirdAttention(Attention):
         local = ~is_global if key_mask is None else key_mask & ~is_global
         if length <= g:
             return torch.zeros_like(v), shared
-        start, end = (length - q.shape[2]) // rule.block, -(-(length - g) // rule.block)
-        lists = rule.lists(self.blocks_for(length)[:, start:end], blocks, start)
+        start, end = (length - q.shape[2]) // rule.block, count_blocks(length - g, rule.block)
+        draws = resize(self.blocks_for(length)[:, start:], end - start, 1)
+        lists = rule.lists(draws, blocks, start)
         q, k, v = (x[:, :, g:] for x in (q, k, v))
         out = block_list_attention(q, k, v, lists, rule.block, local[:, g:], extra, self.causal)
         return F.pad(out, (0, 0, g, 0)), shared
@@ -196,7 +198,7 @@ class BigBirdAttention(Attention):
 
     def reference(self, q, k, v, key_mask, global_mask):
         """Compute full softmax under the mask of each row, built from sets."""
-        none = torch.zeros(len(q), q.shape[2], dtype=torch.bool)
+        none = torch.zeros(q.shape[0], q.shape[2], dtype=torch.bool)
         real = ~none if key_mask is None else key_mask.cpu()
         is_global = none if global_mask is None else global_mask.cpu()
         rows, draws = zip(real, is_global, strict=True), self.blocks_for(k.shape[2]).tolist()

@@ -26,12 +26,12 @@ from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.ops.draws import draw_normal, to_defaults
+from longspan.attention.ops.open_sizes import fit_block, resize, split_blocks
 from longspan.attention.ops.pooling import (
     averaging_matrix,
     membership_matrix,
     segment_maxima,
     segment_tokens,
-    split_runs,
 )
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
@@ -43,7 +43,7 @@ PROJECTION = (*MATRICES, "mean", "max", "convolution")
 
 def _project(matrix, x):
     """Compute E x for each head (B, H, rank, D), as one product over samples and shared heads."""
-    matrix = matrix[..., : x.shape[-2]].to(x.dtype)
+    matrix = resize(matrix, x.shape[-2], -1).to(x.dtype)
     if matrix.shape[0] == 1:
         return torch.einsum("rs,bhsd->bhrd", matrix[0], x)
     return torch.einsum("hrs,bhsd->bhrd", matrix, x)
@@ -158,11 +158,11 @@ class LinformerAttention(Attention):
         if self.kind == "convolution":
             W, E, F = weights.shape[-1], weights[0, :, None], weights[-1, :, None]
             slots, mixed = (
-                (w.to(x.dtype) @ split_runs(x, W)).squeeze(3) for w, x in ((E, k), (F, v))
+                (w.to(x.dtype) @ split_blocks(x, W)).squeeze(3) for w, x in ((E, k), (F, v))
             )
-            live = split_runs(real[:, None, :, None], W).any(3).mT
+            live = split_blocks(real[:, None, :, None], W).any(3).mT
             return softmax_attention(q, slots, mixed, live)
-        index, live = segment_tokens(real, min(self.rank, k.shape[2]))
+        index, live = segment_tokens(real, fit_block(self.rank, k.shape[2]))
         if self.kind == "max":
             slots, mixed = (segment_maxima(x, index, live.shape[1]) for x in (k, v))
         else:

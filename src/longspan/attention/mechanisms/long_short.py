@@ -31,6 +31,7 @@ from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
 from longspan.attention.ops.memory_layout import as_operands
+from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.shared_keys import SharedKeys
@@ -232,7 +233,7 @@ class MergedNorm(nn.LayerNorm, ValueNorm):
         out = apply_function(
             _InOrder, F.layer_norm(merged, merged.shape[2:], scale, shift, self.eps)
         )
-        return out.unflatten(2, (x.shape[1], -1)).transpose(1, 2)
+        return out.unflatten(2, x.shape[1::2]).transpose(1, 2)
 
 
 class Landmarks(nn.Module):
@@ -267,14 +268,14 @@ class Landmarks(nn.Module):
         """Compute softmax over each run, (B, H, runs, rank, run), and the live landmarks."""
         run = self.segment or k.shape[2]
         count = k.shape[2] // run
-        merged = k[:, :, : count * run].transpose(1, 2).flatten(2)
+        merged = resize(k, count * run).transpose(1, 2).flatten(2)
         logits = dot_products(self.logits.weight.to(k.dtype), merged)
         logits = logits.unflatten(1, (self.heads, self.rank)).unflatten(3, (count, run))
         logits = logits.transpose(2, 3)
         if key_mask is None:
             live = torch.ones(1, count * self.rank, dtype=torch.bool, device=k.device)
             return logits.softmax(-1).to(k.dtype), live
-        real = key_mask[:, : count * run].unflatten(1, (count, run))
+        real = resize(key_mask, count * run, 1).unflatten(1, (count, run))
         weights = masked_softmax(logits, real[:, None, :, None, :])
         return weights.to(k.dtype), real.any(-1).repeat_interleave(self.rank, 1)
 
@@ -354,5 +355,6 @@ class DualKeys(nn.Module):
 
 def _means(weights: Tensor, x: Tensor) -> Tensor:
     """Compute means (B, H, runs * rank, E) of x (B, H, S, E), weights (B, H, runs, rank, run)."""
-    runs = x[:, :, : weights.shape[2] * weights.shape[4]].unflatten(2, (-1, weights.shape[4]))
+    count, run = weights.shape[2], weights.shape[4]
+    runs = resize(x, count * run).unflatten(2, (count, run))
     return (weights @ runs).flatten(2, 3)

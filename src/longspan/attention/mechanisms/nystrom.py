@@ -26,6 +26,7 @@ from longspan.attention.base import Attention, Traits, register
 from longspan.attention.derivatives import differentiable_gradients, has_transforms
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
+from longspan.attention.ops.open_sizes import fit_block, is_open
 from longspan.attention.ops.pooling import averaging_matrix, membership_matrix, segment_tokens
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
@@ -160,11 +161,12 @@ class NystromAttention(Attention):
         """Compute landmark means as one product, then F (A^+ (B v)) from right to left."""
         dtype, (q, k, v) = v.dtype, (at_least_float32(x) for x in (q, k, v))
         T, keys = q.shape[2], None if key_mask is None else key_mask[:, None, None, :]
-        if self.landmarks is None or (self.reads_padding and self.landmarks >= T):
+        is_exact = self.landmarks is None or (not is_open(T) and self.landmarks >= T)
+        if self.landmarks is None or (self.reads_padding and is_exact):
             return self._with_convolution(softmax_attention(q, k, v, keys), v).to(dtype)
         real = q.new_ones(1, T, dtype=torch.bool)
         real = real if key_mask is None or self.reads_padding else key_mask
-        index, used = segment_tokens(real, min(self.landmarks, T))
+        index, used = segment_tokens(real, fit_block(self.landmarks, T))
         member = membership_matrix(index, used.shape[1], q.dtype)
         means = averaging_matrix(member)
         QL, KL = means @ q, means @ k
@@ -174,7 +176,7 @@ class NystromAttention(Attention):
         inverse = pseudo_inverse(A, self.iterations, ~short if self.coupled else None)
         Bv = softmax_attention(QL, k, v, real[:, None, None, :] if keys is None else keys)
         out = softmax_attention(q, KL, inverse @ Bv, None)
-        if self.landmarks < T and (key_mask is None or self.reads_padding):  # no row is short
+        if not (is_exact or is_open(T)) and (key_mask is None or self.reads_padding):
             return self._with_convolution(out, v).to(dtype)
         # With one token per segment the means are the tokens, and A v is exact attention. Only
         # such rows have empty landmarks, so `out` needs no mask for them.

@@ -122,6 +122,8 @@ class PerformerAttention(Attention):
             wanted = "redraw_every must be >= 1, and requires features"
             raise OptionError(f"performer: {wanted}; got {redraw_every}")
         self.redraw_every = redraw_every
+        # Chunks of other maps have levels, which one chunk after another raises.
+        self.loops_over_length = causal and feature_map != "relu"
         if feature_map == "relu":
             self.traits = dataclasses.replace(type(self).traits, scale=False)
         self.register_buffer("projection", torch.empty(heads, rows, head_dim))

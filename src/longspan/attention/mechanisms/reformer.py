@@ -23,7 +23,6 @@ import math
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -51,6 +50,7 @@ from longspan.attention.ops.hashing import (
     count_once,
     sort_into_chunks,
 )
+from longspan.attention.ops.open_sizes import fit_block, pad_to_blocks, resize
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import merge_parts
 from longspan.errors import OptionError
@@ -154,9 +154,9 @@ class ReformerAttention(Attention):
 
     def table(self, u, local):
         """Return the pairs that attend among the local tokens (B, T): real and not global."""
-        chunk = min(self.chunk, u.shape[2]) if self.grid is None else self.chunk
-        pad = (0, -u.shape[2] % (self.grid or chunk))
-        return sort_into_chunks(F.pad(self.hash(u), pad), F.pad(local, pad), chunk, **self.kinds)
+        chunk = fit_block(self.chunk, u.shape[2]) if self.grid is None else self.chunk
+        bucket, local = (pad_to_blocks(x, self.grid or chunk, -1) for x in (self.hash(u), local))
+        return sort_into_chunks(bucket, local, chunk, **self.kinds)
 
     def _queries_and_keys(self, u):
         """Return queries with S = q.k / sqrt D for either scale, and the keys u / |u|."""
@@ -303,10 +303,10 @@ def chunk_attention(
         dedupe: whether the weight of a pair is divided by the number of its rounds.
     """
     T, D, N = q.shape[2], q.shape[3], table.slot.shape[3]
-    q, k, v = (F.pad(x, (0, 0, 0, N - T)) if N > T else x for x in (q * D**-0.5, k, v))
+    q, k, v = (resize(x, N) for x in (q * D**-0.5, k, v))
     compute = chunks_in_pieces if is_piecewise(q, k, v, table.chunk) else _all_chunks
     out, total = compute(q, k, v, table, dedupe)
-    out, total = out[..., :T, :], total[..., :T, :]
+    out, total = resize(out, T, -2), resize(total, T, -2)
     lowest = torch.finfo(total.dtype).min
     return list(zip(out, total.masked_fill(total < lowest / 4, -torch.inf), strict=True))
 

@@ -31,17 +31,13 @@ from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.cache import token_dim
 from longspan.attention.masking import apply_mask, join_masks
 from longspan.attention.ops.block_pairs import pair_softmax
-from longspan.attention.ops.block_sorting import (
-    LEAST,
-    NOTHING,
-    Sorter,
-    split_blocks,
-)
+from longspan.attention.ops.block_sorting import LEAST, NOTHING, Sorter
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
     global_part,
     replace_global_rows,
 )
+from longspan.attention.ops.open_sizes import fit_block, is_open, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import (
     merge_parts,
@@ -144,12 +140,12 @@ class SinkhornAttention(Attention):
 
     def _rows(self, q, k, v, local, *parts):
         """Compute softmax over sorted block, own block, and parts over other keys."""
-        T, block = q.shape[2], min(self.block, q.shape[2])
+        T, block = q.shape[2], fit_block(self.block, q.shape[2])
         real = q.new_ones(1, T, dtype=torch.bool) if local is None else local
         qs, ks, vs = (split_blocks(x, block, 2) for x in (q, k, v))
         real = split_blocks(real, block, 1)
         S = self.sort(qs, ks, real)[:, :, : self.sortcut]
-        masked = local is not None or self.causal or T % block > 0
+        masked = local is not None or self.causal or is_open(T) or T % block > 0
         sorted_k, sorted_v, seen = mix_blocks(S, ks, vs, real, masked)
         own = real[:, None, :, None]
         own = own & own.new_ones(block, block).tril() if self.causal else own
@@ -158,12 +154,12 @@ class SinkhornAttention(Attention):
             keys, values = (sorted_k, ks), (sorted_v, vs)
             if not parts:
                 mask = both if masked else None
-                return pair_softmax(qs, keys, values, mask).flatten(2, 3)[:, :, :T]
+                return resize(pair_softmax(qs, keys, values, mask).flatten(2, 3), T)
             ks, vs, own = torch.cat(keys, 3), torch.cat(values, 3), both
         else:
             first = (sorted_k.flatten(2, 3), sorted_v.flatten(2, 3), seen.flatten(2)[:, :, None])
             parts = (softmax_part(q, *first), *parts)
-        out, weight = (x.flatten(2, 3)[:, :, :T] for x in softmax_part(qs, ks, vs, own))
+        out, weight = (resize(x.flatten(2, 3), T) for x in softmax_part(qs, ks, vs, own))
         return merge_parts([(out, weight), *parts])
 
     def advance(self, q, k, v, key_mask, cache):
@@ -232,7 +228,7 @@ class SinkhornAttention(Attention):
         to_sorted = to_sorted & ~is_global[:, None] & mixture.any(-1)[:, None]
         own = (index[:, None] == index) | is_global | is_global[:, None]
         own = (own.tril() if self.causal else own) & real
-        mask = torch.cat([to_sorted, own.expand(len(q), -1, -1)], -1)
+        mask = torch.cat([to_sorted, own.expand(q.shape[0], -1, -1)], -1)
         k, v = (torch.cat([mixture @ x, x], 1) for x in (k, v))
         return softmax_reference(q, k, v, mask)
 

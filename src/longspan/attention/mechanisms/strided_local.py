@@ -20,6 +20,7 @@ from torch import Tensor
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.derivatives import LinearFunction, apply_function
 from longspan.attention.masking import apply_mask
+from longspan.attention.ops.open_sizes import count_blocks, fit_block
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
 
@@ -110,8 +111,10 @@ class StridedLocalAttention(Attention):
         """
         T, count = real.shape[1], real.sum(1, keepdim=True)
         m = self.stride(count).clamp(min=1)
-        groups = min(self.stride(T), T)
-        size = min(self.block, T) if self.length == "real" else -(-T // self.stride(T))
+        groups = fit_block(self.stride(T), T)
+        size = (
+            fit_block(self.block, T) if self.length == "real" else count_blocks(T, self.stride(T))
+        )
         group = torch.arange(groups, device=real.device)[:, None]
         rank = torch.arange(size, device=real.device) * m[..., None] + group
         taken = ((group < m[..., None]) & (rank < count[..., None])).flatten(1)
@@ -128,8 +131,9 @@ class StridedLocalAttention(Attention):
             real = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool)
         index, taken, slot, size = self._slots(real)
         groups = (apply_function(_Moved, x, index, taken, slot, real) for x in (q, k, v))
-        q, k, v = (x.unflatten(2, (-1, size)) for x in groups)
-        out = softmax_attention(q, k, v, taken.unflatten(1, (-1, 1, size))[:, None])
+        count = index.shape[1] // size
+        q, k, v = (x.unflatten(2, (count, size)) for x in groups)
+        out = softmax_attention(q, k, v, taken.unflatten(1, (count, 1, size))[:, None])
         return apply_function(_Moved, out.flatten(2, 3), slot, real, index, taken)
 
     def reference(self, q, k, v, key_mask):

@@ -28,6 +28,7 @@ from torch import Generator, Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.draws import draw_normal, to_defaults
+from longspan.attention.ops.open_sizes import count_blocks, resize
 from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.softmax import pair_mask
 from longspan.attention.traits import Inputs
@@ -145,7 +146,8 @@ class SynthesizerAttention(Attention):
         if self.causal or key_mask is not None:
             mask = pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
         weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
-        one, weights = len(weights) == 1, weights.to(v.dtype)
+        weights = weights.to(v.dtype)
+        one = key_mask is None and not any(part.inputs for part in self._parts())
         out = torch.einsum("hts,bhse->bhte", weights[0], v) if one else weights @ v
         return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
@@ -266,8 +268,8 @@ class FactorizedDense(Part):
     def forward(self, q, k, first):
         """Repeat each number of the first map, tile the second map."""
         hidden, S = q.relu(), k.shape[2]
-        outer, inner = self.outer(hidden, -(-S // self.n)), self.inner(hidden, self.n)
-        return (outer[..., None] * inner[..., None, :]).flatten(-2)[..., :S]
+        outer, inner = self.outer(hidden, count_blocks(S, self.n)), self.inner(hidden, self.n)
+        return resize((outer[..., None] * inner[..., None, :]).flatten(-2), S, -1)
 
     def reference(self, q, k):
         """Compute position by position."""
@@ -295,7 +297,8 @@ class Random(Part):
 
     def forward(self, q, k, first):
         """Select the rows of the queries and the columns of the keys."""
-        return self.matrix[None, :, first : first + q.shape[2], : k.shape[2]]
+        rows = resize(self.matrix[None, :, first:], q.shape[2])
+        return resize(rows, k.shape[2], 3)
 
     def reference(self, q, k):
         """Return the leading corner."""
@@ -319,7 +322,7 @@ class FactorizedRandom(Part):
     def forward(self, q, k, first):
         """Multiply the rows of the queries and the columns of the keys."""
         U, V = self.factors
-        return dot_products(U[:, first : first + q.shape[2]], V[:, : k.shape[2]])[None]
+        return dot_products(resize(U[:, first:], q.shape[2], 1), resize(V, k.shape[2], 1))[None]
 
     def reference(self, q, k):
         """Compute the whole product, then its leading corner."""
@@ -342,7 +345,8 @@ class _Maps(nn.Module):
 
     def forward(self, x: Tensor, rows: int) -> Tensor:
         """Return the first outputs of the map, (B, H, T, D) to (B, H, T, rows)."""
-        return dot_products(x, self.weight[:, :rows].to(x.dtype)) + self.bias[:, None, :rows]
+        weight, bias = (resize(y, rows, 1) for y in (self.weight, self.bias))
+        return dot_products(x, weight.to(x.dtype)) + bias[:, None]
 
 
 PARTS: dict[str, type[Part]] = {

@@ -17,6 +17,7 @@ from longspan.attention.derivatives import (
 from longspan.attention.masking import apply_mask, join_masks, score_bias
 from longspan.attention.ops.block_list_pieces import Lists, is_piecewise, list_softmax
 from longspan.attention.ops.global_tokens import GlobalTokens
+from longspan.attention.ops.open_sizes import count_blocks, pad_to_blocks, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32, dot_products
 
 
@@ -76,7 +77,9 @@ class _ListedSoftmax(torch.autograd.Function):
 
 def _blocks(x: Tensor, index: Tensor, block: int) -> Tensor:
     """Gather blocks of x (N, W) by number (R, S), as rows of D numbers, (R, S * block, D)."""
-    return x.index_select(0, index.flatten()).view(len(index), -1, x.shape[1] // block)
+    return x.index_select(0, index.flatten()).view(
+        index.shape[0], index.shape[1] * block, x.shape[1] // block
+    )
 
 
 def _scatter_add(grad: Tensor, index: Tensor, count: int, shared: int, group: int) -> Tensor:
@@ -114,20 +117,20 @@ def block_list_attention(
         causal: whether keys after the query are excluded.
     """
     (B, H, T, _), S = q.shape, k.shape[2]
-    rows, before, blocks = lists.shape[2], (S - T) % block, -(-S // block)
+    rows, before, blocks = lists.shape[2], (S - T) % block, count_blocks(S, block)
     mask, places, count = _listed_keys(local, lists, block), lists.clamp(min=0), 0
-    q = F.pad(q, (0, 0, before, -S % block)) if before or S % block else q
-    q = q.reshape(-1, block, q.shape[3])
-    k, v = (_pad_to_blocks(x, block, 2) for x in (k, v))
+    end = rows * block
+    q = F.pad(q, (0, 0, before, end - before - T)) if before else resize(q, end)
+    q = q.reshape(B * H * rows, block, q.shape[3])
+    k, v = (pad_to_blocks(x, block, 2) for x in (k, v))
     if shared is not None:
         # The shared keys form extra blocks after those of a head, and end every list.
-        count = -(-shared.k.shape[2] // block)
+        count = count_blocks(shared.k.shape[2], block)
         behind = torch.arange(blocks, blocks + count, device=q.device)
         places = torch.cat([places, behind.expand(*places.shape[:3], -1)], 3)
-        mask = join_masks(mask, _pad_to_blocks(shared.real, block, 1)[:, None, None, None])
+        mask = join_masks(mask, pad_to_blocks(shared.real, block, 1)[:, None, None, None])
         k, v = (
-            torch.cat([x, _pad_to_blocks(y, block, 2)], 2)
-            for x, y in ((k, shared.k), (v, shared.v))
+            torch.cat([x, pad_to_blocks(y, block, 2)], 2) for x, y in ((k, shared.k), (v, shared.v))
         )
     heads = torch.arange(B * H, device=q.device).view(B, H, 1, 1) * (blocks + count)
     index = (places + heads).flatten(0, 2)
@@ -138,16 +141,16 @@ def block_list_attention(
         some = (mask.float() @ order.float().mT).mT > 0
         later = score_bias(order, q.dtype)
     bias = score_bias(mask, q.dtype).expand(B, H, rows, -1, -1).flatten(0, 2)
-    k, v = (x.reshape(-1, block * x.shape[3]) for x in (k, v))
+    k, v = (x.reshape(B * H * (blocks + count), block * x.shape[3]) for x in (k, v))
     out = _listed_rows(q, k, v, Lists(index, bias, later, rows, H), count)
-    out = apply_mask(out.view(B, H, rows, block, -1), some).flatten(2, 3)
-    return out[:, :, before : before + T]
+    out = apply_mask(out.view(B, H, rows, block, v.shape[1] // block), some).flatten(2, 3)
+    return resize(out[:, :, before:], T)
 
 
 def _listed_rows(q, k, v, lists: Lists, shared: int) -> Tensor:
     """Compute the rows of all blocks of queries, unscaled (R, block, D)."""
     index, bias, later, group, heads = lists
-    scale, batch = q.shape[-1] ** -0.5, len(index) // (group * heads)
+    scale, batch = q.shape[-1] ** -0.5, index.shape[0] // (group * heads)
 
     def whole(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         order = None if later is None else later.expand(batch, heads, group, -1, -1)
@@ -159,16 +162,10 @@ def _listed_rows(q, k, v, lists: Lists, shared: int) -> Tensor:
     return whole(q, k, v)
 
 
-def _pad_to_blocks(x: Tensor, block: int, dim: int) -> Tensor:
-    """Pad a dimension of `x` with zeros to whole blocks."""
-    missing = -x.shape[dim] % block
-    return F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
-
-
 def _listed_keys(local: Tensor, lists: Tensor, block: int) -> Tensor:
     """Return which keys of the listed blocks count, (B, H, rows, 1, slots * block)."""
-    local = _pad_to_blocks(local, block, 1).unflatten(1, (-1, block))
-    batch = torch.arange(len(local), device=lists.device)[:, None, None, None]
+    local = split_blocks(local, block, 1)
+    batch = torch.arange(local.shape[0], device=lists.device)[:, None, None, None]
     real = local[batch, lists.clamp(min=0)] & (lists >= 0)[..., None]
     return real.flatten(3)[..., None, :]
 
@@ -183,8 +180,8 @@ def _order(
     own = torch.ones(block, block, dtype=torch.bool, device=device).tril()
     if shared is None:
         return F.pad(own, (0, keys - block), value=True)[None, None, None]
-    last = -(-S // block) * block
+    last = count_blocks(S, block) * block
     position = torch.arange(last - rows * block, last, device=device).view(rows, block, 1)
-    past = _pad_to_blocks(shared.index, block, 1)[:, None, None, None] <= position
+    past = pad_to_blocks(shared.index, block, 1)[:, None, None, None] <= position
     own = F.pad(own, (0, keys - block - past.shape[-1]), value=True)
     return join_masks(own, past)

@@ -10,19 +10,12 @@ from torch import Tensor, nn
 
 from longspan.attention.derivatives import LinearFunction, apply_function, log_cumsum_exp
 from longspan.attention.masking import apply_mask
+from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.shapes import Bool, Float
 
 LEAST = 1e-19  # least weight of a sorted key; its square is a safe divisor in float32
 NOTHING = -1e30  # logarithm of a sum without terms, in every dtype
-
-
-def split_blocks(x: Tensor, block: int, dim: int) -> Tensor:
-    """Split a dimension into blocks, the last one padded with zeros."""
-    missing = -x.shape[dim] % block
-    if missing:
-        x = F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing))
-    return x.unflatten(dim, (-1, block))
 
 
 class _BlockSums(LinearFunction):
@@ -65,7 +58,7 @@ def prefix_means(x: Tensor, real: Tensor, before: tuple[Tensor, Tensor] | None =
 
     def up_to_first(sums: Tensor, first: Tensor, start: Tensor | None) -> Tensor:
         # Subtracting this block from a longer sum would leave rounding errors of the future.
-        found = F.pad(sums.cumsum(-1)[..., :-1], (1, 0)) + first
+        found = resize(F.pad(sums.cumsum(-1), (1, 0)), sums.shape[-1], -1) + first
         return found if start is None else found + start
 
     total, counted = (None, None) if before is None else before
@@ -226,7 +219,7 @@ class Sorter(nn.Module):
         if self.net is None:
             R = dot_products(y, z, y.shape[-1] ** -0.5).relu()
         else:
-            R = self.net(y)[..., :N]
+            R = resize(self.net(y), N, -1)
         if self.noise is not None and self.training:
             R = R + self.noise[:, N - M : N, :N].to(R.dtype)
         return R / self.temperature

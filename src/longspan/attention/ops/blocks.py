@@ -23,6 +23,7 @@ from longspan.attention.ops.global_tokens import (
     replace_global_rows,
 )
 from longspan.attention.ops.key_sets import RunSet, RunSizes
+from longspan.attention.ops.open_sizes import count_blocks, is_open
 from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
 from longspan.attention.ops.runs import is_piecewise, run_softmax
 from longspan.attention.ops.shared_keys import SharedKeys, softmax_shared
@@ -181,8 +182,12 @@ class _RunMasks(NamedTuple):
 def fit_layout(layout: BlockLayout, T: int) -> RunSizes:
     """Fit a layout to T tokens.
 
-    No residue class is padded beyond its last block, and no run reaches beyond the other blocks.
+    No residue class is padded beyond its last block, and no run reaches beyond the other blocks. An
+    open T has the layout of every length.
     """
+    if is_open(T):
+        g, block = layout.dilation, layout.block
+        return RunSizes(g, count_blocks(T, g * block) * block, block, layout.left, layout.right)
     g = min(layout.dilation, T)
     block = min(layout.block, -(-T // g))
     length = -(-T // (g * block)) * block
@@ -226,12 +231,12 @@ def _gathered_rows(
     if real is None:
         real = q.new_ones(B if g > 1 else 1, 1, T, 1, dtype=torch.bool)
     q, k, v, real = (split_residue_classes(x, g, length) for x in (q, k, v, real))
-    q = q.unflatten(2, (-1, sides[0]))
+    q = q.unflatten(2, (length // sides[0], sides[0]))
     k, v, real = (apply_function(_GatherRuns, x, *sides) for x in (k, v, real))
     mask = real.mT & masks.near
     if masks.extra is not None:
         allowed = split_residue_classes(masks.extra.expand(-1, -1, T, -1), g, length)
-        allowed = allowed.unflatten(2, (-1, sides[0]))
+        allowed = allowed.unflatten(2, (length // sides[0], sides[0]))
         k, v = (_append_keys(run, x, g) for run, x in zip((k, v), extra, strict=True))
         mask = join_masks(mask, allowed)
     if shared is None:

@@ -25,6 +25,7 @@ from longspan.attention.ops.global_tokens import (
     replace_global_rows,
 )
 from longspan.attention.ops.key_sets import ColumnSet, KeySet, RunSet, RunSizes, causal_step
+from longspan.attention.ops.open_sizes import count_blocks, fit_block, is_open, resize
 from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
 from longspan.attention.ops.runs import is_piecewise, run_softmax
 from longspan.attention.ops.softmax import merge_parts, softmax_part
@@ -93,8 +94,8 @@ def _is_piecewise(q: Tensor, k: Tensor, v: Tensor, pattern: Strided | Fixed) -> 
     """Return whether `run_softmax` computes the sets of a query; it needs blocks of many rows."""
     T, g = q.shape[2], pattern.stride
     if isinstance(pattern, Fixed):
-        return g < T and is_piecewise(q, k, v, g)
-    return pattern.local and g < T and is_piecewise(q, k, v, _block(g))
+        return is_piecewise(q, k, v, g) and g < T
+    return pattern.local and is_piecewise(q, k, v, _block(g)) and g < T
 
 
 def _key_sets(q: Tensor, pattern: Strided | Fixed) -> list[KeySet]:
@@ -159,9 +160,9 @@ def _one(parts: list[Part], v: Tensor) -> Tensor:
 
 def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
     """Return the window, and residue classes without the query itself (the window has it)."""
-    (B, _, T, _), g = q.shape, min(pattern.stride, q.shape[2])
-    units, real = -(-T // g), None
-    if key_mask is not None or T % g:
+    (B, _, T, _), g = q.shape, fit_block(pattern.stride, q.shape[2])
+    units, real = count_blocks(T, g), None
+    if key_mask is not None or is_open(T) or T % g:
         real = q.new_ones(B, T, dtype=torch.bool) if key_mask is None else key_mask
         real = split_residue_classes(real[:, None, :, None], g, units).mT
     a, b, c = (split_residue_classes(x, g, units) for x in (q, k, v))
@@ -178,8 +179,8 @@ def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Part:
     q, k, v, real = (split_residue_classes(x, 1, length) for x in (q, k, v, real[:, None, :, None]))
     k, v, real = (apply_function(_GatherRuns, x, *sides) for x in (k, v, real))
     mask = real.mT & run_mask(window, window.layout, sides, q.device)
-    rows, log = softmax_part(q.unflatten(2, (-1, sides[0])), k, v, mask)
-    return rows.flatten(2, 3)[:, :, :T], log.flatten(2, 3)[:, :, :T]
+    rows, log = softmax_part(q.unflatten(2, (length // sides[0], sides[0])), k, v, mask)
+    return resize(rows.flatten(2, 3), T), resize(log.flatten(2, 3), T)
 
 
 def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Part]:
@@ -188,9 +189,10 @@ def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Part]:
     If causal, the columns of the own block belong to the block part, so that other blocks are
     complete; otherwise they belong to the column part, which then needs no mask.
     """
-    T, block, real = q.shape[2], min(pattern.stride, q.shape[2]), None
-    length = -(-T // block) * block
-    if key_mask is not None or length > T:
+    T, block, real = q.shape[2], fit_block(pattern.stride, q.shape[2]), None
+    units = count_blocks(T, block)
+    length = units * block
+    if key_mask is not None or is_open(T) or length > T:
         real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
         real = split_residue_classes(real[:, None, :, None], 1, length)
     q, k, v = (split_residue_classes(x, 1, length) for x in (q, k, v))
@@ -207,8 +209,8 @@ def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Part]:
         k, v = (_cut(x, block, columns).flatten(2, 3) for x in (k, v))
         real = None if real is None else _cut(real, block, columns).flatten(2, 3).mT
         own = not pattern.causal
-        parts.append(grid_part(q, k, v, real, length // block, pattern.causal, own))
-    return [(rows[:, :, :T], log[:, :, :T]) for rows, log in parts]
+        parts.append(grid_part(q, k, v, real, units, pattern.causal, own))
+    return [(resize(rows, T), resize(log, T)) for rows, log in parts]
 
 
 def _own_block(q, k, v, real, block: int, inside: list[slice], causal: bool) -> Part:
@@ -219,13 +221,13 @@ def _own_block(q, k, v, real, block: int, inside: list[slice], causal: bool) -> 
         place = torch.arange(block, device=q.device)[:, None]
         past = place >= _cut(place[None, None], block, inside).mT
         mask = past if mask is None else mask & past
-    rows, log = softmax_part(q.unflatten(2, (-1, block)), k, v, mask)
+    rows, log = softmax_part(q.unflatten(2, (q.shape[2] // block, block)), k, v, mask)
     return rows.flatten(2, 3), log.flatten(2, 3)
 
 
 def _cut(x: Tensor, block: int, places: list[slice]) -> Tensor:
     """Select some positions of every block, (B, H, T, D) -> (B, H, T / block, positions, D)."""
-    x = x.unflatten(2, (-1, block))
+    x = x.unflatten(2, (x.shape[2] // block, block))
     cuts = [x[:, :, :, some] for some in places]
     return cuts[0] if len(cuts) == 1 else torch.cat(cuts, 3)
 
@@ -244,8 +246,8 @@ def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, own: bool)
     """
     r, c = q.shape[-2] // units, k.shape[-2] // units
     unit = torch.arange(units, device=q.device)
-    parts, step = [], causal_step(units) if causal else units
-    for start in range(0, units, step):
+    parts, step = [], causal_step(units) if causal and not is_open(units) else units
+    for start in [0] if step is units else range(0, units, step):
         end = min(start + step, units)
         mask = None if real is None else real[..., : end * c]
         if causal or not own:

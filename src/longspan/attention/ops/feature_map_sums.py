@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.documents import Documents
+from longspan.attention.ops.open_sizes import fit_block, resize, split_blocks
 
 CHUNK = 64  # queries and keys compared directly in the causal form; a power of two
 
@@ -83,7 +84,7 @@ def causal_mix(
         The mixed values (B, H, T, E), and the state after all keys.
     """
     T, S = fq.shape[-2], fk.shape[-2]
-    chunk = min(CHUNK, S)
+    chunk = fit_block(CHUNK, S)
     fq = F.pad(fq, (0, 0, S - T, 0))
     fq, fk, v = (_chunked(x, chunk) for x in (fq, fk, v))
     v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
@@ -91,13 +92,13 @@ def causal_mix(
     scores = fq @ fk.mT
     if log_weight is None:
         after = (fk.mT @ v).cumsum(2) + state.summary[:, :, None]
-        before = torch.cat([state.summary[:, :, None], after[:, :, :-1]], dim=2)
+        before = resize(torch.cat([state.summary[:, :, None], after], dim=2), after.shape[2])
         total, state = scores.tril() @ v + fq @ before, State(after[:, :, -1].clone(), state.level)
     else:
         c = _chunked(log_weight[..., None], chunk, -torch.inf)[..., 0]
         total, state = _weighted(scores, fq, fk, v, c, state)
     out = divide(total[..., :-1], total[..., -1:], least)
-    return out.flatten(2, 3)[:, :, S - T : S], state
+    return resize(out.flatten(2, 3), S)[:, :, S - T :], state
 
 
 def mix_documents(fq: Tensor, fk: Tensor, v: Tensor, documents: Documents, causal: bool) -> Tensor:
@@ -254,7 +255,7 @@ def _accumulate(summary: Tensor, fade: Tensor, state: State) -> tuple[Tensor, Te
 
 def _chunked(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
     """Split (B, H, S, D) into (B, H, chunks, chunk, D), padded at the end."""
-    return F.pad(x, (0, 0, 0, -x.shape[-2] % chunk), value=fill).unflatten(-2, (-1, chunk))
+    return split_blocks(x, chunk, fill=fill)
 
 
 def _weighted(scores, fq, fk, v, c: Tensor, state: State) -> tuple[Tensor, State]:

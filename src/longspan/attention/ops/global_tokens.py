@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import apply_function
+from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.softmax import softmax_attention, softmax_part
 from longspan.attention.relative_bias import RelativeBias
 from longspan.errors import InputError
@@ -91,7 +92,7 @@ class _Put(torch.autograd.Function):
 
 def _batch(index: Tensor) -> Tensor:
     """Return the row of the batch of each index (B, G), to look both up."""
-    return torch.arange(len(index), device=index.device)[:, None]
+    return torch.arange(index.shape[0], device=index.device)[:, None]
 
 
 class GlobalTokens:
@@ -113,7 +114,7 @@ class GlobalTokens:
         if isinstance(bias, RelativeBias):
             at = bias.rows if dim == 2 else bias.columns
             return at(self.index, self.is_global.shape[1])
-        bias = bias.expand(len(self.index), -1, -1, -1)
+        bias = bias.expand(self.index.shape[0], -1, -1, -1)
         index = self.index[:, None, :, None] if dim == 2 else self.index[:, None, None, :]
         shape = list(bias.shape)
         shape[dim] = self.index.shape[1]
@@ -176,9 +177,9 @@ def count_slots(is_global: Tensor, fixed: int, global_mask: Tensor | None, most:
             synchronizes the device and needs values.
     """
     if global_mask is None:
-        return min(fixed, is_global.shape[1])
+        return fit_block(fixed, is_global.shape[1])
     if most is not None:
-        return min(fixed + most, is_global.shape[1])
+        return fit_block(fixed + most, is_global.shape[1])
     if is_global.is_meta or torch.compiler.is_exporting():
         raise InputError("global_mask has no values to count: build with max_global_tokens=")
     # torch.compile stops its graph here unless max_global_tokens is given.

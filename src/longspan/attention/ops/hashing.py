@@ -129,7 +129,7 @@ class SortTable(NamedTuple):
 
     def chunks(self) -> Tensor:
         """Return the queries: tokens of each chunk, (R, B, H, C, c)."""
-        return self.order.unflatten(-1, (-1, self.chunk))
+        return self.order.unflatten(-1, (self.order.shape[-1] // self.chunk, self.chunk))
 
     def runs(self) -> Tensor:
         """Return the keys: tokens of each chunk after those of earlier chunks, (R, B, H, C, W).
@@ -137,7 +137,8 @@ class SortTable(NamedTuple):
         Chunk `last` of the previous round precedes the first chunk.
         """
         chunks = self.chunks()
-        front = chunks.roll(1, 0).take_along_dim(self.last[None, :, :, None, None], 3)
+        last = self.last[None, :, :, None, None].expand(*chunks.shape[:3], 1, self.chunk)
+        front = chunks.roll(1, 0).gather(3, last)
         chunks = torch.cat([front] * self.back + [chunks], 3)
         return chunks.unfold(3, self.back + 1, 1).mT.flatten(-2)
 
@@ -168,10 +169,11 @@ class SortTable(NamedTuple):
             start: number of the first of these chunks.
         """
         c, device, chunks = self.chunk, self.order.device, slice(start, start + queries.shape[3])
-        slot = torch.arange(chunks.start * c, chunks.stop * c, device=device).view(-1, c)
+        slot = torch.arange(chunks.start * c, chunks.stop * c, device=device)
+        slot = slot.view(queries.shape[3], c)
         column = torch.arange((self.back + 1) * c, device=device)
         key = slot[:, :1] - self.back * c + column
-        bounds = (x.unflatten(-1, (-1, c)) for x in (self.low, self.high))
+        bounds = (x.unflatten(-1, (x.shape[-1] // c, c)) for x in (self.low, self.high))
         low, high = (x[..., chunks, :, None] for x in bounds)
         found = (low <= key[:, None]) & (key[:, None] < high)
         if not self.wrap:
@@ -212,8 +214,8 @@ class SortTable(NamedTuple):
 
 def _at(tokens: Tensor, x: Tensor) -> Tensor:
     """Look up values x (R, B, H, N) at tokens (R', B, H, C', K): (R, R', B, H, C', K)."""
-    index = tokens.flatten(3).expand(len(x), *tokens.flatten(3).shape)
-    x = x[:, None].expand(-1, len(tokens), -1, -1, -1)
+    index = tokens.flatten(3).expand(x.shape[0], *tokens.flatten(3).shape)
+    x = x[:, None].expand(-1, tokens.shape[0], -1, -1, -1)
     return x.gather(-1, index).unflatten(-1, tokens.shape[3:])
 
 

@@ -1,7 +1,6 @@
 """Memory layout of rows."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -22,13 +21,3 @@ def as_operands(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(
         x.contiguous() if x.device.type == "cpu" and x.dtype.itemsize < 4 else x for x in tensors
     )
-
-
-def pad_rows(x: Tensor, length: int) -> Tensor:
-    """Pad rows (B, H, T, D) with zeros to a length; x itself if it has that length."""
-    missing = length - x.shape[2]
-    if not missing:
-        return x
-    if x.dtype == torch.bool:  # inductor of torch 2.13 pads masks in C++ that AVX2 cannot compile
-        return F.pad(x.byte(), (0, 0, 0, missing)).bool()
-    return F.pad(x, (0, 0, 0, missing))

@@ -46,11 +46,3 @@ def segment_maxima(x: Tensor, index: Tensor, most: int) -> Tensor:
     index = index[:, None, :, None].expand(B, H, T, D)
     out = x.new_zeros(B, H, most + 1, D)
     return out.scatter_reduce(2, index, x, "amax", include_self=False)[:, :, :most]
-
-
-def split_runs(x: Tensor, width: int) -> Tensor:
-    """Split the positions into runs of equal width, (B, H, T, D) -> (B, H, runs, width, D).
-
-    The last run is padded with zeros.
-    """
-    return F.pad(x, (0, 0, 0, -x.shape[2] % width)).unflatten(2, (-1, width))

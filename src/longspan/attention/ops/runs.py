@@ -25,7 +25,8 @@ from longspan.attention.ops.fused import (
     zero_empty,
 )
 from longspan.attention.ops.key_sets import KeySet, Piece
-from longspan.attention.ops.memory_layout import empty_rows, pad_rows
+from longspan.attention.ops.memory_layout import empty_rows
+from longspan.attention.ops.open_sizes import resize
 
 MOST_KEPT = 4  # biases of a set; a row has those of its ends and of all between
 
@@ -124,15 +125,15 @@ def run_softmax(
     if real is None and size > T:
         real = q.new_ones(1, 1, T, 1, dtype=torch.bool)
     if real is not None:
-        real = pad_rows(real.expand(len(q), -1, -1, -1), size)
+        real = resize(real.expand(len(q), -1, -1, -1), size)
     if allowed is not None:
-        allowed = pad_rows(allowed.expand(len(q), 1, T, -1), size)
-    q, k, v = (pad_rows(x, size) for x in (q, k, v))
+        allowed = resize(allowed.expand(len(q), 1, T, -1), size)
+    q, k, v = (resize(x, size) for x in (q, k, v))
     biases = [_Biases(own, real, None if n else allowed, q) for n, own in enumerate(sets)]
     others = extra or (None, None)
 
     def rows(*inputs: Tensor) -> Tensor:
-        return pad_rows(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:]), size)
+        return resize(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:]), size)
 
     return _RunSoftmax.apply(q, k, v, *others, biases, rows)[:, :, :T]
 
@@ -143,8 +144,7 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
     Where it applies it takes less memory than gathering all runs, and about the time or less
     (docs/decisions.md).
     """
-    rows = q[..., :block, :]
-    return not torch.compiler.is_compiling() and has_fused_kernel(rows, k, v)
+    return not torch.compiler.is_compiling() and has_fused_kernel(q[..., :block, :], k, v)
 
 
 def _all_keys(

@@ -103,6 +103,7 @@ class SegmentAttention(Attention):
         part_names: names of the parts of the memory, and of the segment.
     """
 
+    loops_over_length = True
     part_names: ClassVar[tuple[str, ...]] = ("memory", "segment")
 
     def __init__(self, segment: int, memory: int, backprop_through_memory: bool, causal: bool):

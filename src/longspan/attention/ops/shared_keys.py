@@ -45,8 +45,8 @@ def softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:
     """Compute `softmax_attention` with shared keys, which are not copied to each block."""
     blocks, scale = q.shape[2:4], q.shape[-1] ** -0.5
     scores = dot_products(q.flatten(2, 3), shared.k, scale).unflatten(2, blocks)
-    every = shared.mask.expand(-1, -1, blocks.numel(), -1).unflatten(2, blocks)
-    rows = max(len(mask), len(every))
+    every = shared.mask.expand(-1, -1, blocks[0] * blocks[1], -1).unflatten(2, blocks)
+    rows = max(mask.shape[0], every.shape[0])
     mask = torch.cat([x.expand(rows, 1, *blocks, -1) for x in (mask, every)], -1)
     weights = masked_softmax(torch.cat([dot_products(q, k, scale), scores], -1), mask).to(v.dtype)
     near, other = weights.split([k.shape[-2], scores.shape[-1]], -1)

@@ -64,7 +64,7 @@ def _fused_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tenso
     """Compute `softmax_attention` by torch's fused kernel, which takes two leading dimensions."""
     if q.dim() == 4:
         return fused_attention(q, k, v, mask)
-    B, count = len(q), q.shape[2]
+    B, count = q.shape[0], q.shape[2]
     if mask is not None:
         mask = mask.view(*(1,) * (5 - mask.dim()), *mask.shape)
     if mask is None or mask.shape[:2] == (1, 1):

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.attention.ops.open_sizes import fit_block, is_open
 from longspan.attention.patterns import BlockWindow, Pattern, RandomBlocks
 from longspan.attention.patterns.published_blocks import published_parts, published_ranges
 from longspan.attention.patterns.random import draw_distinct, keep_valid, pick_blocks
@@ -121,8 +122,8 @@ class BlockRule:
     def num_blocks(self, T: int, real: Tensor | None, device: torch.device) -> Tensor:
         """Return the number of blocks up to the last real one per row, (B or 1, 1, 1, 1)."""
         if real is None or self.padded_blocks:
-            blocks = max(0, -(-(T - self.prefix) // self.block))
-            return torch.full((1, 1, 1, 1), blocks, device=device)
+            blocks = (T - self.prefix + self.block - 1) // self.block
+            return torch.full((1, 1, 1, 1), max(0, blocks), device=device)
         length = (real * torch.arange(1, T + 1, device=device)).amax(1) - self.prefix
         return ((length + self.block - 1) // self.block).clamp(min=0)[:, None, None, None]
 
@@ -134,7 +135,7 @@ class BlockRule:
 
     def max_globals(self, T: int) -> int:
         """Return the maximum number of global tokens among T positions."""
-        return min(T, self.prefix + self.block * (self.first + self.last))
+        return fit_block(self.prefix + self.block * (self.first + self.last), T)
 
     def pairs(self, draws: Tensor, T: int) -> tuple[int, ...]:
         """Return the number of pairs of each head, without padding."""
@@ -184,7 +185,7 @@ class BlockRule:
         if self.repeats:
             near += [torch.where(row > 1, 0, -1), torch.where(row < blocks - 2, blocks - 1, -1)]
         lists = torch.cat([x.expand(*random.shape[:3], -1) for x in (*near, random)], 3)
-        if start + rows < lists.shape[3] and not self.repeats:
+        if not (is_open(rows) or self.repeats) and start + rows < lists.shape[3]:
             # There are fewer blocks than slots: drop empty slots.
             others = lists[..., 1:].sort(descending=True).values[..., : start + rows - 1]
             lists = torch.cat([lists[..., :1], others], 3)
