@@ -181,16 +181,50 @@ def test_prompts_that_end_in_padding_are_refused():
 
 
 @torch.no_grad()
-def test_padding_between_tokens_has_no_effect_where_no_distance_counts_it(name):
+def test_padding_between_tokens_is_refused_where_a_distance_counts_it(name):
     """The trait `ignores_gaps`, through a state: a prompt padded on the right, then new tokens."""
     model, prompt, new = decoder(name), tokens(2, 20), tokens(2, 9)
     mask = torch.ones_like(prompt)
     mask[1, 13:] = 0
     state = model(prompt, mask, use_cache=True).cache
+    if not MECHANISMS[name].traits.ignores_gaps:
+        state.reorder_cache(torch.tensor([1, 0]))
+        with pytest.raises(InputError, match=r"pad prompts on the left.* padding in rows \[0\]"):
+            model(new, cache=state)
+        model(new, cache=model.model.clear_rows(state, torch.tensor([True, False])))
+        return
     found = model(new, cache=state).logits
     alone = model(torch.cat((prompt[1:, :13], new[1:]), 1)).logits[0, 13:]
-    equal = torch.allclose(found[1], alone, rtol=0, atol=1e-10)
-    assert equal == MECHANISMS[name].traits.ignores_gaps
+    torch.testing.assert_close(found[1], alone, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_padding_between_tokens_is_refused_where_a_position_counts_it():
+    """Positions of tokens skip padding; distances in scores do not."""
+    ids, mask = tokens(2, 20), torch.ones(2, 20, dtype=torch.bool)
+    mask[1, :3] = False
+    model = decoder("full", position="learned")
+    found = model(ids, mask, cache=model(ids, use_cache=True).cache).logits[1, 3:]
+    alone = model(torch.cat((ids[1:], ids[1:, 3:]), 1)).logits[0, 20:]
+    torch.testing.assert_close(found, alone, rtol=0, atol=1e-10)
+    model = decoder("full", position="t5")
+    with pytest.raises(InputError, match=r"full with position='t5' counts it.* rows \[1\]"):
+        model(ids, mask, cache=model(ids, use_cache=True).cache)
+
+
+@torch.no_grad()
+def test_prompts_that_begin_in_a_later_call(name):
+    """Rows of padding: windows do not count them, grids from the first position do."""
+    model, ids = decoder(name), tokens(2, 30)
+    mask = torch.ones_like(ids)
+    mask[1, :13] = 0
+    state = model(ids[:, :9], mask[:, :9], use_cache=True).cache
+    if model.model.layers[0].attention.mechanism.traits.anchored:
+        with pytest.raises(InputError, match=r"in one call; got padding in rows \[1\]"):
+            model(ids[:, 9:], mask[:, 9:], cache=state)
+        return
+    found = model(ids[:, 9:], mask[:, 9:], cache=state).logits[1, 4:]
+    torch.testing.assert_close(found, model(ids[1:, 13:]).logits[0], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "none"])

@@ -1,15 +1,18 @@
 """State, mask, positions and rotations of a model's call, from the arguments of its caller."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from longspan.attention import Traits
 from longspan.errors import InputError
 from longspan.models.cache import LongspanCache, past_refusals
 from longspan.models.config import LongspanConfig
-from longspan.models.inputs import drop_full_mask, prepend, to_boolean_mask
+from longspan.models.inputs import drop_full_mask, is_readable, prepend, to_boolean_mask
 from longspan.models.positions import rotary_table
+from longspan.models.relative import TRAITS, has_buckets
 
 
 def select_cache(
@@ -60,6 +63,37 @@ def select_mask(
     real = to_boolean_mask("attention_mask", mask, inputs, seen)
     # The state of a decoder knows which tokens are real.
     return real if config.is_decoder else drop_full_mask(real)
+
+
+def check_gaps(
+    config: LongspanConfig, traits: Sequence[Traits], past: LongspanCache, real: Tensor | None
+) -> None:
+    """Refuse new tokens behind padding, where a distance, block or segment counts it.
+
+    Args:
+        config: configuration of the model.
+        traits: those of the mechanism of each layer.
+        past: state before the call.
+        real: True at the real ones of the new tokens, or None for all.
+
+    Raises:
+        InputError: see above. Traced calls assert it on the device.
+    """
+    counts_distances = config.position in TRAITS or has_buckets(config)
+    if all(each.ignores_gaps for each in traits) and not counts_distances:
+        return
+    gaps = past.gaps(real, anchored=any(each.anchored for each in traits))
+    if gaps is None:
+        return
+    wanted = (
+        "new tokens must follow the last token of their row, without padding between them: "
+        f"{', '.join(dict.fromkeys(config.attention_names))} with position={config.position!r} "
+        "counts it; pad prompts on the left (tokenizer.padding_side='left'), in one call"
+    )
+    if torch.compiler.is_compiling():
+        torch._assert_async(~gaps.any(), wanted)
+    elif is_readable(gaps) and gaps.any():
+        raise InputError(f"{wanted}; got padding in rows {gaps.nonzero()[:4, 0].tolist()}")
 
 
 def select_positions(

@@ -130,6 +130,8 @@ class CacheLayer(CacheLayerMixin):
 class LongspanCache(TransformersCache):
     """State of all layers of a decoder, and the next position of each row.
 
+    It knows which rows end in padding, as tokens after it would stand behind a gap.
+
     In an encoder-decoder it holds the keys and values of the encoder's states as well, and their
     mask, so that later calls need only the new tokens.
 
@@ -142,6 +144,7 @@ class LongspanCache(TransformersCache):
     def __init__(self, num_layers: int) -> None:
         super().__init__(layers=[CacheLayer() for _ in range(num_layers)])
         self.next_positions: Int[Tensor, " B"] | None = None
+        self.ends_in_token: Bool[Tensor, " B"] | None = None  # None: all rows do
         self.source_mask: Bool[Tensor, "R S"] | None = None
 
     @property
@@ -178,6 +181,21 @@ class LongspanCache(TransformersCache):
         before = counted - mask.long()
         return before if self.next_positions is None else before + self.next_positions[:, None]
 
+    def gaps(self, mask: Bool[Tensor, "B T"] | None, anchored: bool) -> Bool[Tensor, " B"] | None:
+        """Return the rows whose new tokens would stand behind padding; None: no row.
+
+        Args:
+            mask: True at the real ones of the new tokens, or None for all.
+            anchored: whether padding before the first token of a row counts.
+        """
+        if self.next_positions is None or (mask is None and self.ends_in_token is None):
+            return None
+        seen = torch.ones_like(self.next_positions, dtype=torch.bool)
+        joined = seen if self.ends_in_token is None else self.ends_in_token
+        if mask is not None:
+            joined, seen = joined & mask[:, 0], mask.any(1)
+        return ~joined & (seen if anchored else seen & (self.next_positions > 0))
+
     def store(
         self,
         states: Sequence[Cache | GroupedCache | None],
@@ -203,6 +221,7 @@ class LongspanCache(TransformersCache):
         new = torch.full((B,), T, device=inputs.device) if mask is None else mask.sum(1)
         before = None if past is None else past.next_positions
         self.next_positions = new if before is None else before + new
+        self.ends_in_token = None if mask is None else mask[:, -1]
         self.source_mask = source_mask
 
     def detach(self) -> "LongspanCache":
@@ -225,12 +244,13 @@ class LongspanCache(TransformersCache):
             own.state = None if layer.state is None else change(layer.state)
             own.cross = layer.cross and CrossStates(*map(change_cross, layer.cross))
         made.next_positions, made.source_mask = self.next_positions, self.source_mask
+        made.ends_in_token = self.ends_in_token
         return made
 
     def reset(self) -> None:
         """Forget all tokens of all rows."""
         super().reset()
-        self.next_positions = self.source_mask = None
+        self.next_positions = self.source_mask = self.ends_in_token = None
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last tokens of all rows, which are no padding; see `CacheLayer.crop`."""
@@ -251,6 +271,8 @@ class LongspanCache(TransformersCache):
             layer.select_rows(beam_idx, sources)
         if self.next_positions is not None:
             self.next_positions = self.next_positions.index_select(0, beam_idx)
+        if self.ends_in_token is not None:
+            self.ends_in_token = self.ends_in_token.index_select(0, beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep some rows of the batch."""
@@ -261,6 +283,8 @@ class LongspanCache(TransformersCache):
         super().batch_repeat_interleave(repeats)
         if self.next_positions is not None:
             self.next_positions = self.next_positions.repeat_interleave(repeats)
+        if self.ends_in_token is not None:
+            self.ends_in_token = self.ends_in_token.repeat_interleave(repeats)
 
 
 def source_rows(selected: Tensor, rows: int, sources: int) -> Tensor | None:

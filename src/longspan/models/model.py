@@ -12,6 +12,7 @@ from torch import Tensor, distributed, nn
 from longspan.attention.masking import apply_mask
 from longspan.errors import OptionError
 from longspan.models.arguments import (
+    check_gaps,
     prepend_global_summary,
     rotary_tables,
     select_cache,
@@ -140,6 +141,8 @@ class LongspanModel(LongspanPreTrainedModel):
                 new.state = mechanism.reset(new.state, rows)
         positions = cache.next_positions
         cleared.next_positions = None if positions is None else positions.masked_fill(rows, 0)
+        if cache.ends_in_token is not None:
+            cleared.ends_in_token = cache.ends_in_token | rows
         return cleared
 
     def enable_context_parallel(self, group: distributed.ProcessGroup | None) -> None:
@@ -300,9 +303,12 @@ class LongspanModel(LongspanPreTrainedModel):
         self, mask: Tensor | None, past: LongspanCache | None
     ) -> tuple[RowGroup, ...] | None:
         """Return the groups of a new batch, for a decoder whose mechanisms need them, or None."""
-        layers = (cast(Layer, layer).attention.mechanism.traits.anchored for layer in self.layers)
-        is_new = past is None or past.get_seq_length() == 0
-        return group_rows(mask) if self.config.is_decoder and is_new and any(layers) else None
+        traits = [cast(Layer, layer).attention.mechanism.traits for layer in self.layers]
+        if past is not None and past.get_seq_length() > 0:
+            check_gaps(self.config, traits, past, mask)
+            return None
+        anchored = any(each.anchored for each in traits)
+        return group_rows(mask) if self.config.is_decoder and anchored else None
 
     def _run_layers(
         self,
