@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# Each version of transformers chooses these.
-CHOSEN = {"transformers", "huggingface-hub", "tokenizers", "safetensors"}
+KEPT = ("torch", "numpy")  # compiled code of other packages fits these alone
 
 
 def requirement(age):
@@ -25,8 +24,7 @@ def requirement(age):
 
 def install(age, folder):
     """Install a version of transformers into a folder, beside the packages that are here."""
-    packages = {x.name.lower(): x.version for x in importlib.metadata.distributions()}
-    lines = [f"{name}=={version}" for name, version in packages.items() if name not in CHOSEN]
+    lines = [f"{name}=={importlib.metadata.version(name)}" for name in KEPT]
     (folder / "constraints.txt").write_text("\n".join(lines))
     command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder / "packages")]
     command += ["-c", str(folder / "constraints.txt"), requirement(age)]
@@ -35,6 +33,12 @@ def install(age, folder):
         pytest.skip(f"pip cannot install {requirement(age)}: {done.stderr.strip()[-200:]}")
     paths = [str(folder / "packages"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def deprecations(done):
+    """Return the lines of a process that name something deprecated, but for torch's tracing."""
+    lines = (done.stdout + done.stderr).splitlines()
+    return [x for x in lines if "deprecat" in x.lower() and "torch.jit" not in x]
 
 
 @pytest.mark.slow
@@ -48,15 +52,16 @@ def test_models_work_with_transformers(age, tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run([*command, "-n", "2", "tests/models", "tests/interop"], **run)
     assert done.returncode == 0, f"transformers {found}\n{done.stdout[-8000:]}"
-    assert "deprecat" not in (done.stdout + done.stderr).lower()
+    assert not deprecations(done)
 
 
 @pytest.mark.slow
 def test_commands_print_no_warning_of_the_newest_transformers(tmp_path):
     environment = install("newest", tmp_path)
     run = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-    train = ["train", "local", "recall", "--steps", "3", "--out", str(tmp_path / "run")]
+    settings = ["--set", "training.steps=3", "--runs", str(tmp_path / "run")]
+    train = ["train", "local", "recall", *settings]
     for arguments in (["list", "mechanisms"], train):
         done = subprocess.run([sys.executable, "-m", "longspan", *arguments], **run, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
-        assert "deprecat" not in (done.stdout + done.stderr).lower()
+        assert not deprecations(done)

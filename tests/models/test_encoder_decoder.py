@@ -16,6 +16,7 @@ from longspan.models import (
     LongspanForCausalLM,
     LongspanForConditionalGeneration,
 )
+from longspan.training.distributed.sharding import recompute_activations
 
 CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
 CROSS = sorted(name for name, cls in MECHANISMS.items() if cls.traits.cross)
@@ -304,7 +305,7 @@ def test_activation_checkpointing_changes_no_gradient(norm, reentrant):
     model = build(norm=norm).train()
     inputs = {"input_ids": tokens(), "labels": tokens(length=8)}
     expected = gradients(model, inputs)
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    recompute_activations(model, {"use_reentrant": reentrant})
     if reentrant:
         model.enable_input_require_grads()
         model.model.decoder.enable_input_require_grads()

@@ -10,6 +10,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanModel,
 )
+from longspan.training.distributed.sharding import recompute_activations
 
 T = 19
 REAL = {
@@ -117,7 +118,7 @@ def test_recomputed_activations_give_the_same_gradients(small, fields, reentrant
     gradients = []
     for enabled in (False, True):
         if enabled:
-            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            recompute_activations(model, {"use_reentrant": reentrant})
             model.enable_input_require_grads()
         model.zero_grad()
         model(ids, **inputs, labels=torch.tensor([0, 1, 0])).loss.backward()
