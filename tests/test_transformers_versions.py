@@ -60,7 +60,7 @@ def test_commands_print_no_warning_of_the_newest_transformers(tmp_path):
     environment = install("newest", tmp_path)
     run = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
     settings = ["--set", "training.steps=3", "--runs", str(tmp_path / "run")]
-    train = ["train", "local", "recall", *settings]
+    train = ["train", "local", "recall", "--protocol", "diagnostic", *settings]
     for arguments in (["list", "mechanisms"], train):
         done = subprocess.run([sys.executable, "-m", "longspan", *arguments], **run, check=False)
         assert done.returncode == 0, done.stderr[-2000:]

@@ -16,6 +16,7 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 
 import longspan
 from longspan.interop.decoding import attend_last
+from longspan.models.language import CACHE_NAME
 
 LONG = 9
 
@@ -93,7 +94,7 @@ def test_a_mask_that_was_created_is_passed_on(create):
     cache = StaticCache(config=config, max_cache_len=20) if create is create_causal_mask else None
     arguments = {"config": config, "inputs_embeds": torch.zeros(3, LONG, 32)}
     if cache is not None:
-        arguments["past_key_values"] = cache
+        arguments[CACHE_NAME] = cache
     once = create(attention_mask=inputs["attention_mask"], **arguments)
     assert once.tolist() == inputs["attention_mask"].bool()[:, None, None].tolist()
     assert create(attention_mask=once, **arguments) is once

@@ -110,11 +110,12 @@ class CacheLayer(CacheLayerMixin):
         """Record the following steps, so that `crop` can remove their tokens."""
         self.record_past = True
 
-    def crop(self, tokens_to_remove: int) -> None:
+    def crop(self, tokens_to_remove: int | Int[Tensor, ""]) -> None:
         """Remove the last tokens, and forget how to remove the ones before.
 
         Args:
-            tokens_to_remove: their number, negative as transformers passes it.
+            tokens_to_remove: their number, negative as transformers passes it, in 5.16 as a
+                tensor.
 
         Raises:
             InputError: the number is positive, or the steps of the tokens were not recorded.
@@ -124,7 +125,7 @@ class CacheLayer(CacheLayerMixin):
                 f"crop requires minus the number of tokens to remove, got {tokens_to_remove}"
             )
         if self.state is not None:
-            self.state = self.state.rollback(-tokens_to_remove)
+            self.state = self.state.rollback(-int(tokens_to_remove))
 
 
 class LongspanCache(TransformersCache):
@@ -252,7 +253,7 @@ class LongspanCache(TransformersCache):
         super().reset()
         self.next_positions = self.source_mask = self.ends_in_token = None
 
-    def crop(self, tokens_to_remove: int) -> None:
+    def crop(self, tokens_to_remove: int | Int[Tensor, ""]) -> None:
         """Remove the last tokens of all rows, which are no padding; see `CacheLayer.crop`."""
         super().crop(tokens_to_remove)
         if self.next_positions is not None:
