@@ -255,7 +255,7 @@ class LongspanCache(TransformersCache):
 
     def crop(self, tokens_to_remove: int | Int[Tensor, ""]) -> None:
         """Remove the last tokens of all rows, which are no padding; see `CacheLayer.crop`."""
-        super().crop(tokens_to_remove)
+        super().crop(int(tokens_to_remove))
         if self.next_positions is not None:
             self.next_positions = self.next_positions + tokens_to_remove
 
