@@ -42,6 +42,7 @@ def deprecations(done):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("age", ["newest", "oldest"])
 def test_models_work_with_transformers(age, tmp_path):
     environment = install(age, tmp_path)
