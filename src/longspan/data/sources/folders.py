@@ -1,25 +1,33 @@
-"""Files of tables by their names, and folders of them: splits and shards, as on a hub.
+"""Files of a source: splits and shards as on a hub, folders of classes, patterns of names.
 
 A folder may have one file or several shards for each split (`train-00000-of-00002.parquet`), in
-itself or in a folder `data`; or numbered shards without such names, which are one table.
+itself, in a folder `data` or in a folder for each split; or numbered shards without such names,
+which are one table. A folder of texts has a subfolder for each class, in it a file for each text,
+and possibly folders of splits above them, as IMDB's.
 """
 
+import glob
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from longspan.data import json_lines
-from longspan.data.class_folders import SPLITS, find_split_folders, visible_entries
-from longspan.data.corpora.text import unpacked_path
-from longspan.data.own_splits import NAMES, TRAIN
+from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.sources.text import unpacked_path
 from longspan.errors import DataError
+from longspan.files import explain_read_error
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-PARQUET = ".parquet"
-SUFFIXES = (*DELIMITERS, *json_lines.SUFFIXES, PARQUET)
+JSON = (".jsonl", ".ndjson", ".json")
+ARROW = (".parquet", ".arrow")
+SUFFIXES = (*DELIMITERS, *JSON, *ARROW)
+SPLITS = {
+    "train": TRAIN,
+    **dict.fromkeys(("validation", "valid", "val", "dev"), VALIDATION),
+    "test": TEST,
+}
 _DATA = "data"  # folder of the tables of a data set on the Hugging Face hub
-_ARROW = ".arrow"
-# Files that the Hugging Face libraries write beside tables.
+# Files and folders that systems leave, and descriptions that the Hugging Face libraries write.
+_LEFT_BY_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
 _DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _SPLIT = re.compile(rf"({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+")
@@ -29,17 +37,85 @@ _SHARD = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)\.[a-z.]+", re.IGNORECASE)
 def table_suffix(path: Path) -> str:
     """Return the suffix of a table in lower case, without that of packing.
 
-    Parquet is compressed in itself and not packed: such a file has the suffix of packing alone.
+    Parquet and Arrow files are not packed: such a file has the suffix of packing alone.
     """
     suffix = unpacked_path(path).suffix.lower()
-    return path.suffix.lower() if suffix == PARQUET else suffix
+    return path.suffix.lower() if suffix in ARROW else suffix
 
 
 def table_name(path: Path) -> str:
     """Return the name of a table without its suffixes; that of a folder is unchanged."""
-    if path.is_dir():
-        return path.resolve().name
-    return unpacked_path(path).stem
+    return path.resolve().name if path.is_dir() else unpacked_path(path).stem
+
+
+def visible_entries(folder: Path) -> Iterator[Path]:
+    """Yield the entries of a folder by name, without hidden ones and those of the system."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise explain_read_error(folder, error) from error
+    return (x for x in entries if not x.name.startswith(".") and x.name not in _LEFT_BY_SYSTEMS)
+
+
+def matching_files(path: Path) -> list[Path]:
+    """Return the files that a pattern such as `part-*.jsonl` names; none if it is no pattern."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return []
+    base = Path(path.anchor)
+    return sorted(x for x in base.glob(str(path.relative_to(base))) if x.is_file())
+
+
+def find_files(path: Path) -> list[Path]:
+    """Return a file, the files of a pattern, or those of a folder and its subfolders, sorted.
+
+    Hidden files, and descriptions of the Hugging Face libraries, are not read.
+
+    Raises:
+        DataError: there is no such path, or the folder has no files.
+    """
+    if found := matching_files(path):
+        return found
+    if not path.exists():
+        raise DataError(
+            f"{path} does not exist; pass a file, a folder, a pattern or hf:NAME, and the name of "
+            "the task as --name"
+        )
+    if not path.is_dir():
+        return [path]
+    below = (x for x in path.rglob("*") if x.is_file() and x.name not in _DESCRIPTIONS)
+    visible = [x for x in below if not _is_hidden(x.relative_to(path))]
+    if not visible:
+        raise DataError(f"{path} has no files; pass a folder of text, JSONL or parquet files")
+    return sorted(visible)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def find_split_folders(folder: Path) -> dict[int, Path]:
+    """Return the folders of the splits, by split; none if the subfolders are classes.
+
+    Raises:
+        DataError: some subfolders are splits and others classes, or two are the same split.
+    """
+    names = [path.name for path in visible_entries(folder) if path.is_dir()]
+    if "train" not in names or not set(names) & (SPLITS.keys() - {"train"}):
+        return {}
+    found: dict[int, Path] = {}
+    for name in names:
+        if name not in SPLITS:
+            raise DataError(
+                f"{folder} has the splits {', '.join(x for x in names if x in SPLITS)}, and also "
+                f"{name}; move it elsewhere"
+            )
+        if SPLITS[name] in found:
+            raise DataError(
+                f"{folder} has two folders of one split, {found[SPLITS[name]].name} and {name}; "
+                "remove one of them"
+            )
+        found[SPLITS[name]] = folder / name
+    return found
 
 
 def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
@@ -49,15 +125,10 @@ def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
         Tables of each split in the order of their names; nothing if the folder has none.
 
     Raises:
-        DataError: a shard is missing, a split has tables that are no numbered shards, only some
-            tables name a split, or the folder has files of `save_to_disk`.
+        DataError: a shard is missing, a split has tables that are no numbered shards, or only some
+            tables name a split.
     """
     entries = list(visible_entries(folder))
-    if any(path.suffix == _ARROW for path in entries):
-        raise DataError(
-            f"{folder} is a data set of save_to_disk; write it as parquet with "
-            "Dataset.to_parquet, and pass the file"
-        )
     tables = [x for x in entries if _is_table(x)]
     if not tables:
         return _find_below(folder, entries)
@@ -89,7 +160,7 @@ def _is_table(path: Path) -> bool:
 
 def _find_below(folder: Path, entries: Sequence[Path]) -> dict[int, tuple[Path, ...]]:
     """Return the tables of the one subfolder that has parquet files, or of `data`."""
-    below = [x for x in entries if x.is_dir() and any(x.glob(f"*{PARQUET}"))]
+    below = [x for x in entries if x.is_dir() and any(x.glob("*.parquet"))]
     if not below or all(x.name in SPLITS for x in below):
         return {}
     chosen = [x for x in below if x.name == _DATA] or below
