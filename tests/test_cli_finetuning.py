@@ -81,7 +81,7 @@ def test_plan_leaves_the_cache_as_it_was(cli, monkeypatch, tmp_path, trained, pl
         assert more[1:2] == ("first",) or "second" in out
         assert content() == before
     check_rejected(
-        cli(*command, "--name", "first", option), "'first' is the name of another import of texts"
+        cli(*command, "--name", "first", option), "'first' is the name of another import"
     )
     assert content() == before
     assert not list((tmp_path / "temporary").glob("longspan-*"))

@@ -172,12 +172,6 @@ def count_splits(splits: Any) -> dict[str, int]:
     return {NAMES[n]: int((splits == n).sum()) for n in (TRAIN, VALIDATION, TEST)}
 
 
-def write_table(path: Path, table: pa.Table) -> str:
-    """Write the rows of an import; return their sha256."""
-    pq.write_table(table, path)
-    return table_sha256(table)
-
-
 def load_table(path: Path, sha256: str) -> pa.Table:
     """Load the rows of an import.
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,48 @@ class Targets:
     values: np.ndarray
     classes: tuple[str, ...] = ()
     spellings: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    def described(self, splits: np.ndarray) -> dict[str, Any]:
+        """Return the fields of a description: classes, their rows in each split, spellings."""
+        return {
+            "classes": list(self.classes),
+            "class_counts": self.counts(splits),
+            "spellings": {name: list(found) for name, found in self.spellings.items()},
+        }
+
+    def counts(self, splits: np.ndarray) -> dict[str, list[int]]:
+        """Return the rows of each class, by split; nothing of other targets."""
+        size = len(self.classes)
+        return {
+            name: np.bincount(self.values[splits == number], minlength=size).tolist()
+            for number, name in enumerate(NAMES if size else ())
+        }
+
+    def check_shared(self, splits: np.ndarray, where: str) -> None:
+        """Refuse a held-out split that has no class of training.
+
+        Args:
+            splits: split of each row.
+            where: file and column, for the message.
+
+        Raises:
+            DataError: there is one.
+        """
+        present = {
+            split: {self.classes[x] for x, number in enumerate(counts) if number}
+            for split, counts in self.counts(splits).items()
+        }
+        train = present.get(NAMES[TRAIN], set())
+        for split, held_out in present.items():
+            if not train & held_out:
+                raise DataError(
+                    f"{where}: train and {split} have no class in common: train has "
+                    f"{self._names(train)}, {split} has {self._names(held_out)}; write the "
+                    "classes alike in all files"
+                )
+
+    def _names(self, names: set[str]) -> str:
+        return first_of(repr(name) for name in self.classes if name in names)
 
 
 def parse_classes(texts: Sequence[str], where: str) -> Targets:
@@ -122,38 +165,6 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def count_classes(splits: np.ndarray, targets: Targets) -> dict[str, list[int]]:
-    """Return the rows of each class, by split; nothing of other targets."""
-    size = len(targets.classes)
-    return {
-        name: np.bincount(targets.values[splits == number], minlength=size).tolist()
-        for number, name in enumerate(NAMES if size else ())
-    }
-
-
-def check_shared(counts: ClassCounts, classes: Sequence[str], where: str) -> None:
-    """Refuse a held-out split that has no class of training.
-
-    Args:
-        counts: rows of each class, by split.
-        classes: name of each class.
-        where: file and column, for the message.
-
-    Raises:
-        DataError: there is one.
-    """
-    train = _present(counts, NAMES[TRAIN])
-    for split in (NAMES[VALIDATION], NAMES[TEST]):
-        held_out = _present(counts, split)
-        if not train & held_out:
-            raise DataError(
-                f"{where}: train and {split} have no class in common: train has "
-                f"{first_of(repr(classes[x]) for x in sorted(train))}, {split} has "
-                f"{first_of(repr(classes[x]) for x in sorted(held_out))}; write the classes "
-                "alike in all files"
-            )
-
-
 def describe_splits(counts: ClassCounts, classes: Sequence[str]) -> str:
     """Return the rows of each class in each split as one line, frequent classes first."""
     order = np.argsort(-np.sum(list(counts.values()), axis=0), kind="stable").tolist()
@@ -233,10 +244,6 @@ def _appearance(name: str) -> object:
     except InvalidOperation:
         return text
     return number if number.is_finite() else text
-
-
-def _present(counts: ClassCounts, split: str) -> set[int]:
-    return {x for x, number in enumerate(counts[split]) if number}
 
 
 def _rows_elsewhere(counts: ClassCounts, label: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from longspan.data.imports.stored import (
     ImportDescription,
@@ -20,15 +21,8 @@ from longspan.data.imports.stored import (
     load_table,
     shares_of,
     table_sha256,
-    write_table,
 )
-from longspan.data.imports.targets import (
-    Targets,
-    check_shared,
-    count_classes,
-    parse_classes,
-    parse_numbers,
-)
+from longspan.data.imports.targets import Targets, parse_classes, parse_numbers
 from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION, assign_splits
 from longspan.data.sources.folders import SPLITS, find_split_folders, find_tables, has_columns
 from longspan.data.sources.rows import hub_splits
@@ -126,9 +120,10 @@ class TextsRequest:
     form: FileFormat = dataclasses.field(default_factory=FileFormat)
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns of texts."""
-        return (self.text,) if self.pair is None else (self.text, self.pair)
+    def columns(self) -> dict[str, str]:
+        """Columns by role, that of the target last."""
+        pair = {} if self.pair is None else {"pair": self.pair}
+        return {"text": self.text, **pair, "target": self.target}
 
 
 def import_texts(
@@ -165,12 +160,11 @@ def import_texts(
     assigned = assign_splits(rows.texts, rows.given, shares, labels)
     splits = assigned.splits
     _check_filled(splits, where)
-    counts = count_classes(splits, targets)
-    if targets.classes:
-        check_shared(counts, targets.classes, where)
+    targets.check_shared(splits, where)
     if request.kind != "summary" and len(np.unique(targets.values[splits == TRAIN])) < 2:
         raise DataError(f"{where}: all training rows have one target; add rows with others")
     table = _make_table(rows, targets, splits, request.kind)
+    training = np.flatnonzero(splits == TRAIN)
     described = TextsDescription(
         name=name,
         kind=request.kind,
@@ -183,15 +177,13 @@ def import_texts(
             **_count_odd(rows, targets, splits, request.kind),
         },
         files=_checksums(tables.values()),
-        columns=_columns(request),
+        columns=request.columns,
         shares={NAMES[split]: share for split, share in shares.items()},
-        classes=list(targets.classes),
-        class_counts=counts,
-        spellings={name: list(found) for name, found in targets.spellings.items()},
-        **_describe_training(rows, targets, np.flatnonzero(splits == TRAIN), request.kind),
+        **targets.described(splits),
+        **_describe_training(rows, targets, training, request.kind),
     )
     with TEXTS.new_folder(cache, name) as part:
-        write_table(part / _ROWS, table)
+        pq.write_table(table, part / _ROWS)
         return TEXTS.describe(cache, part, described, replace=replace)
 
 
@@ -317,7 +309,7 @@ def _collect_rows(tables: Mapping[int, Table], request: TextsRequest) -> _Rows:
     places: list[str] = []
     left_out = 0
     for split, table in tables.items():
-        columns = [table.column(name) for name in (*request.texts, request.target)]
+        columns = [table.column(name) for name in request.columns.values()]
         rows = list(zip(*columns, strict=True))
         empty = [number for number, row in enumerate(rows) if not all(row)]
         if empty and not request.drop_empty:
@@ -356,11 +348,6 @@ def _check_filled(splits: np.ndarray, where: str) -> None:
                 f"{where}: no row is left for {name}, as all of its texts are in another split; "
                 "choose other files or shares"
             )
-
-
-def _columns(request: TextsRequest) -> dict[str, str]:
-    pair = {} if request.pair is None else {"pair": request.pair}
-    return {"text": request.text, **pair, "target": request.target}
 
 
 def _count_odd(rows: _Rows, targets: Targets, splits: np.ndarray, kind: Kind) -> dict[str, int]:

@@ -117,28 +117,34 @@ def read_json(path: Path, encoding: str, report: ReadingReport) -> Iterator[Row]
         return
     with texts.open_packed(path) as file, texts.explain_damage(path):
         for number in itertools.count(1):
-            where = f"{path}, line {number}"
-            line = file.readline(texts.LONGEST)
-            if not line:
+            if not (line := file.readline(texts.LONGEST)):
                 return
-            if len(line) == texts.LONGEST and not line.endswith(b"\n"):
-                report.add_bad(where, f"more than {texts.LONGEST:,} bytes")
-                while (rest := file.readline(texts.LONGEST)) and not rest.endswith(b"\n"):
-                    pass
-            elif line.strip():
-                try:
-                    text = line.decode(texts.find_codec(encoding) if number == 1 else encoding)
-                except UnicodeError as error:
-                    if not report.skip_bad:
-                        raise texts.explain_encoding(path, encoding) from error
-                    report.add_bad(where, f"not {encoding}")
-                    continue
-                try:
-                    value = _check_object(json.loads(text, object_pairs_hook=unique_keys))
-                except (ValueError, RecursionError) as error:
-                    report.add_bad(where, _json_reason(error))
-                    continue
-                yield f"line {number}", value
+            try:
+                if (value := _parse_line(line, encoding, is_first=number == 1)) is not None:
+                    yield f"line {number}", value
+            except UnicodeError as error:
+                if not report.skip_bad:
+                    raise texts.explain_encoding(path, encoding) from error
+                report.add_bad(f"{path}, line {number}", f"not {encoding}")
+            except (ValueError, RecursionError) as error:
+                report.add_bad(f"{path}, line {number}", _json_reason(error))
+            while len(line) == texts.LONGEST and not line.endswith(b"\n"):
+                line = file.readline(texts.LONGEST)  # the rest of a line that is too long
+
+
+def _parse_line(line: bytes, encoding: str, *, is_first: bool) -> dict[str, Any] | None:
+    """Return the object of a line; None if it is blank.
+
+    Raises:
+        UnicodeError: it is not in the encoding.
+        ValueError, RecursionError: it is too long, no object, or nested too deeply.
+    """
+    if len(line) == texts.LONGEST and not line.endswith(b"\n"):
+        raise ValueError(f"more than {texts.LONGEST:,} bytes")
+    if not line.strip():
+        return None
+    text = line.decode(texts.find_codec(encoding) if is_first else encoding)
+    return _check_object(json.loads(text, object_pairs_hook=unique_keys))
 
 
 def _has_lines(path: Path) -> bool:
