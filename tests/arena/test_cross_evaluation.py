@@ -134,7 +134,7 @@ def test_other_layouts_vocabularies_and_classes_are_refused_with_every_reason(tr
 def own_task(folder, name, targets, *, is_regression=False):
     """Import texts with these targets as a task."""
     rows = [(f"text {n}", str(targets[n % len(targets)])) for n in range(40)]
-    request = TextsRequest(text="body", target="stars", is_regression=is_regression)
+    request = TextsRequest(text="body", target="stars", kind="number" if is_regression else "class")
     import_texts(folder / "cache", name, write_csv(folder / f"{name}.csv", rows), request)
     register_imports(folder / "cache")
     return build(name)

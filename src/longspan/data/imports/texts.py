@@ -164,23 +164,17 @@ def import_texts(
     if request.kind != "summary" and len(np.unique(targets.values[splits == TRAIN])) < 2:
         raise DataError(f"{where}: all training rows have one target; add rows with others")
     table = _make_table(rows, targets, splits, request.kind)
-    training = np.flatnonzero(splits == TRAIN)
     described = TextsDescription(
         name=name,
         kind=request.kind,
         rows_sha256=table_sha256(table),
         sizes=count_splits(splits),
-        counts={
-            "empty": rows.left_out,
-            "in_another_split": int((splits == DROPPED).sum()),
-            "repeated": assigned.repeated,
-            **_count_odd(rows, targets, splits, request.kind),
-        },
+        counts={"repeated": assigned.repeated, **_count_odd(rows, targets, splits, request.kind)},
         files=_checksums(tables.values()),
         columns=request.columns,
         shares={NAMES[split]: share for split, share in shares.items()},
         **targets.described(splits),
-        **_describe_training(rows, targets, training, request.kind),
+        **_describe_training(rows, targets, np.flatnonzero(splits == TRAIN), request.kind),
     )
     with TEXTS.new_folder(cache, name) as part:
         pq.write_table(table, part / _ROWS)
@@ -351,15 +345,14 @@ def _check_filled(splits: np.ndarray, where: str) -> None:
 
 
 def _count_odd(rows: _Rows, targets: Targets, splits: np.ndarray, kind: Kind) -> dict[str, int]:
-    """Count held-out rows of a class that training lacks, or summaries without a token."""
+    """Count rows that were left out, of a class that training lacks, or without a token."""
+    counts = {"empty": rows.left_out, "in_another_split": int((splits == DROPPED).sum())}
     if kind == "summary":
         kept = np.flatnonzero(splits != DROPPED)
-        return {"without_token": sum(not has_token(rows.targets[row]) for row in kept)}
-    if kind == "number":
-        return {"unseen": 0}
+        return {**counts, "without_token": sum(not has_token(rows.targets[x]) for x in kept)}
     held_out = np.isin(splits, (VALIDATION, TEST))
     known = np.isin(targets.values, targets.values[splits == TRAIN])
-    return {"unseen": int((held_out & ~known).sum())}
+    return {**counts, "unseen": int((held_out & ~known).sum()) if kind == "class" else 0}
 
 
 def _describe_training(
