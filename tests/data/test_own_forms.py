@@ -1,20 +1,23 @@
 """Own texts as JSON and as folders: the same data set as from CSV, and bad input."""
 
+import functools
 import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import own_files
 from longspan.data.imports import texts as own_texts
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.sources.table import read_table
 from longspan.data.sources.text import FileFormat
-from longspan.errors import DataError, OptionError
+from longspan.errors import OptionError
 from own_files import write_csv
 
 REQUEST = TextsRequest(text="text", target="label")
 ROWS = [(f"text number {n} – é", ("no", "yes")[n % 2]) for n in range(40)]
+check_refused = functools.partial(own_files.check_refused, request=REQUEST)
 
 
 def load(cache, path, request=REQUEST):
@@ -33,16 +36,6 @@ def write_folder(folder, rows, encoding="utf-8"):
         (folder / label).mkdir(parents=True, exist_ok=True)
         (folder / label / f"{number}.txt").write_text(text, encoding=encoding)
     return folder
-
-
-def check_refused(tmp_path, path, *parts, request=REQUEST, error=DataError):
-    """Check the message, and that nothing was written."""
-    with pytest.raises(error) as caught:
-        import_texts(tmp_path / "cache", "mine", path, request)
-    assert "\n" not in str(caught.value)
-    for part in parts:
-        assert part in str(caught.value)
-    assert not (tmp_path / "cache").exists()
 
 
 def test_every_form_gives_the_same_rows(tmp_path):

@@ -1,5 +1,6 @@
 """Import of files of one's own: formats, checks, splits by a hash of the text."""
 
+import functools
 import random
 
 import numpy as np
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import own_files
 from longspan.data.imports import texts as own_texts
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.own_splits import DROPPED, TEST, TRAIN, VALIDATION, assign_splits
@@ -18,6 +20,7 @@ from own_files import write_csv
 REQUEST = TextsRequest(text="body", target="stars")
 WIDE = FileFormat(encodings=("utf-16",))
 ROWS = [(f"text number {n}", ("no", "yes")[n % 2]) for n in range(40)]
+check_refused = functools.partial(own_files.check_refused, request=REQUEST)
 
 
 def load(cache, path, request=REQUEST, name="mine", **options):
@@ -27,16 +30,6 @@ def load(cache, path, request=REQUEST, name="mine", **options):
 
 def texts_of(splits):
     return {name: {row[0] for row in split.texts} for name, split in splits.items()}
-
-
-def check_refused(tmp_path, path, *parts, request=REQUEST, error=DataError):
-    """Check the message, and that nothing was written."""
-    with pytest.raises(error) as caught:
-        import_texts(tmp_path / "cache", "mine", path, request)
-    assert "\n" not in str(caught.value)
-    for part in parts:
-        assert part in str(caught.value)
-    assert not (tmp_path / "cache").exists()
 
 
 def test_every_row_is_in_one_split_with_its_class(tmp_path):
