@@ -47,7 +47,7 @@ Options = Annotated[
     list[str] | None, typer.Option("--set", help="Set an option of the task: length=512.")
 ]
 
-_HUB = re.compile(r"hub(?::(.+))?")
+_HUB = re.compile(r"hub|hf:(.+)")
 # Reviews may contain control characters, which a terminal would execute.
 _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
 
@@ -94,7 +94,7 @@ def import_(
     path: Annotated[
         list[str],
         typer.Argument(
-            help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of own files: "
+            help="Folder or archive; or hub, or hf:NAME, for the Hugging Face hub. Of own files: "
             "CSV, TSV, JSON, parquet or Arrow files, a pattern or folder of them, or hf:NAME; of "
             "texts also a folder with a subfolder for each class; of corpus also text files."
         ),
@@ -142,7 +142,7 @@ def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: boo
         return
     name = named[1] or chosen.info.hub
     if name is None:
-        raise OptionError(f"{task} has no known data set on the hub; pass hub:NAME or a path")
+        raise OptionError(f"{task} has no known data set on the hub; pass hf:NAME or a path")
     paths.cache.mkdir(parents=True, exist_ok=True)
     with locked_folder(paths.cache / "hub") as folder:
         fetched = hub.fetch_parquet(name, folder)
