@@ -167,7 +167,7 @@ def test_rows_of_shards_are_named_with_their_file(tmp_path):
     [
         (
             ["train-00000-of-00003.parquet", "train-00002-of-00003.parquet"],
-            "lacks shard 1 of",
+            "lacks train-00001-of-00003.parquet, 1 of 3 files of the split; download",
         ),
         (["train.csv", "train.parquet"], r"such as train\.csv and train\.parquet; keep one"),
         (["old.csv", "new.csv"], "several tables of train that are no numbered shards"),

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.parquet import shards_of
 from longspan.data.sources.text import unpacked_path
 from longspan.errors import DataError
 from longspan.files import explain_read_error
@@ -31,7 +32,6 @@ _LEFT_BY_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
 _DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _SPLIT = re.compile(rf"({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+")
-_SHARD = re.compile(r"(.*)-([0-9]+)-of-([0-9]+)\.[a-z.]+", re.IGNORECASE)
 
 
 def table_suffix(path: Path) -> str:
@@ -189,18 +189,7 @@ def _check_splits(folder: Path, found: dict[int, list[Path]], others: Sequence[P
                 f"{folder} has several tables of {NAMES[split]} that are no numbered shards, such "
                 f"as {' and '.join(sorted(kinds.values())[:2])}; keep one of them, or pass its file"
             )
-        _check_shards(folder, paths)
-
-
-def _check_shards(folder: Path, paths: Sequence[Path]) -> None:
-    """Check that there are all shards of a table."""
-    numbers: dict[tuple[str, int], set[int]] = {}
-    for path in paths:
-        if shard := _SHARD.fullmatch(path.name):
-            numbers.setdefault((shard[1], int(shard[3])), set()).add(int(shard[2]))
-    for (name, count), present in numbers.items():
-        if missing := sorted(set(range(count)) - present):
-            raise DataError(
-                f"{folder} lacks shard {missing[0]} of {name}, which has {count:,}, counted from "
-                "0; fetch it"
-            )
+        checked: set[Path] = set()
+        for path in paths:
+            if path not in checked:
+                checked.update(shards_of(path))
