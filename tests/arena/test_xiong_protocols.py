@@ -80,7 +80,7 @@ def test_tasks_start_from_the_corpus_with_its_tokenizer(cache, name):
 def test_corpus_that_is_not_imported_is_named_with_its_command(cache, name):
     register_imported(cache / "none")
     for ask in (lambda: grid(name), lambda: get(name).experiment(CORPUS, "local", 0)):
-        with pytest.raises(UnknownNameError, match=r"run longspan data import corpus FOLDER .*--name "):
+        with pytest.raises(UnknownNameError, match=r"data import corpus FOLDER .*--name "):
             ask()
 
 
