@@ -30,14 +30,14 @@ from loading import MemoryMonitor, without_evaluation
 from timing import environment, write_record
 
 from longspan.data.corpora import tokenizing
-from longspan.data.corpora.documents import CorpusFormat, ReadingReport
 from longspan.data.corpora.imports import CorpusRequest, import_corpus, load_corpus_tokenizer
-from longspan.data.corpora.sources import Source
 from longspan.data.corpora.survey import read_documents
+from longspan.data.sources.documents import CorpusSource
+from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.data.tokenizer_training import train_tokenizer
 from longspan.data.word_pieces import load_word_pieces
 from longspan.memory import keep_freed_memory
-from longspan.tasks import build, configure, register_corpora
+from longspan.tasks import build, configure, register_imported
 
 WHOLE, TENTH = "corpus", "corpus_of_a_tenth"
 VOCAB_SIZE, TRAINED_ON = 8_192, 8_000_000  # ids, characters
@@ -61,7 +61,7 @@ def read_texts(folder: Path):
     """Yield the text files of a folder, again and again, in pieces."""
     report = ReadingReport(skip_bad=True)
     while True:
-        for _, document in read_documents([Source(path=str(folder))], CorpusFormat(), report):
+        for _, document in read_documents([CorpusSource(path=str(folder))], FileFormat(), report):
             text = "".join(document.parts)
             for first in range(0, len(text), FILE_BYTES):
                 yield text[first : first + FILE_BYTES]
@@ -108,11 +108,11 @@ def import_folder(folder: Path, name: str) -> dict:
 
 def measure_bare(folder: Path, name: str) -> dict:
     """Measure `encode_batch_fast` on all texts, in batches of the size that tokenizing has."""
-    register_corpora(folder / "cache")
+    register_imported(folder / "cache")
     cls = type(build(name))
     tokenizer = load_corpus_tokenizer(cls.folder, cls.description)
-    sources = [Source(**source) for source in cls.description.sources]
-    documents = read_documents(sources, CorpusFormat(), ReadingReport(skip_bad=False))
+    sources = [CorpusSource(**source) for source in cls.description.sources]
+    documents = read_documents(sources, FileFormat(), ReadingReport(skip_bad=False))
     batches, size = [[]], 0
     for _, document in documents:
         for part in document.parts:
@@ -133,7 +133,7 @@ def measure_bare(folder: Path, name: str) -> dict:
 
 def measure_tokenizing(folder: Path, name: str) -> dict:
     """Measure the build of the data set of a corpus."""
-    register_corpora(folder / "cache")
+    register_imported(folder / "cache")
     task = build(name)
     assert task.tokenizer  # imports its libraries
     with tempfile.TemporaryDirectory(dir=folder) as cache:
@@ -190,7 +190,7 @@ def measure_data_wait(folder: Path, mechanism: str, length: int, steps: int) -> 
     from longspan.arena import get, make_model
     from longspan.training import fit
 
-    register_corpora(folder / "cache")
+    register_imported(folder / "cache")
     made = get("lra-small").experiment("listops", mechanism, 0)
     task = configure(TENTH, {"length": length, "pack": "stream"})
     made = dataclasses.replace(made, config=dataclasses.replace(made.config, task=task))

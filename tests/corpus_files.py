@@ -3,7 +3,7 @@
 import random
 
 from longspan.data.corpora.imports import CorpusRequest, import_corpus
-from longspan.tasks import TASKS, register_corpora
+from longspan.tasks import TASKS, register_imported
 
 WORDS = ["the", "of", "and", "a", "to", "in", "he", "was", "that", "it", "naïve", "with", "42"]
 
@@ -36,5 +36,5 @@ def make_task(cache, *paths, **options):
     request = CorpusRequest(paths=tuple(map(str, paths)), **{"vocab_size": 300, **options})
     name = names.get("name", "mine")
     import_corpus(cache, name, request, ignore)
-    register_corpora(cache)
+    register_imported(cache)
     return TASKS[name]

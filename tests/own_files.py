@@ -4,10 +4,13 @@ import contextlib
 import csv
 import random
 
+import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from longspan.arena.protocols.own import register_imports
+from longspan.data.imports.texts import import_texts
+from longspan.errors import DataError
 
 GOOD, BAD = ["good", "great", "lovely", "fine", "superb"], ["bad", "awful", "poor", "dull", "weak"]
 PLAIN = ["the", "a", "film", "plot", "actor", "scene", "and", "with", "of", "in", "it", "was"]
@@ -49,6 +52,16 @@ def save_tokenizer(folder, texts, vocab_size=80):
     )
     fast.save_pretrained(folder)
     return folder
+
+
+def check_refused(tmp_path, path, *parts, request, error=DataError):
+    """Check the message of an import that is refused, and that nothing was written."""
+    with pytest.raises(error) as caught:
+        import_texts(tmp_path / "cache", "mine", path, request)
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+    assert not (tmp_path / "cache").exists()
 
 
 @contextlib.contextmanager

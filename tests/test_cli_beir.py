@@ -29,7 +29,9 @@ def clean_registry(tmp_path):
 
 
 def run_import(cli, tmp_path, *words):
-    return cli("data", "import", "beir", *words, "--cache", tmp_path / "cache")
+    name, *rest = words
+    end = ("--name", name, "--cache", tmp_path / "cache")
+    return cli("data", "import", "beir", *rest, *end)
 
 
 def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path, monkeypatch):
@@ -90,12 +92,11 @@ def test_what_was_left_out_is_printed(cli, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["owls"], "import beir takes NAME and FOLDER, got owls"),
-        (["owls", "set", "more"], "import beir takes NAME and FOLDER, got owls set more"),
+        (["owls", "set", "more"], "import beir takes one path, got 2: set more"),
         (["owls", "nowhere"], "nowhere is not a folder"),
         (
             ["owls", "set", "--text", "x"],
-            "--text applies to `data import texts`, not to beir",
+            "--text applies to `data import texts|summaries|corpus`, not to beir",
         ),
         (
             ["owls", "set", "--test", "x.tsv"],
@@ -126,5 +127,5 @@ def test_bad_rows_are_named_with_file_and_line(cli, tmp_path):
 
 
 def test_other_imports_take_one_path(cli, tmp_path):
-    found = cli("data", "import", "csv", "a.csv", "b.csv", "--text", "x", "--label", "y")
-    check_rejected(found, "import csv takes one path, got 2: a.csv b.csv")
+    found = cli("data", "import", "texts", "a.csv", "b.csv", "--text", "x", "--label", "y")
+    check_rejected(found, "import texts takes one path, got 2: a.csv b.csv")

@@ -24,8 +24,9 @@ def folder(tmp_path):
     return write_folder(tmp_path / "files")
 
 
-def run_import(cli, tmp_path, *arguments):
-    return cli("data", "import", "corpus", *arguments, "--cache", tmp_path / "cache")
+def run_import(cli, tmp_path, name, *arguments):
+    end = ("--name", name, "--cache", tmp_path / "cache")
+    return cli("data", "import", "corpus", *arguments, *end)
 
 
 def test_import_makes_a_task(cli, tmp_path, folder):
@@ -67,7 +68,7 @@ def test_options_of_a_corpus_reach_its_description(cli, tmp_path, folder):
     path = tmp_path / "cache" / "corpora" / "mine" / "import.json"
     described = json.loads(path.read_text())
     assert described["weights"] == [3, 1]
-    assert described["documents"] == {"train": 32, "validation": 8, "test": 1}
+    assert described["sizes"] == {"train": 32, "validation": 8, "test": 1}
     assert described["tokenizer"]["name"] == "wordpiece of 300 ids"
     assert [source["split"] for source in described["sources"]] == ["train", "train", "test"]
 
@@ -119,10 +120,12 @@ def test_a_corpus_of_the_next_token_is_a_task(cli, tmp_path, folder, arguments, 
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["mine"], ["corpus NAME PATH..."]),
         (["listops", "FOLDER"], ["'listops' is the name of a task"]),
         (["Mine", "FOLDER"], ["lower-case letters"]),
-        (["mine", "FOLDER", "--label", "x"], ["--label applies to `data import texts`"]),
+        (
+            ["mine", "FOLDER", "--label", "x"],
+            ["`data import texts`, not to corpus"],
+        ),
         (["mine", "FOLDER", "--weights", "a"], ["--weights must be numbers"]),
         (["mine", "FOLDER", "--limit", "0"], ["--limit must be at least 1"]),
         (["mine", "FOLDER", "--document", "word"], ["no document of a text file called 'word'"]),
@@ -139,7 +142,7 @@ def test_a_corpus_of_the_next_token_is_a_task(cli, tmp_path, folder, arguments, 
             ["mine", "FOLDER", "--objective", "next", "--vocabulary", "bytes", "--kind", "bpe"],
             ["omit them or --vocabulary bytes"],
         ),
-        (["mine", "missing"], ["missing does not exist"]),
+        (["mine", "missing"], ["missing does not exist", "--name"]),
     ],
 )
 def test_invalid_imports_are_refused(cli, tmp_path, folder, arguments, parts):
@@ -149,6 +152,6 @@ def test_invalid_imports_are_refused(cli, tmp_path, folder, arguments, parts):
 
 def test_options_of_corpora_are_refused_for_other_tasks(cli, tmp_path, folder):
     end = ("--cache", tmp_path / "cache")
-    command = ("data", "import", "csv", folder / "x.csv", "--vocab-size", "300", *end)
-    check_rejected(cli(*command), "--vocab-size applies to `data import corpus`, not to csv")
+    command = ("data", "import", "texts", folder / "x.csv", "--vocab-size", "300", *end)
+    check_rejected(cli(*command), "--vocab-size applies to `data import corpus`, not to texts")
     check_rejected(cli("data", "import", "text", folder, folder, *end), "takes one path, got 2")

@@ -176,9 +176,7 @@ def test_import_of_generated_task_is_rejected(cli, home_without_data):
     assert list_files(home_without_data) == set()
 
 
-@pytest.mark.parametrize(
-    ("path", "name"), [("hub", "stanfordnlp/imdb"), ("hub:one/two", "one/two")]
-)
+@pytest.mark.parametrize(("path", "name"), [("hub", "stanfordnlp/imdb"), ("hf:one/two", "one/two")])
 def test_hub_import_fetches_by_name_and_keeps_built_data_only(
     cli, home_without_data, monkeypatch, path, name
 ):
@@ -200,7 +198,7 @@ def test_hub_import_without_known_data_set_or_network_is_rejected(
     cli, home_without_data, monkeypatch
 ):
     cache = ["--cache", home_without_data / "cache"]
-    message = "listops has no known data set on the hub; pass hub:NAME or a path"
+    message = "listops has no known data set on the hub; pass hf:NAME or a path"
     check_rejected(cli("data", "import", "listops", "hub", *cache), message)
 
     def load(name):

@@ -32,7 +32,7 @@ TRAIN = ("train", "local", "listops")
 INVALID = {
     "corpus": (
         ["arena", "--protocol", "xiong-small", "--dry-run"],
-        "needs long_documents, which is not imported; run longspan data import corpus long_d",
+        "needs long_documents, which is not imported; run longspan data import corpus ",
     ),
     "mechanism": (
         ["train", "locl", "listops"],

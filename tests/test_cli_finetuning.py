@@ -6,7 +6,7 @@ import tempfile
 import pytest
 
 import toy_layouts
-from longspan.data.own_texts import OWN_TEXTS
+from longspan.data.imports.texts import TEXTS
 from longspan.results import load_results
 from longspan.tasks import TASKS, register
 from own_files import forgotten_imports, reviews, write_csv
@@ -38,7 +38,7 @@ def places(tmp_path):
 def trained(cli, tmp_path, places):
     """Return the record of a run on bytes of imported texts."""
     path = write_csv(tmp_path / "first.csv", reviews(40), HEADER)
-    cli("data", "import", "csv", path, *COLUMNS, "--cache", tmp_path / "cache")
+    cli("data", "import", "texts", path, *COLUMNS, "--cache", tmp_path / "cache")
     sizes = [*flags("training", TRAINING), *flags("model", MODEL)]
     encoding = flags("task", {"vocabulary": "bytes", "length": 64})
     code, _, err = cli("train", "local", "first", *sizes, *encoding, *places)
@@ -80,11 +80,13 @@ def test_plan_leaves_the_cache_as_it_was(cli, monkeypatch, tmp_path, trained, pl
         assert code == 0, err
         assert more[1:2] == ("first",) or "second" in out
         assert content() == before
-    check_rejected(cli(*command, "--name", "first", option), "'first' is the name of other texts")
+    check_rejected(
+        cli(*command, "--name", "first", option), "'first' is the name of another import"
+    )
     assert content() == before
     assert not list((tmp_path / "temporary").glob("longspan-*"))
     assert "second" not in TASKS
-    assert TASKS["first"].folder == OWN_TEXTS.path(tmp_path / "cache", "first")
+    assert TASKS["first"].folder == TEXTS.path(tmp_path / "cache", "first")
 
 
 def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):
@@ -166,7 +168,7 @@ def test_unusable_commands_are_refused(cli, tmp_path, trained, places):
     ):
         check_rejected(cli("finetune", *arguments, *places), *parts)
     # Nothing is imported for a checkpoint that cannot be read.
-    assert sorted(x.name for x in (tmp_path / "cache" / OWN_TEXTS.folder).iterdir()) == ["first"]
+    assert sorted(x.name for x in (tmp_path / "cache" / TEXTS.folder).iterdir()) == ["first"]
 
 
 def test_corpora_are_pretrained(cli, registries, tmp_path, places):
@@ -184,11 +186,9 @@ def test_corpora_are_pretrained(cli, registries, tmp_path, places):
     check_rejected(
         cli("pretrain", "listops", *places), "listops has neither masked nor next tokens"
     )
-    check_rejected(
-        cli("pretrain", tmp_path, *places), f"longspan data import corpus NAME {tmp_path}"
-    )
+    check_rejected(cli("pretrain", tmp_path, *places), f"longspan data import corpus {tmp_path}")
     check_rejected(
         cli("pretrain", "novels", *places),
         "no task of protocol 'pretrain' called 'n",
-        "longspan data import corpus novels PATH",
+        "longspan data import corpus PATH --name novels",
     )

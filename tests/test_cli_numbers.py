@@ -81,7 +81,7 @@ def arguments(finished, tiny_cache, checkpoints, tmp_path, monkeypatch):
     }
     given |= {"--document": "line", "--task": "listops"}
     given |= dict.fromkeys(("--out", "--output"), tmp_path / "out")
-    tasks = {("data", "import"): ["corpus", "lines", text], ("data", "show"): ["listops"]}
+    tasks = {("data", "import"): ["corpus", text], ("data", "show"): ["listops"]}
 
     def made(words, command, own):
         found = list(tasks.get(words, ()))

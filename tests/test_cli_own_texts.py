@@ -1,4 +1,4 @@
-"""`longspan data import csv`, and the commands that use its tasks, on the command line."""
+"""`longspan data import texts`, and the commands that use its tasks, on the command line."""
 
 import contextlib
 import csv
@@ -45,8 +45,18 @@ def trained(tmp_path_factory):
     path = write_csv(folder / "reviews.csv", reviews(40), HEADER)
     cache = ("--cache", str(folder / "cache"))
     commands = [
-        ["data", "import", "csv", str(path), *COLUMNS, *cache],
-        ["data", "import", "csv", str(path), *COLUMNS[:2], "--target", "score", "--name", "rated"],
+        ["data", "import", "texts", str(path), *COLUMNS, *cache],
+        [
+            "data",
+            "import",
+            "texts",
+            str(path),
+            *COLUMNS[:2],
+            "--target",
+            "score",
+            "--name",
+            "rated",
+        ],
         *(["train", "local", task, *FLAGS] for task in ("reviews", "rated")),
     ]
     commands[1] += cache
@@ -61,7 +71,7 @@ def trained(tmp_path_factory):
 
 
 def run_import(cli, tmp_path, *arguments):
-    return cli("data", "import", "csv", *arguments, "--cache", tmp_path / "cache")
+    return cli("data", "import", "texts", *arguments, "--cache", tmp_path / "cache")
 
 
 def test_import_makes_a_task_and_prints_the_next_command(cli, tmp_path, file):
@@ -170,7 +180,7 @@ def test_predictions_reproduce_the_recorded_score(trained, task):
     opened = build(task, record["config"]["task"]["options"])
     opened.open(trained / "cache")
     description = opened.description
-    from longspan.data.own_texts import load_splits
+    from longspan.data.imports.texts import load_splits
 
     rows = load_splits(opened.folder, description)["test"]
     found = predict(path, rows.texts, RunPaths(cache=trained / "cache", device="cpu"))
@@ -214,7 +224,7 @@ INVALID = {
     "name of a mechanism": ((*COLUMNS, "--name", "local"), "'local' is the name of a mechanism"),
     "name of a task": ((*COLUMNS, "--name", "listops"), "'listops' is the name of a task"),
     "name of the protocol": ((*COLUMNS, "--name", "own"), "'own' is the name of a protocol"),
-    "name of the command": ((*COLUMNS, "--name", "csv"), "'csv' is the name of this command"),
+    "name of the command": ((*COLUMNS, "--name", "beir"), "'beir' is the name of this command"),
     "encoding": ((*COLUMNS, "--encoding", "utf-9"), "--encoding 'utf-9' is unknown"),
 }
 
@@ -228,7 +238,7 @@ def test_invalid_import_is_one_line_and_writes_nothing(cli, tmp_path, file, case
 
 def test_options_of_files_are_refused_for_published_data(cli, tmp_path):
     command = ("data", "import", "text", tmp_path, "--drop-empty", "--cache", tmp_path / "cache")
-    check_rejected(cli(*command), "--drop-empty applies to `data import texts`, not to text")
+    check_rejected(cli(*command), "--drop-empty applies to `data import texts|summaries`, not")
 
 
 def test_invalid_prediction_is_one_line_and_writes_nothing(cli, trained, tmp_path):

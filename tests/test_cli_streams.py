@@ -25,7 +25,7 @@ SMALL = {
 def places(tmp_path, cli, registries):
     cache = tmp_path / "cache"
     code, _, message = cli(
-        *("data", "import", "corpus", "novels", write_folder(tmp_path / "files")),
+        *("data", "import", "corpus", write_folder(tmp_path / "novels")),
         *("--objective", "next", "--validation", "0.2", "--test", "0.2", "--cache", cache),
     )
     assert code == 0, message
@@ -72,6 +72,6 @@ def test_a_protocol_without_its_corpus_says_how_to_import_it(cli, tmp_path, regi
     )
     assert code == 0
     assert "0 runs; remaining" in output
-    assert "left out: novels: not imported; run longspan data import corpus novels" in (
+    assert "left out: novels: not imported; run longspan data import corpus FOLDER --name" in (
         " ".join(message.split())
     )

@@ -215,7 +215,7 @@ def test_summaries_are_imported(cli, tmp_path, notes):
     assert code == 0, err
     assert " = word" in out
     notes.write_text(notes.read_text() + "a new text .,a summary .\n")
-    check_rejected(cli(*command), "'notes' is the name of other texts", "--replace")
+    check_rejected(cli(*command), "'notes' is the name of another import of texts", "--replace")
     assert cli(*command, "--replace")[0] == 0
 
 
@@ -225,7 +225,11 @@ def test_unusable_summaries_are_refused(cli, tmp_path, notes):
     for path, arguments, parts in (
         (notes, ("--text", "body"), ["takes --text COLUMN and --summary COLUMN"]),
         (notes, ("--text", "body", "--summary", "none"), ["no column 'none'", "body, gist"]),
-        (notes, (*COLUMNS, "--label", "gist"), ["import summaries has no --label"]),
+        (
+            notes,
+            (*COLUMNS, "--label", "gist"),
+            ["--label applies to `data import texts`"],
+        ),
         (empty, COLUMNS, ["empty text or target in line 22", "--drop-empty"]),
         (tmp_path, COLUMNS, ["several tables of train", "pass its file"]),
     ):

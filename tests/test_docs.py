@@ -18,7 +18,7 @@ from longspan.attention import MECHANISMS, options_of
 from longspan.cli import running
 from longspan.report.families import OTHER, family_of
 from longspan.report.tables.published import read_published
-from longspan.tasks import TASKS, register_corpora
+from longspan.tasks import TASKS, register_imported
 
 # The attribute `longspan.arena.plan` is a function, and so are its neighbors.
 CountFlops = sys.modules[order_runs.__module__].CountFlops
@@ -298,7 +298,7 @@ def cache_of_corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documents")
     make_task(folder, write_folder(folder / "files"), name=CORPUS)
     yield folder
-    register_corpora(folder / "none")
+    register_imported(folder / "none")
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))

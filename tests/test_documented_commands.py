@@ -46,8 +46,8 @@ def imported_names():
     """Return the names that documented imports give to texts and corpora."""
     found = set()
     for words in (x.values[0] for x in DOCUMENTED):
-        if words[:3] == ["data", "import", "corpus"] and len(words) > 3:
-            found.add(words[3])
+        if words[:3] == ["data", "import", "corpus"] and "--name" not in words:
+            found.add(Path(words[3]).name)
         found |= {Path(x).stem for x in words if x.endswith((".csv", ".jsonl", ".parquet"))}
         found |= {words[i + 1] for i, x in enumerate(words[:-1]) if x == "--name"}
     return found

@@ -18,16 +18,15 @@ from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.plugins import load_plugin, load_protocol
 from longspan.cli.generating import _read_prompt
 from longspan.data import aan, archives, hyperpartisan, imdb, store
-from longspan.data.class_folders import read_class_folder
 from longspan.data.coreference import conll
-from longspan.data.corpora.documents import CorpusFormat, ReadingReport
-from longspan.data.corpora.sources import Source
-from longspan.data.import_rows import load_rows
+from longspan.data.imports.stored import load_table
 from longspan.data.questions import hotpotqa, json_files
 from longspan.data.questions.report import Report
 from longspan.data.retrieval import beir
+from longspan.data.sources.documents import CorpusSource
+from longspan.data.sources.table import read_table
+from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.data.summaries import papers
-from longspan.data.text_files import read_text_file
 from longspan.data.word_pieces import tokenizer_sha256
 from longspan.errors import LongspanError
 from longspan.files import LARGE, SMALL, file_sha256, read_json
@@ -41,8 +40,8 @@ LIMITS = archives.Limits(member=1 << 20, total=1 << 20)
 
 
 def read_corpus(path):
-    source = Source(path=str(path))
-    for document in source.read(CorpusFormat(), ReadingReport(skip_bad=False)):
+    source = CorpusSource(path=str(path))
+    for document in source.read(FileFormat(), ReadingReport(skip_bad=False)):
         list(document.parts)
 
 
@@ -81,13 +80,13 @@ DOORS = {
     "checked JSON": ("import.json", read_json, LARGE),
     "checksum": ("any", file_sha256, None),
     **{
-        f"own texts, {suffix}": (f"own{suffix}", read_text_file, LARGE)
+        f"own texts, {suffix}": (f"own{suffix}", read_table, LARGE)
         for suffix in (".csv", ".tsv", ".jsonl", ".ndjson")
     },
-    "own texts, .parquet": ("own.parquet", read_text_file, None),
+    "own texts, .parquet": ("own.parquet", read_table, None),
     "own texts, folder": (
         "class/text.txt",
-        lambda x: read_class_folder(x.parent.parent, "utf-8"),
+        lambda x: read_table(x.parent.parent),
         LARGE,
     ),
     **{
@@ -109,7 +108,7 @@ DOORS = {
     "Hyperpartisan articles": ("articles.xml", hyperpartisan._unpack, None),
     "packed Hyperpartisan articles": ("articles.xml.gz", hyperpartisan._unpack, None),
     "split": ("train.arrow", store.read_examples, None),
-    "rows": ("rows.parquet", lambda x: load_rows(x, None), None),
+    "rows": ("rows.parquet", lambda x: load_table(x, ""), None),
     "checkpoint": ("config.json", of_folder(open_checkpoint), None),
     "configuration": ("config.json", of_folder(read_config), LARGE),
     "weights": ("model.safetensors", of_folder(read_weights), None),

@@ -79,7 +79,7 @@ def test_three_classes_of_a_semicolon_file_in_latin_1(shell, tmp_path):
         "bash",
         "-ec",
         f"""
-        longspan data import csv orders.csv --text Text --label Art {options}
+        longspan data import texts orders.csv --text Text --label Art {options}
         longspan train linear orders --set training.steps=60
         longspan predict runs/own/orders/*.json new.csv --output out.csv --text Text {options}
     """,
@@ -104,7 +104,7 @@ def test_reviews_of_imdb_beat_chance(shell, tmp_path):
         "bash",
         "-ec",
         """
-        longspan data import csv imdb.csv --text text --label sentiment
+        longspan data import texts imdb.csv --text text --label sentiment
         longspan train local imdb --set task.length=192 --set training.steps=100
         longspan predict runs/own/imdb/local-*.json new.csv --text text --output out.csv
     """,

@@ -11,7 +11,7 @@ from longspan.arena.protocols.char_small import CORPUS, FIXED, GROWING, NAME, TO
 from longspan.attention import MECHANISMS
 from longspan.data.corpora.imports import CorpusRequest, import_corpus
 from longspan.errors import UnknownNameError
-from longspan.tasks import register_corpora
+from longspan.tasks import register_imported
 
 CAUSAL = [name for name, cls in MECHANISMS.items() if cls.traits.causal]
 
@@ -23,14 +23,14 @@ def protocol(tmp_path_factory):
         paths=(str(write_folder(folder / "files")),), objective="next", validation=0.2, test=0.2
     )
     import_corpus(folder, CORPUS, request, lambda *done: None)
-    register_corpora(folder)
+    register_imported(folder)
     yield get(NAME)
-    register_corpora(folder / "none")
+    register_imported(folder / "none")
 
 
 def test_the_corpus_must_be_imported_first(tmp_path):
-    register_corpora(tmp_path)
-    with pytest.raises(UnknownNameError, match="import corpus novels FOLDER --objective next"):
+    register_imported(tmp_path)
+    with pytest.raises(UnknownNameError, match="corpus FOLDER --name novels --objective next"):
         get(NAME).row(CORPUS, "local", 0)
 
 

@@ -11,7 +11,7 @@ import tiny
 from corpus_files import make_task, prose, write_folder
 from longspan.arena import arena, make_model, run
 from longspan.results import load_results, pack_scores
-from longspan.tasks import build, configure, register_corpora
+from longspan.tasks import build, configure, register_imported
 from longspan.training.evaluate import evaluate
 from longspan.validation.scores import check_example_scores
 
@@ -21,7 +21,7 @@ def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     make_task(folder, write_folder(folder / "files"), test=0.2)
     yield folder
-    register_corpora(folder / "none")
+    register_imported(folder / "none")
 
 
 def experiment(**changes):
@@ -31,7 +31,7 @@ def experiment(**changes):
 
 
 def opened(cache):
-    register_corpora(cache)
+    register_imported(cache)
     task = build("mine", {"length": 32})
     task.open(cache)
     return task

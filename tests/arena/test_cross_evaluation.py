@@ -19,7 +19,7 @@ from longspan.arena.cross_evaluation import (
 from longspan.arena.model import model_class
 from longspan.arena.protocols.own import register_imports
 from longspan.arena.rescore import evaluate_run
-from longspan.data.own_import import ImportRequest, import_texts
+from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanForSequenceClassification
 from longspan.results import load_cross_evaluations, load_results
@@ -134,7 +134,7 @@ def test_other_layouts_vocabularies_and_classes_are_refused_with_every_reason(tr
 def own_task(folder, name, targets, *, is_regression=False):
     """Import texts with these targets as a task."""
     rows = [(f"text {n}", str(targets[n % len(targets)])) for n in range(40)]
-    request = ImportRequest(text="body", target="stars", is_regression=is_regression)
+    request = TextsRequest(text="body", target="stars", kind="number" if is_regression else "class")
     import_texts(folder / "cache", name, write_csv(folder / f"{name}.csv", rows), request)
     register_imports(folder / "cache")
     return build(name)
@@ -146,8 +146,8 @@ def test_other_names_of_classes_and_scales_of_numbers_are_refused(tmp_path):
         good = own_task(tmp_path, "good", ["neg", "pos"])
         same = own_task(tmp_path, "same", ["pos", "neg"])
         other = own_task(tmp_path, "other", ["0", "1"])
-        numbers = own_task(tmp_path, "numbers", range(5), is_regression=True)
-        larger = own_task(tmp_path, "larger", range(0, 50, 10), is_regression=True)
+        numbers = own_task(tmp_path, "numbers", range(5), kind="number")
+        larger = own_task(tmp_path, "larger", range(0, 50, 10), kind="number")
         assert misfits(good, same) == []
         assert misfits(numbers, numbers) == []
         (reason,) = misfits(good, other)

@@ -18,7 +18,7 @@ from longspan.arena.protocols.own import register_imports
 from longspan.arena.provenance import source_files
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS
-from longspan.data.own_import import ImportRequest, import_texts
+from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import PluginError
 from longspan.files import file_sha256
 from longspan.metrics import METRICS
@@ -275,7 +275,7 @@ def test_protocol_files_are_restored_after_what_they_name(tmp_path, monkeypatch)
         tmp_path / "x.csv", own_files.reviews(40), ("body", "stars", "number")
     )
     for name in ("reviews", "letters"):
-        import_texts(cache, name, rows, ImportRequest(text="body", target="stars"))
+        import_texts(cache, name, rows, TextsRequest(text="body", target="stars"))
     other = tmp_path / "other.toml"
     other.write_text('[tasks.letters]\nfrom = "own"\n')
     with own_files.forgotten_imports(tmp_path / "none"):

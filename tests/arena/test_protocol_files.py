@@ -9,7 +9,7 @@ from longspan.arena import PROTOCOLS, get, grid, load_protocol
 from longspan.arena.protocols.compare import compare
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
-from longspan.data.own_import import check_task_name
+from longspan.data.imports.stored import check_task_name
 from longspan.errors import LongspanError, OptionError, PluginError
 from longspan.results.reading import OTHER_FOLDERS
 

@@ -23,7 +23,7 @@ from longspan.errors import OptionError, PluginError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.results import load_results
 from longspan.results.commands import run_command
-from longspan.tasks import build, register, register_corpora
+from longspan.tasks import build, register, register_imported
 from longspan.validation import validate_records
 from staged_protocol import SOURCE, make
 
@@ -207,7 +207,7 @@ def test_rows_of_xiong_small_read_equally_many_tokens(tmp_path):
             assert plain.start.run == long.hash
             assert dataclasses.replace(labels, start=plain.start) == plain
     finally:
-        register_corpora(tmp_path / "none")
+        register_imported(tmp_path / "none")
 
 
 def _tokens(config):

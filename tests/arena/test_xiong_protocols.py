@@ -12,7 +12,7 @@ from longspan.arena.protocols.stages import CORPUS
 from longspan.attention import MECHANISMS
 from longspan.data.word_pieces import load_word_pieces
 from longspan.errors import DataError, UnknownNameError
-from longspan.tasks import build, register_corpora
+from longspan.tasks import build, register_imported
 
 NAMES = ("xiong-pretrain", "xiong-small")
 COMPARED = (
@@ -40,11 +40,11 @@ def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documents")
     make_task(folder, write_folder(folder / "files"), name=CORPUS)
     yield folder
-    register_corpora(folder / "none")
+    register_imported(folder / "none")
 
 
 def test_every_difference_of_pretraining_from_its_sources_is_a_choice(cache):
-    register_corpora(cache)
+    register_imported(cache)
     protocol = get("xiong-pretrain")
     checks = check_sources(protocol)
     assert len(checks) > 25
@@ -55,7 +55,7 @@ def test_every_difference_of_pretraining_from_its_sources_is_a_choice(cache):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tasks_start_from_the_corpus_with_its_tokenizer(cache, name):
-    register_corpora(cache)
+    register_imported(cache)
     protocol = get(name)
     first, *others = protocol.tasks
     assert first == CORPUS
@@ -78,14 +78,14 @@ def test_tasks_start_from_the_corpus_with_its_tokenizer(cache, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_corpus_that_is_not_imported_is_named_with_its_command(cache, name):
-    register_corpora(cache / "none")
+    register_imported(cache / "none")
     for ask in (lambda: grid(name), lambda: get(name).experiment(CORPUS, "local", 0)):
-        with pytest.raises(UnknownNameError, match=f"run longspan data import corpus {CORPUS} "):
+        with pytest.raises(UnknownNameError, match=r"data import corpus FOLDER .*--name "):
             ask()
 
 
 def test_every_compared_mechanism_fits_the_small_model(cache):
-    register_corpora(cache)
+    register_imported(cache)
     protocol = get("xiong-small")
     rows = [*COMPARED, "full-short"]
     assert {row: misfit(protocol.row(CORPUS, row, 0)) for row in rows} == dict.fromkeys(rows)
@@ -97,7 +97,7 @@ def test_every_compared_mechanism_fits_the_small_model(cache):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_local_mechanisms_attend_to_equally_many_keys(cache, name):
-    register_corpora(cache)
+    register_imported(cache)
     protocol = get(name)
     options = {x: protocol.config(CORPUS, x).mechanism.options for x in MECHANISMS}
     window, block = options["local"]["window"], options["blockwise"]["block"]
@@ -111,13 +111,13 @@ def test_local_mechanisms_attend_to_equally_many_keys(cache, name):
 
 
 def test_tokenizer_of_a_corpus_is_known_by_name_wherever_the_cache_is(cache, tmp_path):
-    register_corpora(cache)
+    register_imported(cache)
     found = load_word_pieces(f"corpus:{CORPUS}")
     assert found.name == build(CORPUS, {}).tokenizer.name == f"corpus:{CORPUS}"
     before = get("xiong-small").experiment(CORPUS, "local", 0).config.hash
     make_task(tmp_path, write_folder(tmp_path / "files"), name=CORPUS)
     assert load_word_pieces(f"corpus:{CORPUS}").sha256 == found.sha256
     assert get("xiong-small").experiment(CORPUS, "local", 0).config.hash == before
-    register_corpora(tmp_path / "none")
-    with pytest.raises(DataError, match=f"run longspan data import corpus {CORPUS} PATH"):
+    register_imported(tmp_path / "none")
+    with pytest.raises(DataError, match=f"run longspan data import corpus PATH --name {CORPUS}"):
         load_word_pieces(f"corpus:{CORPUS}")

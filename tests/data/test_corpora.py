@@ -13,19 +13,21 @@ import pytest
 
 from corpus_files import TEXTS, ignore, prose, write_folder
 from longspan.data import document_rows
-from longspan.data.corpora import documents, imports, tables, text, tokenizing
-from longspan.data.corpora.documents import PART, CorpusFormat, ReadingReport, split_parts
+from longspan.data.corpora import imports, tokenizing
 from longspan.data.corpora.imports import CorpusRequest, build_tokens, import_corpus
-from longspan.data.corpora.sources import Source
+from longspan.data.imports import stored
+from longspan.data.sources import documents, text
+from longspan.data.sources.documents import PART, CorpusSource, split_parts
+from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.data.store import Examples
 from longspan.errors import DataError, OptionError, RunError
 
 
 def read(path, **options):
     """Return the documents of a path by place, and the report."""
-    form = CorpusFormat(**options)
+    form = FileFormat(**options)
     report = ReadingReport(skip_bad=form.skip_bad)
-    source = Source(path=str(path))
+    source = CorpusSource(path=str(path))
     return {x.where: "".join(x.parts) for x in source.read(form, report)}, report
 
 
@@ -54,7 +56,7 @@ def decoded(built, tokenizer):
 
 def test_every_document_is_in_one_split_with_its_text(tmp_path):
     described, built, tokenizer = make(tmp_path, write_folder(tmp_path / "files"))
-    assert described.documents == {"train": 22, "validation": 1, "test": 1}
+    assert described.sizes == {"train": 22, "validation": 1, "test": 1}
     found = decoded(built, tokenizer)
     assert sorted(x for texts in found.values() for x in texts) == sorted(TEXTS)
     by_hash = sorted(TEXTS, key=lambda x: hashlib.sha256(x.encode()).digest())
@@ -83,7 +85,7 @@ def test_packed_parquet_is_refused_or_counted(tmp_path):
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "c.parquet")
     path = tmp_path / "c.parquet.gz"
     path.write_bytes(gzip.compress((tmp_path / "c.parquet").read_bytes()))
-    with pytest.raises(DataError, match="expected plain parquet, got a packed file; unpack it"):
+    with pytest.raises(DataError, match="expected plain parquet or Arrow, got a packed file; un"):
         read(path)
     found, report = read(tmp_path, skip_bad=True)
     assert (list(found.values()), report.num_bad) == (TEXTS, 1)
@@ -164,7 +166,7 @@ def test_binary_files_are_refused_or_counted(tmp_path):
 def test_bad_lines_of_jsonl_are_refused_with_their_number_or_counted(
     tmp_path, monkeypatch, line, reason
 ):
-    monkeypatch.setattr(tables, "LONGEST", 100)
+    monkeypatch.setattr(text, "LONGEST", 100)
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"text": "one"}}\n\n{line}\n{{"text": "two"}}\n')
     with pytest.raises(DataError, match=rf"a\.jsonl, line 3: .*{reason}"):
@@ -272,7 +274,7 @@ def test_given_files_are_held_out_and_leave_training(tmp_path):
     found = decoded(built, tokenizer)
     assert sorted(found["test"]) == sorted(TEXTS[8:12])
     assert sorted([*found["train"], *found["validation"]]) == sorted(TEXTS[:8])
-    assert described.documents["validation"] == 2
+    assert described.sizes["validation"] == 2
     assert described.counts["in_another_split"] == 2
 
 
@@ -336,7 +338,7 @@ def test_a_name_is_not_taken_from_another_corpus(tmp_path):
         make(tmp_path, folder)
     request = CorpusRequest(paths=(str(folder),), vocab_size=300)
     described = import_corpus(tmp_path, "mine", request, ignore, replace=True)
-    assert sum(described.documents.values()) == 25
+    assert sum(described.sizes.values()) == 25
 
 
 def test_a_replacement_that_fails_leaves_the_earlier_corpus(tmp_path, monkeypatch):
@@ -348,7 +350,7 @@ def test_a_replacement_that_fails_leaves_the_earlier_corpus(tmp_path, monkeypatc
     def fill_disk(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(imports, "write_description", fill_disk)
+    monkeypatch.setattr(stored, "write_json", fill_disk)
     with pytest.raises(RunError, match="No space left"):
         import_corpus(tmp_path, "mine", request, ignore, replace=True)
     corpora = tmp_path / "corpora"
@@ -394,7 +396,7 @@ def test_too_few_documents_are_explained_by_what_was_left_out(tmp_path):
     (folder / "z.txt").write_bytes(b"\xff\xfe")
     found = r"\(left out: 1 empty: .*000.txt; 1 unreadable: .*z.txt, line 1: not utf-8"
     with pytest.raises(DataError, match=f"1 different document cannot fill 3 splits {found}"):
-        make(tmp_path, folder, form=CorpusFormat(skip_bad=True))
+        make(tmp_path, folder, form=FileFormat(skip_bad=True))
 
 
 def test_every_file_is_a_document_or_counted(tmp_path):
@@ -402,9 +404,9 @@ def test_every_file_is_a_document_or_counted(tmp_path):
     (folder / "binary.gz").write_bytes(gzip.compress(b"\0\1\2"))
     (folder / "latin.txt").write_bytes("café".encode("latin-1"))
     (folder / "lines.jsonl").write_text('{"text": "one more"}\n{"text": 3}\n{}\n')
-    described, *_ = make(tmp_path, folder, form=CorpusFormat(skip_bad=True))
+    described, *_ = make(tmp_path, folder, form=FileFormat(skip_bad=True))
     assert described.counts["unreadable"] == 4
-    assert sum(described.documents.values()) + sum(described.counts.values()) == 26 + 2 + 3
+    assert sum(described.sizes.values()) + sum(described.counts.values()) == 26 + 2 + 3
     places = [reason.partition(":")[0].rpartition("/")[2] for reason in described.reasons]
     assert places == [
         *("binary.gz, line 1", "latin.txt, line 1", "lines.jsonl, line 2", "lines.jsonl, line 3")

@@ -7,8 +7,9 @@ import pytest
 
 from corpus_files import ignore, prose, write_folder
 from longspan.data import store
-from longspan.data.corpora import documents, text, tokenizing
+from longspan.data.corpora import tokenizing
 from longspan.data.corpora.imports import CorpusRequest, build_tokens, import_corpus
+from longspan.data.sources import documents, text
 
 SMALL = 40_000  # characters
 PER_DOCUMENT = 128  # bytes

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from longspan.cli.common import parse_changes
-from longspan.data.corpora.documents import CorpusFormat, ReadingReport
-from longspan.data.corpora.tables import read_jsonl
 from longspan.data.questions.json_files import load_json
 from longspan.data.retrieval.beir import read_texts
-from longspan.data.text_files import read_text_file
+from longspan.data.sources.documents import CorpusSource
+from longspan.data.sources.table import read_table
+from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.errors import DataError, OptionError
 from longspan.files import parse_json, read_json
 
@@ -17,9 +17,9 @@ DOORS = {
     "record": read_json,
     "--set": lambda path: parse_changes([f"x={path.read_text()}"]),
     "published data": load_json,
-    "own table": read_text_file,
+    "own table": read_table,
     "collection": lambda path: list(read_texts(path)),
-    "corpus": lambda path: list(read_jsonl(path, CorpusFormat(), ReadingReport(skip_bad=False))),
+    "corpus": lambda path: list(CorpusSource(path=str(path)).read(FileFormat(), ReadingReport())),
 }
 
 

@@ -13,11 +13,11 @@ from longspan.tasks import build
 IMPORT = """
 import os, signal, sys
 from pathlib import Path
-from longspan.data.retrieval.imports import BeirRequest, import_beir
-def die(documents):
+from longspan.data.retrieval.imports import import_beir
+def die(*progress):
     os.kill(os.getpid(), signal.SIGKILL)
 folder, cache = map(Path, sys.argv[1:])
-import_beir(cache, "mine", BeirRequest(folder=folder), die)
+import_beir(cache, "mine", folder, {}, die)
 """
 COPY = {"length": 64, "train": 4, "validation": 4, "test": 4}
 

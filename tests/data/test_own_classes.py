@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data import own_texts
-from longspan.data.own_classes import (
+from longspan.data.imports import texts as own_texts
+from longspan.data.imports.targets import (
     describe_classes,
     describe_shares,
     describe_splits,
     find_look_alikes,
+    parse_classes,
 )
-from longspan.data.own_import import ImportRequest, import_texts, requested_shares
+from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.own_splits import TEST, TRAIN, VALIDATION, assign_splits
-from longspan.data.own_targets import parse_classes
 from longspan.errors import DataError
 from own_files import write_csv
 
@@ -60,7 +60,7 @@ SPELLINGS = {
 
 
 def load(tmp_path, train, test):
-    request = ImportRequest(text="text", target="label", test=test)
+    request = TextsRequest(text="text", target="label", test=test)
     return import_texts(tmp_path / "cache", "mine", train, request)
 
 
@@ -131,7 +131,7 @@ def test_class_that_a_split_lacks_is_named_both_ways(tmp_path):
     write_folder(folder / "train", rows_of("a", ["neg", "pos", "unsup"], 60))
     write_folder(folder / "test", rows_of("b", ["neg", "pos", "new"]))
     described = import_texts(
-        tmp_path / "cache", "mine", folder, ImportRequest(text="text", target="label")
+        tmp_path / "cache", "mine", folder, TextsRequest(text="text", target="label")
     )
     counts = described.class_counts
     assert {x: sum(own) for x, own in counts.items()} == described.sizes
@@ -185,17 +185,19 @@ def test_more_classes_than_are_stored_are_refused():
 def test_share_that_small_classes_exceed_is_named(tmp_path):
     rows = [(f"text {n}", f"class {n % 100}") for n in range(300)]
     path = write_csv(tmp_path / "x.csv", rows, HEADER)
-    request = ImportRequest(text=HEADER[0], target=HEADER[1])
+    request = TextsRequest(text=HEADER[0], target=HEADER[1])
     described = import_texts(tmp_path / "cache", "mine", path, request)
     assert described.sizes == {"train": 100, "validation": 100, "test": 100}
-    notes = describe_shares(described.sizes, requested_shares(path, request))
+    notes = describe_shares(described.sizes, described.shares)
     assert [note.partition(":")[0] for note in notes] == [
         f"{split} holds out 33 % of the rows, and a share of 0.1 was asked for"
         for split in ("validation", "test")
     ]
     # A file that is given has no share.
-    request = dataclasses.replace(request, test=path)
-    assert requested_shares(path, request) == {"validation": 0.1}
+    test = write_csv(tmp_path / "test.csv", [("other", rows[0][1])], HEADER)
+    request = dataclasses.replace(request, test=test)
+    described = import_texts(tmp_path / "other", "mine", path, request)
+    assert described.shares == {"validation": 0.1}
     sizes = {"train": 85, "validation": 15, "test": 300}
     assert describe_shares(sizes, {"validation": 0.1}) == []
     assert len(describe_shares(sizes, {"validation": 0.09})) == 1
@@ -214,15 +216,3 @@ def test_two_texts_of_each_class_fill_all_splits():
     keys, labels = [(str(n),) for n in range(8)], np.arange(8) // 2
     found = assign_splits(keys, np.zeros(8, np.int8), {VALIDATION: 0.1, TEST: 0.1}, labels).splits
     assert {*found.tolist()} == {TRAIN, VALIDATION, TEST}
-
-
-def test_imports_of_schema_1_are_read(tmp_path):
-    load(tmp_path, write_csv(tmp_path / "x.csv", rows_of("a", "xy", 40), HEADER), 0.1)
-    folder = tmp_path / "cache" / "own" / "mine"
-    content = json.loads((folder / "import.json").read_text())
-    for name in ("sha256", "class_counts", "spellings"):
-        del content[name]
-    (folder / "import.json").write_text(json.dumps(content | {"schema": 1}))
-    described = own_texts.OWN_TEXTS.load(folder)
-    assert described.class_counts == {}
-    assert describe_classes(described.class_counts, described.classes, described.spellings) == []

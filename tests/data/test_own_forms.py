@@ -1,19 +1,23 @@
 """Own texts as JSON and as folders: the same data set as from CSV, and bad input."""
 
+import functools
 import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data import own_texts
-from longspan.data.own_import import ImportRequest, import_texts
-from longspan.data.text_files import FileFormat, read_text_file
-from longspan.errors import DataError, OptionError
+import own_files
+from longspan.data.imports import texts as own_texts
+from longspan.data.imports.texts import TextsRequest, import_texts
+from longspan.data.sources.table import read_table
+from longspan.data.sources.text import FileFormat
+from longspan.errors import OptionError
 from own_files import write_csv
 
-REQUEST = ImportRequest(text="text", target="label")
+REQUEST = TextsRequest(text="text", target="label")
 ROWS = [(f"text number {n} – é", ("no", "yes")[n % 2]) for n in range(40)]
+check_refused = functools.partial(own_files.check_refused, request=REQUEST)
 
 
 def load(cache, path, request=REQUEST):
@@ -34,19 +38,9 @@ def write_folder(folder, rows, encoding="utf-8"):
     return folder
 
 
-def check_refused(tmp_path, path, *parts, request=REQUEST, error=DataError):
-    """Check the message, and that nothing was written."""
-    with pytest.raises(error) as caught:
-        import_texts(tmp_path / "cache", "mine", path, request)
-    assert "\n" not in str(caught.value)
-    for part in parts:
-        assert part in str(caught.value)
-    assert not (tmp_path / "cache").exists()
-
-
 def test_every_form_gives_the_same_rows(tmp_path):
     expected, _ = load(tmp_path / "0", write_csv(tmp_path / "x.csv", ROWS, ("text", "label")))
-    wide = ImportRequest(text="text", target="label", file_format=FileFormat(encoding="utf-16"))
+    wide = TextsRequest(text="text", target="label", form=FileFormat(encodings=("utf-16",)))
     forms = [
         (write_json_lines(tmp_path / "x.jsonl", ROWS), REQUEST),
         (write_json_lines(tmp_path / "x.ndjson", ROWS[::-1], "utf-8-sig"), REQUEST),
@@ -68,9 +62,9 @@ def test_values_of_json_are_text_and_unused_columns_may_be_nested(tmp_path):
     path.write_text("\n".join(map(json.dumps, objects)))
     described, _ = load(tmp_path / "1", path)
     assert described.classes == ["false", "true"]
-    tags = ImportRequest(text="text", target="tags")
+    tags = TextsRequest(text="text", target="tags")
     check_refused(tmp_path, path, "column 'tags' has a list or an object in line 1", request=tags)
-    assert read_text_file(path).rows[3][2:] == ['["x"]', '{"y": 3}']  # nothing is lost
+    assert read_table(path).rows[3][2:] == ['["x"]', '{"y": 3}']  # nothing is lost
 
 
 GOOD = '{"text": "a", "label": "b"}\n'
@@ -80,8 +74,8 @@ GOOD = '{"text": "a", "label": "b"}\n'
     ("content", "parts"),
     [
         (GOOD * 2 + "{oops}", ("x.jsonl, line 3:", "JSON object in each line")),
-        (GOOD + "[1, 2]", ("x.jsonl, line 2 has a list",)),
-        (GOOD + '"text"', ("x.jsonl, line 2 has a str",)),
+        (GOOD + "[1, 2]", ("x.jsonl, line 2: not a JSON object but a list",)),
+        (GOOD + '"text"', ("x.jsonl, line 2: not a JSON object but a str",)),
         (GOOD + '{"text": "\\ud800", "label": "b"}', ("x.jsonl, line 2:", "surrogate")),
         (GOOD + '{"text": null, "label": "b"}', ("empty text or target in line 2", "--drop-empty")),
         ("\n" + GOOD + '{"text": "c"}', ("empty text or target in line 3",)),
@@ -125,7 +119,7 @@ def test_folders_of_splits_are_kept_and_validation_is_held_out(tmp_path):
     described, _ = load(tmp_path / "2", data)
     assert described.sizes == {"train": 40, "validation": 3, "test": 6}
     # What is given takes precedence.
-    given = ImportRequest(text="text", target="label", validation=0.2)
+    given = TextsRequest(text="text", target="label", validation=0.2)
     described, _ = load(tmp_path / "3", data, given)
     assert described.sizes == {"train": 32, "validation": 8, "test": 6}
 
@@ -147,9 +141,9 @@ def test_folders_of_other_forms_are_refused(tmp_path):
     (folder / ".hidden").write_text("not read")
     load(tmp_path / "1", folder)
     (folder / "no" / "5.txt").write_bytes(b"\0\1binary")
-    check_refused(tmp_path, folder, "5.txt is no text")
+    check_refused(tmp_path, folder, "5.txt has a zero byte: the file is binary")
     (folder / "no" / "5.txt").write_bytes(b"one\ncaf\xe9\n")
-    check_refused(tmp_path, folder, "5.txt, line 2, is not utf-8 text; convert the file")
+    check_refused(tmp_path, folder, "5.txt, line 2, is not utf-8 text; pass the encoding")
     (folder / "no" / "5.txt").write_text(" \n")
     check_refused(tmp_path, folder, "empty text or target in no/5.txt")
     (folder / "no" / "5.txt").unlink()
@@ -201,9 +195,9 @@ def test_values_of_parquet_are_text_and_class_numbers_have_their_names(tmp_path)
     assert {row[0] for split in splits.values() for row in split.texts} == set(texts)
     plain = write_parquet(tmp_path / "plain.parquet", {**columns, "text": texts})
     assert load(tmp_path / "2", plain)[0].classes == ["0", "1"]
-    flags = ImportRequest(text="text", target="flag")
+    flags = TextsRequest(text="text", target="flag")
     assert load_described(tmp_path / "3", plain, flags).classes == ["false", "true"]
-    tags = ImportRequest(text="text", target="tags")
+    tags = TextsRequest(text="text", target="tags")
     check_refused(tmp_path, path, "'tags' has a list or an object in row 1", request=tags)
 
 
@@ -221,7 +215,7 @@ def test_missing_values_of_parquet_are_empty(tmp_path, missing):
     columns = {"text": [f"text {n}" for n in range(40)], "label": labels}
     path = write_parquet(tmp_path / "x.parquet", columns, features)
     check_refused(tmp_path, path, "empty text or target in row 7")
-    dropping = ImportRequest(text="text", target="label", drop_empty=True)
+    dropping = TextsRequest(text="text", target="label", drop_empty=True)
     assert load_described(tmp_path / "1", path, dropping).counts["empty"] == 1
 
 
@@ -255,7 +249,5 @@ def test_wrong_numbers_are_named_in_their_file(tmp_path):
     rows = [(f"text {n}", str(n)) for n in range(30)]
     path = write_csv(tmp_path / "x.csv", [("", "1"), *rows], ("text", "label"))
     test = write_csv(tmp_path / "test.csv", [("a", "1"), ("b", "many")], ("text", "label"))
-    request = ImportRequest(
-        text="text", target="label", is_regression=True, test=test, drop_empty=True
-    )
+    request = TextsRequest(text="text", target="label", kind="number", test=test, drop_empty=True)
     check_refused(tmp_path, path, "got 'many' (test.csv line 3)", request=request)

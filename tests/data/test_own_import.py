@@ -1,5 +1,6 @@
 """Import of files of one's own: formats, checks, splits by a hash of the text."""
 
+import functools
 import random
 
 import numpy as np
@@ -7,15 +8,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data import own_texts
-from longspan.data.own_import import ImportRequest, import_texts
+import own_files
+from longspan.data.imports import texts as own_texts
+from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.own_splits import DROPPED, TEST, TRAIN, VALIDATION, assign_splits
-from longspan.data.text_files import FileFormat, read_text_file
+from longspan.data.sources.table import read_table
+from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError, OptionError
 from own_files import write_csv
 
-REQUEST = ImportRequest(text="body", target="stars")
+REQUEST = TextsRequest(text="body", target="stars")
+WIDE = FileFormat(encodings=("utf-16",))
 ROWS = [(f"text number {n}", ("no", "yes")[n % 2]) for n in range(40)]
+check_refused = functools.partial(own_files.check_refused, request=REQUEST)
 
 
 def load(cache, path, request=REQUEST, name="mine", **options):
@@ -25,16 +30,6 @@ def load(cache, path, request=REQUEST, name="mine", **options):
 
 def texts_of(splits):
     return {name: {row[0] for row in split.texts} for name, split in splits.items()}
-
-
-def check_refused(tmp_path, path, *parts, request=REQUEST, error=DataError):
-    """Check the message, and that nothing was written."""
-    with pytest.raises(error) as caught:
-        import_texts(tmp_path / "cache", "mine", path, request)
-    assert "\n" not in str(caught.value)
-    for part in parts:
-        assert part in str(caught.value)
-    assert not (tmp_path / "cache").exists()
 
 
 def test_every_row_is_in_one_split_with_its_class(tmp_path):
@@ -58,12 +53,15 @@ def test_splits_depend_neither_on_order_nor_on_format(tmp_path):
         (write_csv(tmp_path / "shuffled.csv", shuffled), FileFormat()),
         (write_csv(tmp_path / "x.tsv", shuffled, delimiter="\t"), FileFormat()),
         (write_csv(tmp_path / "semi.csv", ROWS, delimiter=";"), FileFormat(delimiter=";")),
-        (write_csv(tmp_path / "wide.csv", ROWS, encoding="utf-16"), FileFormat(encoding="utf-16")),
+        (
+            write_csv(tmp_path / "wide.csv", ROWS, encoding="utf-16"),
+            FileFormat(encodings=("utf-16",)),
+        ),
         (write_csv(tmp_path / "bom.csv", ROWS, encoding="utf-8-sig"), FileFormat()),
         (tmp_path / "x.parquet", FileFormat()),
     ]
     for number, (path, form) in enumerate(files, 1):
-        request = ImportRequest(text="body", target="stars", file_format=form)
+        request = TextsRequest(text="body", target="stars", form=form)
         described, splits = load(tmp_path / str(number), path, request)
         assert described.rows_sha256 == expected[0].rows_sha256, path
         assert texts_of(splits) == texts_of(expected[1])
@@ -81,7 +79,7 @@ def test_equal_texts_never_straddle_splits(tmp_path):
 def test_pairs_are_split_by_both_texts(tmp_path):
     rows = [(f"a {n % 4}", f"b {n}", str(n % 2)) for n in range(30)]
     path = write_csv(tmp_path / "x.csv", rows, ("one", "two", "same"))
-    described, splits = load(tmp_path, path, ImportRequest(text="one", pair="two", target="same"))
+    described, splits = load(tmp_path, path, TextsRequest(text="one", pair="two", target="same"))
     assert described.is_pair
     pairs = [row for split in splits.values() for row in split.texts]
     assert sorted(pairs) == sorted((a, b) for a, b, _ in rows)
@@ -91,7 +89,7 @@ def test_given_files_are_held_out_and_their_texts_leave_training(tmp_path):
     path = write_csv(tmp_path / "x.csv", ROWS)
     test = write_csv(tmp_path / "t.csv", [*ROWS[:3], ("new text", "yes")])
     validation = write_csv(tmp_path / "v.csv", [*ROWS[2:6], ("other text", "no")])
-    both = ImportRequest(text="body", target="stars", validation=validation, test=test)
+    both = TextsRequest(text="body", target="stars", validation=validation, test=test)
     described, splits = load(tmp_path / "both", path, both)
     found = texts_of(splits)
     assert found["test"] == {*(text for text, _ in ROWS[:3]), "new text"}
@@ -99,7 +97,7 @@ def test_given_files_are_held_out_and_their_texts_leave_training(tmp_path):
     assert found["train"] == {text for text, _ in ROWS[6:]}
     # six rows of the file to split, and one of validation
     assert described.counts["in_another_split"] == 7
-    one = ImportRequest(text="body", target="stars", test=test, validation=0.25)
+    one = TextsRequest(text="body", target="stars", test=test, validation=0.25)
     found = texts_of(load(tmp_path / "one", path, one)[1])
     assert found["test"] == {*(text for text, _ in ROWS[:3]), "new text"}
     assert len(found["validation"]) == 9  # a quarter of the 37 texts that are left
@@ -132,7 +130,7 @@ def test_classes_that_are_numbers_are_in_numerical_order(tmp_path):
 
 def test_numbers_are_kept_and_standardized_by_training(tmp_path):
     rows = [(f"text {n}", f"{n / 4}") for n in range(40)]
-    request = ImportRequest(text="body", target="stars", is_regression=True)
+    request = TextsRequest(text="body", target="stars", kind="number")
     described, splits = load(tmp_path, write_csv(tmp_path / "x.csv", rows), request)
     assert described.is_regression
     found = {row[0]: x for s in splits.values() for row, x in zip(s.texts, s.targets, strict=True)}
@@ -143,7 +141,7 @@ def test_numbers_are_kept_and_standardized_by_training(tmp_path):
 
 def test_quoted_line_breaks_and_long_fields_are_read(tmp_path):
     rows = [(f'line "{n}",\nline ' + "x" * 200_000 * (n == 0), str(n % 2)) for n in range(8)]
-    found = read_text_file(write_csv(tmp_path / "x.csv", rows)).column("body")
+    found = read_table(write_csv(tmp_path / "x.csv", rows)).column("body")
     assert found == [text.strip() for text, _ in rows]
 
 
@@ -152,9 +150,9 @@ def test_same_import_again_changes_nothing_and_another_one_is_refused(tmp_path):
     first = load(tmp_path, path)[0]
     assert load(tmp_path, path)[0] == first
     other = write_csv(tmp_path / "y.csv", ROWS[:30])
-    with pytest.raises(OptionError, match=r"'mine' is the name of other texts.*--replace"):
+    with pytest.raises(OptionError, match=r"'mine' is the name of another import of.*--replace"):
         import_texts(tmp_path, "mine", other, REQUEST)
-    assert own_texts.OWN_TEXTS.load(tmp_path / "own" / "mine") == first
+    assert own_texts.TEXTS.load(tmp_path / "own" / "mine") == first
     assert sum(load(tmp_path, other, replace=True)[0].sizes.values()) == 30
 
 
@@ -205,7 +203,7 @@ def test_empty_texts_are_refused_with_their_rows_or_left_out(tmp_path):
         "empty text or target in line 4, line 11, line 13, line 22, line 23 and 3 more",
         "--drop-empty",
     )
-    dropping = ImportRequest(text="body", target="stars", drop_empty=True)
+    dropping = TextsRequest(text="body", target="stars", drop_empty=True)
     described, _ = load(tmp_path, path, dropping)
     assert described.counts["empty"] == 8
     assert sum(described.sizes.values()) == 32
@@ -216,14 +214,17 @@ def test_other_encoding_is_refused_with_the_remedy(tmp_path, encoding):
     rows = [(f"café {n}", label) for n, (_, label) in enumerate(ROWS)]
     path = write_csv(tmp_path / "x.csv", rows, encoding=encoding)
     check_refused(tmp_path, path, "not utf-8 text", f"--encoding {encoding}")
-    request = ImportRequest(text="body", target="stars", file_format=FileFormat(encoding=encoding))
+    request = TextsRequest(text="body", target="stars", form=FileFormat(encodings=(encoding,)))
     assert "café 0" in set.union(*texts_of(load(tmp_path, path, request)[1]).values())
 
 
 def test_unknown_encoding_and_delimiter_are_refused(tmp_path):
     path = write_csv(tmp_path / "x.csv", ROWS)
-    for form, part in ((FileFormat(encoding="utf-9"), "utf-9"), (FileFormat(delimiter="ab"), "ab")):
-        request = ImportRequest(text="body", target="stars", file_format=form)
+    for form, part in (
+        (FileFormat(encodings=("utf-9",)), "utf-9"),
+        (FileFormat(delimiter="ab"), "ab"),
+    ):
+        request = TextsRequest(text="body", target="stars", form=form)
         check_refused(tmp_path, path, part, request=request, error=OptionError)
 
 
@@ -231,7 +232,7 @@ def test_unknown_encoding_and_delimiter_are_refused(tmp_path):
 def test_targets_that_are_no_numbers_are_refused(tmp_path, value):
     rows = [(text, str(n)) for n, (text, _) in enumerate(ROWS)]
     rows[4] = (rows[4][0], value)
-    request = ImportRequest(text="body", target="stars", is_regression=True)
+    request = TextsRequest(text="body", target="stars", kind="number")
     path = write_csv(tmp_path / "x.csv", rows)
     check_refused(
         tmp_path, path, f"got {value!r} (x.csv line 6)", "finite numbers", request=request
@@ -248,10 +249,10 @@ def test_fewer_texts_than_splits_are_refused(tmp_path):
 def test_split_without_rows_and_training_with_one_class_are_refused(tmp_path):
     path = write_csv(tmp_path / "x.csv", ROWS)
     held_out = write_csv(tmp_path / "t.csv", ROWS[:5])
-    both = ImportRequest(text="body", target="stars", validation=held_out, test=held_out)
+    both = TextsRequest(text="body", target="stars", validation=held_out, test=held_out)
     check_refused(tmp_path, path, "no row is left for validation", request=both)
     rest = write_csv(tmp_path / "rest.csv", [(f"{text}!", "yes") for text, _ in ROWS])
-    test = ImportRequest(text="body", target="stars", test=path)
+    test = TextsRequest(text="body", target="stars", test=path)
     check_refused(tmp_path, rest, "all training rows have one target", request=test)
 
 
@@ -260,7 +261,7 @@ def test_split_without_rows_and_training_with_one_class_are_refused(tmp_path):
     [(0.0, 0.1, "--validation"), (0.1, 1.5, "--test"), (0.5, 0.5, "no text for training")],
 )
 def test_shares_out_of_range_are_refused(tmp_path, validation, test, part):
-    request = ImportRequest(text="body", target="stars", validation=validation, test=test)
+    request = TextsRequest(text="body", target="stars", validation=validation, test=test)
     path = write_csv(tmp_path / "x.csv", ROWS)
     check_refused(tmp_path, path, part, request=request, error=OptionError)
 
@@ -294,7 +295,7 @@ def test_files_of_one_name_are_all_recorded(tmp_path):
     (tmp_path / "test").mkdir()
     train = write_csv(tmp_path / "train" / "data.csv", ROWS[:30])
     test = write_csv(tmp_path / "test" / "data.csv", ROWS[30:])
-    request = ImportRequest(text="body", target="stars", test=test)
+    request = TextsRequest(text="body", target="stars", test=test)
     described, splits = load(tmp_path, train, request)
     assert sorted(described.files) == sorted(map(str, (train, test)))
     assert len(set(described.files.values())) == 2

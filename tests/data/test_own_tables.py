@@ -1,5 +1,6 @@
 """Forms of own tables: JSON, packed files, and folders of splits and shards."""
 
+import dataclasses
 import gzip
 import json
 
@@ -7,15 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data.own_import import ImportRequest, import_texts
+from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.own_splits import TEST, TRAIN, VALIDATION
-from longspan.data.summaries.imports import import_summaries
-from longspan.data.table_folders import find_tables, table_name
-from longspan.data.text_files import FileFormat, read_new_texts, read_text_file
+from longspan.data.sources.folders import find_tables, table_name
+from longspan.data.sources.table import read_new_texts, read_table
+from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError, OptionError
 
 ROWS = [{"text": f"text {n} – é", "label": ("no", "yes")[n % 2]} for n in range(40)]
-REQUEST = ImportRequest(text="text", target="label")
+REQUEST = TextsRequest(text="text", target="label")
+SUMMARIES = dataclasses.replace(REQUEST, kind="summary")
 LINES = "\n".join(map(json.dumps, ROWS))
 CSV = "text,label\n" + "\n".join(f"{row['text']},{row['label']}" for row in ROWS)
 FORMS = {
@@ -74,7 +76,9 @@ def test_suffix_of_packing_has_any_letter_case(tmp_path, expected, packing):
 
 def test_packed_parquet_is_refused(tmp_path):
     path = write_parquet(tmp_path / "p.parquet", ROWS).rename(tmp_path / "p.parquet.gz")
-    with pytest.raises(OptionError, match=r"behind all but \.parquet, or be a folder; unpack it"):
+    with pytest.raises(
+        OptionError, match=r"behind all but \.parquet and \.arrow, or .*; unpack it"
+    ):
         load(tmp_path / "cache", path)
 
 
@@ -123,31 +127,31 @@ def test_held_out_folder_with_splits_gives_the_split_of_its_option(tmp_path, lay
     path = write_parquet(tmp_path / "x.parquet", ROWS)
     for name, rows in (("train", other[:25]), ("test", other[25:])):
         write_parquet(tmp_path / "set" / layout.format(name, name), rows)
-    given = ImportRequest(text="text", target="label", test=tmp_path / "set")
+    given = TextsRequest(text="text", target="label", test=tmp_path / "set")
     assert import_texts(tmp_path / "cache", "mine", path, given).sizes["test"] == 15
-    given = ImportRequest(text="text", target="label", validation=tmp_path / "set")
+    given = TextsRequest(text="text", target="label", validation=tmp_path / "set")
     expected = r"expected texts of validation, got a folder of the splits train, test; pass the"
-    for importer in (import_texts, import_summaries):
+    for kind in (given, dataclasses.replace(given, kind="summary")):
         with pytest.raises(DataError, match=expected):
-            importer(tmp_path / "cache", "other", path, given)
+            import_texts(tmp_path / "cache", "other", path, kind)
 
 
 @pytest.mark.parametrize("name", ["test.parquet", "train.parquet", "mine.parquet"])
 def test_held_out_folder_of_one_table_is_that_table(tmp_path, name):
     path = write_parquet(tmp_path / "x.parquet", ROWS[:30])
     write_parquet(tmp_path / "set" / name, ROWS[30:])
-    given = ImportRequest(text="text", target="label", test=tmp_path / "set")
+    given = TextsRequest(text="text", target="label", test=tmp_path / "set")
     assert import_texts(tmp_path / "cache", "mine", path, given).sizes["test"] == 10
 
 
 def test_folders_of_tables_have_summaries_too(tmp_path):
     write_parquet(tmp_path / "set" / "train.parquet", ROWS[:30])
     write_parquet(tmp_path / "set" / "test.parquet", ROWS[30:])
-    found = import_summaries(tmp_path / "cache", "mine", tmp_path / "set", REQUEST)
+    found = import_texts(tmp_path / "cache", "mine", tmp_path / "set", SUMMARIES)
     assert found.sizes["test"] == 10
     (tmp_path / "texts" / "pos").mkdir(parents=True)
     with pytest.raises(OptionError, match="is a folder without tables"):
-        import_summaries(tmp_path / "cache", "other", tmp_path / "texts", REQUEST)
+        import_texts(tmp_path / "cache", "other", tmp_path / "texts", SUMMARIES)
 
 
 def test_rows_of_shards_are_named_with_their_file(tmp_path):
@@ -163,7 +167,7 @@ def test_rows_of_shards_are_named_with_their_file(tmp_path):
     [
         (
             ["train-00000-of-00003.parquet", "train-00002-of-00003.parquet"],
-            "lacks shard 1 of",
+            "lacks train-00001-of-00003.parquet, 1 of 3 files of the split; download",
         ),
         (["train.csv", "train.parquet"], r"such as train\.csv and train\.parquet; keep one"),
         (["old.csv", "new.csv"], "several tables of train that are no numbered shards"),
@@ -172,7 +176,6 @@ def test_rows_of_shards_are_named_with_their_file(tmp_path):
             "and also unsupervised",
         ),
         (["test.parquet", "dev.parquet"], "tables of validation, test, and none of train"),
-        (["data-00000-of-00001.arrow", "state.json"], "a data set of save_to_disk"),
         (["one/x.parquet", "two/x.parquet"], "parquet files in one, two; pass one of these"),
     ],
 )
@@ -207,7 +210,7 @@ GOOD = '{"text": "a", "label": "b"}'
         (f"[{GOOD},\n{GOOD}, ", "got the end of the file"),
         ("[", "line 1: the array has no end"),
         (f"[{GOOD}]\n{GOOD}", "has text after its array"),
-        (f"[{GOOD},\n1]", "line 2 has a int; expected a JSON object"),
+        (f"[{GOOD},\n1]", "line 2: not a JSON object but a int"),
         (f'{{"data": [{GOOD}]}}', "one object whose field 'data' has a list of objects"),
         (
             GOOD + '\n{"text": "a", "label": "b", "label": "c"}',
@@ -230,10 +233,10 @@ def test_damaged_packed_files_and_their_encoding_are_named(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(gzip.compress(content)[:-20])
     with pytest.raises(DataError, match="is truncated or damaged"):
-        read_text_file(path)
+        read_table(path)
     path.write_bytes(gzip.compress(content + b"\n" + "é".encode("latin-1")))
     with pytest.raises(DataError, match=rf"line {content.count(10) + 2}, is not utf-8 text"):
-        read_text_file(path)
+        read_table(path)
 
 
 def test_new_texts_are_files_of_a_folder(tmp_path):
@@ -245,4 +248,4 @@ def test_new_texts_are_files_of_a_folder(tmp_path):
     assert found.column("file") == ["a.txt", "b.txt"]
     assert found.column("text") == ["text of a.txt", "text of b.txt"]
     with pytest.raises(DataError, match=r"in no subfolder: a\.txt, b\.txt; expected"):
-        read_text_file(tmp_path)
+        read_table(tmp_path)

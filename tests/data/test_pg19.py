@@ -60,7 +60,7 @@ def test_a_part_of_the_books_is_refused(tmp_path, bare):
     with pytest.raises(
         DataError,
         match=r"is not the whole PG-19: books, train has 2 of 28,602, validation has 1 of 50, test "
-        r"has 3 of 100; download .*refused; .*import corpus NAME \S+ --objective next",
+        r"has 3 of 100; download .*refused; .*import corpus \S+ --objective next",
     ):
         find(folder, pg19.BOOKS)
 
@@ -68,7 +68,7 @@ def test_a_part_of_the_books_is_refused(tmp_path, bare):
 def test_a_folder_of_texts_is_refused_with_the_remedy(tmp_path, bare):
     (tmp_path / "novel.txt").write_text("a book")
     with pytest.raises(
-        DataError, match=r"has no folders train, validation, test.*import corpus NAME \S+ --obj"
+        DataError, match=r"has no folders train, validation, test.*import corpus \S+ --obj"
     ):
         find(tmp_path, pg19.BOOKS)
     with pytest.raises(DataError, match=r"PG-19 is not here .*data build pg19 --data FOLDER"):

@@ -78,7 +78,7 @@ def test_a_file_of_another_size_is_refused(tmp_path, form, size):
     with pytest.raises(
         DataError,
         match=rf"enwik8 has 10,001 bytes, but .*enwik8\S* has {size:,}; fetch .*a part of it is "
-        r"refused; another text .*import corpus NAME PATH --objective next",
+        r"refused; another text .*import corpus PATH --objective next",
     ):
         find(text, tmp_path)
 

@@ -6,14 +6,15 @@ import random
 import pytest
 
 from beir_files import DOCUMENTS, JUDGMENTS, QUERIES, write_beir, write_judgments, write_lines
-from longspan.data.retrieval.imports import BeirRequest, import_beir
-from longspan.data.retrieval.stored import BEIR, load_collection
+from corpus_files import ignore
+from longspan.data.own_splits import NAMES
+from longspan.data.retrieval.imports import BEIR, import_beir, load_collection
 from longspan.errors import DataError, OptionError
 
 
 def run_import(tmp_path, folder, name="owls", replace=False, **shares):
-    request = BeirRequest(folder=folder, **shares)
-    return import_beir(tmp_path / "cache", name, request, lambda done: None, replace=replace)
+    held_out = {NAMES.index(split): share for split, share in shares.items()}
+    return import_beir(tmp_path / "cache", name, folder, held_out, ignore, replace=replace)
 
 
 def stored(tmp_path, name="owls"):
@@ -38,7 +39,7 @@ def test_documents_and_queries_are_in_the_order_of_their_ids(tmp_path):
     assert train.judged == [{0: 1}, {1: 2, 2: 0}, {2: 1}, {3: 1}]
     assert found.queries["validation"].judged == [{3: 2, 4: 1}]
     assert texts(found.queries["test"]) == [QUERIES["q4"]]
-    assert described.queries == {"train": 4, "validation": 1, "test": 1}
+    assert described.sizes == {"train": 4, "validation": 1, "test": 1}
     assert described.splits == {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
     assert not any(described.counts.values())
 
@@ -85,7 +86,7 @@ def test_missing_documents_leave_no_query_out_silently(tmp_path):
     assert described.counts["missing_relevant_documents"] == 2
     assert described.counts["without_relevant_documents"] == 2
     judged = {split: {query for query, *_ in found} for split, found in rows.items()}
-    kept = sum(described.queries.values()) + described.counts["without_relevant_documents"]
+    kept = sum(described.sizes.values()) + described.counts["without_relevant_documents"]
     assert kept == sum(map(len, judged.values()))
     assert stored(tmp_path).queries["validation"].judged == [{3: 2, 4: 1}]
 
@@ -94,7 +95,7 @@ def test_queries_without_relevant_documents_are_left_out(tmp_path):
     rows = {**JUDGMENTS, "train": [*JUDGMENTS["train"], ("q3", "d2", 0), ("q4", "d2", -1)]}
     described = run_import(tmp_path, write_beir(tmp_path / "set", judgments=rows))
     assert described.counts["without_relevant_documents"] == 2
-    assert described.queries["train"] == 4
+    assert described.sizes["train"] == 4
 
 
 def test_training_queries_with_a_held_out_text_are_left_out(tmp_path):
@@ -148,7 +149,7 @@ def test_training_queries_are_those_of_dev_where_there_is_no_train(tmp_path):
     assert described.splits == {
         "train": "dev.tsv", "test": "test.tsv", "validation": "0.25 of the queries of dev.tsv",
     }  # fmt: skip
-    assert described.queries["test"] == 10
+    assert described.sizes["test"] == 10
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_training_queries_are_those_of_dev_where_there_is_no_train(tmp_path):
             {"validation": 0.2},
             r"--validation 0.2: .*dev.tsv judges the validation",
         ),
-        (("train",), {"test": 1.5}, "--test must be a share between 0 and 1, got 1.5"),
+        (("train",), {"test": 1.5}, "--test must be a share between 0 and 1 or a path, got 1.5"),
         (("train",), {"test": 0.95}, "leave no query for training: 1.05 of all"),
     ],
 )
@@ -183,7 +184,7 @@ def test_failed_import_leaves_the_earlier_one(tmp_path):
     folder = write_beir(tmp_path / "set")
     described = run_import(tmp_path, folder)
     write_lines(folder / "corpus.jsonl", ["{"])
-    with pytest.raises(DataError, match=r"corpus.jsonl, line 1 is not JSON"):
+    with pytest.raises(DataError, match=r"corpus.jsonl, line 1: not JSON"):
         run_import(tmp_path, folder, replace=True)
     (found,) = BEIR.find(tmp_path / "cache")
     assert BEIR.load(found) == described
@@ -212,12 +213,12 @@ def test_changed_files_of_an_import_are_refused(tmp_path):
     with pytest.raises(DataError, match="owls has changed; import the collection again"):
         stored(tmp_path)
     path = folder / "b" / "import.json"
-    path.write_text(json.dumps({"schema": 1}))
-    with pytest.raises(DataError, match="is not a collection of schema 1; import it again with"):
+    path.write_text(json.dumps({"schema": 2}))
+    with pytest.raises(DataError, match="describes no collection of schema 2; import it again"):
         stored(tmp_path, "b")
 
 
 def test_judgments_without_a_header_are_read(tmp_path):
     folder = write_beir(tmp_path / "set")
     write_judgments(folder / "qrels" / "test.tsv", JUDGMENTS["test"], header=False)
-    assert run_import(tmp_path, folder).queries["test"] == 1
+    assert run_import(tmp_path, folder).sizes["test"] == 1

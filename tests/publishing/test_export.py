@@ -38,7 +38,7 @@ def runs(tmp_path_factory):
     rows = [(text, text[::-1], label, number) for text, label, number in reviews(40)]
     path = write_csv(folder / "reviews.csv", rows, ("body", "other", "stars", "score"))
     cache = ["--cache", folder / "cache"]
-    to_import = ["data", "import", "csv", path, "--text", "body", *cache]
+    to_import = ["data", "import", "texts", path, "--text", "body", *cache]
     commands = [
         [*to_import, "--label", "stars"],
         [*to_import, "--pair", "other", "--target", "score", "--name", "pairs"],

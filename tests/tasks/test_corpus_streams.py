@@ -12,9 +12,10 @@ import torch
 from corpus_files import TEXTS, ignore, make_task, prose, write_folder
 from longspan.data.corpora import tokenizing
 from longspan.data.corpora.imports import CORPORA, CorpusRequest, import_corpus
+from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError, OptionError, UnknownNameError
 from longspan.files import read_json, write_json
-from longspan.tasks import TASKS, CorpusStreamTask, CorpusTask, corpus_names, register_corpora
+from longspan.tasks import TASKS, CorpusStreamTask, imported_names, register_imported
 from text_sources import documents_of, write_books
 
 VOCABULARIES = {
@@ -24,12 +25,13 @@ VOCABULARIES = {
     "bpe": {"vocabulary": "tokenizer", "kind": "bpe"},
 }
 MIXED = [*TEXTS, *(f"number {n}: naïve 猫 😀\n\n{prose(30, n)}" for n in range(6))]
+SKIPPING = FileFormat(skip_bad=True)
 
 
 @pytest.fixture(autouse=True)
 def forget(tmp_path):
     yield
-    register_corpora(tmp_path / "none")
+    register_imported(tmp_path / "none")
 
 
 def open_task(tmp_path, *paths, length=16, **options):
@@ -45,7 +47,7 @@ def test_stored_tokens_are_those_of_the_texts(tmp_path, monkeypatch, name):
     task = open_task(tmp_path, write_folder(tmp_path / "files", MIXED), **VOCABULARIES[name])
     assert isinstance(task, CorpusStreamTask)
     texts = []
-    for split, count in task.description.documents.items():
+    for split, count in task.description.sizes.items():
         found = documents_of(task.dataset.splits[split])
         assert len(found) == count == task.facts["documents"][split]
         texts += [task.decode(ids) for ids in found]
@@ -139,8 +141,8 @@ def test_documents_are_split_as_those_of_masked_tokens(tmp_path):
         make_task(tmp_path / name, folder, objective=name).description
         for name in ("masked", "next")
     )
-    assert one.documents_sha256 == two.documents_sha256
-    assert one.documents == two.documents
+    assert one.rows_sha256 == two.rows_sha256
+    assert one.sizes == two.sizes
 
 
 @pytest.mark.parametrize("names", [("train", "validation", "test"), ("train", "valid", "test")])
@@ -154,18 +156,22 @@ def test_a_folder_with_splits_keeps_them(tmp_path, names):
         texts = [path.read_bytes().decode().replace("\r\n", "\n") for path in paths]
         found = documents_of(task.dataset.splits[split])
         assert [task.decode(ids) for ids in found] == [x for x in texts if len(x) > 1]
+    (folder / "metadata.csv").rename(folder / "metadata.txt")
     masked = make_task(tmp_path / "masked", folder)
-    assert masked.description.documents != task.description.documents
+    assert masked.description.sizes != task.description.sizes
 
 
 def test_given_splits_take_precedence_over_those_of_a_folder(tmp_path):
     folder = write_books(tmp_path / "pg19")
     held = write_folder(tmp_path / "held", ["held out one", "held out two"])
-    task = open_task(tmp_path, folder, validation=str(held / "part-0"), test=str(held / "part-1"))
+    splits = {"validation": str(held / "part-0"), "test": str(held / "part-1")}
+    with pytest.raises(DataError, match=r"metadata.csv: no column 'text', there .*--skip-bad"):
+        open_task(tmp_path, folder, **splits)
+    task = open_task(tmp_path, folder, **splits, form=SKIPPING)
     (found,) = documents_of(task.dataset.splits["test"])
     assert task.decode(found) == "held out two"
-    # every file below the folder, metadata.csv too
-    assert task.description.documents["train"] == 7
+    # every file below the folder but metadata.csv, a table
+    assert task.description.sizes["train"] == 6
 
 
 def test_real_novels_are_read_byte_by_byte(tmp_path):
@@ -189,24 +195,17 @@ def test_real_novels_are_read_byte_by_byte(tmp_path):
         assert {task.decode(ids) for ids in found} == contents[name]
 
 
-def test_descriptions_of_schema_one_are_of_masked_tokens(tmp_path):
-    cls = make_task(tmp_path, write_folder(tmp_path / "files"))
-    path = tmp_path / "corpora" / "mine" / "import.json"
-    content = read_json(path)
-    assert content.pop("objective") == "masked"
-    assert content["schema"] == 2
-    write_json(path, {**content, "schema": 1})
-    described = CORPORA.load(path.parent)
-    assert described == cls.description
-    assert described.identity == {
+def test_origin_of_masked_tokens_is_that_of_documents_and_tokenizer(tmp_path):
+    described = make_task(tmp_path, write_folder(tmp_path / "files")).description
+    assert described.origin == {
         "form": "corpus",
-        "sha256": described.documents_sha256,
+        "sha256": described.rows_sha256,
         "tokenizer": described.tokenizer["sha256"],
     }
-    assert register_corpora(tmp_path) == ["mine"]
-    assert issubclass(TASKS["mine"], CorpusTask)
-    write_json(path, {**content, "schema": 2})
-    with pytest.raises(DataError, match="is not a corpus of schema 2; import it again"):
+    assert CORPORA.load(tmp_path / "corpora" / "mine") == described
+    path = tmp_path / "corpora" / "mine" / "import.json"
+    write_json(path, {**read_json(path), "schema": 2})
+    with pytest.raises(DataError, match="describes no corpus of schema 3; import it again"):
         CORPORA.load(path.parent)
 
 
@@ -219,17 +218,17 @@ def test_objectives_have_data_sets_of_their_own_under_one_name(tmp_path):
     )
     with pytest.raises(OptionError, match="'mine' is the name of another corpus"):
         import_corpus(cache, "mine", request, ignore)
-    masked = TASKS["mine"].description.identity
+    masked = TASKS["mine"].description.origin
     import_corpus(cache, "mine", request, ignore, replace=True)
-    assert register_corpora(cache) == corpus_names() == ["mine"]
-    following = TASKS["mine"].description.identity
+    assert register_imported(cache) == imported_names() == ["mine"]
+    following = TASKS["mine"].description.origin
     assert following["tokenizer"] == masked["tokenizer"]
     assert following != masked
     bytes_ = CorpusRequest(paths=(str(folder),), objective="next")
     import_corpus(cache, "mine", bytes_, ignore, replace=True)
     assert not (cache / "corpora" / "mine" / "tokenizer").exists()
-    register_corpora(cache)
-    assert TASKS["mine"].description.identity["tokenizer"] == "bytes"
+    register_imported(cache)
+    assert TASKS["mine"].description.origin["tokenizer"] == "bytes"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from corpus_files import TEXTS, make_task, prose, write_folder
 from longspan.errors import DataError, OptionError
-from longspan.tasks import IGNORE, TASKS, build, register_corpora
+from longspan.tasks import IGNORE, TASKS, build, register_imported
 from longspan.tasks._masking import Masking
 from longspan.tasks._windows import weighted_rows
 
@@ -18,11 +18,11 @@ def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     make_task(folder, write_folder(folder / "files"))
     yield folder
-    register_corpora(folder / "none")
+    register_imported(folder / "none")
 
 
 def open_task(cache, name="mine", **options):
-    register_corpora(cache)
+    register_imported(cache)
     task = build(name, {"length": 32, **options})
     task.open(cache)
     return task
@@ -252,19 +252,19 @@ def test_a_weighted_source_without_training_documents_is_refused(tmp_path):
     ],
 )
 def test_invalid_options_are_refused(cache, options, reason):
-    register_corpora(cache)
+    register_imported(cache)
     with pytest.raises(OptionError, match=reason):
         build("mine", options)
 
 
-def test_class_of_a_corpus_names_its_file(cache):
+def test_class_of_a_imported_names_its_file(cache):
     assert type(open_task(cache)).__module__ == "longspan.tasks.corpora"
 
 
 def test_corpora_of_another_cache_are_forgotten(cache, tmp_path):
-    register_corpora(cache)
+    register_imported(cache)
     assert "mine" in TASKS
-    assert register_corpora(tmp_path) == []
+    assert register_imported(tmp_path) == []
     assert "mine" not in TASKS
 
 

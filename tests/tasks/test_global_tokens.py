@@ -13,7 +13,7 @@ from longspan.arena.protocols.own import register_imports
 from longspan.arena.run_state import FILE, RunState, claim
 from longspan.config import replace_fields
 from longspan.config.run import add_newer_options
-from longspan.data.own_import import ImportRequest, import_texts
+from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.store import Examples, Ragged
 from longspan.files import write_json
 from longspan.tasks import build
@@ -31,7 +31,7 @@ def cache(tmp_path_factory):
     rows = [(text, text[::-1], label) for text, label, _ in reviews(40)]
     path = write_csv(folder / "reviews.csv", rows, ("body", "other", "stars"))
     for name, pair in (("single", None), ("pairs", "other")):
-        request = ImportRequest(text="body", target="stars", pair=pair)
+        request = TextsRequest(text="body", target="stars", pair=pair)
         import_texts(folder / "cache", name, path, request)
     with forgotten_imports(folder):
         register_imports(folder / "cache")

@@ -159,7 +159,7 @@ def test_a_truncated_copy_is_refused_when_the_task_is_opened(name, tmp_path, mon
         chosen.write_bytes(chosen.read_bytes()[:-12])
     (tmp_path / "empty").mkdir()
     task = cls()
-    with pytest.raises(DataError, match=r"refused.*import corpus NAME \S+ --objective next"):
+    with pytest.raises(DataError, match=r"refused.*import corpus \S+ --objective next"):
         task.open(tmp_path / "cache", tmp_path / "data")
     with pytest.raises(DataError, match="is not here"):
         task.open(tmp_path / "cache", tmp_path / "empty")

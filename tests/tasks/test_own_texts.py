@@ -12,18 +12,18 @@ from longspan.arena import PROTOCOLS, get, misfit
 from longspan.arena.model import make_model, model_config
 from longspan.arena.protocols.own import register_imports
 from longspan.attention import MECHANISMS
-from longspan.data.own_import import ImportRequest, import_texts
+from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import DataError, UnknownNameError
 from longspan.models import LongspanForPairClassification
-from longspan.tasks import SPLITS, TASKS, build, own_names
+from longspan.tasks import SPLITS, TASKS, build, imported_names
 from longspan.tasks.data_cards import write_card
 from longspan.tasks.layout import PairLayout
 from own_files import forgotten_imports, reviews, write_csv
 
 HEADER = ("body", "stars", "score")
 REQUESTS = {
-    "stars": ImportRequest(text="body", target="stars"),
-    "score": ImportRequest(text="body", target="score", is_regression=True),
+    "stars": TextsRequest(text="body", target="stars"),
+    "score": TextsRequest(text="body", target="score", kind="number"),
 }
 
 
@@ -37,7 +37,7 @@ def imported(tmp_path_factory):
         import_texts(folder / "cache", name, path, request)
     pairs = [(f"first {n}", f"second {n} {n}", "abc"[n % 3]) for n in range(30)]
     path = write_csv(folder / "pairs.csv", pairs, ("one", "two", "kind"))
-    request = ImportRequest(text="one", pair="two", target="kind")
+    request = TextsRequest(text="one", pair="two", target="kind")
     import_texts(folder / "cache", "kinds", path, request)
     with forgotten_imports(folder):
         yield folder / "cache"
@@ -69,10 +69,10 @@ def all_examples(task):
 
 
 def test_imports_are_tasks_of_one_protocol_until_the_cache_changes(cache, tmp_path):
-    assert own_names() == ["kinds", "score", "stars"]
+    assert imported_names() == ["kinds", "score", "stars"]
     assert get("own").tasks == ("kinds", "score", "stars")
     register_imports(tmp_path)
-    assert own_names() == []
+    assert imported_names() == []
     assert "own" not in PROTOCOLS
     with pytest.raises(UnknownNameError, match="stars"):
         build("stars")
@@ -141,7 +141,7 @@ def test_damaged_import_and_taken_name_are_left_out_with_a_warning(cache, tmp_pa
     shutil.copytree(copy / "own" / "score", copy / "own" / "listops")
     listops = TASKS["listops"]
     register_imports(copy)
-    assert own_names() == ["kinds", "score"]
+    assert imported_names() == ["kinds", "score"]
     assert "stars" in caplog.text
     assert "another task" in caplog.text
     assert TASKS["listops"] is listops
@@ -165,7 +165,7 @@ def test_recipe_fits_the_file(cache):
 def test_recipe_of_a_few_rows_and_of_a_script_without_spaces(tmp_path):
     rows = [(f"{'文字' * 40}{n}", "ab"[n % 2]) for n in range(9)]
     path = write_csv(tmp_path / "x.csv", rows)
-    import_texts(tmp_path, "few", path, ImportRequest(text="body", target="stars"))
+    import_texts(tmp_path, "few", path, TextsRequest(text="body", target="stars"))
     with forgotten_imports(tmp_path / "none"):
         register_imports(tmp_path)
         recipe = get("own").recipe("few")
@@ -212,7 +212,7 @@ def test_loss_and_scores_of_numbers_follow_from_standardized_targets(cache):
 def test_target_of_minus_100_is_scored(tmp_path):
     """-100 marks unscored classes, and is an ordinary number."""
     rows = [(f"text {n}", "-100" if n % 2 else "5") for n in range(30)]
-    request = ImportRequest(text="body", target="stars", is_regression=True)
+    request = TextsRequest(text="body", target="stars", kind="number")
     import_texts(tmp_path, "minus", write_csv(tmp_path / "x.csv", rows), request)
     with forgotten_imports(tmp_path / "none"):
         register_imports(tmp_path)
@@ -233,7 +233,7 @@ def test_target_of_minus_100_is_scored(tmp_path):
 def test_checksum_distinguishes_fractions(tmp_path):
     for name, step in (("one", 0.25), ("two", 0.375)):
         rows = [(f"text {n}", str(n + step * (n % 2))) for n in range(30)]
-        request = ImportRequest(text="body", target="stars", is_regression=True)
+        request = TextsRequest(text="body", target="stars", kind="number")
         import_texts(tmp_path, name, write_csv(tmp_path / "x.csv", rows), request)
     with forgotten_imports(tmp_path / "none"):
         register_imports(tmp_path)

@@ -13,11 +13,12 @@ import torch
 import aan_files
 import beir_files
 import tiny
+from corpus_files import ignore
 from longspan.arena import make_model, run
 from longspan.arena.protocols.own import register_imports
 from longspan.config import TaskConfig
 from longspan.data.retrieval.bm25 import Bm25
-from longspan.data.retrieval.imports import BeirRequest, import_beir
+from longspan.data.retrieval.imports import import_beir
 from longspan.errors import OptionError
 from longspan.results import load_results
 from longspan.tasks import TASKS, build
@@ -39,8 +40,8 @@ def cache(tmp_path_factory):
     owls = {"train": beir_files.JUDGMENTS["train"], "dev": [("q3", "d4", 2), ("q3", "d5", 1)]}
     owls["test"] = [("q4", "d1", 1)]
     for name, parts in (("topics", beir_files.topics()), ("owls", (None, None, owls))):
-        request = BeirRequest(folder=beir_files.write_beir(folder / name, *parts))
-        import_beir(folder / "cache", name, request, lambda done: None)
+        files = beir_files.write_beir(folder / name, *parts)
+        import_beir(folder / "cache", name, files, {}, ignore)
     yield folder / "cache"
     register_imports(folder / "none")
 
@@ -156,7 +157,7 @@ def test_query_is_no_negative_of_itself_whatever_its_grade(tmp_path):
     rows = dict(beir_files.JUDGMENTS)
     rows["train"] = [*rows["train"], ("q5", "q5", 0), ("q6", "q6", 0)]
     folder = beir_files.write_beir(tmp_path / "set", documents, judgments=rows)
-    import_beir(tmp_path, "itself", BeirRequest(folder=folder), lambda done: None)
+    import_beir(tmp_path, "itself", folder, {}, ignore)
     task = opened(tmp_path, "itself", negatives=6, mined=6)
     batch = next(task.batches("train", batch_size=4))
     own = torch.tensor(task.dataset.splits["train"].labels.tolist())[batch.rows]

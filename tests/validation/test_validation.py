@@ -110,7 +110,7 @@ def test_records_of_a_corpus_that_is_not_imported_have_notes_alone():
     recipes = [finding for finding in validation.findings if finding.field == "config"]
     assert len(recipes) == validation.num_results >= 7
     for finding in recipes:
-        assert "run longspan data import corpus long_documents FOLDER" in finding.found
+        assert "run longspan data import corpus FOLDER --name long_documents" in finding.found
 
 
 OWN_FILE = "longspan/attention/mechanisms/local.py"

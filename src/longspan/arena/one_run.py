@@ -125,12 +125,11 @@ def pretraining_experiment(
     if corpus in TASKS and not isinstance(TASKS[corpus].info.layout, LANGUAGE_MODELING):
         raise OptionError(
             f"{corpus} has neither masked nor next tokens to predict; name an imported corpus, "
-            "longspan data import corpus NAME PATH"
+            "longspan data import corpus PATH"
         )
     if corpus not in TASKS and Path(corpus).exists():
         raise OptionError(
-            f"{corpus} is no imported corpus; import it first: longspan data import corpus NAME "
-            f"{corpus}"
+            f"{corpus} is no imported corpus; import it first: longspan data import corpus {corpus}"
         )
     try:
         chosen.check_task(corpus)
@@ -138,7 +137,7 @@ def pretraining_experiment(
         if corpus in TASKS or corpus in chosen.imports:
             raise
         raise UnknownNameError(
-            f"{error}; texts become one: longspan data import corpus {corpus} PATH"
+            f"{error}; texts become one: longspan data import corpus PATH --name {corpus}"
         ) from None
     if start is not None:
         return _from_checkpoint(chosen, start, corpus, choices)

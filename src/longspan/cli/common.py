@@ -182,9 +182,9 @@ def default_protocol(tasks: Sequence[str] | None, otherwise: str) -> str:
         UnknownNameError: besides an imported task, there is one that is none.
     """
     from longspan.arena.protocols.own import NAME
-    from longspan.tasks import TASKS, beir_names, own_names, own_summary_names
+    from longspan.tasks import TASKS, ImportedCorpus, imported_names
 
-    imported = {*own_names(), *own_summary_names(), *beir_names()}
+    imported = set(imported_names()) - set(imported_names(ImportedCorpus))
     own = [task for task in tasks or () if task in imported]
     if own and len(own) < len(set(tasks or ())):
         for task in tasks or ():

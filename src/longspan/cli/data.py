@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from longspan.cli import corpora
-from longspan.cli import own_texts as own
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
     Data,
@@ -24,7 +22,8 @@ from longspan.cli.common import (
     print_note,
     print_text,
 )
-from longspan.cli.importing import import_own
+from longspan.cli.import_options import ImportOptions, takes_options
+from longspan.cli.importing import import_own, tokenizer
 from longspan.cli.plugins import Cache, Imports, name_protocol
 from longspan.errors import DataError, OptionError, check_name
 
@@ -48,7 +47,7 @@ Options = Annotated[
     list[str] | None, typer.Option("--set", help="Set an option of the task: length=512.")
 ]
 
-_HUB = re.compile(r"hub(?::(.+))?")
+_HUB = re.compile(r"hub|hf:(.+)")
 # Reviews may contain control characters, which a terminal would execute.
 _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
 
@@ -87,6 +86,7 @@ def build(
 
 
 @app.command(name="import")
+@takes_options(ImportOptions)
 def import_(
     task: Annotated[
         str, typer.Argument(help="Task; or texts, summaries, corpus or beir: own files.")
@@ -94,33 +94,12 @@ def import_(
     path: Annotated[
         list[str],
         typer.Argument(
-            help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of texts: a "
-            "CSV, TSV, JSON or parquet file, a folder of such files, or a folder with a subfolder "
-            "for each class. Of summaries: such a file. Of corpus: its name, then files, folders "
-            "or hf:NAME. Of beir: its name, then a folder."
+            help="Folder or archive; or hub, or hf:NAME, for the Hugging Face hub. Of own files: "
+            "CSV, TSV, JSON, parquet or Arrow files, a pattern or folder of them, or hf:NAME; of "
+            "texts also a folder with a subfolder for each class; of corpus also text files."
         ),
     ],
-    text: own.TextColumn = None,
-    label: own.LabelColumn = None,
-    target: own.TargetColumn = None,
-    summary: own.SummaryColumn = None,
-    pair: own.PairColumn = None,
-    name: own.Name = None,
-    validation: own.Validation = None,
-    test: own.Test = None,
-    encoding: own.OwnEncoding = None,
-    delimiter: own.OwnDelimiter = None,
-    drop_empty: own.DropEmpty = False,
-    replace: own.Replace = False,
-    tokenizer: corpora.Tokenizer = None,
-    vocab_size: corpora.VocabSize = None,
-    kind: corpora.Kind = None,
-    objective: corpora.Objective = None,
-    vocabulary: corpora.Vocabulary = None,
-    weights: corpora.Weights = None,
-    document: corpora.DocumentUnit = None,
-    limit: corpora.Limit = None,
-    skip_bad: corpora.SkipBad = False,
+    options: ImportOptions,
     protocol: Recipe = None,
     set_: Options = None,
     cache: Cache = None,
@@ -133,40 +112,15 @@ def import_(
     `train` and `arena` then take. So does `import texts FOLDER`, where the subfolders are the
     classes, or the splits with the classes in them. Unless they are given, the splits follow from
     a hash of the text. `import summaries FILE --text COLUMN --summary COLUMN` makes a task whose
-    model writes the summary of a text. `import corpus NAME PATH...` makes a task of masked language
-    modeling, or with --objective next of left-to-right language modeling, from text, JSONL and
-    parquet files, folders of them, and Hugging Face data sets (hf:NAME). `import beir NAME FOLDER`
-    makes a retrieval task of corpus.jsonl, queries.jsonl and qrels/*.tsv.
+    model writes the summary of a text. `import corpus PATH... --name NAME` makes a task of masked
+    language modeling, or with --objective next of left-to-right language modeling, from text files
+    and tables. `import beir FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and
+    qrels/*.tsv.
     """
-    options = own.OwnOptions(
-        text=text,
-        label=label,
-        target=target,
-        summary=summary,
-        pair=pair,
-        name=name,
-        validation=validation,
-        test=test,
-        encoding=encoding,
-        delimiter=delimiter,
-        drop_empty=drop_empty,
-        replace=replace,
-    )
-    only = corpora.CorpusOptions(
-        tokenizer=tokenizer,
-        vocab_size=vocab_size,
-        kind=kind,
-        objective=objective,
-        vocabulary=vocabulary,
-        weights=weights,
-        document=document,
-        limit=limit,
-        skip_bad=skip_bad,
-    )
     paths = _run_paths(cache, None)
-    made = import_own(task, path, options, only, paths.cache)
-    if made is not None:
-        _build(_task(made, protocol, parse_changes(set_)), paths, as_json)
+    name = import_own(task, path, options, paths.cache)
+    if name is not None:
+        _build(_task(name, protocol, parse_changes(set_)), paths, as_json)
         return
     chosen = _task(task, protocol, parse_changes(set_), released=True)
     _import_published(chosen, path[0], paths, as_json)
@@ -188,14 +142,14 @@ def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: boo
         return
     name = named[1] or chosen.info.hub
     if name is None:
-        raise OptionError(f"{task} has no known data set on the hub; pass hub:NAME or a path")
+        raise OptionError(f"{task} has no known data set on the hub; pass hf:NAME or a path")
     paths.cache.mkdir(parents=True, exist_ok=True)
     with locked_folder(paths.cache / "hub") as folder:
         fetched = hub.fetch_parquet(name, folder)
         _build(chosen, dataclasses.replace(paths, data=fetched), as_json)
 
 
-app.command()(corpora.tokenizer)
+app.command()(tokenizer)
 
 
 @app.command()

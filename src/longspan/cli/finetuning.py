@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli import own_texts as own
-from longspan.cli import summaries
 from longspan.cli.common import (
     AcceptChanges,
     BudgetText,
@@ -25,6 +23,8 @@ from longspan.cli.common import (
     make_paths,
     parse_changes,
 )
+from longspan.cli.import_options import TextOptions, takes_options
+from longspan.cli.importing import default_name, import_own
 from longspan.cli.plugins import Cache, Imports, name_protocol
 from longspan.cli.running import Planning, parse_budget_text, run_one
 from longspan.errors import OptionError
@@ -53,9 +53,7 @@ FinetuneProtocol = Annotated[
     ),
 ]
 
-Corpus = Annotated[
-    str, typer.Argument(help="Imported corpus, `longspan data import corpus NAME PATH`.")
-]
+Corpus = Annotated[str, typer.Argument(help="Imported corpus, `longspan data import corpus PATH`.")]
 CHECKPOINT = "a run's record or directory, or a folder of save_pretrained, longify or convert."
 Start = Annotated[
     Path | None,
@@ -92,7 +90,7 @@ Task = Annotated[
     typer.Option(help="Task; `longspan list tasks`.", show_default="texts of --data"),
 ]
 Data = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         help="Own texts, as `longspan data import` takes them; with --task: folder of source "
         "files.",
@@ -128,22 +126,12 @@ def pretrain(
     run_one([experiment], paths, Planning(dry_run, measure), as_json)
 
 
+@takes_options(TextOptions)
 def finetune(
     checkpoint: Checkpoint,
+    options: TextOptions,
     task: Task = None,
     data: Data = None,
-    text: own.TextColumn = None,
-    label: own.LabelColumn = None,
-    target: own.TargetColumn = None,
-    summary: own.SummaryColumn = None,
-    pair: own.PairColumn = None,
-    name: own.Name = None,
-    validation: own.Validation = None,
-    test: own.Test = None,
-    encoding: own.OwnEncoding = None,
-    delimiter: own.OwnDelimiter = None,
-    drop_empty: own.DropEmpty = False,
-    replace: own.Replace = False,
     mechanism: FinetuneMechanism = None,
     extend_positions: ExtendPositions = None,
     protocol: FinetuneProtocol = None,
@@ -169,23 +157,8 @@ def finetune(
     from longspan.arena.given_checkpoint import open_checkpoint
     from longspan.arena.one_run import finetuning_experiment
 
-    options = own.OwnOptions(
-        text=text,
-        label=label,
-        target=target,
-        summary=summary,
-        pair=pair,
-        name=name,
-        validation=validation,
-        test=test,
-        encoding=encoding,
-        delimiter=delimiter,
-        drop_empty=drop_empty,
-        replace=replace,
-    )
-    paths = make_paths(
-        runs, cache, data if task else None, device, parallel, accept_changes=accept_changes
-    )
+    folder = Path(data) if task and data else None
+    paths = make_paths(runs, cache, folder, device, parallel, accept_changes=accept_changes)
     given = open_checkpoint(checkpoint)  # before anything is imported
     choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
     planning = Planning(dry_run, measure)
@@ -197,8 +170,8 @@ def finetune(
 @contextlib.contextmanager
 def _chosen_task(
     task: str | None,
-    data: Path | None,
-    options: own.OwnOptions,
+    data: str | None,
+    options: TextOptions,
     paths: "RunPaths",
     planning: Planning,
 ) -> Iterator[tuple[str, "RunPaths"]]:
@@ -218,20 +191,26 @@ def _chosen_task(
         return
     if data is None:
         raise OptionError("finetune takes --task TASK, or --data FILE with the columns of texts")
-    importer = own if options.summary is None else summaries
+    kind = "texts" if options.summary is None else "summaries"
     if not any(planning):
-        yield importer.import_file(data, options, paths.cache).name, paths
+        yield _import(kind, data, options, paths.cache), paths
         return
     with _temporary_cache(data, options, paths) as cache:
         registered = dict(TASKS)
-        name = importer.import_file(data, options, cache).name
+        name = _import(kind, data, options, cache)
         for other, cls in registered.items():  # one of them may have trained the checkpoint
             TASKS.setdefault(other, cls)
         yield name, dataclasses.replace(paths, cache=cache)
 
 
+def _import(kind: str, data: str, options: TextOptions, cache: Path) -> str:
+    name = import_own(kind, [data], options, cache)
+    assert name is not None
+    return name
+
+
 @contextlib.contextmanager
-def _temporary_cache(data: Path, options: own.OwnOptions, paths: "RunPaths") -> Iterator[Path]:
+def _temporary_cache(data: str, options: TextOptions, paths: "RunPaths") -> Iterator[Path]:
     """Yield a cache that is removed afterwards; it knows the earlier import of the name.
 
     So another import under the name is refused as in the cache of the command.
@@ -240,19 +219,16 @@ def _temporary_cache(data: Path, options: own.OwnOptions, paths: "RunPaths") -> 
         OptionError: the name is invalid.
     """
     from longspan.arena.protocols.own import register_imports
-    from longspan.data.own_import import check_task_name
-    from longspan.data.own_texts import OWN_TEXTS
-    from longspan.data.summaries.stored import SUMMARIES
-    from longspan.data.table_folders import table_name
+    from longspan.data.imports.stored import check_task_name
+    from longspan.data.imports.texts import TEXTS
 
-    name = options.name or table_name(data)
+    name = options.name or default_name(data)
     check_task_name(name)
     with tempfile.TemporaryDirectory(prefix="longspan-") as folder:
         cache = Path(folder)
-        for kind in (OWN_TEXTS, SUMMARIES):
-            if (earlier := kind.path(paths.cache, name)).is_dir():
-                rows = shutil.ignore_patterns("*.parquet")  # may be large; compared by their sha256
-                shutil.copytree(earlier, kind.path(cache, name), ignore=rows)
+        if (earlier := TEXTS.path(paths.cache, name)).is_dir():
+            rows = shutil.ignore_patterns("*.parquet")  # may be large; compared by their sha256
+            shutil.copytree(earlier, TEXTS.path(cache, name), ignore=rows)
         try:
             yield cache
         finally:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longspan.cli.common import Data, Device, Json, make_paths, print_json, print_text
-from longspan.cli.own_texts import Delimiter, Encoding
+from longspan.cli.import_options import Delimiter, Encoding
 from longspan.cli.plugins import Cache, Imports
 from longspan.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from longspan.data.text_files import TextFile
+    from longspan.data.sources.table import Table
 
 
 def predict(
@@ -26,7 +26,7 @@ def predict(
         str | None, typer.Option(help="Column of the texts; a folder of text files has none.")
     ] = None,
     pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     delimiter: Delimiter = None,
     cache: Cache = None,
     data: Data = None,
@@ -62,21 +62,21 @@ def predict(
 
 
 def _read_texts(
-    file: Path, text: str | None, pair: str | None, form: tuple[str, str | None]
-) -> "tuple[TextFile, list[tuple[str, ...]]]":
+    file: Path, text: str | None, pair: str | None, form: tuple[str | None, str | None]
+) -> "tuple[Table, list[tuple[str, ...]]]":
     """Return the table of a file or folder, and its texts, of pairs both.
 
     Raises:
         OptionError: the column of the texts is not named, or the format is unknown.
         DataError: the file is malformed, lacks a column, or has an empty text.
     """
-    from longspan.data.class_folders import TEXT
-    from longspan.data.table_folders import has_columns
-    from longspan.data.text_files import FileFormat, read_new_texts
+    from longspan.data.sources.folders import has_columns
+    from longspan.data.sources.table import TEXT, read_new_texts
+    from longspan.data.sources.text import UTF8, FileFormat
 
     if text is None and has_columns(file):
         raise OptionError("predict takes --text COLUMN, the column of the texts")
-    table = read_new_texts(file, FileFormat(encoding=form[0], delimiter=form[1]))
+    table = read_new_texts(file, FileFormat(encodings=(form[0] or UTF8,), delimiter=form[1]))
     names = (text or TEXT,) if pair is None else (text or TEXT, pair)
     texts = list(zip(*(table.column(name) for name in names), strict=True))
     if empty := [row for row, values in enumerate(texts) if not all(values)]:

@@ -14,6 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from longspan.words import split_words
 
@@ -72,18 +74,16 @@ def group_duplicates(texts: Sequence[bytes], threshold: float = THRESHOLD) -> np
         texts: texts, UTF-8.
         threshold: smallest Jaccard index of near duplicates, above 0.
     """
-    first = np.arange(len(texts))
-
-    def find(row: int) -> int:
-        while first[row] != row:
-            row = first[row]
-        return row
-
     runs = [split_runs(text) for text in texts]
-    for row, other, _ in _similar_rows(runs, runs, threshold):
-        low, high = sorted((find(row), find(other)))
-        first[high] = low
-    return np.array([find(row) for row in range(len(texts))], np.int64)
+    return link_rows(len(texts), [x[:2] for x in _similar_rows(runs, runs, threshold)])
+
+
+def link_rows(count: int, links: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Return the first row that links connect each of some rows with, (N,)."""
+    ends = np.array(links, np.int64).reshape(-1, 2).T
+    graph = csr_array((np.ones(ends.shape[1], bool), tuple(ends)), (count, count))
+    _, groups = connected_components(graph, directed=False)
+    return np.unique(groups, return_index=True)[1][groups]
 
 
 def split_runs(text: bytes, words: int = WORDS) -> Runs:

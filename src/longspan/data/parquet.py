@@ -16,7 +16,7 @@ SourceSplit = Literal["train", "test"]
 SOURCE_SPLITS: tuple[SourceSplit, ...] = ("train", "test")
 SUFFIX = ".parquet"
 
-_SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)\.parquet")
+_SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)(\.[a-z.]+)", re.IGNORECASE)
 _ROWS = 64  # rows in memory at a time: one may have a book
 
 
@@ -38,9 +38,9 @@ def shards_of(path: Path) -> tuple[Path, ...]:
     """
     if not (found := _SHARD.fullmatch(path.name)):
         return (path,)
-    name, number, count = found.groups()
+    name, number, count, suffix = found.groups()
     width = len(number)
-    names = [f"{name}-{shard:0{width}}-of-{count}{SUFFIX}" for shard in range(int(count))]
+    names = [f"{name}-{shard:0{width}}-of-{count}{suffix}" for shard in range(int(count))]
     missing = [name for name in names if not path.with_name(name).exists()]
     if missing:
         raise DataError(

@@ -83,7 +83,7 @@ def find(data: Path | None, expected: Mapping[str, int]) -> BookFiles:
     if data is not None and (data.suffix == ".txt" or any(data.glob("*.txt"))):
         raise DataError(
             f"{data} has no folders {', '.join(expected)}, as PG-19 has; books of your own become "
-            f"a task by `longspan data import corpus NAME {data} --objective next`"
+            f"a task by `longspan data import corpus {data} --objective next`"
         )
     raise MissingSourceError(
         f"PG-19 is not here (searched {format_paths(paths)}); download {URL} to FOLDER and run "
@@ -102,7 +102,7 @@ def _checked(folder: Path, expected: Mapping[str, int]) -> BookFiles:
         raise DataError(
             f"{folder} is not the whole PG-19: books, {', '.join(lacking)}; download {URL} again. "
             "As official data, a part of it is refused; it becomes a task, with its splits, by "
-            f"`longspan data import corpus NAME {folder} --objective next`"
+            f"`longspan data import corpus {folder} --objective next`"
         )
     return BookFiles(folder=folder, books=books)
 

@@ -20,7 +20,7 @@ from longspan.data.store import Examples
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import check_file
 
-OWN = "another text becomes a task by `longspan data import corpus NAME PATH --objective next`"
+OWN = "another text becomes a task by `longspan data import corpus PATH --objective next`"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -203,7 +203,8 @@ def _find_folder(name: str) -> Path:
             corpus = name.removeprefix(OF_CORPUS)
             raise DataError(
                 f"{name} is the tokenizer of a corpus that is not imported; run longspan data "
-                f"import corpus {corpus} PATH, or pass --cache with the folder it was imported to"
+                f"import corpus PATH --name {corpus}, or pass --cache with the folder it was "
+                "imported to"
             )
         return CORPUS_FOLDERS[name]
     if Path(name).exists():

@@ -8,16 +8,12 @@ import importlib
 import pkgutil
 
 from longspan.tasks.base import SPLITS, Batch, Split, Task
-from longspan.tasks.beir import BeirTask, beir_names, register_beir
-from longspan.tasks.corpora import CorpusTask, corpus_names, register_corpora
-from longspan.tasks.corpus_streams import CorpusStreamTask
+from longspan.tasks.beir import BeirTask
+from longspan.tasks.corpora import CorpusTask
+from longspan.tasks.corpus_streams import CorpusStreamTask, ImportedCorpus
+from longspan.tasks.imported import imported_names, register_imported
 from longspan.tasks.info import Published, TaskInfo
-from longspan.tasks.own_summaries import (
-    OwnSummaries,
-    own_summary_names,
-    register_own_summaries,
-)
-from longspan.tasks.own_texts import OwnTexts, own_names, register_own_texts
+from longspan.tasks.own_texts import OwnSummaries, OwnTexts
 from longspan.tasks.registry import TASKS, build, configure, register
 from longspan.tasks.scoring import IGNORE
 
@@ -32,21 +28,16 @@ __all__ = [
     "BeirTask",
     "CorpusStreamTask",
     "CorpusTask",
+    "ImportedCorpus",
     "OwnSummaries",
     "OwnTexts",
     "Published",
     "Split",
     "Task",
     "TaskInfo",
-    "beir_names",
     "build",
     "configure",
-    "corpus_names",
-    "own_names",
-    "own_summary_names",
+    "imported_names",
     "register",
-    "register_beir",
-    "register_corpora",
-    "register_own_summaries",
-    "register_own_texts",
+    "register_imported",
 ]

@@ -1,17 +1,15 @@
 """Tasks made of imported collections in the layout of BEIR: one class for each import."""
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
-from longspan.data.retrieval import stored
-from longspan.data.retrieval.stored import BeirDescription
+from longspan.data.retrieval.imports import BEIR, BeirDescription, load_collection
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks._ranking import METRICS, RankingOptions, RankingTask
 from longspan.tasks.base import ProgressCallback, Task
-from longspan.tasks.imported import imported_names, make_class, register_imported
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
 from longspan.tasks.layout import RetrievalLayout
 
 _NOTES = (
@@ -31,17 +29,12 @@ class BeirOptions(RankingOptions):
     query_length: Length = setting("tokens of a query that are kept", 256)
 
 
-class BeirTask(RankingTask):
+class BeirTask(ImportedTask, RankingTask):
     """Queries and documents of an imported collection; subclasses are made by `_make`."""
 
     Options = BeirOptions
     options: BeirOptions
-    folder: ClassVar[Path]
     description: ClassVar[BeirDescription]
-
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the imported rows; `data` has no effect."""
-        return {"form": "beir", "sha256": self.description.rows_sha256}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -49,7 +42,7 @@ class BeirTask(RankingTask):
         """Encode the documents and queries, and mine hard negatives."""
         described = self.description
         progress(f"encoding {described.name}", 0, described.documents)
-        collection = stored.load_collection(self.folder, described, scratch)
+        collection = load_collection(self.folder, described, scratch)
         splits, facts = self.build_collection(collection, scratch, progress)
         return BuildOutput(
             splits=splits,
@@ -65,37 +58,21 @@ class BeirTask(RankingTask):
         )
 
 
-def register_beir(cache: Path) -> list[str]:
-    """Register the imported collections of a cache as tasks; return their names.
-
-    See `register_imported` for those of another cache and damaged ones.
-    """
-    return register_imported(BeirTask, stored.BEIR, cache, _make)
-
-
-def beir_names() -> list[str]:
-    """Return the names of the registered tasks that are imported collections."""
-    return imported_names(BeirTask)
-
-
+@makes_tasks(BEIR)
 def _make(folder: Path, description: BeirDescription) -> type[Task]:
     """Return the task class of an import."""
     options = BeirOptions()
-    info = TaskInfo(
-        name=description.name,
+    return make_task(
+        BeirTask,
+        folder,
+        description,
+        ", ".join(description.files),
         version=2,
-        title=f"{description.name} (BEIR layout)",
         summary=f"Rank {description.documents:,} documents for each query, by a dual encoder.",
-        source=f"{', '.join(description.files)}, imported",
-        checksum=None,
-        license="that of the files",
-        sizes=description.queries,
         vocab_size=ByteTokenizer.vocab_size,
         num_classes=2,
         metrics=METRICS,
         chance=None,
         layout=RetrievalLayout(options.query_length, options.negatives),
-        published=(),
         notes=_NOTES,
     )
-    return make_class(BeirTask, info, folder, description)

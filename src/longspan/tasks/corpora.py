@@ -24,13 +24,12 @@ from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
 from longspan.shapes import Int
 from longspan.tasks._grouping import Grouping, group_by_quantiles
-from longspan.tasks._imported_corpus import ImportedCorpus, make_info
 from longspan.tasks._masking import Masking, Probability, Share, check_shares, mask_rows
 from longspan.tasks._windows import Windows, cut_documents, cut_stream, thin, weighted_rows
 from longspan.tasks.base import ProgressCallback, Split, Task
 from longspan.tasks.batching import Batch
-from longspan.tasks.corpus_streams import make_stream
-from longspan.tasks.imported import imported_names, make_class, register_imported
+from longspan.tasks.corpus_streams import ImportedCorpus, make_corpus, make_stream
+from longspan.tasks.imported import makes_tasks
 from longspan.tasks.layout import MaskedLayout
 
 _NOTES = (
@@ -250,26 +249,14 @@ class CorpusTask(ImportedCorpus):
         return weighted_rows(sources, np.array(weights), batch_size, seed, start)
 
 
-def register_corpora(cache: Path) -> list[str]:
-    """Register the corpora in a cache as tasks, and their tokenizers; return their names.
-
-    See `register_imported` for those of another cache and damaged ones.
-    """
-    names = register_imported(ImportedCorpus, CORPORA, cache, _make)
-    imports.name_tokenizers(CORPORA.path(cache, name) for name in names)
-    return names
-
-
-def corpus_names() -> list[str]:
-    """Return the names of the registered tasks that are corpora."""
-    return imported_names(ImportedCorpus)
-
-
+@makes_tasks(CORPORA)
 def _make(folder: Path, description: CorpusDescription) -> type[Task]:
     """Return the task class of a corpus."""
     if description.objective == "next":
         return make_stream(folder, description)
-    info = make_info(
+    cls = make_corpus(
+        CorpusTask,
+        folder,
         description,
         summary="Predict the masked tokens of a document from the others.",
         metrics=("perplexity", "accuracy"),
@@ -277,7 +264,6 @@ def _make(folder: Path, description: CorpusDescription) -> type[Task]:
         layout=MaskedLayout(),
         notes=_NOTES,
     )
-    cls = make_class(CorpusTask, info, folder, description)
     cls.Options = _options(description)
     return cls
 

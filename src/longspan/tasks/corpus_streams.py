@@ -6,16 +6,16 @@ task is opened.
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from longspan.data.cache import BuildOutput
 from longspan.data.corpora import imports
 from longspan.data.corpora.imports import CorpusDescription
 from longspan.data.stream_vocabularies import StreamVocabulary
 from longspan.data.word_piece_vocabulary import WordPieceVocabulary
-from longspan.tasks._imported_corpus import ImportedCorpus, make_info
 from longspan.tasks._streams import StreamTask
-from longspan.tasks.base import Task
-from longspan.tasks.imported import make_class
+from longspan.tasks.base import ProgressCallback, Task
+from longspan.tasks.imported import ImportedTask, make_task
 from longspan.tasks.layout import StreamLayout
 from longspan.wording import counted
 
@@ -28,6 +28,28 @@ _NOTES = (
 )
 _METRICS = {"bytes": ("bits_per_byte",), "characters": ("bits_per_byte", "bits_per_character")}
 _TOKENIZED = ("bits_per_byte", "perplexity")
+
+
+class ImportedCorpus(ImportedTask):
+    """Task whose documents were imported; subclasses define what is predicted."""
+
+    description: ClassVar[CorpusDescription]
+
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Tokenize the documents of the files that were imported."""
+        return imports.build_tokens(self.folder, self.description, scratch, progress)
+
+
+def make_corpus(
+    base: type[ImportedCorpus], folder: Path, description: CorpusDescription, **fields: Any
+) -> type[Any]:
+    """Return the task class of a corpus; `fields` are further ones of `TaskInfo`."""
+    files = ", ".join(Path(source["path"]).name for source in description.sources)
+    ids = description.tokenizer["ids"]
+    fields = {"version": 1, "vocab_size": ids, "num_classes": ids, **fields}
+    return make_task(base, folder, description, files, **fields)
 
 
 class CorpusStreamTask(ImportedCorpus, StreamTask):
@@ -64,7 +86,9 @@ class CorpusStreamTask(ImportedCorpus, StreamTask):
 def make_stream(folder: Path, description: CorpusDescription) -> type[Task]:
     """Return the task class of a corpus whose tokens predict the next one."""
     has_tokenizer = "saved_sha256" in description.tokenizer
-    info = make_info(
+    return make_corpus(
+        CorpusStreamTask,
+        folder,
         description,
         summary="Predict the next token of a document.",
         metrics=_TOKENIZED if has_tokenizer else _METRICS[description.tokenizer["name"]],
@@ -72,4 +96,3 @@ def make_stream(folder: Path, description: CorpusDescription) -> type[Task]:
         layout=StreamLayout(),
         notes=_NOTES,
     )
-    return make_class(CorpusStreamTask, info, folder, description)

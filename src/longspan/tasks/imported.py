@@ -1,10 +1,12 @@
-"""Tasks made of the imports in a cache: one class for each import."""
+"""Tasks made of the imports in a cache: one class for each import, under its name."""
 
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar, cast
 
-from longspan.data.imports import D, ImportKind
+from longspan.data.corpora.imports import name_tokenizers
+from longspan.data.imports.stored import D, ImportDescription, ImportKind
 from longspan.errors import DataError
 from longspan.results.reading import OTHER_FOLDERS
 from longspan.tasks.base import Task
@@ -13,53 +15,92 @@ from longspan.tasks.registry import TASKS, register
 
 logger = logging.getLogger(__name__)
 
+Maker = Callable[[Path, Any], type[Task]]
+_MAKERS: dict[str, tuple[ImportKind, Maker]] = {}  # by the folder of the kind
 
-def register_imported(
-    base: type, kind: ImportKind[D], cache: Path, make: Callable[[Path, D], type[Task]]
-) -> list[str]:
-    """Register the imports of a kind in a cache as tasks; return their names.
+
+class ImportedTask(Task):
+    """Task of an import; each one is a subclass with its folder and description."""
+
+    folder: ClassVar[Path]
+    description: ClassVar[Any]
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the identity of the imported rows; `data` has no effect."""
+        return self.description.origin
+
+
+def makes_tasks(kind: ImportKind[D]) -> Callable[[Maker], Maker]:
+    """Register the function that returns the task class of an import of a kind (decorator)."""
+
+    def add(make: Maker) -> Maker:
+        _MAKERS[kind.folder] = kind, make
+        return make
+
+    return add
+
+
+def register_imported(cache: Path) -> list[str]:
+    """Register the imports in a cache as tasks, and their tokenizers; return their names.
 
     Imports that another cache or an earlier call registered are forgotten. One that is damaged, or
     has the name of another task, is left out with a warning.
-
-    Args:
-        base: class of all tasks of the kind.
-        kind: kind of the imports.
-        cache: folder of built data sets.
-        make: returns the task class of the import in a folder with a description.
     """
-    for name in imported_names(base):
+    for name in imported_names():
         del TASKS[name]
-    for folder in kind.find(cache):
-        try:
-            description = kind.load(folder)
-        except DataError as error:
-            logger.warning("leaving out %s: %s", folder.name, error)
-            continue
-        if folder.name in OTHER_FOLDERS:
-            logger.warning("leaving out %s: records of a task have no such folder", folder)
-            continue
-        if folder.name in TASKS or description.name != folder.name:
-            logger.warning("leaving out %s: its name is that of another task", folder)
-            continue
+    for _, (kind, make) in sorted(_MAKERS.items()):
+        for folder in kind.find(cache):
+            _register(kind, make, folder)
+    names = imported_names()
+    name_tokenizers(cast("type[ImportedTask]", TASKS[name]).folder for name in names)
+    return names
+
+
+def _register(kind: ImportKind, make: Maker, folder: Path) -> None:
+    try:
+        description = kind.load(folder)
+    except DataError as error:
+        logger.warning("leaving out %s: %s", folder.name, error)
+        return
+    if folder.name in OTHER_FOLDERS:
+        logger.warning("leaving out %s: records of a task have no such folder", folder)
+    elif folder.name in TASKS or description.name != folder.name:
+        logger.warning("leaving out %s: its name is that of another task", folder)
+    else:
         register(make(folder, description))
-    return imported_names(base)
 
 
-def imported_names(base: type) -> list[str]:
-    """Return the names of the registered tasks of a kind."""
-    return sorted(name for name, cls in TASKS.items() if issubclass(cls, base))
+def imported_names(*bases: type) -> list[str]:
+    """Return the names of the registered tasks that are imports, or imports of some classes."""
+    return sorted(x for x, cls in TASKS.items() if issubclass(cls, bases or ImportedTask))
 
 
-def make_class(base: type[Task], info: TaskInfo, folder: Path, description: object) -> type[Task]:
+def make_task(
+    base: type[ImportedTask],
+    folder: Path,
+    description: ImportDescription,
+    files: str,
+    **fields: Any,
+) -> type[Any]:
     """Return the task class of an import, whose record names the file of its base.
 
     Args:
-        base: class with the class variables `folder` and `description`.
-        info: metadata of the task.
+        base: class of the tasks of its kind.
         folder: folder of the import.
         description: its description.
+        files: files that were imported, for readers.
+        fields: further fields of `TaskInfo`.
     """
+    info = TaskInfo(
+        name=description.name,
+        title=f"{description.name} ({files})",
+        source=f"{files}, imported",
+        checksum=None,
+        license="that of the files",
+        sizes=description.sizes,
+        published=(),
+        **fields,
+    )
     members = {"info": info, "folder": folder, "description": description}
     about = {"__doc__": info.summary, "__module__": base.__module__}
     return type(f"{base.__name__}_{info.name}", (base,), about | members)

@@ -1,18 +1,20 @@
-"""Tasks made of imported files: one class of `OwnTexts` for each import, under its name."""
+"""Tasks made of imported texts: classes and numbers, or summaries."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
 from longspan.config import Length, setting, settings
-from longspan.data import own_texts
 from longspan.data.cache import BuildOutput
-from longspan.data.own_texts import OwnDescription, OwnSplit
+from longspan.data.imports import texts
+from longspan.data.imports.texts import TEXTS, TextsDescription, TextsSplit
+from longspan.data.questions.report import Report
 from longspan.data.store import Examples
+from longspan.data.summaries.document import SummarizedDocument
 from longspan.data.tokenizers import ByteTokenizer, Tokenizer
 from longspan.metrics import Metric
 from longspan.shapes import Float, Int
@@ -22,16 +24,23 @@ from longspan.tasks._encoded_text import (
     count_unknown,
     encode_texts,
 )
-from longspan.tasks.base import ProgressCallback, Split, Task
-from longspan.tasks.imported import imported_names, make_class, register_imported
-from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import PairLayout, SequenceLayout
+from longspan.tasks._summaries import SummaryTask
+from longspan.tasks._summary_options import METRICS
+from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
+from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
+from longspan.tasks.layout import PairLayout, SequenceLayout, TextToTextLayout
 from longspan.wording import first_of
 
 _NOTES = (
     "Unless files were given for the splits, the different texts are ordered by their sha256, and "
     "the first ones of each class are held out. Equal texts (of pairs: equal pairs) are in one "
     "split."
+)
+_SUMMARY_NOTES = (
+    "Unless files were given for the splits, the different texts are ordered by their sha256, and "
+    "the first ones are held out. Equal texts are in one split. Texts are split into sentences "
+    "after periods, question and exclamation marks, and line breaks. ROUGE counts words of any "
+    "script; with `rouge=rouge-score` it is the published one, of a-z and 0-9 alone."
 )
 
 
@@ -45,23 +54,18 @@ class OwnTextOptions(EncodingOptions):
     )
 
 
-class OwnTexts(EncodedTextTask):
-    """Texts of an imported file with a class or a number each; subclasses are made by `_make`."""
+class OwnTexts(ImportedTask, EncodedTextTask):
+    """Texts of imported files with a class or a number each; subclasses are made by `_make`."""
 
     Options = OwnTextOptions
     options: OwnTextOptions
     is_own = True
-    folder: ClassVar[Path]
-    description: ClassVar[OwnDescription]
+    description: ClassVar[TextsDescription]
 
     @property
     def is_regression(self) -> bool:
         """True if the targets are numbers."""
         return self.description.is_regression
-
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the imported rows; `data` has no effect."""
-        return {"form": "import", "sha256": self.description.rows_sha256}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -69,9 +73,9 @@ class OwnTexts(EncodedTextTask):
         """Encode the imported texts."""
         described = self.description
         progress(f"encoding {described.name}", 0, sum(described.sizes.values()))
-        rows = own_texts.load_splits(self.folder, described)
+        rows = texts.load_splits(self.folder, described)
         tokenizer = self.make_tokenizer(
-            lambda: ((text.encode(), 1) for texts in rows["train"].texts for text in texts)
+            lambda: ((text.encode(), 1) for row in rows["train"].texts for text in row)
         )
         cut: dict[str, int] = {}
         splits = {}
@@ -136,19 +140,19 @@ class OwnTexts(EncodedTextTask):
         """Return the texts and the class, or the number."""
         examples = self._examples(split)
         tokens, _ = self._example(split, row)
-        texts = [tokens] if examples.second is None else [tokens, examples.second[row]]
+        sides = [tokens] if examples.second is None else [tokens, examples.second[row]]
         target = examples.labels[row]
         shown = f"{target:g}" if self.is_regression else self.class_name(int(target))
-        return f"{' | '.join(map(self.decode, texts))} = {shown}"
+        return f"{' | '.join(map(self.decode, sides))} = {shown}"
 
     def _standardized(self, targets: Tensor) -> Float[Tensor, "*B"]:
         return (targets.double() - self.description.mean) / self.description.deviation
 
-    def _encode_split(self, tokenizer: Tokenizer, rows: OwnSplit) -> tuple[Examples, int]:
+    def _encode_split(self, tokenizer: Tokenizer, rows: TextsSplit) -> tuple[Examples, int]:
         """Return the examples of a split, and how many of its texts are longer than the length."""
         encoded = [
-            encode_texts(tokenizer, (text.encode() for text in texts), self.options.length)
-            for texts in zip(*rows.texts, strict=True)
+            encode_texts(tokenizer, (text.encode() for text in side), self.options.length)
+            for side in zip(*rows.texts, strict=True)
         ]
         sides = [tokens for tokens, _ in encoded]
         second = sides[1] if len(sides) > 1 else None
@@ -156,40 +160,59 @@ class OwnTexts(EncodedTextTask):
         return examples, sum(count for _, count in encoded)
 
 
-def register_own_texts(cache: Path) -> list[str]:
-    """Register the imported texts in a cache as tasks; return their names.
+class OwnSummaries(ImportedTask, SummaryTask):
+    """Texts of imported files and their summaries; subclasses are made by `_make`."""
 
-    See `register_imported` for those of another cache and damaged ones.
-    """
-    return register_imported(OwnTexts, own_texts.OWN_TEXTS, cache, _make)
+    is_own = True
+    description: ClassVar[TextsDescription]
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Rows by split."""
+        return {split: self.description.sizes[split] for split in SPLITS}
+
+    def read(
+        self, data: Path | None, reports: Mapping[Split, Report]
+    ) -> Iterator[tuple[Split, SummarizedDocument]]:
+        """Yield the imported rows."""
+        known = {str(split): split for split in SPLITS}
+        for split, one in texts.read_summaries(self.folder, self.description):
+            yield known[split], one
 
 
-def own_names() -> list[str]:
-    """Return the names of the registered tasks that are imports."""
-    return imported_names(OwnTexts)
-
-
-def _make(folder: Path, description: OwnDescription) -> type[Task]:
+@makes_tasks(TEXTS)
+def _make(folder: Path, description: TextsDescription) -> type[Task]:
     """Return the task class of an import."""
-    count = len(description.classes)
     files, columns = first_of(description.files), description.columns
+    if description.kind == "summary":
+        return make_task(
+            OwnSummaries,
+            folder,
+            description,
+            files,
+            version=2,
+            summary=f"Write {columns['target']!r}, the summary of {columns['text']!r}.",
+            vocab_size=ByteTokenizer.vocab_size + 1,
+            num_classes=ByteTokenizer.vocab_size + 1,
+            metrics=METRICS["unicode"],
+            chance=None,
+            layout=TextToTextLayout(SummaryTask.Options().target_length),
+            notes=_SUMMARY_NOTES,
+        )
+    count = len(description.classes)
     what = f"one of {count} classes" if count else "a number"
-    info = TaskInfo(
-        name=description.name,
+    return make_task(
+        OwnTexts,
+        folder,
+        description,
+        files,
         version=1,
-        title=f"{description.name} ({files})",
         summary=f"Predict {columns['target']!r}, {what}, from {columns['text']!r}"
         + (f" and {columns['pair']!r}." if description.is_pair else "."),
-        source=f"{files}, imported",
-        checksum=None,
-        license="that of the file",
-        sizes=description.sizes,
         vocab_size=ByteTokenizer.vocab_size,
         num_classes=max(1, count),
         metrics=("accuracy",) if count else ("r2", "rmse"),
         chance=1 / count if count else 0.0,
         layout=PairLayout() if description.is_pair else SequenceLayout(),
-        published=(),
         notes=_NOTES,
     )
-    return make_class(OwnTexts, info, folder, description)

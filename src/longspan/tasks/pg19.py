@@ -55,7 +55,7 @@ class PG19(StreamTask):
             "paper counts 1,973,136,207 words in training, 3,007,061 in validation and 6,966,499 "
             "in the test split; the data card has the counts of the files that were read. "
             "held_out_tokens limits what is scored of each held-out book. A part of the set, or "
-            "other books, become a task by `longspan data import corpus NAME FOLDER --objective "
+            "other books, become a task by `longspan data import corpus FOLDER --objective "
             "next`."
         ),
     )

@@ -174,7 +174,7 @@ def make_char_small() -> Protocol:
         mechanism_options=OPTIONS,
         references=(SHORT_ROW,),
         variants=(*WINDOWS, *STAGED),
-        imports={CORPUS: f"longspan data import corpus {CORPUS} FOLDER --objective next"},
+        imports={CORPUS: f"longspan data import corpus FOLDER --name {CORPUS} --objective next"},
     )
 
 

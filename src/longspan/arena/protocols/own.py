@@ -8,18 +8,15 @@ from typing import Any
 
 from longspan.arena.protocols.base import PROTOCOLS, Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
-from longspan.data.own_texts import OwnDescription
-from longspan.data.retrieval.stored import BeirDescription
-from longspan.data.summaries.stored import SummariesDescription
+from longspan.data.imports.texts import TextsDescription
+from longspan.data.retrieval.imports import BeirDescription
 from longspan.tasks import (
     TASKS,
     BeirTask,
     OwnSummaries,
     OwnTexts,
-    register_beir,
-    register_corpora,
-    register_own_summaries,
-    register_own_texts,
+    imported_names,
+    register_imported,
 )
 
 NAME = "own"
@@ -75,7 +72,7 @@ def recipe(task: str) -> Recipe:
     """Return the recipe of an import: words, ten epochs, and a length that covers 95 % of texts."""
     cls = TASKS[task]
     if issubclass(cls, BeirTask):
-        queries = cls.description.queries["train"]
+        queries = cls.description.sizes["train"]
         return _recipe(_retrieval_options(cls.description), queries)
     if issubclass(cls, OwnSummaries):
         return _recipe(_summary_options(cls.description), cls.description.sizes["train"])
@@ -108,14 +105,14 @@ def _retrieval_options(described: BeirDescription) -> dict[str, Any]:
     return {"length": max(lengths), "query_length": lengths[1], "vocabulary": WORD_IDS}
 
 
-def _summary_options(described: SummariesDescription) -> dict[str, Any]:
+def _summary_options(described: TextsDescription) -> dict[str, Any]:
     """Return the options of summaries: words of texts and summaries."""
     counts = (described.words, described.summary_words + 1)  # with the end of a summary
     lengths = [min(-(-x // LENGTH_UNIT) * LENGTH_UNIT, LONGEST["words"]) for x in counts]
     return {"length": lengths[0], "target_length": lengths[1], "vocabulary": WORD_IDS}
 
 
-def _encoding(described: OwnDescription) -> dict[str, Any]:
+def _encoding(described: TextsDescription) -> dict[str, Any]:
     """Return the options of the task: words, or bytes of a script without spaces."""
     has_words = described.bytes <= BYTES_PER_WORD * described.words
     unit, count = ("words", described.words) if has_words else ("bytes", described.bytes)
@@ -126,9 +123,8 @@ def _encoding(described: OwnDescription) -> dict[str, Any]:
 def register_imports(cache: Path) -> None:
     """Register the imports in a cache as tasks; those with targets are the protocol `own`."""
     PROTOCOLS.pop(NAME, None)
-    register_corpora(cache)
-    registered = (register_own_texts(cache), register_own_summaries(cache), register_beir(cache))
-    if names := sorted(name for found in registered for name in found):
+    register_imported(cache)
+    if names := imported_names(OwnTexts, OwnSummaries, BeirTask):
         PROTOCOLS[NAME] = Protocol(
             name=NAME,
             summary="Texts and collections imported from files: words, a small model, ten epochs.",

@@ -74,7 +74,7 @@ def known_tasks(names: Iterable[str]) -> tuple[str, ...]:
 
 def corpus_imports(path: str) -> dict[str, str]:
     """Return the command that imports the corpus of a protocol with pretraining, by its name."""
-    return {CORPUS: f"longspan data import corpus {CORPUS} {path}"}
+    return {CORPUS: f"longspan data import corpus {path} --name {CORPUS}"}
 
 
 def _corpora() -> set[str]:

@@ -16,10 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longspan.data.cache import BuildOutput
-from longspan.data.corpora.documents import CorpusFormat, ReadingReport
 from longspan.data.corpora.request import CorpusRequest, Objective
-from longspan.data.corpora.sources import Source
-from longspan.data.corpora.survey import Progress, Survey, survey
+from longspan.data.corpora.survey import Survey, survey
 from longspan.data.corpora.tokenizing import surveyed_documents, tokenize
 from longspan.data.corpora.vocabulary import (
     LEAST,
@@ -31,15 +29,17 @@ from longspan.data.corpora.vocabulary import (
     make_vocabulary,
 )
 from longspan.data.document_rows import DocumentWriter
-from longspan.data.imports import (
+from longspan.data.imports.stored import (
     ImportDescription,
     ImportKind,
-    is_complete,
-    write_description,
+    Progress,
+    check_task_name,
+    count_splits,
 )
-from longspan.data.own_import import check_task_name
 from longspan.data.own_splits import DROPPED, NAMES, TRAIN
 from longspan.data.parquet import explain_parquet_errors
+from longspan.data.sources.documents import CorpusSource
+from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.data.stream_vocabularies import StreamVocabulary
 from longspan.data.word_pieces import (
     CORPUS_FOLDERS,
@@ -48,16 +48,17 @@ from longspan.data.word_pieces import (
     folder_sha256,
     load_word_pieces,
 )
-from longspan.errors import DataError, OptionError
-from longspan.files import replaced_folder
+from longspan.errors import DataError
 
-SCHEMA = 2
 _DOCUMENTS, _TOKENIZER = "documents.parquet", "tokenizer"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusDescription(ImportDescription):
     """Description of an import, as stored.
+
+    `sizes` are documents. `counts` are documents that were left out: empty, unreadable, repeated,
+    or in a held-out source too. `rows_sha256` is that of the documents, their splits and sources.
 
     Attributes:
         objective: tokens that are predicted: masked ones, or the next one.
@@ -66,12 +67,9 @@ class CorpusDescription(ImportDescription):
         form: format of the files.
         tokenizer: name, sha256 and number of ids of the tokenizer, or of the vocabulary in its
             place: "bytes", or "characters" with their alphabet.
-        documents: documents by split.
         characters: characters by split.
-        counts: documents left out: empty, unreadable, repeated, or in a held-out source too.
         reasons: first reasons why documents were unreadable, with their places.
         encodings: text files by encoding.
-        documents_sha256: of the documents, their splits and sources; of any file format.
     """
 
     objective: Objective
@@ -79,13 +77,10 @@ class CorpusDescription(ImportDescription):
     weights: list[float]
     form: dict[str, Any]
     tokenizer: dict[str, Any]
-    documents: dict[str, int]
     characters: dict[str, int]
-    counts: dict[str, int]
     reasons: list[str]
     encodings: dict[str, int]
-    documents_sha256: str
-    schema: int = SCHEMA
+    schema: int = 3
 
     @property
     def training_paths(self) -> list[str]:
@@ -93,19 +88,22 @@ class CorpusDescription(ImportDescription):
         return [x["path"] for x in self.sources if x["split"] == NAMES[TRAIN]]
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """Origin of the tokens: documents and tokenizer."""
-        origin = {"form": "corpus", "sha256": self.documents_sha256}
+    def identity(self) -> tuple[object, ...]:
+        """Values that are equal for two imports of the same documents and tokens."""
+        tokenizer = (self.tokenizer["name"], self.tokenizer["ids"])
+        return (self.rows_sha256, self.objective, self.weights, *tokenizer)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Identity of the tokens: documents and tokenizer."""
+        origin = {"form": "corpus", "sha256": self.rows_sha256}
         if self.objective == "masked":
             return {**origin, "tokenizer": self.tokenizer["sha256"]}
         vocabulary = self.tokenizer["sha256"] or self.tokenizer["name"]
         return {**origin, "objective": self.objective, "tokenizer": vocabulary}
 
 
-# Before schema 2, every corpus was one of masked tokens.
-CORPORA = ImportKind(
-    "corpora", "a corpus", CorpusDescription, SCHEMA, older={1: {"objective": "masked"}}
-)
+CORPORA = ImportKind("corpora", "corpus", CorpusDescription, 3)
 
 
 def import_corpus(
@@ -138,15 +136,11 @@ def import_corpus(
         tokenizer = choose_tokenizer(request, found, progress)
     facts = tokenizer.facts["tokenizer"] if tokenizer else describe_symbols(request, found)
     described = _describe(name, request, found, report, facts)
-    folder = CORPORA.path(cache, name)
-    if not replace:
-        _check_same(folder, described)
-    with replaced_folder(folder) as part:
+    with CORPORA.new_folder(cache, name) as part:
         pq.write_table(_to_table(found), part / _DOCUMENTS)
         if tokenizer is not None:
             described = _save_tokenizer(tokenizer, part, described)
-        write_description(part, described)
-    return described
+        return CORPORA.describe(cache, part, described, replace=replace)
 
 
 def _save_tokenizer(
@@ -195,10 +189,10 @@ def build_tokens(
     """
     with explain_parquet_errors(folder / _DOCUMENTS):
         found = _from_table(pq.read_table(folder / _DOCUMENTS))
-    if found.sha256() != described.documents_sha256:
+    if found.sha256() != described.rows_sha256:
         raise DataError(f"{folder / _DOCUMENTS} has changed; import the corpus again")
-    sources = [Source(**source) for source in described.sources]
-    form = CorpusFormat(**{**described.form, "encodings": tuple(described.form["encodings"])})
+    sources = [CorpusSource(**source) for source in described.sources]
+    form = FileFormat(**{**described.form, "encodings": tuple(described.form["encodings"])})
     documents = surveyed_documents(sources, form, found)
     if described.objective == "masked":
         encoding, check = encode_masked(load_corpus_tokenizer(folder, described)), None
@@ -213,7 +207,7 @@ def build_tokens(
         source=f"{', '.join(source['path'] for source in described.sources)}, imported",
         license="that of the files",
         facts={
-            "documents": described.documents,
+            "documents": described.sizes,
             "tokens": {name: len(part.tokens.values) for name, part in splits.items()},
             "training_sources": np.bincount(
                 found.sources[kept & (found.splits == TRAIN)], minlength=len(sources)
@@ -284,7 +278,7 @@ def _describe(
         weights=list(request.weights),
         form=dataclasses.asdict(request.form),
         tokenizer=tokenizer,
-        documents={x: int((found.splits == n).sum()) for n, x in enumerate(NAMES)},
+        sizes=count_splits(found.splits),
         characters={x: int(found.characters[found.splits == n].sum()) for n, x in enumerate(NAMES)},
         counts={
             "empty": report.num_empty,
@@ -294,30 +288,15 @@ def _describe(
         },
         reasons=report.reasons,
         encodings=dict(report.encodings),
-        documents_sha256=found.sha256(),
+        rows_sha256=found.sha256(),
     )
 
 
-def _absolute(source: Source) -> Source:
+def _absolute(source: CorpusSource) -> CorpusSource:
     """Return a source whose path does not depend on the working folder."""
     if source.is_dataset:
         return source
     return dataclasses.replace(source, path=str(Path(source.path).absolute()))
-
-
-def _check_same(folder: Path, described: CorpusDescription) -> None:
-    """Refuse a name that is taken by other documents or another tokenizer."""
-    if not is_complete(folder):
-        return
-    one, other = (
-        (x.documents_sha256, x.objective, x.weights, x.tokenizer["name"], x.tokenizer["ids"])
-        for x in (CORPORA.load(folder), described)
-    )
-    if one != other:
-        raise OptionError(
-            f"{described.name!r} is the name of another corpus; choose another name, or pass "
-            "--replace"
-        )
 
 
 def _to_table(found: Survey) -> pa.Table:

@@ -4,10 +4,11 @@ import dataclasses
 from pathlib import Path
 from typing import Literal, get_args
 
-from longspan.data.class_folders import find_split_folders
-from longspan.data.corpora.documents import CorpusFormat
-from longspan.data.corpora.sources import Source
+from longspan.data.imports.stored import shares_of
 from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.sources.documents import CorpusSource
+from longspan.data.sources.folders import find_split_folders
+from longspan.data.sources.text import FileFormat
 from longspan.data.tokenizer_training import TokenizerKind
 from longspan.errors import OptionError, check_name
 
@@ -46,7 +47,7 @@ class CorpusRequest:
     tokenizer: str | None = None
     vocab_size: int = VOCAB_SIZE
     kind: TokenizerKind = "byte-level"
-    form: CorpusFormat = dataclasses.field(default_factory=CorpusFormat)
+    form: FileFormat = dataclasses.field(default_factory=FileFormat)
 
     def resolve(self) -> "CorpusRequest":
         """Return the request with its splits and its vocabulary.
@@ -76,35 +77,28 @@ class CorpusRequest:
         )
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[CorpusSource]:
         """Sources of training, then those held out."""
         held_out = {NAMES[VALIDATION]: self.validation, NAMES[TEST]: self.test}
-        given = [Source(path=x, split=n) for n, x in held_out.items() if isinstance(x, str)]
-        return [*(Source(path=path) for path in self.paths), *given]
+        given = [CorpusSource(path=x, split=n) for n, x in held_out.items() if isinstance(x, str)]
+        return [*(CorpusSource(path=path) for path in self.paths), *given]
 
     @property
     def shares(self) -> dict[int, float]:
-        """Shares of the documents to hold out, by split."""
-        held_out = {VALIDATION: self.validation, TEST: self.test}
-        return {n: x for n, x in held_out.items() if not (x is None or isinstance(x, str))}
+        """Shares of the documents to hold out, by split.
+
+        Raises:
+            OptionError: one is out of range, or nothing is left for training.
+        """
+        return shares_of({VALIDATION: self.validation, TEST: self.test}, "document")
 
     def check(self) -> None:
-        """Check shares, weights, objective and vocabulary.
+        """Check weights, objective and vocabulary.
 
         Raises:
             OptionError: one is out of range, or does not go with another one.
             UnknownNameError: there is no such objective or vocabulary.
         """
-        for split, share in self.shares.items():
-            if not 0 < share < 1:
-                raise OptionError(
-                    f"--{NAMES[split]} must be a share between 0 and 1 or a path, got {share:g}"
-                )
-        if sum(self.shares.values()) >= 1:
-            raise OptionError(
-                "--validation and --test leave no document for training: "
-                f"{sum(self.shares.values()):g} of all"
-            )
         if self.weights and (len(self.weights) != len(self.paths) or min(self.weights) <= 0):
             raise OptionError(
                 f"--weights needs a number above 0 for each of the {len(self.paths)} paths, got "

@@ -2,17 +2,17 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from longspan.data.corpora.documents import CorpusFormat, Document, ReadingReport
-from longspan.data.corpora.sources import Source
+from longspan.data.imports.stored import Progress
 from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.sources.documents import CorpusSource, Document
+from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.errors import DataError
 from longspan.wording import counted
 
-Progress = Callable[[str, int, int], None]  # description, done, total
 _REPORT_EVERY = 256  # documents
 
 
@@ -45,7 +45,7 @@ class Survey:
 
 
 def read_documents(
-    sources: Sequence[Source], form: CorpusFormat, report: ReadingReport
+    sources: Sequence[CorpusSource], form: FileFormat, report: ReadingReport
 ) -> Iterator[tuple[int, Document]]:
     """Yield every document with the number of its source, empty ones included."""
     for number, source in enumerate(sources):
@@ -54,8 +54,8 @@ def read_documents(
 
 
 def survey(
-    sources: Sequence[Source],
-    form: CorpusFormat,
+    sources: Sequence[CorpusSource],
+    form: FileFormat,
     report: ReadingReport,
     shares: dict[int, float],
     progress: Progress,

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.data.corpora.documents import PART, CorpusFormat, Document, ReadingReport
-from longspan.data.corpora.sources import Source
-from longspan.data.corpora.survey import Progress, Survey, read_documents
+from longspan.data.corpora.survey import Survey, read_documents
 from longspan.data.document_rows import DocumentWriter
+from longspan.data.imports.stored import Progress
 from longspan.data.own_splits import DROPPED, NAMES
+from longspan.data.sources.documents import PART, CorpusSource, Document
+from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError
 
@@ -55,7 +56,7 @@ def separator_id(tokenizer: WordPieceTokenizer) -> int:
 
 
 def surveyed_documents(
-    sources: list[Source], form: CorpusFormat, found: Survey
+    sources: list[CorpusSource], form: FileFormat, found: Survey
 ) -> Iterator[tuple[int, Document]]:
     """Yield the documents that are kept, with their number in the survey; check them all.
 

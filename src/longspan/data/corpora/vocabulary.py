@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from longspan.data.corpora.documents import Document
 from longspan.data.corpora.request import CorpusRequest
-from longspan.data.corpora.survey import Progress, Survey
+from longspan.data.corpora.survey import Survey
 from longspan.data.corpora.tokenizing import TextEncoding, separator_id, surveyed_documents
+from longspan.data.imports.stored import Progress
 from longspan.data.own_splits import TRAIN
+from longspan.data.sources.documents import Document
 from longspan.data.stream_vocabularies import ByteVocabulary, CharacterVocabulary, StreamVocabulary
 from longspan.data.tokenizer_training import train_tokenizer
 from longspan.data.word_piece_vocabulary import WordPieceVocabulary

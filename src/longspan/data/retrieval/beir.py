@@ -6,14 +6,14 @@ with `_id` and `text`. A line of the judgments has the columns query-id, corpus-
 header, separated by tabs.
 """
 
-import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from longspan.data.sources.rows import read_json
+from longspan.data.sources.text import UTF8, ReadingReport, explain_encoding
 from longspan.errors import DataError
-from longspan.files import explain_read_error, open_file, unique_keys
+from longspan.files import explain_read_error, open_file
 
 CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 # Files of judgments of each split.
@@ -26,20 +26,7 @@ _COLUMNS = "query-id, corpus-id and score, separated by tabs"
 _GRADES = range(-(2**15), 2**15)
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
-    """A document or a query: id, text, and its place for messages, such as "corpus.jsonl, line 3".
-
-    The text of a document begins with its title.
-    """
-
-    id: str
-    text: str
-    place: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Judgment:
+class Judgment(NamedTuple):
     """Grade of a document for a query, and its place for messages."""
 
     query: str
@@ -48,25 +35,11 @@ class Judgment:
     place: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BeirFolder:
-    """Files of a folder: corpus, queries, and the judgments of the splits that have them."""
-
-    corpus: Path
-    queries: Path
-    judgments: dict[str, Path]
-
-    @property
-    def paths(self) -> list[Path]:
-        """All files."""
-        return [self.corpus, self.queries, *self.judgments.values()]
-
-
-def find_files(folder: Path) -> BeirFolder:
-    """Find the files of a folder.
+def find_judgments(folder: Path) -> dict[str, Path]:
+    """Return the files of judgments by split, of a folder with a corpus and queries.
 
     Raises:
-        DataError: one is missing, or there are several for one split.
+        DataError: a file is missing, or there are several for one split.
     """
     if not folder.is_dir():
         raise DataError(
@@ -84,24 +57,30 @@ def find_files(folder: Path) -> BeirFolder:
         missing.append("qrels/train.tsv, qrels/dev.tsv or qrels/test.tsv")
     if missing:
         raise DataError(f"{folder} lacks {' and '.join(missing)}; expected the layout of BEIR")
-    return BeirFolder(corpus=folder / CORPUS, queries=folder / QUERIES, judgments=found)
+    return found
 
 
-def read_texts(path: Path) -> Iterator[Text]:
-    """Yield documents or queries, in the order of the file; blank lines are skipped.
+def read_texts(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield id and text of documents or queries; the text of a document begins with its title.
 
     Raises:
         DataError: a line is malformed, or an id occurs twice; the message names file and line.
     """
-    seen: dict[str, int] = {}
-    for number, line in _lines(path):
-        place = f"{path}, line {number}"
-        found = _parse_text(line, place)
-        if (earlier := seen.setdefault(found.id, number)) != number:
+    seen: dict[str, str] = {}
+    report = ReadingReport(remedy="expected an object with _id and text")
+    for line, value in read_json(path, UTF8, report):
+        place = f"{path}, {line}"
+        missing = [name for name in ("_id", "text") if name not in value]
+        if missing:
             raise DataError(
-                f"{place} has the _id {found.id!r:.80} of line {earlier}; ids must differ"
+                f"{place} has no {' and no '.join(missing)}; its keys are "
+                f"{', '.join(value) or 'none'}"
             )
-        yield found
+        name = _parse_id(value["_id"], place)
+        if (earlier := seen.setdefault(name, line)) != line:
+            raise DataError(f"{place} has the _id {name!r:.80} of {earlier}; ids must differ")
+        parts = [_as_text(value.get(x), x, place) for x in ("title", "text")]
+        yield name, " ".join(part for part in parts if part)
 
 
 def read_judgments(path: Path) -> Iterator[Judgment]:
@@ -138,58 +117,26 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with open_file(path) as file:
             for number, line in enumerate(file, 1):
-                try:
-                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    raise DataError(
-                        f"{path}, line {number} is not UTF-8 (byte {error.start}); convert the file"
-                    ) from error
+                text = line.decode("utf-8-sig" if number == 1 else UTF8)
                 if text.strip():
                     yield number, text.rstrip("\r\n")
+    except UnicodeError as error:
+        raise explain_encoding(path, UTF8) from error
     except OSError as error:
         raise explain_read_error(path, error) from error
-
-
-def _parse_text(line: str, place: str) -> Text:
-    try:
-        value = json.loads(line, object_pairs_hook=unique_keys)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not JSON ({error}); expected an object") from error
-    if not isinstance(value, dict):
-        raise DataError(
-            f"{place} has a {type(value).__name__}; expected an object with _id and text"
-        )
-    missing = [name for name in ("_id", "text") if name not in value]
-    if missing:
-        raise DataError(
-            f"{place} has no {' and no '.join(missing)}; its keys are {', '.join(value) or 'none'}"
-        )
-    parts = [_as_text(value, name, place) for name in ("title", "text")]
-    return Text(_parse_id(value["_id"], place), " ".join(part for part in parts if part), place)
 
 
 def _parse_id(value: Any, place: str) -> str:
     # Judgments are text, so that a number and its digits are one id.
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise DataError(f"{place} has the _id {value!r:.80}; expected text that is not empty")
-    return _check_text(str(value), "_id", place)
+    return str(value)
 
 
-def _as_text(value: dict[str, Any], name: str, place: str) -> str:
-    found = value.get(name)
-    if found is None:
-        return ""
-    if not isinstance(found, str):
-        raise DataError(f"{place}: {name} is a {type(found).__name__}, expected text")
-    return _check_text(found, name, place).strip()
-
-
-def _check_text(text: str, name: str, place: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"{place}: {name} has half of a surrogate pair; correct it") from error
-    return text
+def _as_text(value: Any, name: str, place: str) -> str:
+    if not isinstance(value, str | None):
+        raise DataError(f"{place}: {name} is a {type(value).__name__}, expected text")
+    return (value or "").strip()
 
 
 def _is_number(text: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from longspan.data.near_duplicates import link_rows
 from longspan.data.own_splits import NAMES
 from longspan.data.store import Ragged, Spool
 
@@ -96,19 +97,11 @@ def group_queries(own: Sequence[int], links: Sequence[tuple[int, int]]) -> list[
         own: numbers of the queries.
         links: pairs of numbers; those that are no queries link nothing.
     """
-    parents = {number: number for number in own}
-
-    def root(number: int) -> int:
-        while parents[number] != number:
-            parents[number] = parents[parents[number]]
-            number = parents[number]
-        return number
-
-    for one, other in links:
-        if one in parents and other in parents:
-            low, high = sorted((root(one), root(other)))
-            parents[high] = low
-    return [root(number) for number in own]
+    members = sorted(set(own))
+    rows = {number: row for row, number in enumerate(members)}
+    within = [(rows[x], rows[y]) for x, y in links if x in rows and y in rows]
+    first = link_rows(len(members), within)
+    return [members[first[rows[number]]] for number in own]
 
 
 def _pairs(queries: Queries) -> set[tuple[int, int]]:

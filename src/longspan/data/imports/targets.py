@@ -1,0 +1,251 @@
+"""Targets of texts of one's own: classes or numbers, and what may be wrong with them."""
+
+import dataclasses
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+
+from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
+from longspan.errors import DataError
+from longspan.wording import counted, first_of
+
+# Above this number, and half the rows, values of a label column are numbers or identifiers.
+_FEW_CLASSES = 10
+_MOST_CLASSES = 1 << 16  # that are stored as uint16
+_INTEGER = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
+_BOOLEANS = ("true", "false")
+ClassCounts = Mapping[str, Sequence[int]]  # rows of each class, by split
+_EXCESS = 1.5  # times the share that was asked for, above which a note says so
+
+
+@dataclasses.dataclass(frozen=True)
+class Targets:
+    """Targets of all rows.
+
+    Attributes:
+        values: class of each row, uint16, its number, float64, or its summary.
+        classes: name of each class; none of other targets.
+        spellings: spellings of each class that the files write in several ways, by its name.
+    """
+
+    values: np.ndarray
+    classes: tuple[str, ...] = ()
+    spellings: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    def described(self, splits: np.ndarray) -> dict[str, Any]:
+        """Return the fields of a description: classes, their rows in each split, spellings."""
+        return {
+            "classes": list(self.classes),
+            "class_counts": self.counts(splits),
+            "spellings": {name: list(found) for name, found in self.spellings.items()},
+        }
+
+    def counts(self, splits: np.ndarray) -> dict[str, list[int]]:
+        """Return the rows of each class, by split; nothing of other targets."""
+        size = len(self.classes)
+        return {
+            name: np.bincount(self.values[splits == number], minlength=size).tolist()
+            for number, name in enumerate(NAMES if size else ())
+        }
+
+    def check_shared(self, splits: np.ndarray, where: str) -> None:
+        """Refuse a held-out split that has no class of training.
+
+        Args:
+            splits: split of each row.
+            where: file and column, for the message.
+
+        Raises:
+            DataError: there is one.
+        """
+        present = {
+            split: {self.classes[x] for x, number in enumerate(counts) if number}
+            for split, counts in self.counts(splits).items()
+        }
+        train = present.get(NAMES[TRAIN], set())
+        for split, held_out in present.items():
+            if not train & held_out:
+                raise DataError(
+                    f"{where}: train and {split} have no class in common: train has "
+                    f"{self._names(train)}, {split} has {self._names(held_out)}; write the "
+                    "classes alike in all files"
+                )
+
+    def _names(self, names: set[str]) -> str:
+        return first_of(repr(name) for name in self.classes if name in names)
+
+
+def parse_classes(texts: Sequence[str], where: str) -> Targets:
+    """Number the classes: in numerical order if all names are numbers, else in alphabetical order.
+
+    A class that is written as 1 and as 1.0, or as True and as true, is one.
+
+    Args:
+        texts: name of the class of each row.
+        where: file and column, for messages.
+
+    Raises:
+        DataError: there is one class, nearly every row has a class of its own, or there are more
+            classes than can be stored.
+    """
+    written: dict[str, list[str]] = {}
+    for text in sorted(set(texts)):
+        written.setdefault(_one_spelling(text), []).append(text)
+    spellings = {name: tuple(found) for name, found in written.items() if len(found) > 1}
+    names = [name if name in spellings else found[0] for name, found in written.items()]
+    names.sort(key=_numerical(names) or str)
+    if len(names) < 2:
+        raise DataError(f"{where} has one class ({names[0]!r}); expected two or more")
+    if len(names) > max(_FEW_CLASSES, len(texts) // 2):
+        raise DataError(
+            f"{where} has {len(names):,} different values in {len(texts):,} rows; to predict "
+            "numbers pass --target in place of --label"
+        )
+    if len(names) > _MOST_CLASSES:
+        raise DataError(
+            f"{where} has {len(names):,} classes; expected at most {_MOST_CLASSES:,}. Join rare "
+            "classes, or pass --target in place of --label to predict numbers"
+        )
+    numbers = {_one_spelling(name): label for label, name in enumerate(names)}
+    values = np.array([numbers[_one_spelling(text)] for text in texts], np.uint16)
+    return Targets(values, tuple(names), spellings)
+
+
+def _one_spelling(text: str) -> str:
+    """Return an integer without its fraction of zeros, and a boolean in lower case.
+
+    Tables write 1 as 1.0 if the column has a missing value, and booleans as True or true. Other
+    equal numbers, such as the versions 1.1 and 1.10, may be two classes.
+    """
+    if text.lower() in _BOOLEANS:
+        return text.lower()
+    found = _INTEGER.fullmatch(text)
+    return found[1] if found else text
+
+
+def parse_numbers(texts: Sequence[str], where: str, places: Sequence[str]) -> Targets:
+    """Return the numbers of a column.
+
+    Args:
+        texts: number of each row.
+        where: file and column, for messages.
+        places: location of each row, for messages.
+
+    Raises:
+        DataError: a value is no finite number, or all are equal; the message names the rows.
+    """
+    values = [_number(text) for text in texts]
+    if wrong := [row for row, value in enumerate(values) if not math.isfinite(value)]:
+        raise DataError(
+            f"{where} must contain finite numbers, got {texts[wrong[0]]!r:.60} "
+            f"({first_of(places[row] for row in wrong)}); correct them, or pass --label to predict "
+            "classes"
+        )
+    if len(set(values)) < 2:
+        raise DataError(f"{where} has one value ({texts[0]}); expected two or more")
+    return Targets(np.array(values, np.float64))
+
+
+def _numerical(texts: Sequence[str]):
+    """Return a sort key by number and then by text, if all texts are numbers."""
+    if all(math.isfinite(_number(text)) for text in texts):
+        return lambda text: (float(text), text)
+    return None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def describe_splits(counts: ClassCounts, classes: Sequence[str]) -> str:
+    """Return the rows of each class in each split as one line, frequent classes first."""
+    order = np.argsort(-np.sum(list(counts.values()), axis=0), kind="stable").tolist()
+    return "; ".join(
+        f"{split} {first_of(f'{classes[x]!r} {own[x]:,}' for x in order)}"
+        for split, own in counts.items()
+    )
+
+
+def describe_classes(
+    counts: ClassCounts, classes: Sequence[str], spellings: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return what may be wrong with the classes: one that a split lacks, or that is written twice.
+
+    Args:
+        counts: rows of each class, by split.
+        classes: name of each class.
+        spellings: spellings of each class that is written in several ways, by its name.
+    """
+    notes = [
+        f"{first_of(map(repr, found))} are one class, {name!r}" for name, found in spellings.items()
+    ]
+    notes += [
+        f"the classes {first_of(map(repr, found))} look alike and are {len(found)} classes; if "
+        "they are one, write them alike and import again"
+        for found in find_look_alikes(classes)
+    ]
+    effects = {
+        NAMES[TRAIN]: "no model learns it|them",
+        NAMES[VALIDATION]: "the selected checkpoint does not depend on it|them",
+        NAMES[TEST]: "no score covers it|them",
+    }
+    for split, own in counts.items():
+        if absent := [x for x, number in enumerate(own) if not number]:
+            named = first_of(f"{classes[x]!r} ({_rows_elsewhere(counts, x)})" for x in absent)
+            effect = counted(len(absent), effects[split]).partition(" ")[2]
+            words = counted(len(absent), "class|classes").partition(" ")[2]
+            notes.append(f"{split} has no row of the {words} {named}: {effect}")
+    return notes
+
+
+def describe_shares(sizes: Mapping[str, int], shares: Mapping[str, float]) -> list[str]:
+    """Return the splits that hold out far more rows than were asked for.
+
+    A class with few texts has one in each split all the same, which adds up over many classes.
+
+    Args:
+        sizes: rows by split.
+        shares: share that was asked for, of each split that was drawn from the training rows.
+    """
+    pool = sizes[NAMES[TRAIN]] + sum(sizes[split] for split in shares)
+    return [
+        f"{split} holds out {100 * sizes[split] / pool:.0f} % of the rows, and a share of "
+        f"{share:g} was asked for: each class with enough texts has one in every split; add texts "
+        "to the small classes, or pass a file of held-out texts"
+        for split, share in shares.items()
+        if sizes[split] > _EXCESS * share * pool
+    ]
+
+
+def find_look_alikes(classes: Sequence[str]) -> list[list[str]]:
+    """Return the classes that differ in letter case, white space or the form of a number alone."""
+    found: dict[object, list[str]] = {}
+    for name in classes:
+        found.setdefault(_appearance(name), []).append(name)
+    return [names for names in found.values() if len(names) > 1]
+
+
+def _appearance(name: str) -> object:
+    """Return what is equal for names that look alike."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    # Format characters, such as a soft hyphen, are invisible.
+    kept = (x for x in folded if not x.isspace() and unicodedata.category(x) != "Cf")
+    text = "".join(kept)
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return text
+    return number if number.is_finite() else text
+
+
+def _rows_elsewhere(counts: ClassCounts, label: int) -> str:
+    """Return the rows of a class in the splits that have some."""
+    return ", ".join(f"{own[label]:,} in {split}" for split, own in counts.items() if own[label])

@@ -1,0 +1,195 @@
+"""Files of a source: splits and shards as on a hub, folders of classes, patterns of names.
+
+A folder may have one file or several shards for each split (`train-00000-of-00002.parquet`), in
+itself, in a folder `data` or in a folder for each split; or numbered shards without such names,
+which are one table. A folder of texts has a subfolder for each class, in it a file for each text,
+and possibly folders of splits above them, as IMDB's.
+"""
+
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.parquet import shards_of
+from longspan.data.sources.text import unpacked_path
+from longspan.errors import DataError
+from longspan.files import explain_read_error
+
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+JSON = (".jsonl", ".ndjson", ".json")
+ARROW = (".parquet", ".arrow")
+SUFFIXES = (*DELIMITERS, *JSON, *ARROW)
+SPLITS = {
+    "train": TRAIN,
+    **dict.fromkeys(("validation", "valid", "val", "dev"), VALIDATION),
+    "test": TEST,
+}
+_DATA = "data"  # folder of the tables of a data set on the Hugging Face hub
+# Files and folders that systems leave, and descriptions that the Hugging Face libraries write.
+_LEFT_BY_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
+_DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
+_SPLIT = re.compile(rf"({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def table_suffix(path: Path) -> str:
+    """Return the suffix of a table in lower case, without that of packing.
+
+    Parquet and Arrow files are not packed: such a file has the suffix of packing alone.
+    """
+    suffix = unpacked_path(path).suffix.lower()
+    return path.suffix.lower() if suffix in ARROW else suffix
+
+
+def table_name(path: Path) -> str:
+    """Return the name of a table without its suffixes; that of a folder is unchanged."""
+    return path.resolve().name if path.is_dir() else unpacked_path(path).stem
+
+
+def visible_entries(folder: Path) -> Iterator[Path]:
+    """Yield the entries of a folder by name, without hidden ones and those of the system."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise explain_read_error(folder, error) from error
+    return (x for x in entries if not x.name.startswith(".") and x.name not in _LEFT_BY_SYSTEMS)
+
+
+def matching_files(path: Path) -> list[Path]:
+    """Return the files that a pattern such as `part-*.jsonl` names; none if it is no pattern."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return []
+    base = Path(path.anchor)
+    return sorted(x for x in base.glob(str(path.relative_to(base))) if x.is_file())
+
+
+def find_files(path: Path) -> list[Path]:
+    """Return a file, the files of a pattern, or those of a folder and its subfolders, sorted.
+
+    Hidden files, and descriptions of the Hugging Face libraries, are not read.
+
+    Raises:
+        DataError: there is no such path, or the folder has no files.
+    """
+    if found := matching_files(path):
+        return found
+    if not path.exists():
+        raise DataError(
+            f"{path} does not exist; pass a file, a folder, a pattern or hf:NAME, and the name of "
+            "the task as --name"
+        )
+    if not path.is_dir():
+        return [path]
+    below = (x for x in path.rglob("*") if x.is_file() and x.name not in _DESCRIPTIONS)
+    visible = [x for x in below if not _is_hidden(x.relative_to(path))]
+    if not visible:
+        raise DataError(f"{path} has no files; pass a folder of text, JSONL or parquet files")
+    return sorted(visible)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def find_split_folders(folder: Path) -> dict[int, Path]:
+    """Return the folders of the splits, by split; none if the subfolders are classes.
+
+    Raises:
+        DataError: some subfolders are splits and others classes, or two are the same split.
+    """
+    names = [path.name for path in visible_entries(folder) if path.is_dir()]
+    if "train" not in names or not set(names) & (SPLITS.keys() - {"train"}):
+        return {}
+    found: dict[int, Path] = {}
+    for name in names:
+        if name not in SPLITS:
+            raise DataError(
+                f"{folder} has the splits {', '.join(x for x in names if x in SPLITS)}, and also "
+                f"{name}; move it elsewhere"
+            )
+        if SPLITS[name] in found:
+            raise DataError(
+                f"{folder} has two folders of one split, {found[SPLITS[name]].name} and {name}; "
+                "remove one of them"
+            )
+        found[SPLITS[name]] = folder / name
+    return found
+
+
+def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
+    """Return the tables in a folder, by split; all are of training if they name no other split.
+
+    Returns:
+        Tables of each split in the order of their names; nothing if the folder has none.
+
+    Raises:
+        DataError: a shard is missing, a split has tables that are no numbered shards, or only some
+            tables name a split.
+    """
+    entries = list(visible_entries(folder))
+    tables = [x for x in entries if _is_table(x)]
+    if not tables:
+        return _find_below(folder, entries)
+    found: dict[int, list[Path]] = {}
+    others: list[Path] = []
+    for path in tables:
+        named = _SPLIT.match(path.name)
+        (found.setdefault(SPLITS[named[1].lower()], []) if named else others).append(path)
+    if not found and any(path.is_dir() for path in entries):
+        return {}  # subfolders of classes, with a table beside them
+    if len(found) < 2 and TRAIN not in found:
+        found, others = {TRAIN: tables}, []
+    _check_splits(folder, found, others)
+    return {split: tuple(paths) for split, paths in found.items()}
+
+
+def has_columns(path: Path) -> bool:
+    """Return whether a path is a table or a folder of tables, not one of texts."""
+    if not path.is_dir():
+        return True
+    folders = find_split_folders(path).values()
+    return bool(find_tables(path)) or any(find_tables(folder) for folder in folders)
+
+
+def _is_table(path: Path) -> bool:
+    is_known = table_suffix(path) in SUFFIXES and path.name not in _DESCRIPTIONS
+    return is_known and not path.is_dir()
+
+
+def _find_below(folder: Path, entries: Sequence[Path]) -> dict[int, tuple[Path, ...]]:
+    """Return the tables of the one subfolder that has parquet files, or of `data`."""
+    below = [x for x in entries if x.is_dir() and any(x.glob("*.parquet"))]
+    if not below or all(x.name in SPLITS for x in below):
+        return {}
+    chosen = [x for x in below if x.name == _DATA] or below
+    if len(chosen) > 1:
+        raise DataError(
+            f"{folder} has parquet files in {', '.join(x.name for x in below)}; pass one of these "
+            "folders"
+        )
+    return find_tables(chosen[0])
+
+
+def _check_splits(folder: Path, found: dict[int, list[Path]], others: Sequence[Path]) -> None:
+    """Check that all tables are of a split, whose shards are complete."""
+    splits = ", ".join(NAMES[split] for split in sorted(found))
+    if others:
+        raise DataError(
+            f"{folder} has tables of {splits}, and also {others[0].name}; move it elsewhere, or "
+            "pass the files of each split"
+        )
+    if TRAIN not in found:
+        raise DataError(f"{folder} has tables of {splits}, and none of train; add one")
+    for split, paths in found.items():
+        kinds = {_DIGITS.sub("", path.name): path.name for path in paths}
+        if len(kinds) > 1:
+            raise DataError(
+                f"{folder} has several tables of {NAMES[split]} that are no numbered shards, such "
+                f"as {' and '.join(sorted(kinds.values())[:2])}; keep one of them, or pass its file"
+            )
+        checked: set[Path] = set()
+        for path in paths:
+            if path not in checked:
+                checked.update(shards_of(path))
