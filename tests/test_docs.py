@@ -160,7 +160,13 @@ def test_mechanism_pages_are_current(mechanism_pages):
 def test_published_scores_of_reports_equal_published_scores_of_tasks(import_script):
     pages = import_script("pages")
     assert pages.PUBLISHED.read_text() == pages.published(), REMEDY
-    found = [dataclasses.asdict(score) for score in read_published()]
+    found = [
+        {
+            **{name: getattr(x, name) for name in ("task", "mechanism", "value", "protocol")},
+            **{"source": x.source, "metric": x.quantity},
+        }
+        for x in read_published()
+    ]
     for name, task in TASKS.items():
         for score in task.info.published:
             assert {"task": name, **dataclasses.asdict(score)} in found

@@ -183,10 +183,10 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
     Raises:
         DataError: there is no valid record.
     """
-    from longspan.report.published_figures import read_published_figures
     from longspan.report.tables.efficiency import tables_of_records
+    from longspan.report.tables.published import read_published
 
-    records, figures = _load_efficiency(folders), read_published_figures()
+    records, figures = _load_efficiency(folders), read_published()
     if not records:
         raise DataError(
             f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan bench` "
@@ -324,7 +324,6 @@ def _build(
     results: "list[Result]", folders: Sequence[Path], failures: "list[Failure]"
 ) -> "tuple[list[Leaderboard], Context]":
     from longspan.report.leaderboard.build import build_leaderboards
-    from longspan.report.published_figures import read_published_figures
     from longspan.report.sections import Context
     from longspan.report.tables.published import read_published
     from longspan.results import load_analyses, load_context_uses, load_cross_evaluations
@@ -333,7 +332,6 @@ def _build(
     return boards, Context(
         boards=tuple(boards),
         published=read_published(),
-        published_figures=read_published_figures(),
         analyses=tuple(load_analyses(folders)),
         evaluations=tuple(load_cross_evaluations(folders)),
         context_uses=tuple(load_context_uses(folders)),

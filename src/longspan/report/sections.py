@@ -7,16 +7,14 @@ from longspan.errors import check_name
 from longspan.report.charts.figures import Figure, FigureSource
 from longspan.report.leaderboard.front import RULE
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.published_figures import PublishedFigure
 from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
 from longspan.report.tables.context_use import context_use
+from longspan.report.tables.correlations import correlations
 from longspan.report.tables.cross_evaluations import cross_evaluations
 from longspan.report.tables.efficiency import tables_of_records
 from longspan.report.tables.leaderboard import leaderboards
-from longspan.report.tables.predictions import predictions
-from longspan.report.tables.published import PublishedScore, published
-from longspan.report.tables.published_figures import published_figures
+from longspan.report.tables.published import PublishedFigure, published
 from longspan.report.tables.settings import settings
 from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
@@ -30,8 +28,7 @@ class Context:
     """Inputs of a report other than results.
 
     Attributes:
-        published: published scores.
-        published_figures: published costs and training accuracies.
+        published: published scores and other figures.
         analyses: analyses of trained models.
         evaluations: scores of trained models on data that they were not trained on.
         context_uses: what trained language models use of their context.
@@ -40,8 +37,7 @@ class Context:
             which tables are made.
     """
 
-    published: tuple[PublishedScore, ...] = ()
-    published_figures: tuple[PublishedFigure, ...] = ()
+    published: tuple[PublishedFigure, ...] = ()
     analyses: tuple[Analysis, ...] = ()
     evaluations: tuple[CrossEvaluation, ...] = ()
     context_uses: tuple[ContextUse, ...] = ()
@@ -53,7 +49,7 @@ def _efficiency(board: Leaderboard, context: Context) -> list[Table]:
     """Return the tables of all records of efficiency, behind the first leaderboard."""
     if not context.boards or board is not context.boards[0]:
         return []
-    return tables_of_records(context.efficiency, context.published_figures)
+    return tables_of_records(context.efficiency, context.published)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,22 +160,12 @@ SECTIONS = (
     Section(
         name="published",
         title="Published scores and costs",
-        tables=lambda board, context: [
-            *published(board, context.published),
-            *published_figures(board, context.published_figures),
-        ],
+        tables=lambda board, context: published(board, context.published),
     ),
     Section(
         name="predicts",
         title="Does Long Range Arena predict it?",
-        tables=lambda board, context: predictions(
-            board, context.boards, context.published, context.published_figures
-        ),
-        figures=FigureSource.predictions,
-        caption=(
-            "Scores of the mechanisms on a downstream task against those on Long Range Arena, with "
-            "95 % intervals: the mean over its tasks, else each task."
-        ),
+        tables=lambda board, context: correlations(board, context.boards, context.published),
     ),
     Section(
         name="tuning",

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from longspan.report.charts.intervals import dot_chart, series_chart
-from longspan.report.charts.rules import Reference
 from longspan.report.charts.styles import (
+    Reference,
     Spec,
     Styles,
     layered_chart,

@@ -18,7 +18,6 @@ from longspan.report.charts.curves import QUANTITIES, learning_curves
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.intervals import score_intervals, slice_series
 from longspan.report.charts.pictures import Picture
-from longspan.report.charts.predictions import score_against_score
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import (
@@ -30,7 +29,6 @@ from longspan.report.charts.styles import (
     save_chart,
 )
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
-from longspan.report.leaderboard.prediction import ScoreColumn, match_columns
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.analyzed import analyzed_rows
 from longspan.report.tables.context_use import measured_rows
@@ -127,22 +125,6 @@ class FigureSource:
             caption = f"{task.label}, attention by bucket of the keys"
             yield from self._chart(f"buckets {task.label}", caption, chart)
 
-    def predictions(self) -> Iterator[Figure]:
-        """Draw scores on downstream tasks against the mean of Long Range Arena, else each task."""
-        for source, predictors, targets in match_columns(self.board, self.boards):
-            means = [one for one in predictors if len(one.noises) > 1]
-            for target in targets:
-                against_mean = [*self._against(means, target, source.title)]
-                yield from against_mean or self._against(predictors, target, source.title)
-
-    def _against(
-        self, predictors: Sequence[ScoreColumn], target: ScoreColumn, source: str
-    ) -> Iterator[Figure]:
-        for one in predictors:
-            chart = score_against_score(one, target, source, self.styles)
-            caption = f"{target.label} against {one.label} of {source}"
-            yield from self._chart(caption, caption, chart)
-
     def rollouts(self) -> Iterator[Figure]:
         """Draw the attention rollouts of each analyzed model."""
         for _, group in self._analyses_by_task():
@@ -163,7 +145,7 @@ class FigureSource:
     def all(self) -> list[Figure]:
         """Draw every figure."""
         charts = (self.scores, self.costs, self.curves, self.slices, self.spans, self.contexts)
-        maps = (self.predictions, self.similarities, self.rollouts)
+        maps = (self.similarities, self.rollouts)
         return [figure for draw in (*charts, *maps) for figure in draw()]
 
     def _analyses_by_task(self) -> Iterator[tuple[str, list[tuple[str, Analysis]]]]:

@@ -6,13 +6,12 @@ and speed as the area.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from longspan.metrics import Metric
 from longspan.report.charts.intervals import score_range
-from longspan.report.charts.placement import Axis, cost_axis, score_axis
 from longspan.report.charts.styles import (
     GRAY,
     Spec,
@@ -22,11 +21,9 @@ from longspan.report.charts.styles import (
     horizontal_rule,
     layered_chart,
     low_to_high,
-    nominal,
     quantitative,
     tooltip,
 )
-from longspan.report.charts.tradeoff_layout import HEIGHT, WIDE, Dot, Scene
 from longspan.report.families import OTHER
 from longspan.report.leaderboard.costs import cost_over_tasks
 from longspan.report.leaderboard.floors import mean_floor
@@ -34,6 +31,16 @@ from longspan.report.leaderboard.front import find_score_wins, front_line, on_fr
 from longspan.report.leaderboard.values import Cost, Floor, Leaderboard, Mean, Row
 from longspan.report.numbers import Number, count, magnitude, memory
 from longspan.report.statistics.intervals import Interval
+
+HEIGHT = 360  # pixels
+PADDING = 18  # pixels between marks and the frame
+LARGEST = 500  # square pixels of the largest mark
+LOG_FROM = 5  # factor between costs beyond which their axis is logarithmic
+ABOUT = {
+    **{"row": "Mechanism", "family": "Family", "shown": "Score", "front": "Pareto front"},
+    "over": "Over",
+}
+Dot = dict[str, Any]
 
 
 class Quantity(NamedTuple):
@@ -212,128 +219,64 @@ def _chart(
     styles: Styles,
     panel: Panel,
 ) -> Spec:
-    across = cost_axis([dot["across"] for dot in dots])
-    lowest = None if floor is None else floor.value
-    up = score_axis([dot["low"] for dot in dots], [dot["high"] for dot in dots], lowest)
-    inside = floor is not None and up.low <= floor.value <= up.high
-    scene = Scene(across=across, up=up, floor=floor if inside else None)
-    dots, largest = scene.size_marks(_size(dots), styles.medium.width)
-    corner = scene.floor_corner(dots, styles.medium.width)
-    dots = scene.label(dots, styles.medium.width, corner)
-    plain = {
-        "x": _axis("across", panel.across.axis_title, across),
-        "y": _axis("score", axis_title("Test", metric), up),
-    }
-    layers = _layers(plain, _areas(dots, largest, panel.area), styles, panel, dots)
-    rules = horizontal_rule(scene.floor.value, scene.floor.name, corner) if scene.floor else []
-    return layered_chart(dots, [*rules, *layers], text, height=HEIGHT)
-
-
-def _layers(
-    plain: Spec, areas: Spec, styles: Styles, panel: Panel, dots: Sequence[Dot]
-) -> list[Spec]:
-    """Return the layers of the front, intervals, marks and names."""
-    is_named = styles.medium.legends is None or all(dot["placed"] for dot in dots)
-    family = styles.encode_family() if is_named else styles.encode("color")
-    base = {**plain, "stroke": family}
+    costs, low, high = (
+        [dot["across"] for dot in dots],
+        min(dot["low"] for dot in dots),
+        max(dot["high"] for dot in dots),
+    )
+    is_log = max(costs) > LOG_FROM * min(costs) > 0
+    x = _axis("across", panel.across.axis_title, "log" if is_log else "linear")
+    y = _axis("score", axis_title("Test", metric), "linear")
     front = {
         "transform": [{"filter": "isValid(datum.line)"}],
         # It begins at the cheapest row; a cost between two rows buys the score of the cheaper one.
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1, "color": GRAY},
-        "encoding": {**plain, "order": quantitative("line")},
+        "encoding": {"x": x, "y": y, "order": quantitative("line")},
     }
+    color = styles.encode("color")
     bars = {
         "mark": {"type": "rule", "strokeWidth": 1.25},
-        "encoding": {**base, **low_to_high("y", plain["y"]), "opacity": focus_opacity(0.45)},
-    }
-    about = {
-        "row": "Mechanism",
-        "family": "Family",
-        "shown": "Score",
-        "acrossText": panel.across.name,
-        "areaText": panel.area.name,
-        "front": "Pareto front",
-        "over": "Over",
+        "encoding": {
+            "x": x,
+            "stroke": color,
+            **low_to_high("y", y),
+            "opacity": focus_opacity(0.45),
+        },
     }
     filled = {"condition": {"test": "datum.front === 'yes'", "value": 0.85}, "value": 0}
+    about = {**ABOUT, "acrossText": panel.across.name, "areaText": panel.area.name}
     marks = {
         "mark": {"type": "point", "strokeWidth": 1.25},
         "encoding": {
-            **plain,
-            "fill": family,
-            "stroke": family,
-            "size": areas,
-            "shape": {**styles.encode("shape"), **({"legend": None} if is_named else {})},
-            "fillOpacity": filled,
-            "opacity": focus_opacity(1),
-            "tooltip": tooltip(about),
+            **{"x": x, "y": y, "fill": color, "stroke": color, "fillOpacity": filled},
+            **{"shape": styles.encode("shape"), "size": _areas(dots, panel.area)},
+            **{"opacity": focus_opacity(1), "tooltip": tooltip(about)},
         },
     }
-    return [front, bars, marks, *_names(plain)]
+    # A much lower floor would compress the compared range.
+    is_near = floor is not None and low - floor.value <= high - low
+    rules = horizontal_rule(floor.value, floor.name) if floor and is_near else []
+    return layered_chart(dots, [*rules, front, bars, marks], text, height=HEIGHT)
 
 
-def _names(plain: Spec) -> list[Spec]:
-    """Return the layers of names, and of lines from a mark to a far name.
-
-    A plot that is narrower than its medium has names in places of its own.
-    """
-    wide = f"width > {WIDE}"
-    places = {
-        name: {"expr": f"{wide} ? datum.{name} : datum.{name}Narrow"}
-        for name in ("dx", "dy", "align")
-    }
-    shown = f"{wide} ? datum.placed : datum.placedNarrow"
-    opacity = {"condition": {"test": shown, "value": 1}, "value": 0}
-    names = {
-        "mark": {"type": "text", "fontSize": 11, "baseline": "middle", **places},
-        "encoding": {**plain, "text": nominal("row"), "opacity": opacity},
-    }
-    return [*(_leaders(plain, is_wide=is_wide) for is_wide in (True, False)), names]
-
-
-def _leaders(plain: Spec, *, is_wide: bool) -> Spec:
-    """Return the lines to the far names of a wide or of a narrow plot."""
-    field, sign = ("leader", ">") if is_wide else ("leaderNarrow", "<=")
-    opacity = {"condition": {"test": f"width {sign} {WIDE}", "value": 1}, "value": 0}
-    return {
-        "transform": [{"filter": f"isValid(datum.{field})"}],
-        "mark": {"type": "rule", "strokeWidth": 0.75, "color": GRAY},
-        "encoding": {**plain, "y2": {"field": field}, "opacity": opacity},
-    }
-
-
-def _axis(field: str, title: str, axis: Axis) -> Spec:
-    """Return a position encoding that covers exactly the axis."""
-    scale = {"domain": [axis.low, axis.high], "nice": False}
-    kind = {"type": "log"} if axis.log else {"type": "linear", "zero": False}
+def _axis(field: str, title: str, kind: str) -> Spec:
+    scale = {"type": kind, "zero": False, "nice": False, "padding": PADDING}
     # No exponent, no zeros behind the point.
     ticks = {"format": ",.4~r", "tickCount": 6, "labelOverlap": "greedy", "labelSeparation": 5}
-    return {**quantitative(field), "title": title, "scale": {**kind, **scale}, "axis": ticks}
+    return {**quantitative(field), "title": title, "scale": scale, "axis": ticks}
 
 
-def _areas(dots: Sequence[Dot], largest: float, area: Quantity) -> Spec:
-    known = any(dot["area"] is not None for dot in dots)
-    legend = {
-        "title": area.title,
-        "orient": "bottom",
-        "direction": "horizontal",
-        "tickCount": 3,
-        "symbolType": "circle",
-        "symbolFillColor": GRAY,
-        "symbolStrokeWidth": 0,
-    }
-    most = max(dot["size"] for dot in dots)
-    scale = {"domain": [0, most], "range": [0, largest], "nice": False}
-    return {**quantitative("size"), "scale": scale, "legend": legend if known else None}
-
-
-def _size(dots: Sequence[Dot]) -> list[Dot]:
-    """Add the area of each mark; an unknown one counts as the smallest known."""
+def _areas(dots: Sequence[Dot], area: Quantity) -> Spec:
+    """Return the encoding of the area of marks; an unknown one is the smallest known."""
     known = [dot["area"] for dot in dots if dot["area"] is not None]
-    smallest = min(known, default=1.0)
     # A run that needed no memory of its own must remain visible.
     least = max(known, default=1.0) / 50 or 1.0
-    return [
-        {**dot, "size": max(least, smallest if dot["area"] is None else dot["area"])}
-        for dot in dots
-    ]
+    for dot in dots:
+        dot["size"] = max(least, min(known, default=1.0) if dot["area"] is None else dot["area"])
+    legend = {
+        **{"title": area.title, "orient": "bottom", "direction": "horizontal", "tickCount": 3},
+        **{"symbolType": "circle", "symbolFillColor": GRAY, "symbolStrokeWidth": 0},
+    }
+    most = max(dot["size"] for dot in dots)
+    scale = {"domain": [0, most], "range": [0, LARGEST], "nice": False}
+    return {**quantitative("size"), "scale": scale, "legend": legend if known else None}

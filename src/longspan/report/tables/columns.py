@@ -25,6 +25,7 @@ from longspan.report.numbers import (
     memory,
     p_value,
     percent,
+    quotient,
     ratio,
     score,
     score_difference,
@@ -113,10 +114,6 @@ def score_entry(value: Number | None, metric: Metric, detail: str = "") -> Entry
 def difference_entry(value: Number | None, metric: Metric) -> Entry:
     """Return a difference of two values of a metric."""
     return Entry(value=value, text=score_difference(value, metric))
-
-
-def _quotient(value: Number | None, base: Number | None) -> float | None:
-    return value / base if value is not None and base else None
 
 
 def _gap(line: Line) -> Entry:
@@ -251,7 +248,7 @@ COST = (
         name="Speed ratio",
         kind="higher",
         about=f"Speed over that of {BASELINE}.",
-        value=lambda x: _quotient(x.cost.tokens_per_second, x.baseline_cost.tokens_per_second),
+        value=lambda x: quotient(x.cost.tokens_per_second, x.baseline_cost.tokens_per_second),
         show=ratio,
     ),
     MEMORY,
@@ -259,7 +256,7 @@ COST = (
         name="Memory ratio",
         kind="lower",
         about=f"Memory over that of {BASELINE}.",
-        value=lambda x: _quotient(x.cost.peak_memory, x.baseline_cost.peak_memory),
+        value=lambda x: quotient(x.cost.peak_memory, x.baseline_cost.peak_memory),
         show=ratio,
     ),
     EXAMPLES_PER_SECOND,

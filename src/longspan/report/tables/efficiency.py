@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from longspan.report.numbers import duration_of, memory, percent, ratio
-from longspan.report.published_figures import PublishedFigure
 from longspan.report.statistics.growth import (
     Group,
     crossing_length,
@@ -14,7 +13,7 @@ from longspan.report.statistics.growth import (
     memory_over_baseline,
     over_baseline,
 )
-from longspan.report.tables.published_figures import is_at_length, published_base
+from longspan.report.tables.published import PublishedFigure, is_at_length, published_base
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE, EfficiencyRecord, Measurement
 
