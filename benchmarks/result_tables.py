@@ -13,9 +13,9 @@ from equal_runs import count_rejections, describe
 
 from longspan.metrics import Metric
 from longspan.report import numbers
-from longspan.report.charts.figures import families_by_label
-from longspan.report.charts.styles import assign_styles, save_chart
+from longspan.report.charts.styles import save_chart
 from longspan.report.charts.tradeoff import score_against_cost
+from longspan.report.context import styles_of
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
 from longspan.report.leaderboard.verdict import verdict
@@ -64,7 +64,7 @@ def main() -> None:
             pages.append(markdown(correlations(board, boards, read_published())))
         if board.protocol == "quick":
             update_readme(board)
-            styles = assign_styles(families_by_label([board]))
+            styles = styles_of([board])
             place = None if board.means else 0
             chart = score_against_cost(board, place, board.hardware[0], styles)
             save_chart(chart, PICTURE)

@@ -16,7 +16,7 @@ from longspan.arena import order_runs
 from longspan.arena.protocols.stages import CORPUS
 from longspan.attention import MECHANISMS, options_of
 from longspan.cli import running
-from longspan.report.families import OTHER, family_of
+from longspan.report.mechanisms import OTHER, family_of
 from longspan.report.tables.published import read_published
 from longspan.tasks import TASKS, register_corpora
 

@@ -9,10 +9,11 @@ from report_records import record
 from scipy import stats
 
 from longspan.config import Budget, TaskConfig
+from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import render_page
 from longspan.report.output.text import WRITERS
-from longspan.report.sections import Context, section_tables
+from longspan.report.sections import section_tables
 from longspan.report.tables.correlations import correlate
 from longspan.report.tables.published import PublishedFigure, read_published
 

@@ -23,13 +23,15 @@ from report_records import (
 
 from longspan.errors import OptionError
 from longspan.report.charts.curves import POINTS, learning_curves
-from longspan.report.charts.figures import FigureSource, write_figures
+from longspan.report.charts.figures import cost_figures
 from longspan.report.charts.heatmaps import draw_matrix
 from longspan.report.charts.intervals import score_intervals, slice_series
 from longspan.report.charts.styles import COLORS, DASHES, SHAPES, assign_styles, save_chart
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
-from longspan.report.families import families, family_of, mechanisms_by_family
+from longspan.report.context import Context
+from longspan.report.mechanisms import families, family_of, read_traits
 from longspan.report.output.page import SHAPE_PATHS
+from longspan.report.sections import board_figures, write_figures
 from longspan.report.tables.slices import properties
 from longspan.results import Slice
 
@@ -97,7 +99,8 @@ def test_colors_contrast_with_both_backgrounds(background):
 
 
 def test_registered_mechanisms_have_distinct_styles_and_the_color_of_their_family():
-    names = [name for group in mechanisms_by_family().values() for name in group]
+    traits = read_traits()
+    names = sorted(traits, key=lambda name: families().index(traits[name].family))
     styles = assign_styles({name: family_of(name) for name in [*reversed(names), "own"]}).by_name
     assert [*styles] == [*names, "own"]
     look = styles.values()
@@ -115,8 +118,8 @@ def test_every_chart_is_valid_specification():
     pair = [dataclasses.replace(run, slices=depth_slices({"2": 0.4, "3": 0.5})) for run in pair]
     analyses = [analysis(run) for run in pair]
     board = build_leaderboard(pair)
-    source = FigureSource(board=board, styles=STYLES, analyses=analyses)
-    charts = [figure.content for figure in source.all()]
+    context = Context(styles=STYLES, analyses=analyses)
+    charts = [figure.content for figure in board_figures(board, context)]
     assert len(charts) == 2 + 6 + 4 + 2 + 4
     for chart in charts:
         alt.LayerChart.from_dict(chart, validate=True)
@@ -240,7 +243,7 @@ def test_heatmap_darkens_with_value():
 def test_every_figure_is_written_as_svg_and_png(tmp_path):
     runs = [record(name, slices=depth_slices({"2": 0.4})) for name in NAMES]
     files = write_figures([build_leaderboard(runs)], tmp_path / "figures", "both")
-    stems = ["scores", "cost", "cost", "curves", "curves", "slices"]
+    stems = ["cost", "cost", "scores", "curves", "curves", "slices"]
     assert [path.name.split("-")[2] for path in files[::2]] == stems
     assert {path.suffix for path in files} == {".svg", ".png"}
     assert sorted(files) == sorted((tmp_path / "figures").iterdir())
@@ -270,8 +273,7 @@ def test_chart_of_mean_excludes_tasks_outside_mean():
     runs = [record(x, y, score=0.3 * i) for i, x in enumerate(NAMES, 1) for y in MEAN_TASKS]
     runs.append(record(NAMES[0], "path_x", score=0.9, tokens_per_second=1.0, chance=0.5))
     table = build_leaderboard(runs)
-    source = FigureSource(board=table, styles=STYLES)
-    first = next(source.costs())
+    first = next(cost_figures(table, Context(styles=STYLES)))
     assert first.caption == "Mean of 5, speed, cpu, float32"
     dots = [row for row in values(first.content) if "mechanism" in row]
     assert {dot["mechanism"] for dot in dots} == set(NAMES)

@@ -18,10 +18,10 @@ import longspan.report
 import synthetic
 from longspan.config import Budget
 from longspan.errors import DataError, RunError
+from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import render_page, write_page
 from longspan.report.output.vega import pack
-from longspan.report.sections import Context
 from longspan.report.tables.published import PublishedFigure
 from longspan.results import Alarm
 

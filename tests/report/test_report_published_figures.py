@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 from report_records import build_leaderboard, failure, record
 
-from longspan.report.charts.figures import families_by_label
-from longspan.report.charts.styles import assign_styles
-from longspan.report.sections import Context, section_tables
+from longspan.report.context import Context, styles_of
+from longspan.report.sections import section_tables
 from longspan.report.tables.published import (
     QUANTITIES,
     PublishedFigure,
@@ -175,7 +174,7 @@ def test_family_of_foreign_mechanism_is_that_of_its_record():
         "mine": "kernel",
         "other_one": "other",
     }
-    styles = assign_styles(families_by_label([board])).by_name
+    styles = styles_of([board]).by_name
     assert styles["mine"].family == "kernel"
 
 

@@ -32,11 +32,12 @@ from test_efficiency_tables import RECORD as EFFICIENCY
 from longspan.config import TaskConfig
 from longspan.errors import OptionError, UnknownNameError
 from longspan.metrics import get_metric
+from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import render_page
 from longspan.report.output.terminal import terminal
 from longspan.report.output.text import latex, markdown, to_csv, to_json
-from longspan.report.sections import SECTIONS, WITH_TABLES, Context, section_tables
+from longspan.report.sections import SECTIONS, WITH_TABLES, section_tables
 from longspan.report.tables.leaderboard import LEGEND, leaderboard
 from longspan.report.tables.published import PublishedFigure, compare_figures, read_published
 from longspan.report.tables.steps_to_accuracy import goals

@@ -16,12 +16,13 @@ from report_records import (
 )
 from rich.console import Console
 
+from longspan.report.context import Context
 from longspan.report.leaderboard.levels import SOLVED
 from longspan.report.leaderboard.verdict import podium, verdict, verdict_sentences
 from longspan.report.output.page import render_page
 from longspan.report.output.terminal import terminal
 from longspan.report.output.text import markdown, to_json
-from longspan.report.sections import Context, section_tables
+from longspan.report.sections import section_tables
 from longspan.results import EfficiencyRecord, Measurement
 from longspan.results.efficiency import Sizes
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from longspan.errors import OptionError
 from longspan.files import atomic_write
 from longspan.metrics import Metric
-from longspan.report.families import OTHER, families
+from longspan.report.mechanisms import OTHER, families
 from longspan.report.numbers import Number, metric_name
 
 # By family: Okabe and Ito's colors, distinct to color-blind readers, without their black and

@@ -24,11 +24,11 @@ from longspan.report.charts.styles import (
     quantitative,
     tooltip,
 )
-from longspan.report.families import OTHER
 from longspan.report.leaderboard.costs import cost_over_tasks
 from longspan.report.leaderboard.floors import mean_floor
 from longspan.report.leaderboard.front import find_score_wins, front_line, on_front
 from longspan.report.leaderboard.values import Cost, Floor, Leaderboard, Mean, Row
+from longspan.report.mechanisms import OTHER
 from longspan.report.numbers import Number, count, magnitude, memory
 from longspan.report.statistics.intervals import Interval
 

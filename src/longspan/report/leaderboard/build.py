@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from longspan.errors import DataError
-from longspan.report.families import family_of
 from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
 from longspan.report.leaderboard.floors import best_floor, best_rule, has_rules
 from longspan.report.leaderboard.grouping import (
@@ -37,6 +36,7 @@ from longspan.report.leaderboard.values import (
     TaskColumn,
     common_metric,
 )
+from longspan.report.mechanisms import family_of
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import SeedVariance, measure_noise, pool_seeds
 from longspan.report.statistics.samples import read_sample

@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Sequence
 
 from longspan.metrics import Metric
-from longspan.report.families import OTHER, families
 from longspan.report.leaderboard.values import (
     Cell,
     Leaderboard,
@@ -17,6 +16,7 @@ from longspan.report.leaderboard.values import (
     Row,
     RowGroup,
 )
+from longspan.report.mechanisms import OTHER, families
 from longspan.report.numbers import Number, count, metric_name, score
 from longspan.report.output.text import tex
 from longspan.report.statistics.intervals import Interval

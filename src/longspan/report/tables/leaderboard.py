@@ -16,7 +16,7 @@ from longspan.report.leaderboard.values import (
     TaskColumn,
 )
 from longspan.report.leaderboard.verdict import UNSCORED_RULES, verdict
-from longspan.report.links import row_links
+from longspan.report.mechanisms import row_links, row_traits
 from longspan.report.numbers import (
     MISSING,
     Number,
@@ -38,7 +38,6 @@ from longspan.report.tables.columns import (
     score_entry,
 )
 from longspan.report.tables.table import Column, Entries, Entry, Role, Table, make_table
-from longspan.report.traits import row_traits
 from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
