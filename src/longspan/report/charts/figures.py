@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longspan.files import atomic_write
-from longspan.report.charts.attention_buckets import attention_by_bucket
 from longspan.report.charts.attention_spans import (
-    Measured,
     span_by_layer,
     span_by_mechanism,
     span_by_task,
 )
-from longspan.report.charts.context_losses import loss_by_context
+from longspan.report.charts.contexts import attention_by_bucket, loss_by_context
 from longspan.report.charts.curves import QUANTITIES, learning_curves
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.intervals import score_intervals, slice_series
@@ -23,9 +21,8 @@ from longspan.report.charts.styles import PRINT, Medium, Spec, save_chart
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.tables.analyzed import analyzed_rows
+from longspan.report.tables.attention_span import Analyzed, analyzed_rows, required_spans
 from longspan.report.tables.context_use import measured_rows
-from longspan.report.tables.required_span import required_spans
 from longspan.report.tables.slices import properties
 from longspan.report.tables.table import slug
 from longspan.results import BASELINE, Analysis
@@ -85,11 +82,10 @@ def span_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     required = span_by_task(required_spans(board, context.analyses), context.styles)
     caption = f"Required attention span: {BASELINE}, by task"
     yield from _chart(board, "required span", caption, required)
-    for task, analyses in _analyses_by_task(board, context):
-        group = [Measured(name, one, one.spans) for name, one in analyses if one.spans]
-        chart = span_by_mechanism(group, context.styles)
+    for task, rows in _analyzed(board, context):
+        chart = span_by_mechanism(rows, context.styles)
         yield from _chart(board, f"span {task}", f"{task}, attention span", chart)
-        chart = span_by_layer(group, context.styles)
+        chart = span_by_layer(rows, context.styles)
         yield from _chart(board, f"layers {task}", f"{task}, attention span by layer", chart)
 
 
@@ -111,26 +107,26 @@ def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     Positions of images are drawn one by one for the baseline, or the first model of the task,
     and by tile for the others, since each such map has a million cells.
     """
-    for _, group in _analyses_by_task(board, context):
-        _, lead = min(group, key=lambda pair: pair[1].row_name != BASELINE)
-        for name, one in group:
+    for _, rows in _analyzed(board, context):
+        models = [(one, x.row.label) for x in rows for one in x.analyses]
+        lead, _ = min(models, key=lambda pair: pair[0].row_name != BASELINE)
+        for one, name in models:
             yield from similarity_figures(one, name, is_fine=one is lead)
 
 
 def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the attention rollouts of each analyzed model."""
-    for _, group in _analyses_by_task(board, context):
-        for name, one in group:
-            yield from rollout_figures(one, name)
+    for _, rows in _analyzed(board, context):
+        for x in rows:
+            for one in x.analyses:
+                yield from rollout_figures(one, x.row.label)
 
 
-def _analyses_by_task(
-    board: Leaderboard, context: Context
-) -> Iterator[tuple[str, list[tuple[str, Analysis]]]]:
-    """Yield each task with its analyses and the labels of their rows."""
+def _analyzed(board: Leaderboard, context: Context) -> Iterator[tuple[str, list[Analyzed]]]:
+    """Yield each task with its analyzed rows."""
     for i, task in enumerate(board.columns):
         if rows := analyzed_rows(board, i, context.analyses):
-            yield task.label, [(x.row.label, one) for x in rows for one in x.analyses]
+            yield task.label, rows
 
 
 def _chart(board: Leaderboard, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:

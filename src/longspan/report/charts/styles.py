@@ -163,6 +163,11 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
+def run_label(row: str, seed: int, runs: int) -> dict[str, str]:
+    """Return the names of a run in a chart: its row, with the seed where that has several runs."""
+    return {"row": f"{row}, seed {seed}" if runs > 1 else row, "mechanism": row}
+
+
 def nominal(field: str) -> Spec:
     """Return the encoding of a field that names something."""
     return {"field": field, "type": "nominal"}
