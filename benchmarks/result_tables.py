@@ -133,7 +133,6 @@ def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
         board: leaderboard.
         record: record of the suite `layer` of `longspan bench`.
     """
-    found = verdict(board)
     layers = [x for x in record.measurements if x.precision == PRECISION]
     lengths = sorted({x.length for x in layers})
     heads = [
@@ -149,7 +148,7 @@ def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
         lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
     dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in _runs(cell))
     runs = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
-    said = (*(found.sentences if found else ()), f"Runs of {runs}; layers of {record.date[:10]}.")
+    said = (*verdict(board), f"Runs of {runs}; layers of {record.date[:10]}.")
     return [" ".join(said), "", *lines]
 
 

@@ -23,7 +23,7 @@ from longspan.errors import DataError
 from longspan.report.charts.styles import assign_styles
 from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
-from longspan.report.leaderboard.front import find_score_wins
+from longspan.report.leaderboard.ranking import find_score_wins
 from longspan.report.output.page import render_page
 from longspan.report.output.paper import paper_tables
 from longspan.report.output.terminal import terminal

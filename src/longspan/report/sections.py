@@ -9,7 +9,7 @@ from longspan.report.charts import figures
 from longspan.report.charts.figures import FORMATS, Figure, write_figure
 from longspan.report.charts.styles import PRINT, Medium
 from longspan.report.context import Context, styles_of
-from longspan.report.leaderboard.front import RULE
+from longspan.report.leaderboard.ranking import FRONT_RULE
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables import one_run, runs
 from longspan.report.tables.attention_span import attention_span
@@ -64,7 +64,7 @@ SECTIONS = (
         figures=figures.cost_figures,
         caption=(
             "Test score against training speed, with peak memory as the area of the marks, and "
-            f"against peak memory, with speed as the area. Bars are 95 % intervals. {RULE}"
+            f"against peak memory, with speed as the area. Bars are 95 % intervals. {FRONT_RULE}"
         ),
     ),
     Section(name="intervals", title="Scores with intervals", figures=figures.score_figures),

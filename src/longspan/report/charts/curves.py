@@ -21,7 +21,7 @@ from longspan.report.charts.styles import (
     tooltip,
     values_axis,
 )
-from longspan.report.leaderboard.floors import best_floor
+from longspan.report.leaderboard.levels import best_floor
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import count
 from longspan.results import Result

@@ -25,8 +25,8 @@ from longspan.report.charts.styles import (
     tooltip,
 )
 from longspan.report.leaderboard.costs import cost_over_tasks
-from longspan.report.leaderboard.floors import mean_floor
-from longspan.report.leaderboard.front import find_score_wins, front_line, on_front
+from longspan.report.leaderboard.levels import mean_floor
+from longspan.report.leaderboard.ranking import find_score_wins, front_line, on_front
 from longspan.report.leaderboard.values import Cost, Floor, Leaderboard, Mean, Row
 from longspan.report.mechanisms import OTHER
 from longspan.report.numbers import Number, count, magnitude, memory

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from longspan.errors import DataError
 from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
-from longspan.report.leaderboard.floors import best_floor, best_rule, has_rules
 from longspan.report.leaderboard.grouping import (
     Data,
     Group,
@@ -23,8 +22,14 @@ from longspan.report.leaderboard.grouping import (
     shared_overrides,
     split_rows,
 )
-from longspan.report.leaderboard.levels import is_at_chance
-from longspan.report.leaderboard.means import choose_means, mean_score
+from longspan.report.leaderboard.levels import (
+    best_floor,
+    best_rule,
+    choose_means,
+    has_rules,
+    is_at_chance,
+    mean_score,
+)
 from longspan.report.leaderboard.notes import largest_excess, notes_of
 from longspan.report.leaderboard.ranking import mean_interval, rank_rows, row_order
 from longspan.report.leaderboard.values import (

@@ -139,13 +139,12 @@ def _chapter(
     ]
     metric = board.means[0].metric if board.means else board.columns[0].metric
     best = [(row.label, row.score) for row in podium(board.groups[0])]
-    said = verdict(board)
     return {
         "id": name,
         "board": board,
         "parts": [part for x in sections if (part := _part(name, x, board, context))],
         "summary": " · ".join(summary),
-        "verdict": said.sentences if said else (),
+        "verdict": verdict(board),
         "podium": [(label, metric.format(x)) for label, x in best if x is not None],
         "facts": [
             ("Checkpoint tested", ", ".join(board.selection)),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.means import FIVE, SIXTH
+from longspan.report.leaderboard.levels import FIVE, SIXTH
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import UNSCORED_RULES
 from longspan.report.numbers import Number, count, metric_name, p_value, signed

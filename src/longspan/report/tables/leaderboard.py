@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.means import FAILED, SIXTH, mean_baseline
+from longspan.report.leaderboard.levels import FAILED, SIXTH, mean_baseline
 from longspan.report.leaderboard.values import (
     Cell,
     Leaderboard,
@@ -121,10 +121,9 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
             *unscored_rules(board),
         ),
     )
-    found = verdict(board, group)
     return replace(
         table,
-        verdict=found.sentences if found else (),
+        verdict=verdict(board, group),
         commands=tuple(tuple(commands_of(_records(row))) for row in group.rows),
     )
 
