@@ -19,10 +19,9 @@ from longspan.report.charts.figures import (
 )
 from longspan.report.charts.heatmaps import blue_shades, draw_matrix
 from longspan.report.charts.pictures import Picture
-from longspan.report.charts.rollout_pictures import draw_rollouts
+from longspan.report.charts.rollout_pictures import draw_rollouts, lay_out
 from longspan.report.charts.similarity_maps import STEPS, draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import assign_styles
-from longspan.report.charts.text_layout import lay_out
 from longspan.report.context import Context, styles_of
 from longspan.report.output.page import render_page
 from longspan.report.sections import write_figures

@@ -1,4 +1,4 @@
-"""Ranks of rows and their Pareto front, from one rule: a row beats another if it is better and significantly so."""
+"""Ranks of rows and the Pareto front, from one rule: a row beats another significantly."""
 
 import math
 import statistics

@@ -33,7 +33,6 @@ from longspan.report.numbers import (
     significant,
 )
 from longspan.report.statistics.intervals import Interval, mean
-from longspan.report.tables.floor_columns import FLOORS
 from longspan.report.tables.table import Column, Entry, loss_entry
 from longspan.results import BASELINE, Result
 
@@ -277,7 +276,19 @@ SCORES = (
     Column("Data checksum", "text", value=lambda x: x.task.checksum, show=lambda sha: sha[:12]),
     Column("Metric", "text", value=lambda x: x.metric.name),
     Column("Unit", "text", value=lambda x: x.metric.unit),
-    *FLOORS,
+    Column("Chance", "score", value=lambda x: score_entry(x.task.chance, x.metric)),
+    Column("Majority", "score", value=lambda x: score_entry(x.task.majority, x.metric)),
+    Column(
+        name="Best rule",
+        kind="text",
+        about="Prediction without a model, of the best score on test.",
+        value=lambda x: x.task.rule and x.task.rule.name.removeprefix("rule: "),
+    ),
+    Column(
+        name="Best rule score",
+        kind="score",
+        value=lambda x: score_entry(x.task.rule and x.task.rule.value, x.metric),
+    ),
     Column("Score", "score", value=lambda x: score_entry(x.cell and x.cell.score, x.metric)),
     Column("Low", "score", value=lambda x: score_entry(x.interval and x.interval.low, x.metric)),
     Column("High", "score", value=lambda x: score_entry(x.interval and x.interval.high, x.metric)),
