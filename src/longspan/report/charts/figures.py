@@ -55,8 +55,8 @@ def cost_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
             label = board.means[0].label if place is None else board.columns[place].label
             for panel in PANELS:
                 chart = score_against_cost(board, place, device, context.styles, panel=panel)
-                name = f"cost {label} {panel.name}{suffix}"
-                yield from _chart(board, name, f"{label}, {panel.name}, {device}", chart)
+                name = f"cost {label} {panel}{suffix}"
+                yield from _chart(board, name, f"{label}, {panel}, {device}", chart)
 
 
 def curve_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:

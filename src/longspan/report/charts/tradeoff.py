@@ -5,7 +5,7 @@ and speed as the area.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,23 +71,14 @@ class Quantity(NamedTuple):
         return self.title if self.higher_is_better else f"{self.title} (lower is better)"
 
 
-SPEED = Quantity("examples_per_second", "Training speed, examples/s", 1, magnitude, True)
-MEMORY = Quantity("peak_memory", "Peak memory, MiB", 2**20, memory, False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One panel of the figure: the cost across, and the cost that is the area of the marks."""
-
-    name: str
-    across: Quantity
-    area: Quantity
-
-
-PANELS = (
-    Panel(name="speed", across=SPEED, area=MEMORY),
-    Panel(name="memory", across=MEMORY, area=SPEED),
-)
+Costs = tuple[Quantity, Quantity]  # across, and as area of the marks
+# The cost across names the panel; the other one is the area of its marks.
+PANELS = {
+    "speed": Quantity(
+        "examples_per_second", "Training speed, examples/s", 1, magnitude, higher_is_better=True
+    ),
+    "memory": Quantity("peak_memory", "Peak memory, MiB", 2**20, memory, higher_is_better=False),
+}
 
 
 def score_against_cost(
@@ -96,7 +87,7 @@ def score_against_cost(
     hardware: str,
     styles: Styles,
     *,
-    panel: Panel = PANELS[0],
+    panel: str = "speed",
 ) -> Spec | None:
     """Draw the test score against a cost; None if there is no row to draw.
 
@@ -105,26 +96,27 @@ def score_against_cost(
         column: task; None for the first mean, of the rows that have it.
         hardware: condition whose measurements are drawn; costs of two devices do not compare.
         styles: styles of the mechanisms.
-        panel: costs across and as area.
+        panel: name of the cost across, one of `PANELS`.
     """
     metric, label, base = _subject(board, column)
+    across, area = PANELS[panel], next(x for name, x in PANELS.items() if name != panel)
     found = {
         i: dot
         for i, row in enumerate(board.rows)
-        if (dot := _dot(board, row, column, metric, panel))
+        if (dot := _dot(board, row, column, metric, (across, area)))
         and dot["hardware"] == hardware
         and dot["across"] is not None
     }
     if not found:
         return None
-    dots = _mark_front(board, column, found, panel)
+    dots = _mark_front(board, column, found, across)
     text = (
-        f"{axis_title('Test', metric)} against {panel.across.name.lower()}, area by "
-        f"{panel.area.name.lower()}: {label}, {board.protocol}, {hardware}"
+        f"{axis_title('Test', metric)} against {across.name.lower()}, area by "
+        f"{area.name.lower()}: {label}, {board.protocol}, {hardware}"
     )
     floor = None if base is None else replace(base, value=metric.shown(base.value))
     styles = styles.select(dot["mechanism"] for dot in dots)
-    return _chart(dots, floor, text, metric, styles, panel)
+    return _chart(dots, floor, text, metric, styles, (across, area))
 
 
 def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor | None]:
@@ -137,18 +129,22 @@ def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor
 
 
 def _dot(
-    board: Leaderboard, row: Row, column: int | None, metric: Metric, panel: Panel
+    board: Leaderboard,
+    row: Row,
+    column: int | None,
+    metric: Metric,
+    costs: Costs,
 ) -> Dot | None:
     """Return a row as a point, in display units; None without a score."""
     if column is None:
         mean = board.means[0]
         cost, over = _cost_of_mean(row, mean), count(len(mean.columns), "task")
-        return _point(row, row.score, row.interval, metric, cost, over, panel)
+        return _point(row, row.score, row.interval, metric, cost, over, costs)
     cell = row.cells[column]
     if cell is None:
         return None
     over = count(len(cell.runs), "seed")
-    return _point(row, cell.score, cell.interval, metric, cell.cost, over, panel)
+    return _point(row, cell.score, cell.interval, metric, cell.cost, over, costs)
 
 
 def _cost_of_mean(row: Row, mean: Mean) -> Cost:
@@ -163,11 +159,11 @@ def _point(
     metric: Metric,
     cost: Cost,
     over: str,
-    panel: Panel,
+    costs: Costs,
 ) -> Dot | None:
     if score is None:
         return None
-    across, area = (getattr(cost, one.field) for one in (panel.across, panel.area))
+    across, area = (getattr(cost, one.field) for one in costs)
     return {
         "row": row.label,
         "mechanism": row.label,
@@ -175,16 +171,16 @@ def _point(
         "hardware": cost.hardware,
         "score": metric.shown(score),
         **score_range(score, interval, metric),
-        "across": None if across is None else across / panel.across.unit,
-        "area": None if area is None else area / panel.area.unit,
-        "acrossText": panel.across.show(across),
-        "areaText": panel.area.show(area),
+        "across": None if across is None else across / costs[0].unit,
+        "area": None if area is None else area / costs[1].unit,
+        "acrossText": costs[0].show(across),
+        "areaText": costs[1].show(area),
         "over": over,
     }
 
 
 def _mark_front(
-    board: Leaderboard, column: int | None, found: Mapping[int, Dot], panel: Panel
+    board: Leaderboard, column: int | None, found: Mapping[int, Dot], across: Quantity
 ) -> list[Dot]:
     """Add whether a point is on the Pareto front, and its place on the line of the front.
 
@@ -192,15 +188,15 @@ def _mark_front(
         board: leaderboard.
         column: task; None for the first mean.
         found: points by position of the row.
-        panel: costs across and as area.
+        across: cost on the axis.
     """
     at, dots = [*found], [*found.values()]
     metric, *_ = _subject(board, column)
-    sign = -1 if panel.across.higher_is_better else 1
-    costs = [sign * dot["across"] for dot in dots]
-    line = front_line(costs, [dot["score"] for dot in dots], metric)
+    sign = -1 if across.higher_is_better else 1
+    placed = [sign * dot["across"] for dot in dots]
+    line = front_line(placed, [dot["score"] for dot in dots], metric)
     wins = find_score_wins(board, column)[np.ix_(at, at)]
-    on = on_front(costs, wins, [board.rows[i].is_ranked for i in at])
+    on = on_front(placed, wins, [board.rows[i].is_ranked for i in at])
     return [
         {
             **dot,
@@ -217,15 +213,12 @@ def _chart(
     text: str,
     metric: Metric,
     styles: Styles,
-    panel: Panel,
+    costs: Costs,
 ) -> Spec:
-    costs, low, high = (
-        [dot["across"] for dot in dots],
-        min(dot["low"] for dot in dots),
-        max(dot["high"] for dot in dots),
-    )
-    is_log = max(costs) > LOG_FROM * min(costs) > 0
-    x = _axis("across", panel.across.axis_title, "log" if is_log else "linear")
+    places = [dot["across"] for dot in dots]
+    low, high = min(dot["low"] for dot in dots), max(dot["high"] for dot in dots)
+    is_log = max(places) > LOG_FROM * min(places) > 0
+    x = _axis("across", costs[0].axis_title, "log" if is_log else "linear")
     y = _axis("score", axis_title("Test", metric), "linear")
     front = {
         "transform": [{"filter": "isValid(datum.line)"}],
@@ -244,12 +237,12 @@ def _chart(
         },
     }
     filled = {"condition": {"test": "datum.front === 'yes'", "value": 0.85}, "value": 0}
-    about = {**ABOUT, "acrossText": panel.across.name, "areaText": panel.area.name}
+    about = {**ABOUT, "acrossText": costs[0].name, "areaText": costs[1].name}
     marks = {
         "mark": {"type": "point", "strokeWidth": 1.25},
         "encoding": {
             **{"x": x, "y": y, "fill": color, "stroke": color, "fillOpacity": filled},
-            **{"shape": styles.encode("shape"), "size": _areas(dots, panel.area)},
+            **{"shape": styles.encode("shape"), "size": _areas(dots, costs[1])},
             **{"opacity": focus_opacity(1), "tooltip": tooltip(about)},
         },
     }

@@ -40,8 +40,8 @@ def _cost(run: Result) -> Cost:
         tokens_per_second=run.tokens_per_second,
         examples_per_second=examples_per_second(run),
         peak_memory=run.peak_memory,
-        inference_examples_per_second=inference and inference.examples_per_second,
-        inference_peak_memory=inference and inference.peak_memory,
+        inference_examples_per_second=inference.examples_per_second if inference else None,
+        inference_peak_memory=inference.peak_memory if inference else None,
         hardware=hardware_of(run),
     )
 

@@ -144,7 +144,7 @@ def _positions(x: Measured) -> Iterator[Measured]:
     if x.use.positions[0].kept is not None:
         kept = {(one.first, one.last): one.kept for one in x.use.positions}
         yield x._replace(part="kept", values=kept)
-    fresh = {(one.first, one.last): one.fresh for one in x.use.positions}
+    fresh: dict[Any, float | None] = {(one.first, one.last): one.fresh for one in x.use.positions}
     yield x._replace(part="new", values=fresh)
 
 

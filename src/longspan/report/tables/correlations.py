@@ -61,7 +61,7 @@ class Pair(NamedTuple):
 
     predictor: Scores
     target: Scores
-    count: int
+    size: int
     correlation: Correlation | None
     adjusted_p: float | None
 
@@ -106,11 +106,10 @@ def correlations(
     known = {name for one in targets for name in one.by_name}
     predictors = [one for source in boards for one in _tasks(source, is_lra=True)]
     sides = [([x for x in predictors if known & x.by_name.keys()], targets)]
-    sides += [
-        one
-        for protocol, *one in _published(published)
-        if all(sides[0]) or protocol == board.protocol
-    ]
+    has_own = all(sides[0])
+    for protocol, lra, others in _published(published):
+        if has_own or protocol == board.protocol:
+            sides.append((lra, others))
     pairs = _correct([_pair(x, y) for left, right in sides for y in right for x in left])
     if not pairs:
         return []
@@ -121,7 +120,7 @@ def correlations(
     table = make_table(name, title, COLUMNS, pairs, about=ABOUT, notes=notes if unscored else ())
     alike = [x for x in pairs if x.adjusted_p is not None and x.adjusted_p < LEVEL]
     said = "; ".join(f"{x.predictor.label} and {x.target.label}" for x in alike)
-    most = max(x.count for x in pairs)
+    most = max(x.size for x in pairs)
     sentence = f"Significant: {said}." if alike else "No correlation is significant."
     if not any(x.correlation for x in pairs):
         sentence = f"No correlation; at most {count(most, 'mechanism')} in common."
@@ -225,7 +224,7 @@ COLUMNS = (
     Column("LRA task", "text", value=lambda x: x.predictor.label),
     Column("Downstream task", "text", value=lambda x: x.target.label),
     Column("Metric", "text", value=lambda x: metric_name(x.target.metric, unit=False)),
-    Column("Mechanisms", "higher", "With both scores.", lambda x: x.count),
+    Column("Mechanisms", "higher", "With both scores.", lambda x: x.size),
     Column("Spearman", "higher", value=_rho),
     Column("Adjusted p", "lower", value=lambda x: x.adjusted_p, show=p_value),
 )

@@ -163,8 +163,7 @@ def quantity_of(figure: PublishedFigure) -> Quantity:
     return Quantity(metric.title, lambda value: score(value, metric), own)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A published figure, and our value for the same row, task and length if there is one.
 
     Attributes:
