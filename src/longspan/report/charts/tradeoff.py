@@ -246,10 +246,13 @@ def _chart(
             **{"opacity": focus_opacity(1), "tooltip": tooltip(about)},
         },
     }
+    return layered_chart(dots, [*_floor(floor, low, high), front, bars, marks], text, height=HEIGHT)
+
+
+def _floor(floor: Floor | None, low: Number, high: Number) -> list[Spec]:
     # A much lower floor would compress the compared range.
     is_near = floor is not None and low - floor.value <= high - low
-    rules = horizontal_rule(floor.value, floor.name) if floor and is_near else []
-    return layered_chart(dots, [*rules, front, bars, marks], text, height=HEIGHT)
+    return horizontal_rule(floor.value, floor.name) if floor and is_near else []
 
 
 def _axis(field: str, title: str, kind: str) -> Spec:

@@ -67,16 +67,19 @@ def context_use(board: Leaderboard, uses: Sequence[ContextUse]) -> list[Table]:
         if found := measured_rows(board, i, uses):
             name = f"{board.title}-context-{task.label}"
             tables.append(_context_table(name, task.label, found))
-            for suffix, title, heading, split in (
-                ("position", "loss by position in the segment", "State", _positions),
-                ("parts", "attention by part of the keys", "Layer", _layers),
-                ("buckets", "attention by bucket of the keys", "Part", bucket_means),
-            ):
-                rows = [row for one in found for row in split(one)]
-                if rows:
-                    about = f"{name}-{suffix}", f"{task.label}: {title}"
-                    tables.append(_table(*about, heading, rows))
+            tables += _split_tables(name, task.label, found)
     return tables
+
+
+def _split_tables(name: str, label: str, found: Sequence[Measured]) -> Iterator[Table]:
+    """Yield the tables that have several rows for a run."""
+    for suffix, title, heading, split in (
+        ("position", "loss by position in the segment", "State", _positions),
+        ("parts", "attention by part of the keys", "Layer", _layers),
+        ("buckets", "attention by bucket of the keys", "Part", bucket_means),
+    ):
+        if rows := [row for one in found for row in split(one)]:
+            yield _table(f"{name}-{suffix}", f"{label}: {title}", heading, rows)
 
 
 def _context_table(name: str, label: str, found: Sequence[Measured]) -> Table:

@@ -6,11 +6,11 @@ tables 1 and 2 of Simple Local Attentions Remain Competitive (Xiong et al. 2022)
 
 import functools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from longspan.errors import OptionError
 from longspan.metrics import METRICS, Metric
@@ -85,17 +85,17 @@ def read_published() -> tuple[PublishedFigure, ...]:
         for name in ("published.json", "published_figures.json")
     )
     found = [PublishedFigure(quantity=one.pop("metric"), **one) for one in scores]
-    for table in tables:
-        about = {name: table[name] for name in ("protocol", "source", "condition")}
-        for mechanism, values in table["rows"].items():
-            for column, value in zip(table["columns"], values, strict=True):
-                metric = METRICS.get(column["quantity"])
-                if value is not None:
-                    value = value / metric.scale if metric else value
-                    found.append(
-                        PublishedFigure(mechanism=mechanism, value=value, **about, **column)
-                    )
-    return tuple(found)
+    return (*found, *(one for table in tables for one in _read_table(table)))
+
+
+def _read_table(table: dict[str, Any]) -> Iterator[PublishedFigure]:
+    about = {name: table[name] for name in ("protocol", "source", "condition")}
+    for mechanism, values in table["rows"].items():
+        for column, value in zip(table["columns"], values, strict=True):
+            metric = METRICS.get(column["quantity"])
+            stored = value / metric.scale if metric and value is not None else value
+            if stored is not None:
+                yield PublishedFigure(mechanism=mechanism, value=stored, **about, **column)
 
 
 class Quantity(NamedTuple):
