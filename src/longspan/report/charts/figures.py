@@ -111,7 +111,7 @@ def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
         models = [(one, x.row.label) for x in rows for one in x.analyses]
         lead, _ = min(models, key=lambda pair: pair[0].row_name != BASELINE)
         for one, name in models:
-            yield from similarity_figures(one, name, is_fine=one is lead)
+            yield from _similarity_figures(one, name, is_fine=one is lead)
 
 
 def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
@@ -119,7 +119,7 @@ def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     for _, rows in _analyzed(board, context):
         for x in rows:
             for one in x.analyses:
-                yield from rollout_figures(one, x.row.label)
+                yield from _rollout_figures(one, x.row.label)
 
 
 def _analyzed(board: Leaderboard, context: Context) -> Iterator[tuple[str, list[Analyzed]]]:
@@ -134,14 +134,14 @@ def _chart(board: Leaderboard, name: str, caption: str, chart: Spec | None) -> I
         yield Figure(name=slug(f"{board.title} {name}"), caption=caption, content=chart)
 
 
-def rollout_figures(one: Analysis, name: str) -> Iterator[Figure]:
+def _rollout_figures(one: Analysis, name: str) -> Iterator[Figure]:
     """Draw the attention rollouts of an analyzed model, if there are any; `name` is its row."""
     if one.rollouts:
         kind = f"rollout from {one.rollouts[0].start}"
         yield _figure("rollout", one, name, draw_rollouts(one.rollouts), kind)
 
 
-def similarity_figures(one: Analysis, name: str, *, is_fine: bool) -> Iterator[Figure]:
+def _similarity_figures(one: Analysis, name: str, *, is_fine: bool) -> Iterator[Figure]:
     """Draw the similarity of position and of token embeddings, where they exist."""
     for part, found in (("position", one.positions), ("token", one.tokens)):
         if found is not None:
@@ -198,8 +198,8 @@ def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Pat
         figure
         for one in analyses
         for figure in (
-            *rollout_figures(one, one.row_name),
-            *similarity_figures(one, one.row_name, is_fine=True),
+            *_rollout_figures(one, one.row_name),
+            *_similarity_figures(one, one.row_name, is_fine=True),
         )
     )
     return [path for figure in figures for path in write_figure(figure, folder, "png")]

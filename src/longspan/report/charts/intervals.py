@@ -163,18 +163,18 @@ def series_chart(
     marks = _marks({**base, "shape": styles.encode("shape")}, 40, tooltip(about))
     rules = horizontal_rule(reference[1], reference[0]) if reference else []
     # Between places without an order a line has no meaning.
-    layers = [lines, marks] if has_order(order) else [marks]
+    layers = [lines, marks] if _has_order(order) else [marks]
     return layered_chart(points, [*rules, *layers], text, height=HEIGHT)
 
 
-def has_order(places: Sequence[str]) -> bool:
+def _has_order(places: Sequence[str]) -> bool:
     """Return whether places are numbers or ranges of numbers, not names such as classes."""
     return all(place.lstrip("<>=≤≥ ")[:1].isdigit() for place in places)
 
 
 def _places_axis(places: Sequence[str]) -> Spec:
     """Return the axis of places; names are slanted rather than left out or cut."""
-    if has_order(places):
+    if _has_order(places):
         return {"labelAngle": 0, "labelOverlap": True}
     needed = f"width < {len(places) * (LETTER * max(map(len, places)) + 8):.0f}"
     return {

@@ -195,13 +195,13 @@ def _pool_tables(
         ranked = [x for x, table in zip(outcomes, tables, strict=True) if table == (name, True)]
         by_task = zip(*ranked, strict=True) if ranked else [() for _ in outcomes[0]]
         found[name] = [
-            pool_seeds([scores_of(runs) for runs, lost in rows if has_score(runs, lost)])
+            pool_seeds([scores_of(runs) for runs, lost in rows if _has_score(runs, lost)])
             for rows in by_task
         ]
     return found
 
 
-def has_score(runs: Sequence[Result], failures: Sequence[Failure]) -> bool:
+def _has_score(runs: Sequence[Result], failures: Sequence[Failure]) -> bool:
     """Return whether the runs of a row on a task have a score.
 
     A mean over the seeds that survived would estimate another quantity.
@@ -242,7 +242,7 @@ def _cell(
         failures=tuple(failures),
     )
     sample = read_sample(runs)
-    if not has_score(runs, failures):
+    if not _has_score(runs, failures):
         return cell
     values = scores_of(runs)
     score = statistics.fmean(values)

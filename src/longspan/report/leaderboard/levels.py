@@ -66,12 +66,12 @@ def mean_baseline(one: Mean, values: Sequence[Number | None]) -> float | None:
 
 
 def _counted_score(i: int, one: Mean, cell: Cell | None, column: TaskColumn) -> Number | None:
-    if i == one.may_fail and cell is not None and learned_nothing(cell, column):
+    if i == one.may_fail and cell is not None and _learned_nothing(cell, column):
         return FAILED
     return cell.score if cell else None
 
 
-def learned_nothing(cell: Cell, column: TaskColumn) -> bool:
+def _learned_nothing(cell: Cell, column: TaskColumn) -> bool:
     """Return whether runs failed, or their interval reaches down to chance."""
     if cell.failures:
         return True

@@ -56,7 +56,7 @@ class RequiredSpan(NamedTuple):
     @property
     def span(self) -> Span:
         """Span of the models, mean over the analyzed seeds."""
-        return mean_span([x.mean for x in self.analyzed.spans])
+        return _mean_span([x.mean for x in self.analyzed.spans])
 
     @property
     def uniform(self) -> float:
@@ -64,7 +64,7 @@ class RequiredSpan(NamedTuple):
         return uniform_span(self.analyzed.spans)
 
 
-def mean_span(spans: Sequence[Span]) -> Span:
+def _mean_span(spans: Sequence[Span]) -> Span:
     """Return the mean of several spans, and of their deviations."""
     means, deviations = zip(*((x.mean, x.deviation) for x in spans), strict=True)
     return Span(mean=statistics.fmean(means), deviation=statistics.fmean(deviations))
@@ -134,7 +134,7 @@ def attention_span(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Tab
 def _entry(spans: Sequence[Span]) -> Entry:
     if not spans:
         return Entry(value=None)
-    one = mean_span(spans)
+    one = _mean_span(spans)
     return Entry(
         value=one.mean, text=significant(one.mean), detail=f"± {significant(one.deviation)}"
     )

@@ -19,7 +19,7 @@ ABOUT = (
 )
 
 
-class EvaluatedRow(NamedTuple):
+class _EvaluatedRow(NamedTuple):
     """A row's models on other data than they were trained on; they differ only in their seed."""
 
     row: Row
@@ -45,7 +45,7 @@ def cross_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> l
         for _, group in itertools.groupby(sorted(own, key=_data), key=_data):
             same = list(group)
             trained = [runs[_run_of(x)] for x in same]
-            rows.append(EvaluatedRow(row, board.columns[i], trained, same))
+            rows.append(_EvaluatedRow(row, board.columns[i], trained, same))
     rows.sort(key=lambda x: (x.task.label, _data(x.first)))
     title = f"Scores on data that models were not trained on, {board.title}"
     name = f"{board.title}-other-tasks"

@@ -72,7 +72,7 @@ LEGEND = (
 AT_CHANCE = "at chance"
 
 
-def rank_entry(placement: Placement | None) -> Entry:
+def _rank_entry(placement: Placement | None) -> Entry:
     """Return a range of ranks; its value is the worst, so that noise never sorts a row ahead."""
     if placement is None or placement.ranks is None:
         return Entry(value=None)
@@ -84,7 +84,7 @@ RANK = Column(
     name="Rank",
     kind="lower",
     about="By the first mean, or the only task. Sorted by the worst rank of the range.",
-    value=lambda row: rank_entry(row.placement),
+    value=lambda row: _rank_entry(row.placement),
     role="rank",
 )
 
@@ -118,7 +118,7 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
             *_of_overrides(group),
             *_numbered(board, group),
             *_intervals(group),
-            *unscored_rules(board),
+            *_unscored_rules(board),
         ),
     )
     return replace(
@@ -322,7 +322,7 @@ def _intervals(group: RowGroup) -> list[str]:
     return [f"Of the intervals, {', '.join(parts)}."]
 
 
-def unscored_rules(board: Leaderboard) -> list[str]:
+def _unscored_rules(board: Leaderboard) -> list[str]:
     """Return a note on tasks of which the rules were not scored, with the command that does it."""
     tasks = ", ".join(column.label for column in board.columns if not column.has_rules)
     if not tasks:

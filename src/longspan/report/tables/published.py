@@ -149,7 +149,7 @@ QUANTITIES = {
 }
 
 
-def quantity_of(figure: PublishedFigure) -> Quantity:
+def _quantity_of(figure: PublishedFigure) -> Quantity:
     """Return the quantity of a figure; that of a score is its metric."""
     metric = figure.metric
     if metric is None:
@@ -187,7 +187,7 @@ class Comparison(NamedTuple):
 
     def show(self, value: Number | None, detail: str = "") -> Entry:
         """Return a value of the quantity as an entry."""
-        return Entry(value=value, text=quantity_of(self.published).show(value), detail=detail)
+        return Entry(value=value, text=_quantity_of(self.published).show(value), detail=detail)
 
 
 def compare_figures(board: Leaderboard, figures: Iterable[PublishedFigure]) -> list[Comparison]:
@@ -222,7 +222,7 @@ def _own_rows(
     board: Leaderboard, figure: PublishedFigure, base: Number | None
 ) -> Iterable[Comparison]:
     """Yield a comparison for each of our rows with a value."""
-    quantity = quantity_of(figure)
+    quantity = _quantity_of(figure)
     for i, column in enumerate(board.columns):
         for row in board.rows if column.task == figure.task else ():
             cell = row.cells[i]
@@ -255,13 +255,15 @@ def _own_value(cell: Cell | None, figure: PublishedFigure) -> Number | None:
     """Return our value at the published length, or None."""
     if cell is None or not cell.runs or not is_at_length(cell.runs[0].length, figure):
         return None
-    return quantity_of(figure).own(cell)
+    return _quantity_of(figure).own(cell)
 
 
 def _own_base(board: Leaderboard, i: int, cell: Cell, figure: PublishedFigure) -> Number | None:
     base = board.baseline.cells[i] if board.baseline else None
     same = base is not None and base.cost.hardware == cell.cost.hardware
-    return _own_value(base, figure) if same or not quantity_of(figure).depends_on_hardware else None
+    return (
+        _own_value(base, figure) if same or not _quantity_of(figure).depends_on_hardware else None
+    )
 
 
 def _mechanism(x: Comparison) -> Entry:
@@ -272,7 +274,7 @@ def _mechanism(x: Comparison) -> Entry:
 COLUMNS = (
     Column("Mechanism", "text", value=_mechanism),
     Column("Task", "text", value=lambda x: x.published.task),
-    Column("Quantity", "text", value=lambda x: quantity_of(x.published).title),
+    Column("Quantity", "text", value=lambda x: _quantity_of(x.published).title),
     Column("Length", "lower", "Tokens.", lambda x: x.published.length, lambda n: f"{n:,}"),
     Column("Published", "score", value=lambda x: x.show(x.published.value)),
     Column(
