@@ -5,36 +5,30 @@
 `results/NOTES.md` is written by hand and appended to results/README.md.
 """
 
-import dataclasses
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from equal_runs import count_rejections, describe
 
 from longspan.metrics import Metric
 from longspan.report import numbers
-from longspan.report.charts.figures import families_by_label
-from longspan.report.charts.styles import assign_styles, save_chart
+from longspan.report.charts.styles import save_chart
 from longspan.report.charts.tradeoff import score_against_cost
+from longspan.report.context import styles_of
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
 from longspan.report.leaderboard.verdict import verdict
 from longspan.report.output.text import markdown
-from longspan.report.published_figures import read_published_figures
 from longspan.report.statistics.growth import (
     crossing_length,
     memory_over_baseline,
     over_baseline,
 )
-from longspan.report.statistics.rank_correlation import FEWEST, spearman
+from longspan.report.tables.correlations import FEWEST, correlate, correlations
 from longspan.report.tables.efficiency import tables_of_records
 from longspan.report.tables.leaderboard import leaderboards
-from longspan.report.tables.predictions import predictions
-from longspan.report.tables.published import Pair, pair_published, read_published
-from longspan.report.tables.table import Table
+from longspan.report.tables.published import Comparison, compare_figures, read_published
 from longspan.results import (
     BASELINE,
     EfficiencyRecord,
@@ -50,8 +44,6 @@ RESULTS, README, PICTURE = ROOT / "results", ROOT / "README.md", ROOT / "docs" /
 OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
 LAYER_RECORD = RESULTS / "efficiency" / "layer.json"
 PRECISION = "float32"  # of the layers in README.md
-
-ENDS = re.compile(r"(low|high) over|Redrawn|p of Kendall")  # the cells of coefficients show them
 
 HEAD = """# Results
 
@@ -69,39 +61,24 @@ def main() -> None:
         if board.protocol == "lra-scaled":
             pages.append(compare_with_published(board))
         if board.protocol == "xiong-small":
-            pages.append(markdown(predict_downstream(board, boards)))
+            pages.append(markdown(correlations(board, boards, read_published())))
         if board.protocol == "quick":
             update_readme(board)
-            styles = assign_styles(families_by_label([board]))
+            styles = styles_of([board])
             place = None if board.means else 0
             chart = score_against_cost(board, place, board.hardware[0], styles)
             save_chart(chart, PICTURE)
     measured = map(load_efficiency, efficiency_paths([RESULTS]))
-    if tables := tables_of_records(measured, read_published_figures()):
+    if tables := tables_of_records(measured, read_published()):
         pages.append(f"## Efficiency\n\n{markdown(tables)}")
     pages.append((RESULTS / "NOTES.md").read_text())
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
 
 
-def predict_downstream(board: Leaderboard, boards: list[Leaderboard]) -> list[Table]:
-    """Return rank correlations of Long Range Arena with downstream tasks, ours and published."""
-    found = predictions(board, boards, read_published(), read_published_figures())
-    return [keep_columns(table, ENDS) for table in found]
-
-
-def keep_columns(table: Table, dropped: re.Pattern[str]) -> Table:
-    """Return a table without some columns, by their headings."""
-    kept = [n for n, column in enumerate(table.columns) if not dropped.search(column.name)]
-    return dataclasses.replace(
-        table,
-        columns=tuple(table.columns[n] for n in kept),
-        rows=tuple(tuple(row[n] for n in kept) for row in table.rows),
-    )
-
-
 def compare_with_published(board: Leaderboard) -> str:
     """Render our scores next to each published list, with the rank correlations."""
-    pairs = [x for x in pair_published(board, read_published()) if x.own_score is not None]
+    scores = [x for x in read_published() if x.metric]
+    pairs = [x for x in compare_figures(board, scores) if x.own is not None]
     lines = [
         f"### {board.protocol} and published scores: test accuracy, %",
         "",
@@ -117,9 +94,9 @@ def compare_with_published(board: Leaderboard) -> str:
     return "\n".join(lines)
 
 
-def task_table(task: str, pairs: list[Pair]) -> list[str]:
+def task_table(task: str, pairs: list[Comparison]) -> list[str]:
     """Return the table of one task: a row per mechanism, a column per published list."""
-    ours = {x.published.mechanism: 100 * x.own_score for x in pairs}
+    ours = {x.published.mechanism: 100 * x.own for x in pairs}
     lists: dict[str, dict[str, float]] = {}
     for score in (pair.published for pair in pairs):
         column = lists.setdefault(f"{score.source} ({score.protocol})", {})
@@ -137,9 +114,8 @@ def task_table(task: str, pairs: list[Pair]) -> list[str]:
 
 def agreement(one: list[float], other: list[float]) -> str:
     """Return Spearman's rank correlation and the number of values; none of too few."""
-    if len(one) < FEWEST:
-        return "–"
-    return f"{float(spearman(np.array(one), np.array(other))):+.2f} of {len(one)}"
+    found = correlate(one, other)
+    return "–" if found is None else f"{found.rho:+.2f} of {len(one)}"
 
 
 def update_readme(board: Leaderboard) -> None:
@@ -157,7 +133,6 @@ def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
         board: leaderboard.
         record: record of the suite `layer` of `longspan bench`.
     """
-    found = verdict(board)
     layers = [x for x in record.measurements if x.precision == PRECISION]
     lengths = sorted({x.length for x in layers})
     heads = [
@@ -173,7 +148,7 @@ def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
         lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
     dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in _runs(cell))
     runs = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
-    said = (*(found.sentences if found else ()), f"Runs of {runs}; layers of {record.date[:10]}.")
+    said = (*verdict(board), f"Runs of {runs}; layers of {record.date[:10]}.")
     return [" ".join(said), "", *lines]
 
 

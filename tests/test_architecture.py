@@ -46,7 +46,6 @@ LONGER_FUNCTIONS = {
     "models/language.py": 50,
     "models/model.py": 50,
     "report/charts/intervals.py": 50,
-    "report/charts/tradeoff.py": 50,
 }
 # Mechanism names that are also everyday words: a schedule may be linear.
 EVERYDAY = {"full", "local", "linear"}

@@ -5,10 +5,10 @@ import pytest
 from longspan.arena.model import model_config
 from longspan.arena.protocols import PROTOCOLS
 from longspan.models import count_flops
-from longspan.report.published_figures import read_published_figures
+from longspan.report.tables.published import read_published
 from longspan.tasks import TASKS
 
-GFLOPS = {x.mechanism: x.value for x in read_published_figures() if x.quantity == "gflops"}
+GFLOPS = {x.mechanism: x.value for x in read_published() if x.quantity == "gflops"}
 PADDED = 2048  # tokens that the source pads ListOps to
 
 

@@ -13,21 +13,19 @@ from PIL import Image
 from report_records import analysis, build_leaderboard, record
 
 from longspan.report.charts.figures import (
-    FigureSource,
-    families_by_label,
+    similarity_maps,
+    span_figures,
     write_attention_maps,
-    write_figures,
 )
 from longspan.report.charts.heatmaps import blue_shades, draw_matrix
 from longspan.report.charts.pictures import Picture
-from longspan.report.charts.rollout_pictures import draw_rollouts
+from longspan.report.charts.rollout_pictures import draw_rollouts, lay_out
 from longspan.report.charts.similarity_maps import STEPS, draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import assign_styles
-from longspan.report.charts.text_layout import lay_out
+from longspan.report.context import Context, styles_of
 from longspan.report.output.page import render_page
-from longspan.report.sections import Context
-from longspan.report.tables.attention_span import attention_span
-from longspan.report.tables.required_span import required_spans
+from longspan.report.sections import write_figures
+from longspan.report.tables.attention_span import attention_span, required_spans
 from longspan.results import BASELINE, Rollout, Similarity, pack_levels, pack_tokens, quantize
 
 TEXT = "{http://www.w3.org/2000/svg}text"
@@ -131,9 +129,11 @@ def test_small_map_averages_over_tiles():
 def test_only_one_model_of_a_task_has_a_fine_map():
     board, analyses = board_and_analyses(names=("linear", "full", "local"), tasks=("image",))
     analyses = [replace(one, positions=similarity(32, 32)) for one in analyses]
-    styles = assign_styles(families_by_label([board]))
-    source = FigureSource(board=board, styles=styles, analyses=analyses)
-    fine = {x.caption.split()[0] for x in source.similarities() if isinstance(x.content, Picture)}
+    styles = styles_of([board])
+    source = (board, Context(styles=styles, analyses=analyses))
+    fine = {
+        x.caption.split()[0] for x in similarity_maps(*source) if isinstance(x.content, Picture)
+    }
     assert fine == {BASELINE}
 
 
@@ -216,7 +216,7 @@ def test_pictures_are_written_as_svg_and_png(tmp_path):
     board, (one, *_) = board_and_analyses(tasks=("image",))
     picture = [rollout(range(4), side=2, levels=pack_levels(range(4)))]
     one = replace(one, rollouts=picture, positions=similarity(8, 8))
-    written = write_figures([board], tmp_path, "both", [one])
+    written = write_figures([board], tmp_path, "both", Context(analyses=[one]))
     for kind in ("rollout", "position"):
         svg, png = (path for path in written if kind in path.name)
         root = ElementTree.parse(svg).getroot()
@@ -229,13 +229,13 @@ def test_pictures_are_written_as_svg_and_png(tmp_path):
 
 def test_required_span_has_a_bar_for_each_task_and_published_ones_where_lengths_compare():
     board, analyses = board_and_analyses(tasks=("image", "listops"))
-    assert [(x.task, x.mean, x.published) for x in required_spans(board, analyses)] == [
+    assert [(x.task, x.span.mean, x.published) for x in required_spans(board, analyses)] == [
         ("image", 12.5, 250),
         ("listops", 12.5, None),
     ]
     styles = assign_styles({"full": "dense", "linear": "kernel"})
-    source = FigureSource(board=board, styles=styles, analyses=analyses)
-    (chart,) = (x.content for x in source.spans() if "required" in x.name)
+    source = (board, Context(styles=styles, analyses=analyses))
+    (chart,) = (x.content for x in span_figures(*source) if "required" in x.name)
     alt.LayerChart.from_dict(chart, validate=True)
     bars = [(x["task"], x["kind"].split()[0], x["value"]) for x in chart["data"]["values"]]
     assert bars == [
@@ -259,7 +259,7 @@ def test_required_span_prefers_rows_that_keep_to_the_protocol():
     other = replace(other, config_hash="ffffffffff")
     board = build_leaderboard([other, own])
     analyses = [analysis(other, (1.0,)), analysis(own, (5.0,))]
-    assert [one.mean for one in required_spans(board, analyses)] == [5.0]
+    assert [one.span.mean for one in required_spans(board, analyses)] == [5.0]
 
 
 def test_refused_models_are_named_below_the_table():
@@ -269,5 +269,5 @@ def test_refused_models_are_named_below_the_table():
     assert table.notes == ("No span: linear has no attention weights.",)
     assert len(table.rows) == 1
     styles = assign_styles({"full": "dense", "linear": "kernel"})
-    source = FigureSource(board=board, styles=styles, analyses=[full, linear])
-    assert not re.search("linear", str([x.content for x in source.spans()]))
+    source = (board, Context(styles=styles, analyses=[full, linear]))
+    assert not re.search("linear", str([x.content for x in span_figures(*source)]))

@@ -6,10 +6,10 @@ import altair as alt
 import pytest
 from report_records import build_leaderboard, context_use, record
 
-from longspan.report.charts.figures import FigureSource, families_by_label, write_figures
-from longspan.report.charts.styles import assign_styles
-from longspan.report.output.page import render_page, subject_of_run
-from longspan.report.sections import Context, section_tables
+from longspan.report.charts.figures import context_figures
+from longspan.report.context import Context, styles_of
+from longspan.report.output.page import render_page
+from longspan.report.sections import board_figures, section_tables, write_figures
 
 
 def board_and_uses():
@@ -107,10 +107,10 @@ def test_attention_by_bucket_is_averaged_over_layers_with_a_memory():
 
 def test_chart_draws_the_numbers_of_the_table(tables, tmp_path):
     board, uses = board_and_uses()
-    styles = assign_styles(families_by_label([board]))
-    source = FigureSource(board=board, styles=styles, context_uses=uses)
-    figure, _ = source.contexts()
-    assert figure in source.all()
+    styles = styles_of([board])
+    source = (board, Context(styles=styles, context_uses=uses))
+    figure, _ = context_figures(*source)
+    assert figure in board_figures(*source)
     alt.LayerChart.from_dict(figure.content, validate=True)
     points = figure.content["data"]["values"]
     drawn = {(x["row"], x["place"]): x["value"] for x in points}
@@ -124,7 +124,7 @@ def test_chart_draws_the_numbers_of_the_table(tables, tmp_path):
     assert drawn == expected
     (x,) = {str(layer["encoding"]["x"]["sort"]) for layer in figure.content["layer"]}
     assert x == "['32', '64', '128', '256']"
-    written = write_figures([board], tmp_path, "svg", context_uses=uses)
+    written = write_figures([board], tmp_path, "svg", Context(context_uses=uses))
     assert f"{figure.name}.svg" in {path.name for path in written}
 
 
@@ -137,8 +137,8 @@ def test_chart_of_buckets_has_the_oldest_keys_first():
     }
     uses = [context_use(run, buckets=[own]) for run, own in zip(runs, (newer, older), strict=True)]
     board = build_leaderboard(runs)
-    styles = assign_styles(families_by_label([board]))
-    figures = FigureSource(board=board, styles=styles, context_uses=uses).contexts()
+    styles = styles_of([board])
+    figures = context_figures(board, Context(styles=styles, context_uses=uses))
     _, figure = figures
     alt.LayerChart.from_dict(figure.content, validate=True)
     (order,) = {str(layer["encoding"]["x"]["sort"]) for layer in figure.content["layer"]}
@@ -153,9 +153,9 @@ def test_chart_of_buckets_has_the_oldest_keys_first():
 
 def test_reports_without_measurements_have_no_section():
     board, uses = board_and_uses()
-    styles = assign_styles(families_by_label([board]))
+    styles = styles_of([board])
     assert section_tables([board], Context(), "context") == []
-    assert [*FigureSource(board=board, styles=styles).contexts()] == []
+    assert [*context_figures(board, Context(styles=styles))] == []
     assert "Use of the context" not in render_page([board], Context())
     page = render_page([board], Context(context_uses=uses))
     assert "Use of the context" in page
@@ -165,7 +165,7 @@ def test_reports_without_measurements_have_no_section():
 def test_page_of_a_run_has_its_own_measurements():
     one, other = record("local"), record("full")
     uses = tuple(context_use(x) for x in (one, other))
-    page = render_page([build_leaderboard([one])], Context(context_uses=uses), subject_of_run(one))
+    page = render_page([build_leaderboard([one])], Context(context_uses=uses), one)
     assert "attention by part of the keys" in page
     assert "loss by the context that is left" in page
 
@@ -176,11 +176,11 @@ def test_contexts_of_all_runs_are_in_order():
     few = context_use(runs[0], (1.5, 1.0))
     few = replace(few, contexts=[few.contexts[0], replace(few.contexts[1], context=300)])
     board = build_leaderboard(runs)
-    styles = assign_styles(families_by_label([board]))
-    source = FigureSource(board=board, styles=styles, context_uses=[few, context_use(runs[1])])
+    styles = styles_of([board])
+    source = (board, Context(styles=styles, context_uses=[few, context_use(runs[1])]))
     ((figure, *_), (table, *_)) = (
-        [*source.contexts()],
-        section_tables([board], Context(context_uses=tuple(source.context_uses)), "context"),
+        [*context_figures(*source)],
+        section_tables([board], source[1], "context"),
     )
     order = ["32", "64", "128", "300"]
     assert figure.content["layer"][0]["encoding"]["x"]["sort"] == order

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from longspan.report.published_figures import PublishedFigure
 from longspan.report.tables.efficiency import efficiency_tables
+from longspan.report.tables.published import PublishedFigure
 from longspan.results import EfficiencyRecord, Measurement
 from longspan.results.efficiency import Limits, Sizes
 

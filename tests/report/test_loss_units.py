@@ -13,8 +13,8 @@ from longspan.cli.evaluating import _describe
 from longspan.metrics import METRICS, get_metric
 from longspan.report.charts.curves import learning_curves
 from longspan.report.charts.styles import assign_styles
-from longspan.report.run_sections import RUN_SECTIONS
-from longspan.report.sections import SECTIONS, Context, section_tables
+from longspan.report.context import Context
+from longspan.report.sections import RUN_SECTIONS, SECTIONS, section_tables
 from longspan.results import Inference
 
 UNITS = {"accuracy": " nats", "bits_per_byte": " nats", "perplexity": " nats", "r2": ""}

@@ -4,7 +4,6 @@ import dataclasses
 import io
 import itertools
 import json
-import math
 import xml.etree.ElementTree as ElementTree
 
 import altair as alt
@@ -24,25 +23,15 @@ from report_records import (
 
 from longspan.errors import OptionError
 from longspan.report.charts.curves import POINTS, learning_curves
-from longspan.report.charts.figures import FigureSource, write_figures
+from longspan.report.charts.figures import cost_figures
 from longspan.report.charts.heatmaps import draw_matrix
 from longspan.report.charts.intervals import score_intervals, slice_series
-from longspan.report.charts.placement import (
-    Area,
-    Axis,
-    Box,
-    Place,
-    cost_axis,
-    label_area,
-    leader_end,
-    place_labels,
-    score_axis,
-    shrink,
-)
 from longspan.report.charts.styles import COLORS, DASHES, SHAPES, assign_styles, save_chart
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
-from longspan.report.families import families, family_of, mechanisms_by_family
+from longspan.report.context import Context
+from longspan.report.mechanisms import families, family_of, read_traits
 from longspan.report.output.page import SHAPE_PATHS
+from longspan.report.sections import board_figures, write_figures
 from longspan.report.tables.slices import properties
 from longspan.results import Slice
 
@@ -110,7 +99,8 @@ def test_colors_contrast_with_both_backgrounds(background):
 
 
 def test_registered_mechanisms_have_distinct_styles_and_the_color_of_their_family():
-    names = [name for group in mechanisms_by_family().values() for name in group]
+    traits = read_traits()
+    names = sorted(traits, key=lambda name: families().index(traits[name].family))
     styles = assign_styles({name: family_of(name) for name in [*reversed(names), "own"]}).by_name
     assert [*styles] == [*names, "own"]
     look = styles.values()
@@ -128,8 +118,8 @@ def test_every_chart_is_valid_specification():
     pair = [dataclasses.replace(run, slices=depth_slices({"2": 0.4, "3": 0.5})) for run in pair]
     analyses = [analysis(run) for run in pair]
     board = build_leaderboard(pair)
-    source = FigureSource(board=board, styles=STYLES, analyses=analyses)
-    charts = [figure.content for figure in source.all()]
+    context = Context(styles=STYLES, analyses=analyses)
+    charts = [figure.content for figure in board_figures(board, context)]
     assert len(charts) == 2 + 6 + 4 + 2 + 4
     for chart in charts:
         alt.LayerChart.from_dict(chart, validate=True)
@@ -157,8 +147,7 @@ def test_mechanism_has_one_color_in_every_chart():
     cost = score_against_cost(table, None, "cpu, float32", STYLES)
     (marks,) = (layer for layer in cost["layer"] if "fill" in layer["encoding"])
     for channel in ("fill", "stroke"):
-        scale = marks["encoding"][channel]["scale"]
-        assert scale == {"domain": ["fixed pattern", "kernel"], "range": [blue, vermilion]}
+        assert marks["encoding"][channel]["scale"] == expected
 
 
 def test_thinned_curves_keep_measured_points_and_last_point():
@@ -254,7 +243,7 @@ def test_heatmap_darkens_with_value():
 def test_every_figure_is_written_as_svg_and_png(tmp_path):
     runs = [record(name, slices=depth_slices({"2": 0.4})) for name in NAMES]
     files = write_figures([build_leaderboard(runs)], tmp_path / "figures", "both")
-    stems = ["scores", "cost", "cost", "curves", "curves", "slices"]
+    stems = ["cost", "cost", "scores", "curves", "curves", "slices"]
     assert [path.name.split("-")[2] for path in files[::2]] == stems
     assert {path.suffix for path in files} == {".svg", ".png"}
     assert sorted(files) == sorted((tmp_path / "figures").iterdir())
@@ -284,8 +273,7 @@ def test_chart_of_mean_excludes_tasks_outside_mean():
     runs = [record(x, y, score=0.3 * i) for i, x in enumerate(NAMES, 1) for y in MEAN_TASKS]
     runs.append(record(NAMES[0], "path_x", score=0.9, tokens_per_second=1.0, chance=0.5))
     table = build_leaderboard(runs)
-    source = FigureSource(board=table, styles=STYLES)
-    first = next(source.costs())
+    first = next(cost_figures(table, Context(styles=STYLES)))
     assert first.caption == "Mean of 5, speed, cpu, float32"
     dots = [row for row in values(first.content) if "mechanism" in row]
     assert {dot["mechanism"] for dot in dots} == set(NAMES)
@@ -398,7 +386,7 @@ def test_panels_exchange_cost_across_and_area():
 
 def test_rows_without_cost_have_no_mark_in_its_panel():
     runs = [record("bigbird"), record("linear", peak_memory=None)]
-    chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES, panel=PANELS[1])
+    chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES, panel="memory")
     assert [row["mechanism"] for row in values(chart) if "mechanism" in row] == ["bigbird"]
 
 
@@ -446,83 +434,25 @@ def test_front_holds_ranked_rows_alone():
     assert on == {"bigbird": "no", "linear": "yes", "performer": "yes"}
 
 
-PANEL = Area(0, 0, 480, 360)
+def test_axis_of_costs_is_logarithmic_beyond_a_factor_of_five():
+    for slow, kind in ((100.0, "linear"), (600.0, "log")):
+        runs = [record("bigbird", seconds=100.0), record("linear", seconds=slow)]
+        chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES)
+        assert chart["layer"][-1]["encoding"]["x"]["scale"]["type"] == kind
 
 
-def test_labels_avoid_drawn_lines():
-    box = Box(200, 100, 8, 9)
-    (free,) = place_labels([box], PANEL)
-    (moved,) = place_labels([box], PANEL, [Area.of_line(200, 100, 480, 100)])
-    assert (free.align, moved.align) == ("left", "right")
-
-
-@pytest.mark.parametrize("width", [260, 480])
-def test_labels_collide_with_nothing(width):
-    """Crowd 20 marks at random: shown labels cover no mark, no label, and stay inside."""
-    panel = Area(0, 0, width, 360)
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        boxes = [
-            Box(x, y, radius, int(letters))
-            for x, y, radius, letters in zip(
-                rng.uniform(10, width - 10, 20),
-                rng.uniform(10, 350, 20),
-                rng.uniform(3, 9, 20),
-                rng.integers(4, 18, 20),
-                strict=True,
-            )
+def test_floor_that_would_compress_the_scores_is_left_out():
+    def floors(low):
+        runs = [
+            record_of_answers(x, s, np.arange(1000) < 1000 * y)
+            for x, y in (("bigbird", low), ("linear", 0.9))
+            for s in (0, 1)
         ]
-        bars = [Area.of_line(box.x, box.y - 30, box.x, box.y + 30) for box in boxes]
-        name = Area(width - 80, 300, width, 313)
-        found = place_labels(boxes, panel, bars, [name])
-        areas = [label_area(x, at) for x, at in zip(boxes, found, strict=True) if at is not None]
-        assert len(areas) >= (19 if width == 480 else 15)
-        assert all(panel.contains(area) for area in areas)
-        taken = [*areas, name, *(box.area for box in boxes)]
-        for i, area in enumerate(areas):
-            assert not any(area.overlap(other) for n, other in enumerate(taken) if n != i)
+        chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES)
+        return [row["value"] for row in values(chart) if set(row) == {"value"}]
 
-
-def test_label_without_free_place_is_left_out():
-    found = place_labels([Box(50, 8, 4, 12), Box(50, 8, 4, 12)], Area(0, 0, 100, 16))
-    assert found == [None, None]
-
-
-def test_far_labels_have_a_leader():
-    axis, box = Axis(20, 40), Box(200, 100, 8, 9)
-    assert leader_end(box, Place(12, 0, "left")) is None
-    assert leader_end(box, Place(0, -16, "center")) is None
-    assert leader_end(box, Place(0, -42, "center")) == 100 - 42 + 6.5
-    assert axis.value(axis.pixel(33, 360), 360) == pytest.approx(33)
-
-
-def test_labels_avoid_marks_and_each_other():
-    boxes = [Box(200, 100, 8, 9), Box(230, 100, 8, 9), Box(200, 125, 8, 9)]
-    found = place_labels(boxes, PANEL)
-    assert found[0].align == "right"
-    assert found[1].align == "left"
-    assert all(abs(box.x + place.dx) < 480 for box, place in zip(boxes, found, strict=True))
-
-
-def test_labels_at_edge_are_placed_inwards():
-    (right,) = place_labels([Box(470, 100, 8, 9)], PANEL)
-    (left,) = place_labels([Box(10, 100, 8, 9)], PANEL)
-    assert (right.align, left.align) == ("right", "left")
-
-
-def test_axes_cover_every_value():
-    assert cost_axis([1e3, 1e5]).log
-    assert not cost_axis([1e3, 2e3]).log
-    for axis, inside in [
-        (cost_axis([1e3, 1e5]), (1e3, 1e5)),
-        (cost_axis([7.0]), (7.0,)),
-        (score_axis([30.0], [40.0], 25.0), (25.0, 40.0)),
-        (score_axis([30.0], [30.0], None), (30.0,)),
-    ]:
-        assert all(0 < axis.pixel(value, 100) < 100 for value in inside)
-    # A much lower floor would compress the compared range.
-    assert score_axis([39.0], [40.0], 10.0).low > 30
-    assert Axis(0, 10).pixel(2.5, 100) == 25
+    assert floors(0.3) == [10.0, 10.0]
+    assert floors(0.89) == []
 
 
 def test_charts_are_saved_as_svg_and_png(tmp_path):
@@ -586,19 +516,3 @@ def test_legend_lists_drawn_series_only():
     assert domains
     assert all(domain == ["linear", "performer"] for domain in domains)
     assert STYLES.select(["linear"]).by_name["linear"] == STYLES.by_name["linear"]
-
-
-def test_marks_shrink_until_none_overlap():
-    boxes = [Box(100, 100, 16, 5), Box(120, 100, 16, 5), Box(300, 100, 16, 5)]
-    factor = shrink(boxes, 0.2)
-    assert factor == pytest.approx(20 / 32)
-    assert shrink([boxes[0], boxes[0]], 0.2) == 0.2
-    assert shrink(boxes[1:], 0.2) == 1.0
-    runs = [
-        record(name, score=0.3 + 0.001 * i, seconds=800 / (1 + 0.02 * i))
-        for i, name in enumerate(NAMES)
-    ]
-    chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES)
-    (size,) = (x["encoding"]["size"] for x in chart["layer"] if "size" in x["encoding"])
-    assert 120 <= size["scale"]["range"][1] <= 900
-    assert math.sqrt(size["scale"]["range"][1] / math.pi) < 17

@@ -20,13 +20,14 @@ from rich.console import Console
 
 from longspan.config import Budget
 from longspan.errors import DataError
-from longspan.report.charts.figures import FigureSource
 from longspan.report.charts.styles import assign_styles
+from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
-from longspan.report.leaderboard.front import find_score_wins
+from longspan.report.leaderboard.ranking import find_score_wins
 from longspan.report.output.page import render_page
 from longspan.report.output.paper import paper_tables
 from longspan.report.output.terminal import terminal
+from longspan.report.sections import board_figures
 from longspan.report.tables.leaderboard import leaderboard, leaderboards
 from longspan.report.tables.runs import cost
 from longspan.results import ResolvedBudget, parameter_excess
@@ -159,7 +160,8 @@ def test_figures_of_different_budgets_have_different_names():
     boards = build_leaderboards(runs)
     styles = assign_styles({run.mechanism: run.family for run in runs})
     analyses = [analysis(run) for run in runs]
-    drawn = [FigureSource(board=board, styles=styles, analyses=analyses).all() for board in boards]
+    context = Context(styles=styles, analyses=analyses)
+    drawn = [board_figures(board, context) for board in boards]
     names = [figure.name for figures in drawn for figure in figures]
     assert len(set(names)) == len(names)
     assert [sum("layers" in one.name for one in figures) for figures in drawn] == [1, 1]

@@ -10,15 +10,13 @@ import pytest
 import vl_convert
 from report_records import analysis, build_leaderboard, curve, record
 
-from longspan.report.charts.curves import learning_curves
-from longspan.report.charts.figures import FigureSource, families_by_label, write_figures
 from longspan.report.charts.intervals import slice_series
-from longspan.report.charts.placement import Corner
 from longspan.report.charts.rollout_pictures import draw_rollouts
-from longspan.report.charts.rules import free_corner
-from longspan.report.charts.styles import PAGE, PAPER, PRINT, assign_styles, save_chart
+from longspan.report.charts.styles import PAPER, PRINT, assign_styles, save_chart
 from longspan.report.charts.tradeoff import score_against_cost
-from longspan.report.families import family_of
+from longspan.report.context import Context, styles_of
+from longspan.report.mechanisms import family_of
+from longspan.report.sections import board_figures, write_figures
 from longspan.results import Rollout, Slice, pack_tokens, quantize
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -59,9 +57,8 @@ def domains(chart):
 
 
 def charts_of(board, medium=PRINT, analyses=()):
-    styles = assign_styles(families_by_label([board]), medium)
-    source = FigureSource(board=board, styles=styles, analyses=analyses)
-    return {figure.name: figure.content for figure in source.all()}
+    context = Context(styles=styles_of([board], medium), analyses=analyses)
+    return {figure.name: figure.content for figure in board_figures(board, context)}
 
 
 NAMES = [f"local (window={window})" for window in WINDOWS]
@@ -79,7 +76,7 @@ def test_variants_of_a_mechanism_differ_in_every_chart():
         assert all(label in drawn for label in NAMES), name
     curves = charts["lra-small-curves-listops-training-loss"]
     for channel in ("dash", "shape"):
-        styles = assign_styles(families_by_label([board]))
+        styles = styles_of([board])
         values = [json.dumps(getattr(styles.by_name[label], channel)) for label in NAMES]
         assert len(set(values)) == len(WINDOWS)
     assert [name for name in domains(curves)[0] if name in NAMES] == NAMES
@@ -135,26 +132,10 @@ def test_axes_have_plain_numbers(steps):
 def test_class_names_are_complete_at_every_width(width):
     slices = {"class": [Slice(label=x, value=0.3, num_targets=9) for x in CLASSES]}
     board = build_leaderboard([record(x, "image", slices=slices) for x in ("full", "local")])
-    chart = slice_series(board, 0, "class", assign_styles(families_by_label([board])))
+    chart = slice_series(board, 0, "class", styles_of([board]))
     assert [text for text in texts(chart, width) if text in CLASSES] == CLASSES
     # Classes have no order, so no line joins them.
     assert [layer["mark"]["type"] for layer in chart["layer"]] == ["point"]
-
-
-def test_names_of_rules_avoid_the_curves():
-    rule = ("majority class", 10.0)
-    assert free_corner(rule, [[(0, 20), (1, 30)]]) == Corner("right", "bottom")
-    above = [(0.0, 40.0), (0.5, 10.5), (1.0, 10.5)]
-    assert free_corner(rule, [above]) == Corner("left", "bottom")
-    everywhere = [[(0.0, 10.5), (1.0, 10.5)], [(0.0, 30.0), (1.0, 30.0)]]
-    assert free_corner(rule, everywhere).baseline == "top"
-    runs = [record(x, curve=curve(s, 20)) for x, s in (("full", 0.6), ("linear", 0.18))]
-    board = build_leaderboard(runs)
-    styles = assign_styles(families_by_label([board]))
-    chart = learning_curves(board, 0, "validation score", styles)
-    (name,) = (x for x in chart["layer"] if x["mark"]["type"] == "text")
-    # The lower curve ends just above the rule.
-    assert (name["mark"]["align"], name["mark"]["baseline"]) != ("right", "bottom")
 
 
 def crowd():
@@ -174,27 +155,12 @@ def crowd():
     )
 
 
-def test_names_of_the_trade_off_are_placed_for_wide_and_narrow_plots():
+@pytest.mark.parametrize("medium", [PAPER, PRINT])
+def test_rows_of_the_trade_off_are_in_the_legend(medium):
     board = crowd()
-    styles = assign_styles(families_by_label([board]), PAGE)
+    styles = styles_of([board], medium)
     chart = score_against_cost(board, 0, "cpu, float32", styles)
-    rows = [value for value in chart["data"]["values"] if value["front"] == "yes"]
-    assert rows
-    assert all(row["placedNarrow"] for row in rows)
-    names = {row.label for row in board.rows}
-    for width, field in ((480, "placed"), (260, "placedNarrow")):
-        expected = {row["row"] for row in chart["data"]["values"] if row[field]}
-        assert names & set(texts(chart, width)) == expected
-        assert len(expected) >= 5
-
-
-def test_rows_without_room_for_a_name_are_in_the_legend(monkeypatch):
-    module = "longspan.report.charts.tradeoff_layout.place_labels"
-    monkeypatch.setattr(module, lambda boxes, *_: [None] * len(boxes))
-    board = crowd()
-    styles = assign_styles(families_by_label([board]), PAPER)
-    chart = score_against_cost(board, 0, "cpu, float32", styles)
-    assert set(texts(chart, PAPER.width)) >= {row.label for row in board.rows}
+    assert set(texts(chart, medium.width)) >= {row.label for row in board.rows}
 
 
 def test_figures_for_a_paper_have_its_width_and_readable_letters(tmp_path):

@@ -5,9 +5,8 @@ import importlib.metadata
 import pytest
 from report_records import build_leaderboard, record
 
-from longspan.report import links
-from longspan.report.links import row_links
-from longspan.report.traits import UNKNOWN, read_traits, row_traits
+from longspan.report import mechanisms
+from longspan.report.mechanisms import UNKNOWN, read_traits, row_links, row_traits
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -25,10 +24,10 @@ def project_urls(monkeypatch):
 
     def set_urls(*urls):
         monkeypatch.setattr(importlib.metadata, "metadata", lambda name: Metadata(urls))
-        links._project_url.cache_clear()
+        mechanisms._project_url.cache_clear()
 
     yield set_urls
-    links._project_url.cache_clear()
+    mechanisms._project_url.cache_clear()
 
 
 def row_of(*runs):

@@ -18,11 +18,11 @@ import longspan.report
 import synthetic
 from longspan.config import Budget
 from longspan.errors import DataError, RunError
+from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import render_page, write_page
 from longspan.report.output.vega import pack
-from longspan.report.sections import Context
-from longspan.report.tables.published import PublishedScore
+from longspan.report.tables.published import PublishedFigure
 from longspan.results import Alarm
 
 HOSTILE = "</script><img src=http://evil onerror=alert(1)>'\"&"
@@ -70,11 +70,11 @@ def write_report(runs, path, published=(), failures=()):
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     published = [
-        PublishedScore(
+        PublishedFigure(
             task="text",
             mechanism=mechanism,
             value=value,
-            metric="accuracy",
+            quantity="accuracy",
             protocol="lra-paper",
             source=source,
         )

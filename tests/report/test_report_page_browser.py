@@ -16,11 +16,12 @@ from report_records import (
     record_of_answers,
 )
 
+from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import write_page
 from longspan.report.output.text import to_csv
-from longspan.report.sections import Context, section_tables
-from longspan.report.tables.published import PublishedScore
+from longspan.report.sections import section_tables
+from longspan.report.tables.published import PublishedFigure
 from longspan.results import (
     Alarm,
     Rollout,
@@ -104,11 +105,11 @@ def analyses():
 
 
 def context():
-    score = PublishedScore(
+    score = PublishedFigure(
         task="text",
         mechanism="full",
         value=0.6427,
-        metric="accuracy",
+        quantity="accuracy",
         protocol="p",
         source="table 1",
     )

@@ -6,9 +6,9 @@ import re
 import pytest
 from report_records import analysis, build_leaderboard, record, with_train
 
-from longspan.report.output.page import render_page, subject_of_run
-from longspan.report.run_sections import RUN_SECTIONS
-from longspan.report.sections import Context, section_tables
+from longspan.report.context import Context
+from longspan.report.output.page import render_page
+from longspan.report.sections import RUN_SECTIONS, section_tables
 from longspan.report.tables import one_run
 from longspan.results import Alarm, Slice
 
@@ -33,7 +33,7 @@ def texts(table):
 def test_page_has_every_part_of_a_run():
     one = run()
     board = build_leaderboard([one])
-    page = render_page([board], Context(analyses=(analysis(one),)), subject_of_run(one))
+    page = render_page([board], Context(analyses=(analysis(one),)), one)
     found = re.findall(r'<h3 id="protocol-1-([a-z-]+)"', page)
     assert found == [
         *("score", "configuration", "slices", "curve", "cost", "alarms"),
@@ -74,7 +74,7 @@ def test_tables_hold_the_values_of_the_record():
 @pytest.mark.parametrize("missing", ["curve", "alarms", "slices"])
 def test_parts_without_data_are_left_out(missing):
     one = dataclasses.replace(run(), **{missing: type(getattr(run(), missing))()})
-    page = render_page([build_leaderboard([one])], Context(), subject_of_run(one))
+    page = render_page([build_leaderboard([one])], Context(), one)
     assert f'id="protocol-1-{missing}"' not in page
 
 

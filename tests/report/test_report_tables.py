@@ -32,21 +32,22 @@ from test_efficiency_tables import RECORD as EFFICIENCY
 from longspan.config import TaskConfig
 from longspan.errors import OptionError, UnknownNameError
 from longspan.metrics import get_metric
+from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import render_page
 from longspan.report.output.terminal import terminal
 from longspan.report.output.text import latex, markdown, to_csv, to_json
-from longspan.report.sections import SECTIONS, WITH_TABLES, Context, section_tables
+from longspan.report.sections import SECTIONS, WITH_TABLES, section_tables
 from longspan.report.tables.leaderboard import LEGEND, leaderboard
-from longspan.report.tables.published import PublishedScore, pair_published, read_published
+from longspan.report.tables.published import PublishedFigure, compare_figures, read_published
 from longspan.report.tables.steps_to_accuracy import goals
 from longspan.report.tables.table import Column, Entry, make_table
 from longspan.results import Alarm, Slice, TrialRecord, Tuning
 
 
 def published(**changes):
-    fields = {"task": "listops", "mechanism": "full", "value": 0.3637, "metric": "accuracy"}
-    return PublishedScore(**{**fields, "protocol": "lra-paper", "source": "table 1", **changes})
+    fields = {"task": "listops", "mechanism": "full", "value": 0.3637, "quantity": "accuracy"}
+    return PublishedFigure(**{**fields, "protocol": "lra-paper", "source": "table 1", **changes})
 
 
 def rich_records():
@@ -173,7 +174,7 @@ def test_sections_have_recorded_values():
     ]
     (table,) = tables_of("published")
     assert values(table, 0)[3] == 0.3637
-    assert values(table, 0)[6] == pytest.approx(0.4)
+    assert values(table, 0)[4] == pytest.approx(0.4)
 
 
 def test_sections_without_content_have_no_tables():
@@ -265,15 +266,15 @@ def test_published_scores_are_paired_with_own_rows():
         published(task=task, mechanism=name)
         for task, name in [("listops", "performer"), ("listops", "s4"), ("pathx", "performer")]
     ]
-    first, second = pair_published(build_leaderboard(runs), listed)
+    first, second = compare_figures(build_leaderboard(runs), listed)
     assert (first.protocol, first.label) == ("lra-small", "performer")
-    assert first.own_score == pytest.approx(0.38)
-    assert (second.published.mechanism, second.own_score) == ("s4", None)
+    assert first.own == pytest.approx(0.38)
+    assert (second.published.mechanism, second.own) == ("s4", None)
 
 
 def test_published_scores_of_different_metric_are_not_paired():
-    (pair,) = pair_published(build_leaderboard([record("full")]), [published(metric="f1")])
-    assert (pair.own_score, pair.own_interval) == (None, "")
+    (pair,) = compare_figures(build_leaderboard([record("full")]), [published(quantity="f1")])
+    assert (pair.own, pair.interval) == (None, "")
 
 
 def test_published_percentages_are_rejected():
@@ -282,9 +283,10 @@ def test_published_percentages_are_rejected():
 
 
 def test_published_scores_include_lra_accuracies():
-    metrics = {score.metric for score in read_published()}
+    metrics = {score.quantity for score in read_published() if score.metric}
     language = {"bits_per_byte", "bits_per_character", "perplexity", "word_perplexity"}
-    assert metrics <= {"accuracy", "rouge1", "rouge2", "rougeL", *language}
+    questions = {"exact_match", "token_f1", "mrr"}
+    assert metrics <= {"accuracy", "rouge1", "rouge2", "rougeL", *language, *questions}
     assert published() in [
         dataclasses.replace(score, source="table 1")
         for score in read_published()

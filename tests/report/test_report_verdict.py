@@ -16,12 +16,13 @@ from report_records import (
 )
 from rich.console import Console
 
+from longspan.report.context import Context
 from longspan.report.leaderboard.levels import SOLVED
 from longspan.report.leaderboard.verdict import podium, verdict, verdict_sentences
 from longspan.report.output.page import render_page
 from longspan.report.output.terminal import terminal
 from longspan.report.output.text import markdown, to_json
-from longspan.report.sections import Context, section_tables
+from longspan.report.sections import section_tables
 from longspan.results import EfficiencyRecord, Measurement
 from longspan.results.efficiency import Sizes
 
@@ -62,14 +63,12 @@ def test_verdict_counts_who_solves_what_and_who_is_at_chance():
         "linear": {"tokens_per_second": 9e4, "peak_memory": 2**10},
     }
     found = verdict(board_of(TWO, **speeds))
-    assert found.sentences == (
+    assert found == (
         "2 of 4 mechanisms solve both needle and recall (95 % interval at 95 % or more).",
         "Of these: fastest in training bigbird (30.0k tokens/s), least memory full (2.00 MiB).",
         "needle: 3 of 4 solve it; 1 is not significantly better than the majority class.",
         "recall: 2 of 4 solve it.",
     )
-    assert set(found.solved) == {"full", "bigbird"}
-    assert (found.fastest, found.smallest) == ("bigbird", "full")
 
 
 @pytest.mark.parametrize(("share", "solved"), [(0.96, 0), (0.97, 1)])
@@ -77,38 +76,38 @@ def test_a_solved_task_has_its_whole_interval_above_the_level(share, solved):
     # Wilson's intervals of 1,000 answers reach down to 94.6 and 95.8 %.
     assert SOLVED == 0.95
     board = build_leaderboard(runs_of({"full": {"needle": share}, "linear": {"needle": 0.5}}))
-    assert len(verdict(board).solved) == solved
+    assert verdict(board)[0].startswith("1 of 2 mechanisms solves") == bool(solved)
 
 
 @pytest.mark.parametrize(("share", "at_chance"), [(0.118, 1), (0.122, 0)])
 def test_chance_is_within_the_interval(share, at_chance):
     # Wilson's intervals reach down to 9.9 and 10.3 %; the majority class has 10 %.
     board = build_leaderboard(runs_of({"full": {"x": 0.5}, "linear": {"x": share}}))
-    assert len(verdict(board).tasks[0].at_floor) == at_chance
+    assert ("1 is not significantly better" in verdict(board)[0]) == bool(at_chance)
     assert board.columns[0].majority == MAJORITY
 
 
 def test_rows_that_cannot_be_told_apart_are_counted():
     scores = {f"m{i}": {"x": 0.5 + i / 1000} for i in range(5)}
-    assert verdict(board_of(scores)).sentences == ("x: the 5 rows cannot be told apart.",)
+    assert verdict(board_of(scores)) == ("x: the 5 rows cannot be told apart.",)
     scores["last"] = {"x": 0.1}
-    assert verdict(board_of(scores)).sentences == (
+    assert verdict(board_of(scores)) == (
         "x: 5 of 6 rows may be best; 1 is not significantly better than the majority class.",
     )
     scores["first"] = {"x": 0.9}
-    assert verdict(board_of(scores)).sentences[0].startswith("x: first is best;")
+    assert verdict(board_of(scores))[0].startswith("x: first is best;")
 
 
 def test_single_seeds_have_no_best_row():
     """Compare 90 with 20 %: a large difference, and still of one seed."""
     board = build_leaderboard(runs_of({"full": {"x": 0.9}, "linear": {"x": 0.2}}))
-    assert verdict(board).sentences == (
+    assert verdict(board) == (
         "x: no row is ranked.",
         "2 of 2 mechanisms have one seed and no seed variance to borrow on x: no rank there, and "
         "intervals that say nothing about other seeds.",
     )
     board = build_leaderboard(runs_of({"full": {"x": 1.0}, "linear": {"x": 0.2}}))
-    assert verdict(board).sentences[0] == (
+    assert verdict(board)[0] == (
         "1 of 2 mechanisms solves x (95 % interval at 95 % or more), 1 of them in one seed alone."
     )
 
@@ -116,7 +115,7 @@ def test_single_seeds_have_no_best_row():
 def test_task_without_scored_rules_has_no_verdict_and_no_margin():
     unscored = {name: {"rules": None} for name in TWO}
     board = board_of(TWO, **unscored)
-    assert verdict(board).sentences == tuple(
+    assert verdict(board) == tuple(
         f"{task}: no verdict, as its rules were not scored; run `longspan results score-rules "
         "FOLDER`."
         for task in ("needle", "recall")
@@ -131,24 +130,18 @@ def test_rule_that_beats_the_majority_class_is_the_bar():
     rules = {"rules": {"test": {"last value": 0.5}, "validation": {}}}
     scores = {"full": {"x": 1.0}, "linear": {"x": 0.51}, "local": {"x": 0.3}}
     board = board_of(scores, full=rules, linear=rules, local=rules)
-    assert (
-        verdict(board)
-        .sentences[-1]
-        .endswith("2 are not significantly better than the rule 'last value'.")
-    )
+    assert verdict(board)[-1].endswith("2 are not significantly better than the rule 'last value'.")
     assert not any(cell.is_at_chance for row in board.rows for cell in row.cells)
 
 
 def test_nothing_learned_is_said():
     board = board_of({"full": {"x": 0.1}, "linear": {"x": 0.09}})
-    assert verdict(board).sentences == (
-        "x: no row is significantly better than the majority class.",
-    )
+    assert verdict(board) == ("x: no row is significantly better than the majority class.",)
 
 
 def test_task_without_a_solver_makes_none():
     board = board_of({"full": both(1.0, 0.5), "linear": both(0.5, 0.3)})
-    assert verdict(board).sentences == (
+    assert verdict(board) == (
         "None of 2 mechanisms is shown to solve both needle and recall (95 % interval at 95 % or "
         "more).",
         "needle: 1 of 2 solve it.",
@@ -158,9 +151,7 @@ def test_task_without_a_solver_makes_none():
 
 def test_single_solved_task_is_named_once():
     board = board_of({"full": {"x": 1.0}, "linear": {"x": 0.3}})
-    assert verdict(board).sentences == (
-        "1 of 2 mechanisms solves x (95 % interval at 95 % or more).",
-    )
+    assert verdict(board) == ("1 of 2 mechanisms solves x (95 % interval at 95 % or more).",)
 
 
 def test_missing_scores_are_counted_and_solve_nothing():
@@ -168,28 +159,28 @@ def test_missing_scores_are_counted_and_solve_nothing():
     runs.append(record_of_answers("local", 0, np.ones(COUNT), "a"))
     board = build_leaderboard(with_second_seed(runs), [failure("local", "b", 0)])
     found = verdict(board)
-    assert found.sentences[0] == (
+    assert found[0] == (
         "2 of 3 mechanisms solve both a and b (95 % interval at 95 % or more); "
         "1 has no score on a task."
     )
-    assert found.sentences[-1] == "b: 2 of 2 solve it; 1 has no score."
-    assert found.tasks[1].scored == ("full", "linear")
+    assert found[-1] == "b: 2 of 2 solve it; 1 has no score."
 
 
 def test_cost_is_compared_on_one_device_and_only_if_all_solvers_have_it():
     other = board_of(TWO, full={"device": "cuda"})
-    assert verdict(other).fastest is None
-    unknown = verdict(board_of(TWO, full={"peak_memory": None}))
-    assert (unknown.fastest is None, unknown.smallest) == (False, None)
+    assert "fastest" not in str(verdict(other))
+    unknown = str(verdict(board_of(TWO, full={"peak_memory": None})))
+    assert "fastest" in unknown
+    assert "least memory" not in unknown
 
 
 def test_metrics_without_a_best_value_and_single_rows():
     runs = [record(name, score=x, metric="bits_per_byte") for name, x in (("a", 1.2), ("b", 1.4))]
-    (sentence,) = verdict(build_leaderboard(with_second_seed(runs))).sentences
+    (sentence,) = verdict(build_leaderboard(with_second_seed(runs)))
     assert "solve" not in sentence
     assert "chance" not in sentence
-    assert verdict(build_leaderboard([record()])) is None
-    assert verdict(build_leaderboard([], [failure(), failure("full")])) is None
+    assert verdict(build_leaderboard([record()])) == ()
+    assert verdict(build_leaderboard([], [failure(), failure("full")])) == ()
 
 
 def test_verdicts_of_overridden_rows_name_the_overrides():
@@ -217,7 +208,7 @@ def test_podium_ends_before_rows_that_tie_or_are_at_chance(shares, places):
 
 def test_verdict_heads_every_output():
     board = board_of(TWO)
-    said = verdict(board).sentences
+    said = verdict(board)
     tables = section_tables([board], Context(), "leaderboard")
     console = Console(width=300, record=True, file=io.StringIO())
     for part in terminal(tables):

@@ -137,10 +137,10 @@ def bench(
 
 def _print(record: "EfficiencyRecord") -> None:
     """Print the tables of a record."""
-    from longspan.report.published_figures import read_published_figures
     from longspan.report.tables.efficiency import efficiency_tables
+    from longspan.report.tables.published import read_published
 
-    print_tables(efficiency_tables(record, read_published_figures()), "terminal")
+    print_tables(efficiency_tables(record, read_published()), "terminal")
 
 
 def _split(text: str | None, option: str) -> tuple[str, ...] | None:

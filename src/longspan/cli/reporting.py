@@ -15,9 +15,9 @@ from longspan.files import atomic_write
 from longspan.wording import counted
 
 if TYPE_CHECKING:
+    from longspan.report.context import Context
     from longspan.report.leaderboard.values import Leaderboard
-    from longspan.report.output.page import Subject
-    from longspan.report.sections import Context, Section
+    from longspan.report.sections import Section
     from longspan.report.tables.table import Table
     from longspan.results import EfficiencyRecord, Failure, Result
 
@@ -183,10 +183,10 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
     Raises:
         DataError: there is no valid record.
     """
-    from longspan.report.published_figures import read_published_figures
     from longspan.report.tables.efficiency import tables_of_records
+    from longspan.report.tables.published import read_published
 
-    records, figures = _load_efficiency(folders), read_published_figures()
+    records, figures = _load_efficiency(folders), read_published()
     if not records:
         raise DataError(
             f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan bench` "
@@ -204,7 +204,7 @@ def _report_run(
         OptionError: there are other places, or options of leaderboards.
         DataError: the file is not the record of a finished run.
     """
-    from longspan.report.output.page import subject_of_run
+    from longspan.report.sections import RUN_SECTIONS
     from longspan.results import FAILED, load_failure, load_result
 
     path = places[0]
@@ -216,14 +216,13 @@ def _report_run(
         failure = load_failure(path)
         raise DataError(f"{path} is of a failed run ({failure.kind}): {failure.reason}")
     run = load_result(path)
-    subject = subject_of_run(run)
     if look.section is not None:
-        check_name(look.section, [x.name for x in subject.sections if x.tables], "section")
+        check_name(look.section, [x.name for x in RUN_SECTIONS if x.tables], "section")
     boards, context = _build([run], [path.parent], [])
     if page := look.page(output, f"{run.stem}.html"):
-        _write_page(boards, context, page, subject)
+        _write_page(boards, context, page, run)
     shown = look.section or "score"
-    _print(boards, context, look.format, shown, subject.sections)
+    _print(boards, context, look.format, shown, RUN_SECTIONS)
     _write_figures(boards, context, look)
 
 
@@ -244,18 +243,11 @@ def _write_figures(boards: "list[Leaderboard]", context: "Context", look: Look) 
     """Write the figures into the folder that was asked for, if any."""
     if look.figures is None:
         return
-    from longspan.report.charts.figures import write_figures
     from longspan.report.charts.styles import PAPER, PRINT
+    from longspan.report.sections import write_figures
 
     medium = PAPER if look.style == "paper" else PRINT
-    files = write_figures(
-        boards,
-        look.figures,
-        look.figure_format,
-        context.analyses,
-        medium,
-        context.context_uses,
-    )
+    files = write_figures(boards, look.figures, look.figure_format, context, medium)
     print_note("figures:", f"{len(files)} in {look.figures}")
 
 
@@ -323,9 +315,8 @@ def _load_efficiency(folders: Sequence[Path]) -> "list[EfficiencyRecord]":
 def _build(
     results: "list[Result]", folders: Sequence[Path], failures: "list[Failure]"
 ) -> "tuple[list[Leaderboard], Context]":
+    from longspan.report.context import Context
     from longspan.report.leaderboard.build import build_leaderboards
-    from longspan.report.published_figures import read_published_figures
-    from longspan.report.sections import Context
     from longspan.report.tables.published import read_published
     from longspan.results import load_analyses, load_context_uses, load_cross_evaluations
 
@@ -333,7 +324,6 @@ def _build(
     return boards, Context(
         boards=tuple(boards),
         published=read_published(),
-        published_figures=read_published_figures(),
         analyses=tuple(load_analyses(folders)),
         evaluations=tuple(load_cross_evaluations(folders)),
         context_uses=tuple(load_context_uses(folders)),
@@ -345,11 +335,11 @@ def _write_page(
     boards: "list[Leaderboard]",
     context: "Context",
     path: Path,
-    subject: "Subject | None" = None,
+    run: "Result | None" = None,
 ) -> None:
     from longspan.report.output.page import write_page
 
-    write_page(boards, path, context, subject)
+    write_page(boards, path, context, run)
     print_note("report:", str(path))
 
 

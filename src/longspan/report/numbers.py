@@ -95,6 +95,11 @@ def duration_of(seconds: float) -> str:
     return f"{significant(seconds / 1e-6)} µs"
 
 
+def quotient(value: Number | None, base: Number | None) -> float | None:
+    """Return a value over another; None where one is missing, or the other is 0."""
+    return value / base if value is not None and base else None
+
+
 def ratio(value: Number | None) -> str:
     """Return a quotient with a multiplication sign."""
     return MISSING if value is None else f"{significant(value)} ×"

@@ -2,58 +2,35 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from longspan.errors import check_name
-from longspan.report.charts.figures import Figure, FigureSource
-from longspan.report.leaderboard.front import RULE
+from longspan.errors import OptionError, check_name
+from longspan.report.charts import figures
+from longspan.report.charts.figures import FORMATS, Figure, write_figure
+from longspan.report.charts.styles import PRINT, Medium
+from longspan.report.context import Context, styles_of
+from longspan.report.leaderboard.ranking import FRONT_RULE
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.published_figures import PublishedFigure
-from longspan.report.tables import runs
+from longspan.report.tables import one_run, runs
 from longspan.report.tables.attention_span import attention_span
 from longspan.report.tables.context_use import context_use
+from longspan.report.tables.correlations import correlations
 from longspan.report.tables.cross_evaluations import cross_evaluations
 from longspan.report.tables.efficiency import tables_of_records
 from longspan.report.tables.leaderboard import leaderboards
-from longspan.report.tables.predictions import predictions
-from longspan.report.tables.published import PublishedScore, published
-from longspan.report.tables.published_figures import published_figures
+from longspan.report.tables.published import published
 from longspan.report.tables.settings import settings
 from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
 from longspan.report.tables.steps_to_accuracy import steps_to_accuracy
 from longspan.report.tables.table import Table
-from longspan.results import Analysis, ContextUse, CrossEvaluation, EfficiencyRecord
-
-
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """Inputs of a report other than results.
-
-    Attributes:
-        published: published scores.
-        published_figures: published costs and training accuracies.
-        analyses: analyses of trained models.
-        evaluations: scores of trained models on data that they were not trained on.
-        context_uses: what trained language models use of their context.
-        efficiency: measurements of time, memory and operations.
-        boards: all leaderboards of the report, for sections that compare protocols; none: those of
-            which tables are made.
-    """
-
-    published: tuple[PublishedScore, ...] = ()
-    published_figures: tuple[PublishedFigure, ...] = ()
-    analyses: tuple[Analysis, ...] = ()
-    evaluations: tuple[CrossEvaluation, ...] = ()
-    context_uses: tuple[ContextUse, ...] = ()
-    efficiency: tuple[EfficiencyRecord, ...] = ()
-    boards: tuple[Leaderboard, ...] = ()
 
 
 def _efficiency(board: Leaderboard, context: Context) -> list[Table]:
     """Return the tables of all records of efficiency, behind the first leaderboard."""
     if not context.boards or board is not context.boards[0]:
         return []
-    return tables_of_records(context.efficiency, context.published_figures)
+    return tables_of_records(context.efficiency, context.published)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +48,7 @@ class Section:
     name: str
     title: str
     tables: Callable[[Leaderboard, Context], list[Table]] | None = None
-    figures: Callable[[FigureSource], Iterable[Figure]] | None = None
+    figures: Callable[[Leaderboard, Context], Iterable[Figure]] | None = None
     caption: str = ""
 
 
@@ -84,19 +61,19 @@ SECTIONS = (
     Section(
         name="quality-and-cost",
         title="Quality against cost",
-        figures=FigureSource.costs,
+        figures=figures.cost_figures,
         caption=(
             "Test score against training speed, with peak memory as the area of the marks, and "
-            f"against peak memory, with speed as the area. Bars are 95 % intervals. {RULE}"
+            f"against peak memory, with speed as the area. Bars are 95 % intervals. {FRONT_RULE}"
         ),
     ),
-    Section(name="intervals", title="Scores with intervals", figures=FigureSource.scores),
+    Section(name="intervals", title="Scores with intervals", figures=figures.score_figures),
     Section(name="cost", title="Cost", tables=lambda board, _: runs.cost(board)),
     Section(name="efficiency", title="Efficiency", tables=_efficiency),
     Section(
         name="curves",
         title="Learning curves",
-        figures=FigureSource.curves,
+        figures=figures.curve_figures,
         caption=(
             "Mean over seeds, with a band from the lowest to the highest seed; among many "
             "mechanisms, only selected ones have a band. Scores are on validation; the loss is the "
@@ -122,24 +99,24 @@ SECTIONS = (
         name="slices",
         title="Scores by property of the examples",
         tables=lambda board, _: slices(board),
-        figures=FigureSource.slices,
+        figures=figures.slice_figures,
     ),
     Section(
         name="context",
         title="Use of the context",
         tables=lambda board, context: context_use(board, context.context_uses),
-        figures=FigureSource.contexts,
+        figures=figures.context_figures,
     ),
     Section(
         name="attention-span",
         title="Attention span",
         tables=lambda board, context: attention_span(board, context.analyses),
-        figures=FigureSource.spans,
+        figures=figures.span_figures,
     ),
     Section(
         name="embeddings",
         title="Embeddings",
-        figures=FigureSource.similarities,
+        figures=figures.similarity_maps,
         caption=(
             "Cosine similarity of embeddings; dark is high. For images, each position has a tile "
             "with its similarity to all positions."
@@ -148,7 +125,7 @@ SECTIONS = (
     Section(
         name="rollouts",
         title="Attention rollout",
-        figures=FigureSource.rollouts,
+        figures=figures.rollout_maps,
         caption=(
             "Share of each input token in the output, through all layers (Abnar and Zuidema 2020), "
             "traced back from the CLS token, which keeps the rest, or in a model that pools a "
@@ -164,22 +141,12 @@ SECTIONS = (
     Section(
         name="published",
         title="Published scores and costs",
-        tables=lambda board, context: [
-            *published(board, context.published),
-            *published_figures(board, context.published_figures),
-        ],
+        tables=lambda board, context: published(board, context.published),
     ),
     Section(
         name="predicts",
         title="Does Long Range Arena predict it?",
-        tables=lambda board, context: predictions(
-            board, context.boards, context.published, context.published_figures
-        ),
-        figures=FigureSource.predictions,
-        caption=(
-            "Scores of the mechanisms on a downstream task against those on Long Range Arena, with "
-            "95 % intervals: the mean over its tasks, else each task."
-        ),
+        tables=lambda board, context: correlations(board, context.boards, context.published),
     ),
     Section(
         name="tuning",
@@ -193,6 +160,40 @@ SECTIONS = (
         name="settings",
         title="Settings of every run",
         tables=lambda board, _: settings(board),
+    ),
+)
+_SHARED = {section.name: section for section in SECTIONS}
+
+RUN_SECTIONS = (
+    Section(name="score", title="Score", tables=lambda board, _: [one_run.score(board)]),
+    Section(
+        name="configuration",
+        title="Command and configuration",
+        tables=lambda board, _: one_run.configuration(board),
+    ),
+    replace(
+        _SHARED["slices"],
+        tables=lambda board, _: one_run.groups(board),
+    ),
+    Section(
+        name="curve",
+        title="Learning curve",
+        tables=lambda board, _: one_run.curve(board),
+        figures=figures.curve_figures,
+        caption="Bold in the table: the tested checkpoint, where the record names it.",
+    ),
+    Section(name="cost", title="Cost", tables=lambda board, _: one_run.cost(board)),
+    Section(name="alarms", title="Alarms", tables=lambda board, _: runs.alarms(board)),
+    _SHARED["tuning"],
+    _SHARED["other-tasks"],
+    _SHARED["context"],
+    _SHARED["attention-span"],
+    _SHARED["embeddings"],
+    _SHARED["rollouts"],
+    Section(
+        name="provenance",
+        title="Provenance",
+        tables=lambda board, _: one_run.provenance(board),
     ),
 )
 WITH_TABLES = [section.name for section in SECTIONS if section.tables]
@@ -210,7 +211,41 @@ def section_tables(
         UnknownNameError: no section with tables has this name; the message suggests near names.
     """
     if not context.boards:
-        context = replace(context, boards=tuple(boards))
+        context = replace(context, boards=boards)
     tables = {section.name: section.tables for section in sections if section.tables}
     names = [check_name(only, tables, "section")] if only else list(tables)
     return [table for board in boards for name in names for table in tables[name](board, context)]
+
+
+def write_figures(
+    boards: Sequence[Leaderboard],
+    folder: Path,
+    format: str,
+    context: Context | None = None,
+    medium: Medium = PRINT,
+) -> list[Path]:
+    """Write every figure of a report for print, in the order of the page.
+
+    Args:
+        boards: leaderboards of the report.
+        folder: folder, created if needed; files of the same names are replaced.
+        format: svg, pdf, png, or both for svg and png.
+        context: other records.
+        medium: `PRINT`, or `PAPER` for a column of a paper.
+
+    Raises:
+        OptionError: there is no such format.
+        RunError: a file cannot be written.
+    """
+    if format not in FORMATS:
+        raise OptionError(f"figures are written as {', '.join(FORMATS)}, got {format!r}")
+    context = replace(context or Context(), styles=styles_of(boards, medium))
+    found = [one for board in boards for one in board_figures(board, context)]
+    return [path for one in found for path in write_figure(one, folder, format, medium)]
+
+
+def board_figures(board: Leaderboard, context: Context) -> list[Figure]:
+    """Return the figures of a leaderboard, in the order of the sections."""
+    return [
+        one for section in SECTIONS if section.figures for one in section.figures(board, context)
+    ]

@@ -1,10 +1,9 @@
 """Charts of the attention span of trained models."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from longspan.report.charts.intervals import dot_chart, series_chart
-from longspan.report.charts.rules import Reference
 from longspan.report.charts.styles import (
     Spec,
     Styles,
@@ -12,24 +11,22 @@ from longspan.report.charts.styles import (
     low_to_high,
     nominal,
     quantitative,
+    run_label,
     tooltip,
 )
 from longspan.report.numbers import Number, count, significant
-from longspan.report.tables.required_span import READING_ERROR, RequiredSpan
-from longspan.results import BASELINE, Analysis, AttentionSpans
+from longspan.report.tables.attention_span import (
+    READING_ERROR,
+    Analyzed,
+    RequiredSpan,
+    uniform_span,
+)
+from longspan.results import BASELINE, AttentionSpans
 
 TITLE = "Attention span, tokens"
 OURS, PUBLISHED = "measured", "published (Tay et al. 2021)"
 UNIFORM = "uniform attention"
 PUBLISHED_COLOR, UNIFORM_COLOR = "#0072B2", "#D55E00"
-
-
-class Measured(NamedTuple):
-    """Attention spans of one trained model, with the label of its row."""
-
-    label: str
-    analysis: Analysis
-    spans: AttentionSpans
 
 
 def span_by_task(spans: Sequence[RequiredSpan], styles: Styles) -> Spec | None:
@@ -40,124 +37,99 @@ def span_by_task(spans: Sequence[RequiredSpan], styles: Styles) -> Spec | None:
     kinds = list(dict.fromkeys(bar["kind"] for bar in bars))
     own = styles.by_name[spans[0].analyzed.row.label].color
     colors = {OURS: own, PUBLISHED: PUBLISHED_COLOR, UNIFORM: UNIFORM_COLOR}
-    order = [span.task for span in spans]
-    axis = {"labelAngle": 0, "domain": True}
-    x = {**nominal("task"), "title": None, "sort": order, "axis": axis}
-    x |= {"scale": {"paddingInner": 0.35}}
-    offset = {"xOffset": {**nominal("kind"), "sort": kinds}}
-    y = {**quantitative("value"), "title": TITLE, "axis": {"tickCount": 5}}
     named = [*kinds, UNIFORM]
+    axis = {"labelAngle": 0, "domain": True}
+    x = {**nominal("task"), "title": None, "sort": [span.task for span in spans], "axis": axis}
+    x |= {"scale": {"paddingInner": 0.35}}
+    y = {**quantitative("value"), "title": TITLE, "axis": {"tickCount": 5}}
     scale = {"domain": named, "range": [colors[kind] for kind in named]}
     legend = {"title": None, "orient": "top", "labelLimit": 0, "symbolOpacity": 1}
     legend["columns"] = styles.medium.legend_columns(named)
     color = {**nominal("kind"), "scale": scale, "legend": legend}
-    about = {"task": "Task", "kind": "Span", "shown": "Mean", "over": "Over"}
+    base = {"x": x, "xOffset": {**nominal("kind"), "sort": kinds}, "color": color}
+    about = {"task": "Task", "kind": "Span", "shown": "Mean"}
     bars_layer = {
         "mark": {"type": "bar", "opacity": 0.45},
-        "encoding": {"x": x, **offset, "y": y, "color": color, "tooltip": tooltip(about)},
+        "encoding": {**base, "y": y, "tooltip": tooltip({**about, "over": "Over"})},
     }
     errors = {
         "mark": {"type": "rule", "strokeWidth": 1.5},
-        "encoding": {"x": x, **offset, **low_to_high("y", y), "color": color},
+        "encoding": {**base, **low_to_high("y", y)},
+    }
+    ticks = {
+        "data": {"values": [_bar(x.task, UNIFORM, x.uniform) for x in spans]},
+        "mark": {"type": "tick", "thickness": 2, "bandSize": 60},
+        "encoding": {
+            **{"x": x, "y": quantitative("value"), "color": color, "tooltip": tooltip(about)},
+        },
     }
     return layered_chart(
         bars,
-        [bars_layer, errors, _uniform_ticks(spans, x, color)],
+        [bars_layer, errors, ticks],
         "Required attention span by task: mean distance between query and key, weighted by "
         f"attention, of trained models with {BASELINE} attention",
         height=260,
     )
 
 
-def _bars(span: RequiredSpan) -> list[dict[str, Any]]:
-    """Return the bar of a task, and that of the published span where it compares."""
-    bars = [
-        {
-            "task": span.task,
-            "kind": OURS,
-            "value": span.mean,
-            "low": max(span.mean - span.deviation, 0.0),
-            "high": span.mean + span.deviation,
-            "shown": f"{_tokens(span.mean)} ± {_tokens(span.deviation)}",
-            "over": f"{count(span.samples, 'sample')}, {count(span.seeds, 'seed')}",
-        }
-    ]
-    if span.published is not None:
-        mean = float(span.published)
-        bars.append(
-            {
-                "task": span.task,
-                "kind": PUBLISHED,
-                "value": mean,
-                "low": mean - READING_ERROR,
-                "high": mean + READING_ERROR,
-                "shown": f"{_tokens(mean)} ± {_tokens(READING_ERROR)}",
-                "over": "read off figure 2",
-            }
-        )
-    return bars
+def _bars(x: RequiredSpan) -> Iterator[dict[str, Any]]:
+    """Yield the bar of a task, and that of the published span where it compares."""
+    spans = x.analyzed.spans
+    over = f"{count(min(y.samples for y in spans), 'sample')}, {count(len(spans), 'seed')}"
+    yield {**_bar(x.task, OURS, x.span.mean, x.span.deviation), "over": over}
+    if x.published is not None:
+        bar = _bar(x.task, PUBLISHED, float(x.published), READING_ERROR)
+        yield {**bar, "over": "read off figure 2"}
 
 
-def _uniform_ticks(spans: Sequence[RequiredSpan], x: Spec, color: Spec) -> Spec:
-    """Mark the span of uniform attention on each task."""
-    ticks = [
-        {"task": span.task, "value": span.uniform, "kind": UNIFORM, "shown": _tokens(span.uniform)}
-        for span in spans
-    ]
-    about = tooltip({"task": "Task", "kind": "Span", "shown": "Mean"})
-    return {
-        "data": {"values": ticks},
-        "mark": {"type": "tick", "thickness": 2, "bandSize": 60},
-        "encoding": {"x": x, "y": quantitative("value"), "color": color, "tooltip": about},
-    }
+def _bar(task: str, kind: str, value: float, error: float | None = None) -> dict[str, Any]:
+    bar = {"task": task, "kind": kind, "value": value, "shown": _tokens(value)}
+    return bar if error is None else {**bar, **_range(value, error), "low": max(value - error, 0.0)}
 
 
-def span_by_mechanism(measured: Sequence[Measured], styles: Styles) -> Spec | None:
-    """Draw the attention span on one task by mechanism; None below two mechanisms."""
-    dots = [
-        {
-            "row": _name(one, measured),
-            "mechanism": one.label,
-            "value": one.spans.mean.mean,
-            "low": one.spans.mean.mean - one.spans.mean.deviation,
-            "high": one.spans.mean.mean + one.spans.mean.deviation,
-            "shown": f"{_tokens(one.spans.mean.mean)} ± {_tokens(one.spans.mean.deviation)}",
-            "over": count(one.spans.samples, "sample"),
-        }
-        for one in sorted(measured, key=lambda x: -x.spans.mean.mean)
-    ]
-    text = "Attention span by mechanism: mean distance weighted by attention"
-    return dot_chart(dots, TITLE, _uniform(measured), text, styles)
-
-
-def span_by_layer(measured: Sequence[Measured], styles: Styles) -> Spec | None:
-    """Draw the attention span by layer, a line for each mechanism; None without analyses."""
-    points = [
-        {
-            "row": _name(one, measured),
-            "mechanism": one.label,
-            "place": str(i),
-            "value": span.mean,
-            "shown": _tokens(span.mean),
-        }
-        for one in measured
-        for i, span in enumerate(one.spans.layers, 1)
-    ]
-    text = "Attention span by layer and mechanism"
-    return series_chart(points, "Layer", TITLE, _uniform(measured), text, styles)
+def _range(value: float, error: float) -> dict[str, Any]:
+    shown = f"{_tokens(value)} ± {_tokens(error)}"
+    return {"low": value - error, "high": value + error, "shown": shown}
 
 
 def _tokens(value: Number) -> str:
     return f"{significant(value)} tokens"
 
 
-def _name(one: Measured, measured: Sequence[Measured]) -> str:
-    """Return the label of the row, with the seed where it has several analyses."""
-    several = sum(other.label == one.label for other in measured) > 1
-    return f"{one.label}, seed {one.analysis.seed}" if several else one.label
+def span_by_mechanism(rows: Sequence[Analyzed], styles: Styles) -> Spec | None:
+    """Draw the attention span on one task by mechanism; None below two models."""
+    dots = [
+        {
+            **about,
+            "value": spans.mean.mean,
+            **_range(spans.mean.mean, spans.mean.deviation),
+            "over": count(spans.samples, "sample"),
+        }
+        for about, spans in sorted(_models(rows), key=lambda x: -x[1].mean.mean)
+    ]
+    text = "Attention span by mechanism: mean distance weighted by attention"
+    return dot_chart(dots, TITLE, (UNIFORM, _uniform(rows)), text, styles)
 
 
-def _uniform(measured: Sequence[Measured]) -> Reference | None:
-    """Return the span of uniform attention on the samples."""
-    spans = [one.spans.uniform for one in measured]
-    return (UNIFORM, sum(spans) / len(spans)) if spans else None
+def span_by_layer(rows: Sequence[Analyzed], styles: Styles) -> Spec | None:
+    """Draw the attention span by layer, a line for each mechanism; None without analyses."""
+    points = [
+        {**about, "place": str(i), "value": span.mean, "shown": _tokens(span.mean)}
+        for about, spans in _models(rows)
+        for i, span in enumerate(spans.layers, 1)
+    ]
+    text = "Attention span by layer and mechanism"
+    return series_chart(points, "Layer", TITLE, (UNIFORM, _uniform(rows)), text, styles)
+
+
+def _models(rows: Sequence[Analyzed]) -> Iterator[tuple[dict[str, Any], AttentionSpans]]:
+    """Yield each model with attention weights: names in the chart, and its spans."""
+    for row in rows:
+        for one in row.analyses:
+            if one.spans is not None:
+                yield run_label(row.row.label, one.seed, len(row.spans)), one.spans
+
+
+def _uniform(rows: Sequence[Analyzed]) -> float:
+    spans = [one for row in rows for one in row.spans]
+    return uniform_span(spans) if spans else 0.0

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from longspan.metrics import Metric, get_metric
-from longspan.report.charts.rules import HEIGHT, free_corner
 from longspan.report.charts.styles import (
     FOCUS,
+    HEIGHT,
     Spec,
     Styles,
     axis_title,
@@ -21,7 +21,7 @@ from longspan.report.charts.styles import (
     tooltip,
     values_axis,
 )
-from longspan.report.leaderboard.floors import best_floor
+from longspan.report.leaderboard.levels import best_floor
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import count
 from longspan.results import Result
@@ -60,7 +60,7 @@ def learning_curves(
     if any("low" in line for line in lines):
         layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > CROWD))
     has_floor = is_score and metric == task.metric
-    rules = _floor_rule(board, column, lines) if has_floor else []
+    rules = _floor_rule(board, column) if has_floor else []
     text = f"{name} against training step on {task.label}, {board.protocol}"
     return layered_chart(lines, [*rules, *layers], text, height=HEIGHT)
 
@@ -104,19 +104,12 @@ def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
     }
 
 
-def _floor_rule(board: Leaderboard, column: int, lines: Sequence[dict[str, Any]]) -> list[Spec]:
+def _floor_rule(board: Leaderboard, column: int) -> list[Spec]:
     metric = board.columns[column].metric
     floor = best_floor([run for row in board.rows for run in row.runs(column)], "validation")
     if floor is None:
         return []
-    first = min(line["step"][0] for line in lines)
-    width = max(line["step"][-1] for line in lines) - first or 1
-    drawn = [
-        [((step - first) / width, at) for step, at in zip(x["step"], x["value"], strict=True)]
-        for x in lines
-    ]
-    value = metric.shown(floor.value)
-    return horizontal_rule(value, floor.name, free_corner((floor.name, value), drawn))
+    return horizontal_rule(metric.shown(floor.value), floor.name)
 
 
 def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[str, Any]]:

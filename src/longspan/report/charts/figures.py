@@ -1,43 +1,31 @@
-"""All figures of a leaderboard: for the page, and as files for papers."""
+"""Figures of the sections of a leaderboard, and their files."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longspan.errors import OptionError
 from longspan.files import atomic_write
-from longspan.report.charts.attention_buckets import attention_by_bucket
 from longspan.report.charts.attention_spans import (
-    Measured,
     span_by_layer,
     span_by_mechanism,
     span_by_task,
 )
-from longspan.report.charts.context_losses import loss_by_context
+from longspan.report.charts.contexts import attention_by_bucket, loss_by_context
 from longspan.report.charts.curves import QUANTITIES, learning_curves
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.intervals import score_intervals, slice_series
 from longspan.report.charts.pictures import Picture
-from longspan.report.charts.predictions import score_against_score
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
-from longspan.report.charts.styles import (
-    PRINT,
-    Medium,
-    Spec,
-    Styles,
-    assign_styles,
-    save_chart,
-)
+from longspan.report.charts.styles import PRINT, Medium, Spec, save_chart
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
-from longspan.report.leaderboard.prediction import ScoreColumn, match_columns
+from longspan.report.context import Context
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.tables.analyzed import analyzed_rows
+from longspan.report.tables.attention_span import Analyzed, analyzed_rows, required_spans
 from longspan.report.tables.context_use import measured_rows
-from longspan.report.tables.required_span import required_spans
 from longspan.report.tables.slices import properties
 from longspan.report.tables.table import slug
-from longspan.results import BASELINE, Analysis, ContextUse
+from longspan.results import BASELINE, Analysis
 
 FORMATS = {"svg": (".svg",), "pdf": (".pdf",), "png": (".png",), "both": (".svg", ".png")}
 
@@ -51,141 +39,109 @@ class Figure:
     content: Spec | Heatmap | Picture
 
 
-@dataclass(frozen=True, kw_only=True)
-class FigureSource:
-    """Leaderboard with what its figures are drawn from.
+def score_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw scores by mechanism, for each task."""
+    for i, task in enumerate(board.columns):
+        chart = score_intervals(board, i, context.styles)
+        yield from _chart(board, f"scores {task.label}", task.label, chart)
 
-    Attributes:
-        styles: styles of the rows.
-        analyses: analyses of some runs.
-        boards: all leaderboards of the report, for figures that compare protocols.
-        context_uses: what models of some runs use of their context.
+
+def cost_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw scores against speed and memory: the first mean, then each task, by hardware."""
+    tasks: list[int | None] = [*range(len(board.columns))]
+    for device in board.hardware:
+        suffix = f" {device}" if len(board.hardware) > 1 else ""
+        for place in [None, *tasks] if board.means else tasks:
+            label = board.means[0].label if place is None else board.columns[place].label
+            for panel in PANELS:
+                chart = score_against_cost(board, place, device, context.styles, panel=panel)
+                name = f"cost {label} {panel}{suffix}"
+                yield from _chart(board, name, f"{label}, {panel}, {device}", chart)
+
+
+def curve_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw validation score and training loss against the step, for each task."""
+    for i, task in enumerate(board.columns):
+        for quantity in QUANTITIES:
+            chart = learning_curves(board, i, quantity, context.styles)
+            name, caption = f"curves {task.label} {quantity}", f"{task.label}, {quantity}"
+            yield from _chart(board, name, caption, chart)
+
+
+def slice_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw scores by slice, for each task and property."""
+    for i, task in enumerate(board.columns):
+        for name in properties(board, i):
+            chart = slice_series(board, i, name, context.styles)
+            caption = f"{task.label} by {name}"
+            yield from _chart(board, f"slices {task.label} {name}", caption, chart)
+
+
+def span_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the required span by task, then the span by mechanism and by layer for each task."""
+    required = span_by_task(required_spans(board, context.analyses), context.styles)
+    caption = f"Required attention span: {BASELINE}, by task"
+    yield from _chart(board, "required span", caption, required)
+    for task, rows in _analyzed(board, context):
+        chart = span_by_mechanism(rows, context.styles)
+        yield from _chart(board, f"span {task}", f"{task}, attention span", chart)
+        chart = span_by_layer(rows, context.styles)
+        yield from _chart(board, f"layers {task}", f"{task}, attention span by layer", chart)
+
+
+def context_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the loss by the context that is left, and attention by bucket, for each task."""
+    for i, task in enumerate(board.columns):
+        measured = measured_rows(board, i, context.context_uses)
+        chart = loss_by_context(measured, context.styles)
+        caption = f"{task.label}, loss by the context that is left"
+        yield from _chart(board, f"context {task.label}", caption, chart)
+        chart = attention_by_bucket(measured, context.styles)
+        caption = f"{task.label}, attention by bucket of the keys"
+        yield from _chart(board, f"buckets {task.label}", caption, chart)
+
+
+def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the similarity of position and of token embeddings.
+
+    Positions of images are drawn one by one for the baseline, or the first model of the task,
+    and by tile for the others, since each such map has a million cells.
     """
-
-    board: Leaderboard
-    styles: Styles
-    analyses: Sequence[Analysis] = ()
-    boards: Sequence[Leaderboard] = ()
-    context_uses: Sequence[ContextUse] = ()
-
-    def scores(self) -> Iterator[Figure]:
-        """Draw scores by mechanism, for each task."""
-        for i, task in enumerate(self.board.columns):
-            chart = score_intervals(self.board, i, self.styles)
-            yield from self._chart(f"scores {task.label}", task.label, chart)
-
-    def costs(self) -> Iterator[Figure]:
-        """Draw scores against speed and memory: the first mean, then each task, by hardware."""
-        board = self.board
-        tasks: list[int | None] = [*range(len(board.columns))]
-        for device in board.hardware:
-            suffix = f" {device}" if len(board.hardware) > 1 else ""
-            for place in [None, *tasks] if board.means else tasks:
-                label = board.means[0].label if place is None else board.columns[place].label
-                for panel in PANELS:
-                    chart = score_against_cost(board, place, device, self.styles, panel=panel)
-                    name = f"cost {label} {panel.name}{suffix}"
-                    yield from self._chart(name, f"{label}, {panel.name}, {device}", chart)
-
-    def curves(self) -> Iterator[Figure]:
-        """Draw validation score and training loss against the step, for each task."""
-        for i, task in enumerate(self.board.columns):
-            for quantity in QUANTITIES:
-                chart = learning_curves(self.board, i, quantity, self.styles)
-                name, caption = f"curves {task.label} {quantity}", f"{task.label}, {quantity}"
-                yield from self._chart(name, caption, chart)
-
-    def slices(self) -> Iterator[Figure]:
-        """Draw scores by slice, for each task and property."""
-        for i, task in enumerate(self.board.columns):
-            for name in properties(self.board, i):
-                chart = slice_series(self.board, i, name, self.styles)
-                yield from self._chart(
-                    f"slices {task.label} {name}", f"{task.label} by {name}", chart
-                )
-
-    def spans(self) -> Iterator[Figure]:
-        """Draw the required span by task, then the span by mechanism and by layer for each task."""
-        required = span_by_task(required_spans(self.board, self.analyses), self.styles)
-        caption = f"Required attention span: {BASELINE}, by task"
-        yield from self._chart("required span", caption, required)
-        for task, analyses in self._analyses_by_task():
-            group = [Measured(name, one, one.spans) for name, one in analyses if one.spans]
-            chart = span_by_mechanism(group, self.styles)
-            yield from self._chart(f"span {task}", f"{task}, attention span", chart)
-            chart = span_by_layer(group, self.styles)
-            yield from self._chart(f"layers {task}", f"{task}, attention span by layer", chart)
-
-    def contexts(self) -> Iterator[Figure]:
-        """Draw the loss by the context that is left, and attention by bucket, for each task."""
-        for i, task in enumerate(self.board.columns):
-            measured = measured_rows(self.board, i, self.context_uses)
-            chart = loss_by_context(measured, self.styles)
-            caption = f"{task.label}, loss by the context that is left"
-            yield from self._chart(f"context {task.label}", caption, chart)
-            chart = attention_by_bucket(measured, self.styles)
-            caption = f"{task.label}, attention by bucket of the keys"
-            yield from self._chart(f"buckets {task.label}", caption, chart)
-
-    def predictions(self) -> Iterator[Figure]:
-        """Draw scores on downstream tasks against the mean of Long Range Arena, else each task."""
-        for source, predictors, targets in match_columns(self.board, self.boards):
-            means = [one for one in predictors if len(one.noises) > 1]
-            for target in targets:
-                against_mean = [*self._against(means, target, source.title)]
-                yield from against_mean or self._against(predictors, target, source.title)
-
-    def _against(
-        self, predictors: Sequence[ScoreColumn], target: ScoreColumn, source: str
-    ) -> Iterator[Figure]:
-        for one in predictors:
-            chart = score_against_score(one, target, source, self.styles)
-            caption = f"{target.label} against {one.label} of {source}"
-            yield from self._chart(caption, caption, chart)
-
-    def rollouts(self) -> Iterator[Figure]:
-        """Draw the attention rollouts of each analyzed model."""
-        for _, group in self._analyses_by_task():
-            for name, one in group:
-                yield from rollout_figures(one, name)
-
-    def similarities(self) -> Iterator[Figure]:
-        """Draw the similarity of position and of token embeddings.
-
-        Positions of images are drawn one by one for the baseline, or the first model of the task,
-        and by tile for the others, since each such map has a million cells.
-        """
-        for _, group in self._analyses_by_task():
-            _, lead = min(group, key=lambda pair: pair[1].row_name != BASELINE)
-            for name, one in group:
-                yield from similarity_figures(one, name, is_fine=one is lead)
-
-    def all(self) -> list[Figure]:
-        """Draw every figure."""
-        charts = (self.scores, self.costs, self.curves, self.slices, self.spans, self.contexts)
-        maps = (self.predictions, self.similarities, self.rollouts)
-        return [figure for draw in (*charts, *maps) for figure in draw()]
-
-    def _analyses_by_task(self) -> Iterator[tuple[str, list[tuple[str, Analysis]]]]:
-        """Yield each task with its analyses and the labels of their rows."""
-        for i, task in enumerate(self.board.columns):
-            if rows := analyzed_rows(self.board, i, self.analyses):
-                yield task.label, [(x.row.label, one) for x in rows for one in x.analyses]
-
-    def _chart(self, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:
-        if chart is not None:
-            name = slug(f"{self.board.title} {name}")
-            yield Figure(name=name, caption=caption, content=chart)
+    for _, rows in _analyzed(board, context):
+        models = [(one, x.row.label) for x in rows for one in x.analyses]
+        lead, _ = min(models, key=lambda pair: pair[0].row_name != BASELINE)
+        for one, name in models:
+            yield from _similarity_figures(one, name, is_fine=one is lead)
 
 
-def rollout_figures(one: Analysis, name: str) -> Iterator[Figure]:
+def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the attention rollouts of each analyzed model."""
+    for _, rows in _analyzed(board, context):
+        for x in rows:
+            for one in x.analyses:
+                yield from _rollout_figures(one, x.row.label)
+
+
+def _analyzed(board: Leaderboard, context: Context) -> Iterator[tuple[str, list[Analyzed]]]:
+    """Yield each task with its analyzed rows."""
+    for i, task in enumerate(board.columns):
+        if rows := analyzed_rows(board, i, context.analyses):
+            yield task.label, rows
+
+
+def _chart(board: Leaderboard, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:
+    if chart is not None:
+        yield Figure(name=slug(f"{board.title} {name}"), caption=caption, content=chart)
+
+
+def _rollout_figures(one: Analysis, name: str) -> Iterator[Figure]:
     """Draw the attention rollouts of an analyzed model, if there are any; `name` is its row."""
     if one.rollouts:
         kind = f"rollout from {one.rollouts[0].start}"
         yield _figure("rollout", one, name, draw_rollouts(one.rollouts), kind)
 
 
-def similarity_figures(one: Analysis, name: str, *, is_fine: bool) -> Iterator[Figure]:
+def _similarity_figures(one: Analysis, name: str, *, is_fine: bool) -> Iterator[Figure]:
     """Draw the similarity of position and of token embeddings, where they exist."""
     for part, found in (("position", one.positions), ("token", one.tokens)):
         if found is not None:
@@ -201,55 +157,28 @@ def _figure(part: str, one: Analysis, name: str, content: Heatmap | Picture, kin
     return Figure(name=stem, caption=caption, content=content)
 
 
-def write_figures(
-    boards: Sequence[Leaderboard],
-    folder: Path,
-    format: str,
-    analyses: Sequence[Analysis] = (),
-    medium: Medium = PRINT,
-    context_uses: Sequence[ContextUse] = (),
-) -> list[Path]:
-    """Write every figure of a report for print: on white, with legends.
+def write_figure(figure: Figure, folder: Path, format: str, medium: Medium = PRINT) -> list[Path]:
+    """Write a figure for print: on white, with legends.
 
     Args:
-        boards: leaderboards of the report.
+        figure: figure to write.
         folder: folder, created if needed; files of the same names are replaced.
         format: one of `FORMATS`; heatmaps are always png, and pictures with text svg or png.
-        analyses: analyses of some of the runs.
         medium: `PRINT`, or `PAPER` for a column of a paper.
-        context_uses: what models of some of the runs use of their context.
-
-    Returns:
-        The files, in the order of the page.
 
     Raises:
-        OptionError: there is no such format.
         RunError: a file cannot be written.
     """
-    if format not in FORMATS:
-        raise OptionError(f"figures are written as {', '.join(FORMATS)}, got {format!r}")
-    styles = assign_styles(families_by_label(boards), medium)
-    sources = [
-        FigureSource(
-            board=board,
-            styles=styles,
-            analyses=analyses,
-            boards=boards,
-            context_uses=context_uses,
-        )
-        for board in boards
-    ]
-    return [
-        path
-        for source in sources
-        for figure in source.all()
-        for path in _write(figure, folder, FORMATS[format], medium)
-    ]
-
-
-def families_by_label(boards: Sequence[Leaderboard]) -> dict[str, str | None]:
-    """Return the family of every row by its label."""
-    return {row.label: row.family for board in boards for row in board.rows}
+    suffixes = FORMATS[format]
+    content, paths = figure.content, [folder / f"{figure.name}{suffix}" for suffix in suffixes]
+    if isinstance(content, Picture):
+        return [content.save(path) for path in paths]
+    if not isinstance(content, Heatmap):
+        return [save_chart(content, path, medium) for path in paths]
+    path = folder / f"{figure.name}.png"
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content.png(scale=8))
+    return [path]
 
 
 def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Path]:
@@ -269,20 +198,8 @@ def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Pat
         figure
         for one in analyses
         for figure in (
-            *rollout_figures(one, one.row_name),
-            *similarity_figures(one, one.row_name, is_fine=True),
+            *_rollout_figures(one, one.row_name),
+            *_similarity_figures(one, one.row_name, is_fine=True),
         )
     )
-    return [path for figure in figures for path in _write(figure, folder, FORMATS["png"], PRINT)]
-
-
-def _write(figure: Figure, folder: Path, suffixes: Sequence[str], medium: Medium) -> list[Path]:
-    content, paths = figure.content, [folder / f"{figure.name}{suffix}" for suffix in suffixes]
-    if isinstance(content, Picture):
-        return [content.save(path) for path in paths]
-    if not isinstance(content, Heatmap):
-        return [save_chart(content, path, medium) for path in paths]
-    path = folder / f"{figure.name}.png"
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(content.png(scale=8))
-    return [path]
+    return [path for figure in figures for path in write_figure(figure, folder, "png")]

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from longspan.metrics import Metric
-from longspan.report.charts.rules import HEIGHT, Reference, free_corner
 from longspan.report.charts.styles import (
+    HEIGHT,
     LETTER,
+    Reference,
     Spec,
     Styles,
     axis_title,
@@ -160,34 +161,20 @@ def series_chart(
         "encoding": {**base, "strokeDash": dash, "opacity": focus_opacity(0.45)},
     }
     marks = _marks({**base, "shape": styles.encode("shape")}, 40, tooltip(about))
-    rules = []
-    if reference:
-        shares = {name: (i + 0.5) / len(order) for i, name in enumerate(order)}
-        series = [
-            [(shares[point["place"]], point["value"]) for point in group]
-            for group in _by_row(points)
-        ]
-        rules = horizontal_rule(reference[1], reference[0], free_corner(reference, series))
+    rules = horizontal_rule(reference[1], reference[0]) if reference else []
     # Between places without an order a line has no meaning.
-    layers = [lines, marks] if has_order(order) else [marks]
+    layers = [lines, marks] if _has_order(order) else [marks]
     return layered_chart(points, [*rules, *layers], text, height=HEIGHT)
 
 
-def _by_row(points: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for point in points:
-        groups.setdefault(point["row"], []).append(point)
-    return list(groups.values())
-
-
-def has_order(places: Sequence[str]) -> bool:
+def _has_order(places: Sequence[str]) -> bool:
     """Return whether places are numbers or ranges of numbers, not names such as classes."""
     return all(place.lstrip("<>=≤≥ ")[:1].isdigit() for place in places)
 
 
 def _places_axis(places: Sequence[str]) -> Spec:
     """Return the axis of places; names are slanted rather than left out or cut."""
-    if has_order(places):
+    if _has_order(places):
         return {"labelAngle": 0, "labelOverlap": True}
     needed = f"width < {len(places) * (LETTER * max(map(len, places)) + 8):.0f}"
     return {

@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 from longspan.errors import OptionError
 from longspan.files import atomic_write
 from longspan.metrics import Metric
-from longspan.report.charts.placement import RIGHT_END, Corner
-from longspan.report.families import OTHER, families
+from longspan.report.mechanisms import OTHER, families
 from longspan.report.numbers import Number, metric_name
 
 # By family: Okabe and Ito's colors, distinct to color-blind readers, without their black and
@@ -41,6 +40,8 @@ AXIS = 45  # pixels of the axis beside a plot
 # Pages set `focus` to the selected mechanisms; the others fade.
 FOCUS = "length(focus) == 0 || indexof(focus, datum.mechanism) >= 0"
 
+HEIGHT = 240  # pixels of a chart of lines
+Reference = tuple[str, Number]  # name and value that a chart marks by a dashed rule
 Spec = dict[str, Any]  # Vega-Lite specification, or a part of one
 
 
@@ -58,7 +59,7 @@ class Medium:
     """Place that charts are drawn for.
 
     Attributes:
-        width: pixels of the plot, for which names are placed; in a page a typical one.
+        width: pixels of the plot; in a page a typical one.
         legends: side of the charts that has their legends; None where the page around has them.
         total: pixels of a whole file, to which its plot is fitted; None: `width` and the rest.
         config: part of the specification's `config` that sets fonts and colors of a file.
@@ -103,20 +104,6 @@ class Styles:
         drawn = set(rows)
         styles = {name: style for name, style in self.by_name.items() if name in drawn}
         return replace(self, by_name=styles)
-
-    def encode_family(self) -> Spec:
-        """Return the encoding of families by color, with a legend above the chart."""
-        colors = {style.family: style.color for style in self.by_name.values()}
-        columns = self.medium.legend_columns(colors) if self.medium.legends == "bottom" else 3
-        return {
-            **nominal("family"),
-            "scale": {"domain": list(colors), "range": list(colors.values())},
-            "legend": {
-                **{"title": "Family", "orient": "top", "direction": "horizontal"},
-                **{"columns": columns, "symbolType": "circle"},
-                **{"symbolOpacity": 1, "symbolStrokeWidth": 0},
-            },
-        }
 
     def encode(self, kind: Literal["color", "dash", "shape"]) -> Spec:
         """Return the encoding of rows by color, by dash of lines or by shape of points.
@@ -176,6 +163,11 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
+def run_label(row: str, seed: int, runs: int) -> dict[str, str]:
+    """Return the names of a run in a chart: its row, with the seed where that has several runs."""
+    return {"row": f"{row}, seed {seed}" if runs > 1 else row, "mechanism": row}
+
+
 def nominal(field: str) -> Spec:
     """Return the encoding of a field that names something."""
     return {"field": field, "type": "nominal"}
@@ -217,12 +209,10 @@ def focus_opacity(full: Number = 1.0, faint: Number = 0.08, test: str = FOCUS) -
     return {"condition": {"test": test, "value": full}, "value": faint}
 
 
-def horizontal_rule(value: Number, name: str, corner: Corner = RIGHT_END) -> list[Spec]:
-    """Return a named dashed rule across a chart, with the name at one of its ends."""
-    dy = -2 if corner.baseline == "bottom" else 3
-    text = {"align": corner.side, "baseline": corner.baseline, "dy": dy}
-    end = {"x": {"value": 0 if corner.side == "left" else "width"}}
-    return _rule("y", value, name, end, text)
+def horizontal_rule(value: Number, name: str) -> list[Spec]:
+    """Return a named dashed rule across a chart, with the name above its right end."""
+    text = {"align": "right", "baseline": "bottom", "dy": -2}
+    return _rule("y", value, name, {"x": {"value": "width"}}, text)
 
 
 def vertical_rule(value: Number, name: str, middle: Number) -> list[Spec]:

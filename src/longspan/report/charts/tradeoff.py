@@ -5,14 +5,13 @@ and speed as the area.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from longspan.metrics import Metric
 from longspan.report.charts.intervals import score_range
-from longspan.report.charts.placement import Axis, cost_axis, score_axis
 from longspan.report.charts.styles import (
     GRAY,
     Spec,
@@ -22,18 +21,26 @@ from longspan.report.charts.styles import (
     horizontal_rule,
     layered_chart,
     low_to_high,
-    nominal,
     quantitative,
     tooltip,
 )
-from longspan.report.charts.tradeoff_layout import HEIGHT, WIDE, Dot, Scene
-from longspan.report.families import OTHER
 from longspan.report.leaderboard.costs import cost_over_tasks
-from longspan.report.leaderboard.floors import mean_floor
-from longspan.report.leaderboard.front import find_score_wins, front_line, on_front
+from longspan.report.leaderboard.levels import mean_floor
+from longspan.report.leaderboard.ranking import find_score_wins, front_line, on_front
 from longspan.report.leaderboard.values import Cost, Floor, Leaderboard, Mean, Row
+from longspan.report.mechanisms import OTHER
 from longspan.report.numbers import Number, count, magnitude, memory
 from longspan.report.statistics.intervals import Interval
+
+HEIGHT = 360  # pixels
+PADDING = 18  # pixels between marks and the frame
+LARGEST = 500  # square pixels of the largest mark
+LOG_FROM = 5  # factor between costs beyond which their axis is logarithmic
+ABOUT = {
+    **{"row": "Mechanism", "family": "Family", "shown": "Score", "front": "Pareto front"},
+    "over": "Over",
+}
+Dot = dict[str, Any]
 
 
 class Quantity(NamedTuple):
@@ -64,23 +71,14 @@ class Quantity(NamedTuple):
         return self.title if self.higher_is_better else f"{self.title} (lower is better)"
 
 
-SPEED = Quantity("examples_per_second", "Training speed, examples/s", 1, magnitude, True)
-MEMORY = Quantity("peak_memory", "Peak memory, MiB", 2**20, memory, False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One panel of the figure: the cost across, and the cost that is the area of the marks."""
-
-    name: str
-    across: Quantity
-    area: Quantity
-
-
-PANELS = (
-    Panel(name="speed", across=SPEED, area=MEMORY),
-    Panel(name="memory", across=MEMORY, area=SPEED),
-)
+Costs = tuple[Quantity, Quantity]  # across, and as area of the marks
+# The cost across names the panel; the other one is the area of its marks.
+PANELS = {
+    "speed": Quantity(
+        "examples_per_second", "Training speed, examples/s", 1, magnitude, higher_is_better=True
+    ),
+    "memory": Quantity("peak_memory", "Peak memory, MiB", 2**20, memory, higher_is_better=False),
+}
 
 
 def score_against_cost(
@@ -89,7 +87,7 @@ def score_against_cost(
     hardware: str,
     styles: Styles,
     *,
-    panel: Panel = PANELS[0],
+    panel: str = "speed",
 ) -> Spec | None:
     """Draw the test score against a cost; None if there is no row to draw.
 
@@ -98,26 +96,27 @@ def score_against_cost(
         column: task; None for the first mean, of the rows that have it.
         hardware: condition whose measurements are drawn; costs of two devices do not compare.
         styles: styles of the mechanisms.
-        panel: costs across and as area.
+        panel: name of the cost across, one of `PANELS`.
     """
     metric, label, base = _subject(board, column)
+    across, area = PANELS[panel], next(x for name, x in PANELS.items() if name != panel)
     found = {
         i: dot
         for i, row in enumerate(board.rows)
-        if (dot := _dot(board, row, column, metric, panel))
+        if (dot := _dot(board, row, column, metric, (across, area)))
         and dot["hardware"] == hardware
         and dot["across"] is not None
     }
     if not found:
         return None
-    dots = _mark_front(board, column, found, panel)
+    dots = _mark_front(board, column, found, across)
     text = (
-        f"{axis_title('Test', metric)} against {panel.across.name.lower()}, area by "
-        f"{panel.area.name.lower()}: {label}, {board.protocol}, {hardware}"
+        f"{axis_title('Test', metric)} against {across.name.lower()}, area by "
+        f"{area.name.lower()}: {label}, {board.protocol}, {hardware}"
     )
     floor = None if base is None else replace(base, value=metric.shown(base.value))
     styles = styles.select(dot["mechanism"] for dot in dots)
-    return _chart(dots, floor, text, metric, styles, panel)
+    return _chart(dots, floor, text, metric, styles, (across, area))
 
 
 def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor | None]:
@@ -130,18 +129,22 @@ def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor
 
 
 def _dot(
-    board: Leaderboard, row: Row, column: int | None, metric: Metric, panel: Panel
+    board: Leaderboard,
+    row: Row,
+    column: int | None,
+    metric: Metric,
+    costs: Costs,
 ) -> Dot | None:
     """Return a row as a point, in display units; None without a score."""
     if column is None:
         mean = board.means[0]
         cost, over = _cost_of_mean(row, mean), count(len(mean.columns), "task")
-        return _point(row, row.score, row.interval, metric, cost, over, panel)
+        return _point(row, row.score, row.interval, metric, cost, over, costs)
     cell = row.cells[column]
     if cell is None:
         return None
     over = count(len(cell.runs), "seed")
-    return _point(row, cell.score, cell.interval, metric, cell.cost, over, panel)
+    return _point(row, cell.score, cell.interval, metric, cell.cost, over, costs)
 
 
 def _cost_of_mean(row: Row, mean: Mean) -> Cost:
@@ -156,11 +159,11 @@ def _point(
     metric: Metric,
     cost: Cost,
     over: str,
-    panel: Panel,
+    costs: Costs,
 ) -> Dot | None:
     if score is None:
         return None
-    across, area = (getattr(cost, one.field) for one in (panel.across, panel.area))
+    across, area = (getattr(cost, one.field) for one in costs)
     return {
         "row": row.label,
         "mechanism": row.label,
@@ -168,16 +171,16 @@ def _point(
         "hardware": cost.hardware,
         "score": metric.shown(score),
         **score_range(score, interval, metric),
-        "across": None if across is None else across / panel.across.unit,
-        "area": None if area is None else area / panel.area.unit,
-        "acrossText": panel.across.show(across),
-        "areaText": panel.area.show(area),
+        "across": None if across is None else across / costs[0].unit,
+        "area": None if area is None else area / costs[1].unit,
+        "acrossText": costs[0].show(across),
+        "areaText": costs[1].show(area),
         "over": over,
     }
 
 
 def _mark_front(
-    board: Leaderboard, column: int | None, found: Mapping[int, Dot], panel: Panel
+    board: Leaderboard, column: int | None, found: Mapping[int, Dot], across: Quantity
 ) -> list[Dot]:
     """Add whether a point is on the Pareto front, and its place on the line of the front.
 
@@ -185,15 +188,15 @@ def _mark_front(
         board: leaderboard.
         column: task; None for the first mean.
         found: points by position of the row.
-        panel: costs across and as area.
+        across: cost on the axis.
     """
     at, dots = [*found], [*found.values()]
     metric, *_ = _subject(board, column)
-    sign = -1 if panel.across.higher_is_better else 1
-    costs = [sign * dot["across"] for dot in dots]
-    line = front_line(costs, [dot["score"] for dot in dots], metric)
+    sign = -1 if across.higher_is_better else 1
+    placed = [sign * dot["across"] for dot in dots]
+    line = front_line(placed, [dot["score"] for dot in dots], metric)
     wins = find_score_wins(board, column)[np.ix_(at, at)]
-    on = on_front(costs, wins, [board.rows[i].is_ranked for i in at])
+    on = on_front(placed, wins, [board.rows[i].is_ranked for i in at])
     return [
         {
             **dot,
@@ -210,130 +213,66 @@ def _chart(
     text: str,
     metric: Metric,
     styles: Styles,
-    panel: Panel,
+    costs: Costs,
 ) -> Spec:
-    across = cost_axis([dot["across"] for dot in dots])
-    lowest = None if floor is None else floor.value
-    up = score_axis([dot["low"] for dot in dots], [dot["high"] for dot in dots], lowest)
-    inside = floor is not None and up.low <= floor.value <= up.high
-    scene = Scene(across=across, up=up, floor=floor if inside else None)
-    dots, largest = scene.size_marks(_size(dots), styles.medium.width)
-    corner = scene.floor_corner(dots, styles.medium.width)
-    dots = scene.label(dots, styles.medium.width, corner)
-    plain = {
-        "x": _axis("across", panel.across.axis_title, across),
-        "y": _axis("score", axis_title("Test", metric), up),
-    }
-    layers = _layers(plain, _areas(dots, largest, panel.area), styles, panel, dots)
-    rules = horizontal_rule(scene.floor.value, scene.floor.name, corner) if scene.floor else []
-    return layered_chart(dots, [*rules, *layers], text, height=HEIGHT)
-
-
-def _layers(
-    plain: Spec, areas: Spec, styles: Styles, panel: Panel, dots: Sequence[Dot]
-) -> list[Spec]:
-    """Return the layers of the front, intervals, marks and names."""
-    is_named = styles.medium.legends is None or all(dot["placed"] for dot in dots)
-    family = styles.encode_family() if is_named else styles.encode("color")
-    base = {**plain, "stroke": family}
+    places = [dot["across"] for dot in dots]
+    low, high = min(dot["low"] for dot in dots), max(dot["high"] for dot in dots)
+    is_log = max(places) > LOG_FROM * min(places) > 0
+    x = _axis("across", costs[0].axis_title, "log" if is_log else "linear")
+    y = _axis("score", axis_title("Test", metric), "linear")
     front = {
         "transform": [{"filter": "isValid(datum.line)"}],
         # It begins at the cheapest row; a cost between two rows buys the score of the cheaper one.
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1, "color": GRAY},
-        "encoding": {**plain, "order": quantitative("line")},
+        "encoding": {"x": x, "y": y, "order": quantitative("line")},
     }
+    color = styles.encode("color")
     bars = {
         "mark": {"type": "rule", "strokeWidth": 1.25},
-        "encoding": {**base, **low_to_high("y", plain["y"]), "opacity": focus_opacity(0.45)},
-    }
-    about = {
-        "row": "Mechanism",
-        "family": "Family",
-        "shown": "Score",
-        "acrossText": panel.across.name,
-        "areaText": panel.area.name,
-        "front": "Pareto front",
-        "over": "Over",
+        "encoding": {
+            "x": x,
+            "stroke": color,
+            **low_to_high("y", y),
+            "opacity": focus_opacity(0.45),
+        },
     }
     filled = {"condition": {"test": "datum.front === 'yes'", "value": 0.85}, "value": 0}
+    about = {**ABOUT, "acrossText": costs[0].name, "areaText": costs[1].name}
     marks = {
         "mark": {"type": "point", "strokeWidth": 1.25},
         "encoding": {
-            **plain,
-            "fill": family,
-            "stroke": family,
-            "size": areas,
-            "shape": {**styles.encode("shape"), **({"legend": None} if is_named else {})},
-            "fillOpacity": filled,
-            "opacity": focus_opacity(1),
-            "tooltip": tooltip(about),
+            **{"x": x, "y": y, "fill": color, "stroke": color, "fillOpacity": filled},
+            **{"shape": styles.encode("shape"), "size": _areas(dots, costs[1])},
+            **{"opacity": focus_opacity(1), "tooltip": tooltip(about)},
         },
     }
-    return [front, bars, marks, *_names(plain)]
+    return layered_chart(dots, [*_floor(floor, low, high), front, bars, marks], text, height=HEIGHT)
 
 
-def _names(plain: Spec) -> list[Spec]:
-    """Return the layers of names, and of lines from a mark to a far name.
-
-    A plot that is narrower than its medium has names in places of its own.
-    """
-    wide = f"width > {WIDE}"
-    places = {
-        name: {"expr": f"{wide} ? datum.{name} : datum.{name}Narrow"}
-        for name in ("dx", "dy", "align")
-    }
-    shown = f"{wide} ? datum.placed : datum.placedNarrow"
-    opacity = {"condition": {"test": shown, "value": 1}, "value": 0}
-    names = {
-        "mark": {"type": "text", "fontSize": 11, "baseline": "middle", **places},
-        "encoding": {**plain, "text": nominal("row"), "opacity": opacity},
-    }
-    return [*(_leaders(plain, is_wide=is_wide) for is_wide in (True, False)), names]
+def _floor(floor: Floor | None, low: Number, high: Number) -> list[Spec]:
+    # A much lower floor would compress the compared range.
+    is_near = floor is not None and low - floor.value <= high - low
+    return horizontal_rule(floor.value, floor.name) if floor and is_near else []
 
 
-def _leaders(plain: Spec, *, is_wide: bool) -> Spec:
-    """Return the lines to the far names of a wide or of a narrow plot."""
-    field, sign = ("leader", ">") if is_wide else ("leaderNarrow", "<=")
-    opacity = {"condition": {"test": f"width {sign} {WIDE}", "value": 1}, "value": 0}
-    return {
-        "transform": [{"filter": f"isValid(datum.{field})"}],
-        "mark": {"type": "rule", "strokeWidth": 0.75, "color": GRAY},
-        "encoding": {**plain, "y2": {"field": field}, "opacity": opacity},
-    }
-
-
-def _axis(field: str, title: str, axis: Axis) -> Spec:
-    """Return a position encoding that covers exactly the axis."""
-    scale = {"domain": [axis.low, axis.high], "nice": False}
-    kind = {"type": "log"} if axis.log else {"type": "linear", "zero": False}
+def _axis(field: str, title: str, kind: str) -> Spec:
+    scale = {"type": kind, "zero": False, "nice": False, "padding": PADDING}
     # No exponent, no zeros behind the point.
     ticks = {"format": ",.4~r", "tickCount": 6, "labelOverlap": "greedy", "labelSeparation": 5}
-    return {**quantitative(field), "title": title, "scale": {**kind, **scale}, "axis": ticks}
+    return {**quantitative(field), "title": title, "scale": scale, "axis": ticks}
 
 
-def _areas(dots: Sequence[Dot], largest: float, area: Quantity) -> Spec:
-    known = any(dot["area"] is not None for dot in dots)
-    legend = {
-        "title": area.title,
-        "orient": "bottom",
-        "direction": "horizontal",
-        "tickCount": 3,
-        "symbolType": "circle",
-        "symbolFillColor": GRAY,
-        "symbolStrokeWidth": 0,
-    }
-    most = max(dot["size"] for dot in dots)
-    scale = {"domain": [0, most], "range": [0, largest], "nice": False}
-    return {**quantitative("size"), "scale": scale, "legend": legend if known else None}
-
-
-def _size(dots: Sequence[Dot]) -> list[Dot]:
-    """Add the area of each mark; an unknown one counts as the smallest known."""
+def _areas(dots: Sequence[Dot], area: Quantity) -> Spec:
+    """Return the encoding of the area of marks; an unknown one is the smallest known."""
     known = [dot["area"] for dot in dots if dot["area"] is not None]
-    smallest = min(known, default=1.0)
     # A run that needed no memory of its own must remain visible.
     least = max(known, default=1.0) / 50 or 1.0
-    return [
-        {**dot, "size": max(least, smallest if dot["area"] is None else dot["area"])}
-        for dot in dots
-    ]
+    for dot in dots:
+        dot["size"] = max(least, min(known, default=1.0) if dot["area"] is None else dot["area"])
+    legend = {
+        **{"title": area.title, "orient": "bottom", "direction": "horizontal", "tickCount": 3},
+        **{"symbolType": "circle", "symbolFillColor": GRAY, "symbolStrokeWidth": 0},
+    }
+    most = max(dot["size"] for dot in dots)
+    scale = {"domain": [0, most], "range": [0, LARGEST], "nice": False}
+    return {**quantitative("size"), "scale": scale, "legend": legend if known else None}

@@ -5,9 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from longspan.errors import DataError
-from longspan.report.families import family_of
 from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
-from longspan.report.leaderboard.floors import best_floor, best_rule, has_rules
 from longspan.report.leaderboard.grouping import (
     Data,
     Group,
@@ -24,8 +22,14 @@ from longspan.report.leaderboard.grouping import (
     shared_overrides,
     split_rows,
 )
-from longspan.report.leaderboard.levels import is_at_chance
-from longspan.report.leaderboard.means import choose_means, mean_score
+from longspan.report.leaderboard.levels import (
+    best_floor,
+    best_rule,
+    choose_means,
+    has_rules,
+    is_at_chance,
+    mean_score,
+)
 from longspan.report.leaderboard.notes import largest_excess, notes_of
 from longspan.report.leaderboard.ranking import mean_interval, rank_rows, row_order
 from longspan.report.leaderboard.values import (
@@ -37,6 +41,7 @@ from longspan.report.leaderboard.values import (
     TaskColumn,
     common_metric,
 )
+from longspan.report.mechanisms import family_of
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import SeedVariance, measure_noise, pool_seeds
 from longspan.report.statistics.samples import read_sample
@@ -190,13 +195,13 @@ def _pool_tables(
         ranked = [x for x, table in zip(outcomes, tables, strict=True) if table == (name, True)]
         by_task = zip(*ranked, strict=True) if ranked else [() for _ in outcomes[0]]
         found[name] = [
-            pool_seeds([scores_of(runs) for runs, lost in rows if has_score(runs, lost)])
+            pool_seeds([scores_of(runs) for runs, lost in rows if _has_score(runs, lost)])
             for rows in by_task
         ]
     return found
 
 
-def has_score(runs: Sequence[Result], failures: Sequence[Failure]) -> bool:
+def _has_score(runs: Sequence[Result], failures: Sequence[Failure]) -> bool:
     """Return whether the runs of a row on a task have a score.
 
     A mean over the seeds that survived would estimate another quantity.
@@ -237,7 +242,7 @@ def _cell(
         failures=tuple(failures),
     )
     sample = read_sample(runs)
-    if not has_score(runs, failures):
+    if not _has_score(runs, failures):
         return cell
     values = scores_of(runs)
     score = statistics.fmean(values)

@@ -1,7 +1,6 @@
 """Costs of rows: means over runs and tasks that were measured under one condition."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from longspan.report.leaderboard.grouping import hardware_of
 from longspan.report.leaderboard.values import Cost
@@ -9,28 +8,15 @@ from longspan.report.numbers import Number
 from longspan.report.statistics.intervals import mean
 from longspan.results import Result
 
+COUNTED = ("parameters", "gflops")  # the same on every device
+SPEEDS = ("tokens_per_second", "examples_per_second", "inference_examples_per_second")
+MEMORIES = ("peak_memory", "inference_peak_memory")
+
 
 def cost_of_runs(runs: Sequence[Result]) -> Cost:
     """Return the cost of runs on one task."""
-    if not runs:
-        return Cost()
-    cost = Cost(
-        parameters=mean([run.num_parameters for run in runs]),
-        gflops=mean([run.flops / 1e9 for run in runs]),
-    )
-    if len({(hardware_of(run), run.backend_used) for run in runs}) > 1:
-        return cost
-    inferences = [run.inference for run in runs if run.inference is not None]
-    measured = inferences if len(inferences) == len(runs) else []
-    return replace(
-        cost,
-        tokens_per_second=mean([run.tokens_per_second for run in runs]),
-        examples_per_second=mean([examples_per_second(run) for run in runs]),
-        peak_memory=_largest([run.peak_memory for run in runs]),
-        inference_examples_per_second=mean([x.examples_per_second for x in measured]),
-        inference_peak_memory=_largest([x.peak_memory for x in measured]),
-        hardware=hardware_of(runs[0]),
-    )
+    is_one = len({(hardware_of(run), run.backend_used) for run in runs}) == 1
+    return _combine([*map(_cost, runs)], is_one=is_one)
 
 
 def cost_over_tasks(costs: Sequence[Cost | None]) -> Cost:
@@ -40,24 +26,35 @@ def cost_over_tasks(costs: Sequence[Cost | None]) -> Cost:
     devices.
     """
     parts = [cost for cost in costs if cost and cost != Cost()]
-    complete = bool(parts) and len(parts) == len(costs)
     devices = {cost.hardware for cost in parts}
-    one = complete and len(devices) == 1 and None not in devices
-    total = Cost(
-        parameters=mean([cost.parameters for cost in parts]) if complete else None,
-        gflops=mean([cost.gflops for cost in parts]) if complete else None,
-        hardware=parts[0].hardware if len(devices) == 1 else None,
+    if len(parts) < len(costs):
+        return Cost(hardware=devices.pop() if len(devices) == 1 else None)
+    return _combine(parts, is_one=len(devices) == 1 and None not in devices)
+
+
+def _cost(run: Result) -> Cost:
+    inference = run.inference
+    return Cost(
+        parameters=run.num_parameters,
+        gflops=run.flops / 1e9,
+        tokens_per_second=run.tokens_per_second,
+        examples_per_second=examples_per_second(run),
+        peak_memory=run.peak_memory,
+        inference_examples_per_second=inference.examples_per_second if inference else None,
+        inference_peak_memory=inference.peak_memory if inference else None,
+        hardware=hardware_of(run),
     )
-    if not one:
-        return total
-    return replace(
-        total,
-        tokens_per_second=mean([cost.tokens_per_second for cost in parts]),
-        examples_per_second=mean([cost.examples_per_second for cost in parts]),
-        peak_memory=_largest([cost.peak_memory for cost in parts]),
-        inference_examples_per_second=mean([x.inference_examples_per_second for x in parts]),
-        inference_peak_memory=_largest([cost.inference_peak_memory for cost in parts]),
-    )
+
+
+def _combine(parts: Sequence[Cost], *, is_one: bool) -> Cost:
+    """Return means of speeds and the largest memory; without one condition the counts alone."""
+
+    def values(name: str) -> list[Number | None]:
+        return [getattr(cost, name) for cost in parts]
+
+    found = {name: mean(values(name)) for name in (COUNTED + SPEEDS if is_one else COUNTED)}
+    found |= {name: _largest(values(name)) for name in MEMORIES if is_one}
+    return Cost(**found, hardware=parts[0].hardware if is_one else None)
 
 
 def examples_per_second(run: Result) -> float | None:

@@ -1,8 +1,118 @@
-"""Levels that a score is read against: chance, the best rule, and a solved task."""
+"""Means over tasks as the literature prints them, and the levels that a score is read against.
 
-from longspan.report.leaderboard.values import Cell, TaskColumn
+Levels are chance, the best prediction without a model, and a solved task.
+"""
 
+from collections.abc import Iterable, Sequence
+
+from longspan.report.leaderboard.values import Cell, Floor, Mean, TaskColumn, common_metric
+from longspan.report.numbers import Number
+from longspan.report.statistics.intervals import mean
+from longspan.results import Result
+
+# Tay et al. 2021, table 1: their mean leaves out the task that no model learned.
+FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
+SIXTH = "path_x"
+FAILED = 0.5  # score that a failed sixth task counts as
+SEVERAL = "best without a model"  # name of a mean over different floors
 SOLVED = 0.95  # score that the whole 95 % interval of a solved task reaches
+
+
+def choose_means(columns: Sequence[TaskColumn]) -> tuple[Mean, ...]:
+    """Return the means of a leaderboard; rows are ranked by the first.
+
+    Scores of different metrics have no mean.
+    """
+    metric = common_metric(columns)
+    if len(columns) < 2 or metric is None:
+        return ()
+    names = [column.task for column in columns]
+    found = []
+    if all(names.count(task) == 1 for task in FIVE):
+        five = tuple(names.index(task) for task in FIVE)
+        about = f"Mean of {', '.join(FIVE)}, as in table 1 of Long Range Arena."
+        found.append(Mean(label="Mean of 5", about=about, columns=five, metric=metric))
+        if names.count(SIXTH) == 1:
+            sixth = names.index(SIXTH)
+            about = (
+                f"Mean with {SIXTH} as a sixth task, as published since S4. Where its runs failed, "
+                f"or their interval reaches down to chance, it counts as {FAILED:.0%}."
+            )
+            six = Mean(
+                label="Mean of 6",
+                about=about,
+                columns=(*five, sixth),
+                metric=metric,
+                may_fail=sixth,
+            )
+            found.append(six)
+    if not set(names) <= {*FIVE, SIXTH} or not found:
+        every = tuple(range(len(columns)))
+        label = f"Mean of {len(columns)}" if found else "Mean"
+        found.append(Mean(label=label, about="Mean over all tasks.", columns=every, metric=metric))
+    return tuple(found)
+
+
+def mean_score(
+    one: Mean, cells: Sequence[Cell | None], columns: Sequence[TaskColumn]
+) -> float | None:
+    """Return the mean of a row, or None where a task has no score."""
+    return mean([_counted_score(i, one, cells[i], columns[i]) for i in one.columns])
+
+
+def mean_baseline(one: Mean, values: Sequence[Number | None]) -> float | None:
+    """Return the mean of a baseline such as chance, or None where a task has none."""
+    return mean([values[i] for i in one.columns])
+
+
+def _counted_score(i: int, one: Mean, cell: Cell | None, column: TaskColumn) -> Number | None:
+    if i == one.may_fail and cell is not None and _learned_nothing(cell, column):
+        return FAILED
+    return cell.score if cell else None
+
+
+def _learned_nothing(cell: Cell, column: TaskColumn) -> bool:
+    """Return whether runs failed, or their interval reaches down to chance."""
+    if cell.failures:
+        return True
+    chance = column.chance
+    return cell.interval is not None and chance is not None and cell.interval.low <= chance
+
+
+def best_rule(runs: Iterable[Result], split: str) -> Floor | None:
+    """Return the rule of the best score that the runs of a task record on a split."""
+    found = {name: x for run in runs for name, x in (run.rules or {}).get(split, {}).items()}
+    name = max(found, key=lambda one: found[one], default=None)
+    return None if name is None else Floor(name=f"rule: {name}", value=found[name])
+
+
+def has_rules(runs: Iterable[Result]) -> bool:
+    """Return whether the rules of a task were scored, if it has any; else its floor is unknown."""
+    return any(run.rules is not None for run in runs)
+
+
+def best_floor(runs: Sequence[Result], split: str) -> Floor | None:
+    """Return the better one of the majority class and the best rule on a split.
+
+    None where the rules were not scored: a margin over the majority class alone would be too large.
+    """
+    if not has_rules(runs):
+        return None
+    scores = (run.scores[split] for run in runs if split in run.scores)
+    known = (x.majority_baseline for x in scores if x.majority_baseline is not None)
+    majority = next((Floor(name="majority class", value=value) for value in known), None)
+    floors = [floor for floor in (majority, best_rule(runs, split)) if floor is not None]
+    return max(floors, key=lambda floor: floor.value, default=None)
+
+
+def mean_floor(one: Mean, columns: Sequence[TaskColumn]) -> Floor | None:
+    """Return the mean of the floors of its tasks, or None where a task has none."""
+    floors = [column.floor for column in columns]
+    value = mean_baseline(one, [None if floor is None else floor.value for floor in floors])
+    if value is None:
+        return None
+    names = {floor.name for i in one.columns if (floor := floors[i])}
+    return Floor(name=names.pop() if len(names) == 1 else SEVERAL, value=value)
 
 
 def is_at_chance(cell: Cell, column: TaskColumn) -> bool:

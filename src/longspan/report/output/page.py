@@ -5,13 +5,12 @@ import functools
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.files import atomic_write
-from longspan.report.charts.figures import Figure, FigureSource, families_by_label
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.pictures import Picture
 from longspan.report.charts.styles import (
@@ -23,14 +22,13 @@ from longspan.report.charts.styles import (
     Spec,
     Style,
     Styles,
-    assign_styles,
 )
+from longspan.report.context import Context, styles_of
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import podium, verdict
 from longspan.report.numbers import count
 from longspan.report.output.vega import pack, packed_libraries
-from longspan.report.run_sections import RUN_SECTIONS
-from longspan.report.sections import SECTIONS, Context, Section
+from longspan.report.sections import RUN_SECTIONS, SECTIONS, Section
 from longspan.report.tables.leaderboard import AT_CHANCE, LEGEND
 from longspan.report.tables.table import Column, Entry, Table
 from longspan.results import Result
@@ -61,111 +59,16 @@ WIDE_PICTURE = 400  # pixels from which a picture has a row of its own
 LONG = 40  # characters; longer texts in a table are broken into lines
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """A section on one leaderboard, with its content."""
-
-    id: str
-    section: Section
-    tables: list[Table]
-    figures: list[Figure]
-
-    @property
-    def explanations(self) -> list[str]:
-        """Return the legends of the tables, each once; leaderboards are explained at the top."""
-        found = dict.fromkeys(table.about for table in self.tables if table.about)
-        return [about for about in found if about != LEGEND]
-
-    @property
-    def drawn(self) -> list[str]:
-        """Labels of the rows in its charts, in the order of the first chart; none for one row."""
-        charts = [figure.content for figure in self.figures if isinstance(figure.content, dict)]
-        values = [value for chart in charts for value in chart["data"]["values"]]
-        found = list(dict.fromkeys(x["mechanism"] for x in values if "mechanism" in x))
-        return found if len(found) > 1 else []
-
-    @property
-    def is_small(self) -> bool:
-        """True for heatmaps, which need little room, and pictures in a row of their own."""
-        return not any(
-            isinstance(figure.content, dict)
-            or (isinstance(figure.content, Picture) and not is_wide(figure.content))
-            for figure in self.figures
-        )
-
-
 def is_wide(picture: Picture) -> bool:
     """Return whether a picture has a row of its own."""
     return picture.width > WIDE_PICTURE
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chapter:
-    """Everything about one leaderboard."""
-
-    id: str
-    board: Leaderboard
-    parts: list[Part]
-
-    @property
-    def facts(self) -> list[tuple[str, str]]:
-        """Name and value of what all runs of the leaderboard share."""
-        scored = [
-            f"{task.label} {task.num_scored} of {task.num_examples}" for task in self.board.columns
-        ]
-        return [
-            ("Checkpoint tested", ", ".join(self.board.selection)),
-            ("Test examples", "; ".join(scored)),
-            ("Hardware", "; ".join(self.board.hardware)),
-        ]
-
-    @property
-    def summary(self) -> str:
-        """Tasks and size of the leaderboard."""
-        rows = self.board.rows
-        runs = sum(len(cell.runs) for row in rows for cell in row.cells if cell)
-        tasks = ", ".join(task.label for task in self.board.columns)
-        mechanisms = count(len({row.mechanism for row in rows}), "mechanism")
-        return f"{tasks} · {mechanisms} · {count(runs, 'run')}"
-
-    @property
-    def verdict(self) -> tuple[str, ...]:
-        """Sentences of the verdict on the first table."""
-        found = verdict(self.board)
-        return found.sentences if found else ()
-
-    @property
-    def podium(self) -> list[tuple[str, str, str]]:
-        """Mechanism, label and score of the best rows of the first table, unless they tie."""
-        means = self.board.means
-        metric = means[0].metric if means else self.board.columns[0].metric
-        best = [(row, row.score) for row in podium(self.board.groups[0])]
-        return [(row.label, row.label, metric.format(x)) for row, x in best if x is not None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """Sections and headings of a page about one run, instead of an overview of leaderboards."""
-
-    title: str
-    lead: str
-    sections: Sequence[Section]
-
-
-def subject_of_run(run: Result) -> Subject:
-    """Return the subject of the page of one run."""
-    return Subject(
-        title=f"{run.row_name} on {run.task}, seed {run.seed}",
-        lead=f"One run under the protocol {run.protocol}, of {run.date[:10]}.",
-        sections=RUN_SECTIONS,
-    )
 
 
 def write_page(
     boards: Sequence[Leaderboard],
     path: Path,
     context: Context | None = None,
-    subject: Subject | None = None,
+    run: Result | None = None,
 ) -> Path:
     """Write the page of some leaderboards, or of one run, atomically; return its path.
 
@@ -174,30 +77,27 @@ def write_page(
     Raises:
         RunError: the file cannot be written.
     """
-    text = render_page(boards, context, subject)
+    text = render_page(boards, context, run)
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 
 
 def render_page(
-    boards: Sequence[Leaderboard],
-    context: Context | None = None,
-    subject: Subject | None = None,
+    boards: Sequence[Leaderboard], context: Context | None = None, run: Result | None = None
 ) -> str:
     """Return the page of some leaderboards, or of one run, as text."""
-    sections = subject.sections if subject else SECTIONS
-    styles = assign_styles(families_by_label(boards), PAGE)
-    context = replace(context or Context(), boards=tuple(boards))
+    sections = RUN_SECTIONS if run else SECTIONS
+    styles = styles_of(boards, PAGE)
+    context = replace(context or Context(), boards=boards, styles=styles)
     chapters = [
-        _chapter(f"protocol-{i}", board, styles, context, sections)
-        for i, board in enumerate(boards, 1)
+        _chapter(f"protocol-{i}", board, context, sections) for i, board in enumerate(boards, 1)
     ]
-    figures = [figure for chapter in chapters for part in chapter.parts for figure in part.figures]
+    figures = [one for chapter in chapters for part in chapter["parts"] for one in part["figures"]]
     charts = {figure.name: figure.content for figure in figures if isinstance(figure.content, dict)}
     return _template().render(
         chapters=chapters,
-        subject=subject,
+        subject=run and _subject(run),
         styles=styles.by_name,
         families=_families(styles),
         marks={name: i for i, name in enumerate(styles.by_name)},
@@ -212,6 +112,14 @@ def render_page(
     )
 
 
+def _subject(run: Result) -> dict[str, str]:
+    """Return the headings of the page of one run."""
+    return {
+        "title": f"{run.row_name} on {run.task}, seed {run.seed}",
+        "lead": f"One run under the protocol {run.protocol}, of {run.date[:10]}.",
+    }
+
+
 def _families(styles: Styles) -> dict[str, dict[str, Style]]:
     """Return the styles of the mechanisms by family."""
     groups = itertools.groupby(styles.by_name.items(), key=lambda item: item[1].family)
@@ -219,27 +127,55 @@ def _families(styles: Styles) -> dict[str, dict[str, Style]]:
 
 
 def _chapter(
-    name: str,
-    board: Leaderboard,
-    styles: Styles,
-    context: Context,
-    sections: Sequence[Section],
-) -> Chapter:
-    source = FigureSource(
-        board=board,
-        styles=styles,
-        analyses=context.analyses,
-        boards=context.boards,
-        context_uses=context.context_uses,
-    )
-    parts = []
-    for section in sections:
-        tables = section.tables(board, context) if section.tables else []
-        figures = list(section.figures(source)) if section.figures else []
-        if tables or figures:
-            name_of_part = f"{name}-{section.name}"
-            parts.append(Part(id=name_of_part, section=section, tables=tables, figures=figures))
-    return Chapter(id=name, board=board, parts=parts)
+    name: str, board: Leaderboard, context: Context, sections: Sequence[Section]
+) -> dict[str, Any]:
+    """Return everything about one leaderboard."""
+    cells = [cell for row in board.rows for cell in row.cells if cell]
+    scored = [f"{task.label} {task.num_scored} of {task.num_examples}" for task in board.columns]
+    summary = [
+        ", ".join(task.label for task in board.columns),
+        count(len({row.mechanism for row in board.rows}), "mechanism"),
+        count(sum(len(cell.runs) for cell in cells), "run"),
+    ]
+    metric = board.means[0].metric if board.means else board.columns[0].metric
+    best = [(row.label, row.score) for row in podium(board.groups[0])]
+    return {
+        "id": name,
+        "board": board,
+        "parts": [part for x in sections if (part := _part(name, x, board, context))],
+        "summary": " · ".join(summary),
+        "verdict": verdict(board),
+        "podium": [(label, metric.format(x)) for label, x in best if x is not None],
+        "facts": [
+            ("Checkpoint tested", ", ".join(board.selection)),
+            ("Test examples", "; ".join(scored)),
+            ("Hardware", "; ".join(board.hardware)),
+        ],
+    }
+
+
+def _part(
+    chapter: str, section: Section, board: Leaderboard, context: Context
+) -> dict[str, Any] | None:
+    """Return the content of a section on one leaderboard; None if it has none."""
+    tables = section.tables(board, context) if section.tables else []
+    figures = list(section.figures(board, context)) if section.figures else []
+    if not tables and not figures:
+        return None
+    charts = [figure.content for figure in figures if isinstance(figure.content, dict)]
+    rows = [x["mechanism"] for y in charts for x in y["data"]["values"] if "mechanism" in x]
+    # Leaderboards are explained at the top; one row needs no legend; maps need little room.
+    legends = dict.fromkeys(x.about for x in tables if x.about != LEGEND)
+    pictures = [x.content for x in figures if isinstance(x.content, Picture)]
+    return {
+        "id": f"{chapter}-{section.name}",
+        "section": section,
+        "tables": tables,
+        "figures": figures,
+        "explanations": [*filter(None, legends)],
+        "drawn": rows if len({*rows}) > 1 else [],
+        "is_small": not charts and all(map(is_wide, pictures)),
+    }
 
 
 @functools.cache

@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Sequence
 
 from longspan.metrics import Metric
-from longspan.report.families import OTHER, families
 from longspan.report.leaderboard.values import (
     Cell,
     Leaderboard,
@@ -17,8 +16,9 @@ from longspan.report.leaderboard.values import (
     Row,
     RowGroup,
 )
+from longspan.report.mechanisms import OTHER, families
 from longspan.report.numbers import Number, count, metric_name, score
-from longspan.report.output.text import tex
+from longspan.report.output.text import latex_frame, latex_row, tex
 from longspan.report.statistics.intervals import Interval
 from longspan.report.tables.leaderboard import baselines, interval_text
 from longspan.report.tables.table import slug
@@ -58,34 +58,21 @@ def paper_tables(boards: Sequence[Leaderboard], spread: str = "none") -> str:
 
 
 def _table(board: Leaderboard, group: RowGroup, name: str, spread: str) -> str:
-    width = 1 + len(board.columns) + len(board.means)
+    width = len(board.columns) + len(board.means)
     notes = list(
         dict.fromkeys(x for _, rows in _by_family(group) for row in rows for x in row.notes)
     )
-    return "\n".join(
+    return latex_frame(
+        _caption(board, group, spread),
+        slug(name),
+        f"l{'r' * width}",
         [
-            r"\begin{table}",
-            r"\centering",
-            f"\\caption{{{_caption(board, group, spread)}}}",
-            f"\\label{{tab:{slug(name)}}}",
-            f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}",
-            r"\toprule",
-            _line(["Mechanism", *_headings(board)]),
+            latex_row(["Mechanism", *_headings(board)]),
             *_families(board, group, notes, spread),
             *_footer(board),
-            r"\bottomrule",
-            r"\end{tabular}",
-            *(
-                f"\\par\\smallskip{{\\footnotesize $^{{{i}}}$ {tex(board.notes[note])}}}"
-                for i, note in enumerate(notes, 1)
-            ),
-            r"\end{table}",
-        ]
+        ],
+        [f"$^{{{i}}}$ {tex(board.notes[note])}" for i, note in enumerate(notes, 1)],
     )
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"  {' & '.join(cells)} \\\\"
 
 
 def _headings(board: Leaderboard) -> list[str]:
@@ -158,7 +145,7 @@ def _families(board: Leaderboard, group: RowGroup, notes: Sequence[int], spread:
     lines = []
     for family, rows in _by_family(group):
         lines += [r"\midrule", f"  \\multicolumn{{{width}}}{{l}}{{\\emph{{{tex(family)}}}}} \\\\"]
-        lines += [_line([_name(row, notes), *_scores(board, row, spread)]) for row in rows]
+        lines += [latex_row([_name(row, notes), *_scores(board, row, spread)]) for row in rows]
     return lines
 
 
@@ -232,7 +219,9 @@ def _footer(board: Leaderboard) -> list[str]:
     """Return scores without learning, such as those of the majority class."""
     metrics = [*(task.metric for task in board.columns), *(mean.metric for mean in board.means)]
     lines = [
-        _line([tex(name), *(_plain(x, metric) for x, metric in zip(values, metrics, strict=True))])
+        latex_row(
+            [tex(name), *(_plain(x, metric) for x, metric in zip(values, metrics, strict=True))]
+        )
         for name, values in baselines(board)
     ]
     return [r"\midrule", *lines] if lines else []

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from longspan.report.tables.table import Entry, Table
@@ -62,31 +62,37 @@ def latex(tables: Sequence[Table]) -> str:
 
 def _latex_table(table: Table) -> str:
     alignment = "".join("l" if column.kind == "text" else "r" for column in table.columns)
-    head = _latex_row(tex(column.name) for column in table.columns)
     rows, footer = (
-        [_latex_row(map(_latex_entry, row)) for row in part] for part in (table.rows, table.footer)
+        [latex_row(map(_latex_entry, row)) for row in part] for part in (table.rows, table.footer)
     )
+    head = latex_row(tex(column.name) for column in table.columns)
+    body = [head, r"\midrule", *rows, *([r"\midrule", *footer] if footer else [])]
+    return latex_frame(tex(table.title), table.name, alignment, body, map(tex, table.notes))
+
+
+def latex_frame(
+    caption: str, label: str, alignment: str, body: Iterable[str], notes: Iterable[str]
+) -> str:
+    """Return a LaTeX table around lines, with notes below; its texts are already escaped."""
     return "\n".join(
         [
             r"\begin{table}",
             r"\centering",
-            f"\\caption{{{tex(table.title)}}}",
-            f"\\label{{tab:{table.name}}}",
+            f"\\caption{{{caption}}}",
+            f"\\label{{tab:{label}}}",
             f"\\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
-            head,
-            r"\midrule",
-            *rows,
-            *([r"\midrule", *footer] if footer else []),
+            *body,
             r"\bottomrule",
             r"\end{tabular}",
-            *(f"\\par\\smallskip{{\\footnotesize {tex(note)}}}" for note in table.notes),
+            *(f"\\par\\smallskip{{\\footnotesize {note}}}" for note in notes),
             r"\end{table}",
         ]
     )
 
 
-def _latex_row(cells: Any) -> str:
+def latex_row(cells: Iterable[str]) -> str:
+    """Return a line of a LaTeX table."""
     return f"  {' & '.join(cells)} \\\\"
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.costs import cost_of_runs, data_wait_share
-from longspan.report.leaderboard.grouping import list_values
+from longspan.report.leaderboard.costs import cost_of_runs
 from longspan.report.leaderboard.values import (
     Cell,
     Cost,
@@ -24,7 +23,7 @@ from longspan.report.numbers import (
     magnitude,
     memory,
     p_value,
-    percent,
+    quotient,
     ratio,
     score,
     score_difference,
@@ -32,8 +31,7 @@ from longspan.report.numbers import (
     significant,
 )
 from longspan.report.statistics.intervals import Interval, mean
-from longspan.report.tables.floor_columns import FLOORS
-from longspan.report.tables.table import Column, Entry, loss_entry
+from longspan.report.tables.table import Column, Entry
 from longspan.results import BASELINE, Result
 
 
@@ -115,42 +113,9 @@ def difference_entry(value: Number | None, metric: Metric) -> Entry:
     return Entry(value=value, text=score_difference(value, metric))
 
 
-def _quotient(value: Number | None, base: Number | None) -> float | None:
-    return value / base if value is not None and base else None
-
-
-def _gap(line: Line) -> Entry:
-    train, test = (mean_score_on(line.runs, split) for split in ("train", "test"))
-    if train is None or test is None:
-        return Entry(value=None)
-    gap = line.metric.signed(train) - line.metric.signed(test)
-    return Entry(value=gap, text=score_difference(gap, line.metric))
-
-
 def mean_score_on(runs: Iterable[Result], split: str) -> float | None:
     """Return the mean score of runs on a split, or None where one has none."""
     return mean([run.score(split) if split in run.scores else None for run in runs])
-
-
-def _train_examples(runs: Iterable[Result]) -> int | None:
-    sizes = [run.scores["train"].num_examples for run in runs if "train" in run.scores]
-    return min(sizes, default=None)
-
-
-def _trial(line: Line) -> Entry:
-    trial = line.item
-    assert line.run is not None
-    assert line.run.tuning is not None
-    chosen = line.run.tuning.chosen
-    text = list_values(trial.changes) or "unchanged"
-    values = {**trial.changes, "seed": trial.seed}
-    is_chosen = all(values.get(name) == value for name, value in chosen.items())
-    return Entry(value=text, text=text, emphasis="chosen" if is_chosen else None)
-
-
-def _trial_score(line: Line) -> Entry:
-    metrics = line.item.metrics or {}
-    return score_entry(metrics.get(line.metric.name), line.metric)
 
 
 def _rank(line: Line, end: int) -> int | None:
@@ -158,19 +123,11 @@ def _rank(line: Line, end: int) -> int | None:
     return ranks[end] if ranks else None
 
 
-def _test_field(line: Line, name: str) -> Number | None:
-    assert line.run is not None
-    return getattr(line.run.scores.get("test"), name, None)
-
-
 FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
 MARGIN = "Score less that of the majority class, or of the best rule if that is better."
 FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: x.row.family)
 MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
 TASK = Column("Task", "text", value=lambda x: x.task.label)
-SEED = Column("Seed", "lower", value=lambda x: x.item.seed)
-RUN_SEED = Column("Seed", "lower", value=lambda x: x.run.seed)
-STEP = Column("Step", "lower", value=lambda x: x.item.step)
 PARAMETERS = Column("Parameters", "lower", value=lambda x: x.cost.parameters, show=magnitude)
 TOKENS_PER_SECOND = Column(
     name="Tokens/s",
@@ -215,23 +172,6 @@ TRAINING_TIME = Column(
     value=lambda x: mean([run.seconds for run in x.runs]),
     show=duration,
 )
-DATA_WAIT = Column(
-    name="Data wait",
-    kind="lower",
-    about="Share of the training time spent waiting for batches.",
-    value=lambda x: mean([data_wait_share(run) for run in x.runs]),
-    show=lambda share: f"{percent(share)} %",
-)
-VALIDATION = Column(
-    name="Validation",
-    kind="score",
-    value=lambda x: score_entry(mean_score_on(x.runs, "validation"), x.metric),
-)
-TEST = Column(
-    name="Test",
-    kind="score",
-    value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.metric),
-)
 HARDWARE = Column("Hardware", "text", value=lambda x: x.cost.hardware, wraps=True)
 
 COST = (
@@ -251,7 +191,7 @@ COST = (
         name="Speed ratio",
         kind="higher",
         about=f"Speed over that of {BASELINE}.",
-        value=lambda x: _quotient(x.cost.tokens_per_second, x.baseline_cost.tokens_per_second),
+        value=lambda x: quotient(x.cost.tokens_per_second, x.baseline_cost.tokens_per_second),
         show=ratio,
     ),
     MEMORY,
@@ -259,7 +199,7 @@ COST = (
         name="Memory ratio",
         kind="lower",
         about=f"Memory over that of {BASELINE}.",
-        value=lambda x: _quotient(x.cost.peak_memory, x.baseline_cost.peak_memory),
+        value=lambda x: quotient(x.cost.peak_memory, x.baseline_cost.peak_memory),
         show=ratio,
     ),
     EXAMPLES_PER_SECOND,
@@ -280,7 +220,19 @@ SCORES = (
     Column("Data checksum", "text", value=lambda x: x.task.checksum, show=lambda sha: sha[:12]),
     Column("Metric", "text", value=lambda x: x.metric.name),
     Column("Unit", "text", value=lambda x: x.metric.unit),
-    *FLOORS,
+    Column("Chance", "score", value=lambda x: score_entry(x.task.chance, x.metric)),
+    Column("Majority", "score", value=lambda x: score_entry(x.task.majority, x.metric)),
+    Column(
+        name="Best rule",
+        kind="text",
+        about="Prediction without a model, of the best score on test.",
+        value=lambda x: x.task.rule and x.task.rule.name.removeprefix("rule: "),
+    ),
+    Column(
+        name="Best rule score",
+        kind="score",
+        value=lambda x: score_entry(x.task.rule and x.task.rule.value, x.metric),
+    ),
     Column("Score", "score", value=lambda x: score_entry(x.cell and x.cell.score, x.metric)),
     Column("Low", "score", value=lambda x: score_entry(x.interval and x.interval.low, x.metric)),
     Column("High", "score", value=lambda x: score_entry(x.interval and x.interval.high, x.metric)),
@@ -325,76 +277,4 @@ SCORES = (
         value=lambda x: x.cell and ", ".join(sorted({run.backend_used for run in x.cell.runs})),
     ),
     HARDWARE,
-)
-
-GENERALIZATION_GAP = (
-    MECHANISM,
-    TASK,
-    Column(
-        name="Train",
-        kind="score",
-        about="A sample of the split, without dropout.",
-        value=lambda x: score_entry(mean_score_on(x.runs, "train"), x.metric),
-    ),
-    VALIDATION,
-    TEST,
-    Column("Gap", "lower", "Advantage of train over test.", _gap),
-    Column("Train examples", "higher", "Size of the sample.", lambda x: _train_examples(x.runs)),
-    Column("Seeds", "higher", value=lambda x: len(x.runs)),
-)
-
-TUNING = (
-    MECHANISM,
-    TASK,
-    SEED,
-    Column("Trial", "text", "Changed fields.", _trial),
-    Column("Validation", "score", value=_trial_score),
-    Column("Failed", "text", value=lambda x: x.item.failure),
-    Column("Rule", "text", value=lambda x: x.run.tuning.rule),
-)
-
-ALARMS = (
-    MECHANISM,
-    TASK,
-    RUN_SEED,
-    Column("Alarm", "text", value=lambda x: x.item.kind),
-    STEP,
-    Column("Message", "text", value=lambda x: x.item.message),
-)
-
-FAILURES = (
-    MECHANISM,
-    TASK,
-    SEED,
-    Column("Kind", "text", value=lambda x: x.item.kind),
-    STEP,
-    Column("Reason", "text", value=lambda x: x.item.reason),
-)
-
-RUNS = (
-    MECHANISM,
-    TASK,
-    RUN_SEED,
-    TEST,
-    VALIDATION,
-    Column("Test loss", "lower", value=lambda x: loss_entry(_test_field(x, "loss"), x.run.main)),
-    Column(
-        name="Examples",
-        kind="lower",
-        about="Scored test examples.",
-        value=lambda x: _test_field(x, "num_examples"),
-    ),
-    Column("Steps", "lower", value=lambda x: x.run.steps),
-    Column(
-        name="Tested step",
-        kind="lower",
-        about="Step of the tested checkpoint.",
-        value=lambda x: x.run.selected_step,
-    ),
-    TRAINING_TIME,
-    DATA_WAIT,
-    TOKENS_PER_SECOND,
-    MEMORY,
-    INFERENCE_SPEED,
-    INFERENCE_MEMORY,
 )

@@ -2,14 +2,14 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import percent, signed
 from longspan.report.tables.columns import name_entry
-from longspan.report.tables.table import Column, Entry, Table, make_table
-from longspan.results import ContextLoss, ContextUse, PositionLoss, Result
+from longspan.report.tables.table import Column, Entry, Table, Value, make_table
+from longspan.results import ContextUse, Result
 
 LEFT = (
     "Mean loss of the same sampled targets when only the last tokens before them are read, in nats "
@@ -33,43 +33,18 @@ BUCKETS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """A row of a leaderboard with the measured use of the context of one of its runs."""
+class Measured(NamedTuple):
+    """A row of a leaderboard with the measured use of the context of one of its runs.
+
+    Attributes:
+        part: what a row of a table is about besides the run: state, layer, or part of the keys.
+        values: values of the row by column.
+    """
 
     row: Row
     use: ContextUse
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Positions(Measured):
-    """Losses by position with one treatment of the state."""
-
-    state: str
-    loss: Callable[[PositionLoss], float | None]
-
-    def entry(self, bounds: tuple[int, int]) -> Entry:
-        """Return the loss in a range of positions."""
-        found = [self.loss(x) for x in self.use.positions if (x.first, x.last) == bounds]
-        nats = found[0] if found else None
-        if nats is None:
-            return Entry(value=None)
-        return Entry(value=nats, text=f"{nats:.3f} nats", detail=f"{nats / math.log(2):.3f} bits")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Layer(Measured):
-    """Attention by part in one layer."""
-
-    number: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part(Measured):
-    """Attention by bucket of one part of the keys, averaged over layers."""
-
-    part: str
-    shares: tuple[float, ...]
+    part: Value = None
+    values: dict[Any, float | None] = {}
 
 
 def measured_rows(board: Leaderboard, column: int, uses: Sequence[ContextUse]) -> list[Measured]:
@@ -77,7 +52,7 @@ def measured_rows(board: Leaderboard, column: int, uses: Sequence[ContextUse]) -
     found = []
     for row in board.rows:
         runs = set(map(_run, row.runs(column)))
-        found += [Measured(row=row, use=one) for one in uses if _run(one) in runs]
+        found += [Measured(row, one) for one in uses if _run(one) in runs]
     return found
 
 
@@ -92,127 +67,107 @@ def context_use(board: Leaderboard, uses: Sequence[ContextUse]) -> list[Table]:
         if found := measured_rows(board, i, uses):
             name = f"{board.title}-context-{task.label}"
             tables.append(_context_table(name, task.label, found))
-            tables.append(_position_table(name, task.label, found))
-            if layers := _layers(found):
-                tables.append(_part_table(name, task.label, layers))
-            if parts := [part for one in found for part in bucket_means(one)]:
-                tables.append(_bucket_table(name, task.label, parts))
+            tables += _split_tables(name, task.label, found)
     return tables
 
 
+def _split_tables(name: str, label: str, found: Sequence[Measured]) -> Iterator[Table]:
+    """Yield the tables that have several rows for a run."""
+    for suffix, title, heading, split in (
+        ("position", "loss by position in the segment", "State", _positions),
+        ("parts", "attention by part of the keys", "Layer", _layers),
+        ("buckets", "attention by bucket of the keys", "Part", bucket_means),
+    ):
+        if rows := [row for one in found for row in split(one)]:
+            yield _table(f"{name}-{suffix}", f"{label}: {title}", heading, rows)
+
+
 def _context_table(name: str, label: str, found: Sequence[Measured]) -> Table:
-    lengths = sorted({one.context for x in found for one in x.use.contexts})
     columns = [
         *_RUN,
-        *(_context_column(length) for length in lengths),
+        *map(_context_column, sorted({one.context for x in found for one in x.use.contexts})),
         Column("Effective", "text", "Tokens.", lambda x: x.use.effective),
         Column("Tolerance, %", "text", value=lambda x: x.use.tolerance, show=percent),
         Column("Blocks", "higher", value=lambda x: x.use.blocks),
-        Column("Split", "text", value=lambda x: x.use.split),
+        _SPLIT,
     ]
     title = f"{label}: loss by the context that is left, tokens"
     return make_table(f"{name}-left", title, columns, found, about=LEFT)
 
 
 def _context_column(length: int) -> Column:
-    def entry(one: Measured) -> Entry:
-        found = [x for x in one.use.contexts if x.context == length]
-        return _loss_entry(found[0], one.use) if found else Entry(value=None)
+    def entry(x: Measured) -> Entry:
+        one = next((one for one in x.use.contexts if one.context == length), None)
+        if one is None:
+            return Entry(value=None)
+        # Others are compared with the longest context.
+        low, high = signed(one.low, 3), signed(one.high, 3)
+        detail = f"{signed(one.difference, 3)} [{low}, {high}] nats"
+        is_longest = one.context == x.use.contexts[-1].context
+        return _nats(one.loss, "longest" if is_longest else detail)
 
     return Column(str(length), "lower", value=entry)
 
 
-def _loss_entry(one: ContextLoss, use: ContextUse) -> Entry:
-    """Return a loss with its difference from that of the longest context."""
-    detail = "longest"
-    if one.context != use.contexts[-1].context:
-        low, high = signed(one.low, 3), signed(one.high, 3)
-        detail = f"{signed(one.difference, 3)} [{low}, {high}] nats"
-    return Entry(value=one.loss, text=f"{one.loss:.3f} nats", detail=detail)
+def _nats(value: float | None, detail: str = "") -> Entry:
+    return Entry(value=None) if value is None else Entry(value, f"{value:.3f} nats", detail)
 
 
-def _position_table(name: str, label: str, found: Sequence[Measured]) -> Table:
-    bounds = sorted({(one.first, one.last) for x in found for one in x.use.positions})
+def _table(name: str, title: str, heading: str, rows: Sequence[Measured]) -> Table:
+    """Return a table with a column for each name of the values, in the order of the fullest row."""
+    is_loss = heading == "State"
+    names = [name for x in sorted(rows, key=lambda x: -len(x.values)) for name in x.values]
+    ordered = sorted({*names}) if is_loss else dict.fromkeys(names)
+    sizes = Column("Sequences", "higher", value=lambda x: x.use.part_windows)
     columns = [
         *_RUN,
-        Column("State", "text", value=lambda x: x.state),
-        *(_position_column(pair) for pair in bounds),
-        Column("Split", "text", value=lambda x: x.use.split),
+        Column(heading, "text", value=lambda x: x.part),
+        *(_value_column(name, is_loss=is_loss) for name in ordered),
+        _SPLIT if is_loss else sizes,
     ]
-    title = f"{label}: loss by position in the segment"
-    return make_table(f"{name}-position", title, columns, _treatments(found), about=POSITION)
+    about = {"State": POSITION, "Layer": PARTS, "Part": BUCKETS}[heading]
+    return make_table(name, title, columns, rows, about=about)
 
 
-def _position_column(bounds: tuple[int, int]) -> Column:
-    first, last = bounds
-    title = str(first) if first == last else f"{first}–{last}"
-    return Column(title, "lower", value=lambda x: x.entry(bounds))
+def _value_column(name: Any, *, is_loss: bool) -> Column:
+    if not is_loss:
+        title = str(name).capitalize()
+        return Column(title, "text", value=lambda x: x.values.get(name), show=percent)
+    first, last = name
+
+    def entry(x: Measured) -> Entry:
+        nats = x.values.get(name)
+        return _nats(nats, "" if nats is None else f"{nats / math.log(2):.3f} bits")
+
+    return Column(str(first) if first == last else f"{first}–{last}", "lower", value=entry)
 
 
-def _treatments(found: Sequence[Measured]) -> Iterable[_Positions]:
-    """Yield each run with its state, if it keeps one, and begun anew."""
-    for one in found:
-        if one.use.positions[0].kept is not None:
-            yield _Positions(row=one.row, use=one.use, state="kept", loss=lambda x: x.kept)
-        yield _Positions(row=one.row, use=one.use, state="new", loss=lambda x: x.fresh)
+def _positions(x: Measured) -> Iterator[Measured]:
+    """Yield the losses by position: with the state, if the run keeps one, and begun anew."""
+    if x.use.positions[0].kept is not None:
+        kept = {(one.first, one.last): one.kept for one in x.use.positions}
+        yield x._replace(part="kept", values=kept)
+    fresh: dict[Any, float | None] = {(one.first, one.last): one.fresh for one in x.use.positions}
+    yield x._replace(part="new", values=fresh)
 
 
-def _layers(found: Sequence[Measured]) -> list[_Layer]:
-    return [
-        _Layer(row=one.row, use=one.use, number=number)
-        for one in found
-        for number, shares in enumerate(one.use.parts, 1)
-        if shares
-    ]
+def _layers(x: Measured) -> Iterator[Measured]:
+    """Yield the attention by part of the keys in each layer that has parts."""
+    for number, shares in enumerate(x.use.parts, 1):
+        if shares:
+            yield x._replace(part=number, values=dict(shares))
 
 
-def _part_table(name: str, label: str, layers: Sequence[_Layer]) -> Table:
-    # Rows with the most parts have all of them in their order.
-    ordered = sorted((x.use.parts[x.number - 1] for x in layers), key=lambda x: -len(x))
-    names = dict.fromkeys(name for shares in ordered for name in shares)
-    columns = [
-        *_RUN,
-        Column("Layer", "text", value=lambda x: x.number),
-        *(_part_column(part) for part in names),
-        Column("Sequences", "higher", value=lambda x: x.use.part_windows),
-    ]
-    title = f"{label}: attention by part of the keys"
-    return make_table(f"{name}-parts", title, columns, layers, about=PARTS)
-
-
-def _part_column(part: str) -> Column:
-    return Column(
-        part.capitalize(), "text", value=lambda x: x.use.parts[x.number - 1].get(part), show=percent
-    )
-
-
-def bucket_means(one: Measured) -> Iterable[Part]:
+def bucket_means(x: Measured) -> Iterator[Measured]:
     """Yield the parts of the keys with the means of their buckets over the layers that have it."""
-    for part in dict.fromkeys(name for own in one.use.buckets for name in own):
-        layers = [own[part] for own in one.use.buckets if part in own]
-        shares = tuple(statistics.fmean(values) for values in zip(*layers, strict=True))
-        yield Part(row=one.row, use=one.use, part=part, shares=shares)
-
-
-def _bucket_table(name: str, label: str, parts: Sequence[Part]) -> Table:
-    columns = [
-        *_RUN,
-        Column("Part", "text", value=lambda x: x.part),
-        *(_bucket_column(place) for place in range(max(len(x.shares) for x in parts))),
-        Column("Sequences", "higher", value=lambda x: x.use.part_windows),
-    ]
-    title = f"{label}: attention by bucket of the keys"
-    return make_table(f"{name}-buckets", title, columns, parts, about=BUCKETS)
-
-
-def _bucket_column(place: int) -> Column:
-    def share(one: Part) -> float | None:
-        return one.shares[place] if place < len(one.shares) else None
-
-    return Column(str(place + 1), "text", value=share, show=percent)
+    for part in dict.fromkeys(name for own in x.use.buckets for name in own):
+        layers = [own[part] for own in x.use.buckets if part in own]
+        means = map(statistics.fmean, zip(*layers, strict=True))
+        yield x._replace(part=part, values=dict(enumerate(means, 1)))
 
 
 _RUN = (
     Column("Mechanism", "text", value=lambda x: name_entry(x.row)),
     Column("Seed", "text", value=lambda x: x.use.seed),
 )
+_SPLIT = Column("Split", "text", value=lambda x: x.use.split)

@@ -2,9 +2,8 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from longspan.metrics import Metric
 from longspan.report.leaderboard.grouping import list_values
 from longspan.report.leaderboard.values import Leaderboard, Row, TaskColumn
 from longspan.report.statistics.intervals import mean
@@ -20,55 +19,37 @@ ABOUT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluatedRow:
+class _EvaluatedRow(NamedTuple):
     """A row's models on other data than they were trained on; they differ only in their seed."""
 
     row: Row
     task: TaskColumn
-    runs: tuple[Result, ...]
-    evaluations: tuple[CrossEvaluation, ...]
+    runs: list[Result]
+    evaluations: list[CrossEvaluation]
 
     @property
     def first(self) -> CrossEvaluation:
         """Any of the evaluations, for what all of them share."""
         return self.evaluations[0]
 
-    @property
-    def metric(self) -> Metric:
-        """Metric of the evaluation."""
-        return self.first.main
-
 
 def cross_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> list[Table]:
-    """Return the table of evaluations of a leaderboard's models on other data, if there are any."""
-    rows = pair_evaluations(board, found)
-    if not rows:
-        return []
-    title = f"Scores on data that models were not trained on, {board.title}"
-    return [make_table(f"{board.title}-other-tasks", title, COLUMNS, rows, about=ABOUT)]
+    """Return the table of evaluations of a leaderboard's models on other data, if there are any.
 
-
-def pair_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> list[EvaluatedRow]:
-    """Return the evaluations of each row on each other data set and split.
-
-    Of samples of one split the largest counts.
+    A row has the evaluations on one data set and split; of samples of a split the largest counts.
     """
     rows = []
     for i, row in itertools.product(range(len(board.columns)), board.rows):
         runs = {(x.protocol, x.task, x.row_name, x.config_hash, x.seed): x for x in row.runs(i)}
         own = _largest(x for x in found if _run_of(x) in runs)
         for _, group in itertools.groupby(sorted(own, key=_data), key=_data):
-            same = tuple(group)
-            rows.append(
-                EvaluatedRow(
-                    row=row,
-                    task=board.columns[i],
-                    runs=tuple(runs[_run_of(x)] for x in same),
-                    evaluations=same,
-                )
-            )
-    return sorted(rows, key=lambda x: (x.task.label, _data(x.first)))
+            same = list(group)
+            trained = [runs[_run_of(x)] for x in same]
+            rows.append(_EvaluatedRow(row, board.columns[i], trained, same))
+    rows.sort(key=lambda x: (x.task.label, _data(x.first)))
+    title = f"Scores on data that models were not trained on, {board.title}"
+    name = f"{board.title}-other-tasks"
+    return [make_table(name, title, COLUMNS, rows, about=ABOUT)] if rows else []
 
 
 def _largest(found: Iterable[CrossEvaluation]) -> list[CrossEvaluation]:
@@ -103,13 +84,13 @@ COLUMNS = (
         name="Score",
         kind="score",
         about="In the evaluation.",
-        value=lambda x: score_entry(mean([one.value for one in x.evaluations]), x.metric),
+        value=lambda x: score_entry(mean([one.value for one in x.evaluations]), x.first.main),
     ),
     Column(
         name="Majority",
         kind="score",
         about="Most frequent class of the scored examples.",
-        value=lambda x: score_entry(x.first.score.majority_baseline, x.metric),
+        value=lambda x: score_entry(x.first.score.majority_baseline, x.first.main),
     ),
     Column(
         name="Own test",

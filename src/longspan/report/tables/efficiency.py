@@ -1,11 +1,11 @@
 """Efficiency of mechanisms: time, memory and operations, growth, and published speeds."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from longspan.report.numbers import duration_of, memory, percent, ratio
-from longspan.report.published_figures import PublishedFigure
+from longspan.report.numbers import duration_of, memory, percent, quotient, ratio
 from longspan.report.statistics.growth import (
     Group,
     crossing_length,
@@ -14,7 +14,7 @@ from longspan.report.statistics.growth import (
     memory_over_baseline,
     over_baseline,
 )
-from longspan.report.tables.published_figures import is_at_length, published_base
+from longspan.report.tables.published import PublishedFigure, is_at_length, published_base
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE, EfficiencyRecord, Measurement
 
@@ -36,25 +36,7 @@ PUBLISHED = (
 LRA_SUITE = "lra-speed"  # with the model of the published figures
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Measured:
-    """A measurement among those of its record."""
-
-    one: Measurement
-    others: Sequence[Measurement]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Grown:
-    """A mechanism at several lengths."""
-
-    name: str
-    own: Sequence[Measurement]
-    baseline: Sequence[Measurement]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Compared:
+class _Compared(NamedTuple):
     """A published ratio, and ours."""
 
     figure: PublishedFigure
@@ -93,22 +75,23 @@ def tables_of_records(
 
 
 def _measured_table(record: EfficiencyRecord, group: Group, own: Sequence[Measurement]) -> Table:
-    ordered = sorted(own, key=lambda x: (x.length, x.mechanism != BASELINE))
     columns = [
-        Column("Mechanism", "text", value=lambda x: x.one.mechanism),
-        Column("Length", "text", value=lambda x: x.one.length, show=lambda n: f"{n:,}"),
-        Column("Rows", "text", value=lambda x: x.one.batch_size),
+        Column("Mechanism", "text", value=lambda x: x.mechanism),
+        Column("Length", "text", value=lambda x: x.length, show=lambda n: f"{n:,}"),
+        Column("Rows", "text", value=lambda x: x.batch_size),
         Column("Time", "lower", "Median, fastest and slowest.", _time),
-        Column(f"Times {BASELINE}", "higher", value=_of(over_baseline), show=ratio),
-        Column("Memory", "lower", value=lambda x: x.one.peak_memory, show=memory),
-        Column(f"Memory over {BASELINE}", "lower", value=_of(memory_over_baseline), show=ratio),
-        Column("Of the limit, %", "higher", value=lambda x: x.one.useful, show=percent),
-        Column("Executed", "lower", value=_executed, show=ratio, is_minor=True),
-        Column("Backend", "text", value=lambda x: x.one.backend, is_minor=True),
+        Column(f"Times {BASELINE}", "higher", "", lambda x: over_baseline(x, own), ratio),
+        Column("Memory", "lower", value=lambda x: x.peak_memory, show=memory),
+        Column(
+            f"Memory over {BASELINE}", "lower", "", lambda x: memory_over_baseline(x, own), ratio
+        ),
+        Column("Of the limit, %", "higher", value=lambda x: x.useful, show=percent),
+        Column("Executed", "lower", "", _executed, ratio, is_minor=True),
+        Column("Backend", "text", value=lambda x: x.backend, is_minor=True),
     ]
-    subjects = [_Measured(one=x, others=own) for x in ordered]
+    rows = sorted(own, key=lambda x: (x.length, x.mechanism != BASELINE))
     name = f"{record.suite}-{_title(group)}"
-    return make_table(name, _title(group), columns, subjects, about=ABOUT, notes=_notes(record))
+    return make_table(name, _title(group), columns, rows, about=ABOUT, notes=_notes(record))
 
 
 def _title(group: Group) -> str:
@@ -129,54 +112,45 @@ def _notes(record: EfficiencyRecord) -> tuple[str, ...]:
     )
 
 
-def _time(x: _Measured) -> Entry:
-    one = x.one
-    if one.median is None or one.minimum is None or one.maximum is None:
-        return Entry(value=None, text=one.state, detail=one.reason or "")
-    spread = f"{duration_of(one.minimum)} to {duration_of(one.maximum)}"
-    return Entry(value=one.median, text=duration_of(one.median), detail=spread)
+def _time(x: Measurement) -> Entry:
+    if x.median is None or x.minimum is None or x.maximum is None:
+        return Entry(value=None, text=x.state, detail=x.reason or "")
+    spread = f"{duration_of(x.minimum)} to {duration_of(x.maximum)}"
+    return Entry(value=x.median, text=duration_of(x.median), detail=spread)
 
 
-def _of(
-    compare: Callable[[Measurement, Iterable[Measurement]], float | None],
-) -> Callable[[_Measured], float | None]:
-    return lambda x: compare(x.one, x.others)
-
-
-def _executed(x: _Measured) -> float | None:
-    one = x.one
-    return one.executed_flops / one.flops if one.executed_flops and one.flops else None
+def _executed(x: Measurement) -> float | None:
+    return quotient(x.executed_flops or None, x.flops)
 
 
 def _growth_table(record: EfficiencyRecord, group: Group, own: Sequence[Measurement]) -> Table:
     by_name = {x.mechanism: [y for y in own if y.mechanism == x.mechanism] for x in own}
     baseline = by_name.get(BASELINE, [])
-    names = sorted(by_name, key=lambda name: name != BASELINE)
     columns = [
-        Column("Mechanism", "text", value=lambda x: x.name),
-        Column("Growth", "lower", value=lambda x: exponent(x.own), show=lambda x: f"T^{x:.2f}"),
-        Column("Pays off", "lower", value=_pays_off),
+        Column("Mechanism", "text", value=lambda x: x[0].mechanism),
+        Column("Growth", "lower", value=exponent, show=lambda x: f"T^{x:.2f}"),
+        Column("Pays off", "lower", value=lambda x: _pays_off(x, baseline)),
         Column("Longest", "higher", value=_longest, show=lambda n: f"{n:,}"),
     ]
-    subjects = [_Grown(name=name, own=by_name[name], baseline=baseline) for name in names]
+    rows = [by_name[name] for name in sorted(by_name, key=lambda name: name != BASELINE)]
     title = f"{_title(group)}: growth with the length"
-    return make_table(f"{record.suite}-{title}", title, columns, subjects, about=GROWTH)
+    return make_table(f"{record.suite}-{title}", title, columns, rows, about=GROWTH)
 
 
-def _pays_off(x: _Grown) -> Entry:
-    length = None if x.name == BASELINE else crossing_length(x.own, x.baseline)
+def _pays_off(own: Sequence[Measurement], baseline: Sequence[Measurement]) -> Entry:
+    length = None if own[0].mechanism == BASELINE else crossing_length(own, baseline)
     if length is None:
         return Entry(value=None)
     if math.isinf(length):
-        ends = max(one.length for one in x.baseline if one.median is not None)
-        is_beyond = (_longest(x) or 0) > ends
+        ends = _longest(baseline) or 0
+        is_beyond = (_longest(own) or 0) > ends
         text = f"not up to {ends:,}, where {BASELINE} ends" if is_beyond else "not at these lengths"
         return Entry(value=None, text=text)
     return Entry(value=length, text=f"above {length:,.0f} tokens" if length else "at every length")
 
 
-def _longest(x: _Grown) -> int | None:
-    return max((one.length for one in x.own if one.median is not None), default=None)
+def _longest(own: Sequence[Measurement]) -> int | None:
+    return max((x.length for x in own if x.median is not None), default=None)
 
 
 def _comparisons(
@@ -197,7 +171,7 @@ def _comparisons(
         for one in trained:
             here = ours[figure.quantity](one, trained) if _is_same(one, figure) else None
             if here is not None:
-                yield _Compared(figure=figure, printed=printed, here=here, own=one)
+                yield _Compared(figure, printed, here, one)
 
 
 def _is_same(one: Measurement, figure: PublishedFigure) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.means import FAILED, SIXTH, mean_baseline
+from longspan.report.leaderboard.levels import FAILED, SIXTH, mean_baseline
 from longspan.report.leaderboard.values import (
     Cell,
     Leaderboard,
@@ -16,7 +16,7 @@ from longspan.report.leaderboard.values import (
     TaskColumn,
 )
 from longspan.report.leaderboard.verdict import UNSCORED_RULES, verdict
-from longspan.report.links import row_links
+from longspan.report.mechanisms import row_links, row_traits
 from longspan.report.numbers import (
     MISSING,
     Number,
@@ -38,7 +38,6 @@ from longspan.report.tables.columns import (
     score_entry,
 )
 from longspan.report.tables.table import Column, Entries, Entry, Role, Table, make_table
-from longspan.report.traits import row_traits
 from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
@@ -73,7 +72,7 @@ LEGEND = (
 AT_CHANCE = "at chance"
 
 
-def rank_entry(placement: Placement | None) -> Entry:
+def _rank_entry(placement: Placement | None) -> Entry:
     """Return a range of ranks; its value is the worst, so that noise never sorts a row ahead."""
     if placement is None or placement.ranks is None:
         return Entry(value=None)
@@ -85,7 +84,7 @@ RANK = Column(
     name="Rank",
     kind="lower",
     about="By the first mean, or the only task. Sorted by the worst rank of the range.",
-    value=lambda row: rank_entry(row.placement),
+    value=lambda row: _rank_entry(row.placement),
     role="rank",
 )
 
@@ -119,13 +118,12 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
             *_of_overrides(group),
             *_numbered(board, group),
             *_intervals(group),
-            *unscored_rules(board),
+            *_unscored_rules(board),
         ),
     )
-    found = verdict(board, group)
     return replace(
         table,
-        verdict=found.sentences if found else (),
+        verdict=verdict(board, group),
         commands=tuple(tuple(commands_of(_records(row))) for row in group.rows),
     )
 
@@ -324,7 +322,7 @@ def _intervals(group: RowGroup) -> list[str]:
     return [f"Of the intervals, {', '.join(parts)}."]
 
 
-def unscored_rules(board: Leaderboard) -> list[str]:
+def _unscored_rules(board: Leaderboard) -> list[str]:
     """Return a note on tasks of which the rules were not scored, with the command that does it."""
     tasks = ", ".join(column.label for column in board.columns if not column.has_rules)
     if not tasks:

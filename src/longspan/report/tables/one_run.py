@@ -25,22 +25,22 @@ SCORE = (
 )
 
 
-def only_cell(board: Leaderboard) -> Cell:
+def _only_cell(board: Leaderboard) -> Cell:
     """Return the only cell of a leaderboard of one run."""
     (row,) = board.rows
     (cell,) = (cell for cell in row.cells if cell is not None)
     return cell
 
 
-def only_run(board: Leaderboard) -> Result:
+def _only_run(board: Leaderboard) -> Result:
     """Return the only run of a leaderboard."""
-    (run,) = only_cell(board).runs
+    (run,) = _only_cell(board).runs
     return run
 
 
 def score(board: Leaderboard) -> Table:
     """Return the scores of a run by split, the main metric with interval and margin."""
-    run, cell = only_run(board), only_cell(board)
+    run, cell = _only_run(board), _only_cell(board)
     (column,) = board.columns
     floor = "" if column.floor is None else column.floor.name
     names = list(dict.fromkeys(name for part in run.scores.values() for name in part.metrics))
@@ -80,7 +80,7 @@ def _metric(run: Result, name: str, cell: Cell, floor: str) -> Column:
 
 def groups(board: Leaderboard) -> list[Table]:
     """Return a table for each property of the test examples, such as class or length."""
-    run = only_run(board)
+    run = _only_run(board)
     return [_group(run, name, parts) for name, parts in run.slices.items()]
 
 
@@ -100,7 +100,7 @@ def _group(run: Result, name: str, parts: Sequence[Slice]) -> Table:
 
 def curve(board: Leaderboard) -> list[Table]:
     """Return the points of the learning curve, if there are any."""
-    run = only_run(board)
+    run = _only_run(board)
     if not run.curve:
         return []
     metric = get_metric(run.selection_metric)
@@ -141,13 +141,13 @@ def cost(board: Leaderboard) -> list[Table]:
         for column, entry in entries
         if entry.value is not None and column not in (columns.MECHANISM, columns.TASK)
     ]
-    pairs.append(("Training steps", f"{only_run(board).steps:,}"))
+    pairs.append(("Training steps", f"{_only_run(board).steps:,}"))
     return [make_table("run-cost", "Cost", PAIR, pairs)]
 
 
 def configuration(board: Leaderboard) -> list[Table]:
     """Return the command of a run, and its whole configuration with what it overrides."""
-    run = only_run(board)
+    run = _only_run(board)
     tuned = run.tuning and list_values(run.tuning.chosen)
     changed = run.resolved_budget and list_values(run.resolved_budget.changes)
     pairs = [
@@ -162,7 +162,7 @@ def configuration(board: Leaderboard) -> list[Table]:
 
 def provenance(board: Leaderboard) -> list[Table]:
     """Return where a run comes from: code, data, versions, hardware, date."""
-    run = only_run(board)
+    run = _only_run(board)
     pairs = [
         ("protocol", run.protocol),
         ("date", run.date),

@@ -1,42 +1,59 @@
-"""Published scores next to ours, each with the protocol it was obtained under."""
+"""Published scores, costs and other figures next to ours, each with its protocol.
+
+Sources of figures other than scores of tasks: tables 2 and 3 of Long Range Arena (Tay et al. 2021),
+tables 1 and 2 of Simple Local Attentions Remain Competitive (Xiong et al. 2022).
+"""
 
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from longspan.errors import OptionError
-from longspan.metrics import Metric, get_metric
+from longspan.metrics import METRICS, Metric
 from longspan.report.leaderboard.values import Cell, Leaderboard
-from longspan.report.numbers import Number
+from longspan.report.numbers import Number, magnitude, quotient, ratio, score, significant
 from longspan.report.statistics.intervals import mean
-from longspan.report.tables.columns import score_entry
+from longspan.report.tables.columns import mean_score_on
 from longspan.report.tables.leaderboard import interval_text
 from longspan.report.tables.table import Column, Entry, Table, make_table
+from longspan.results import BASELINE
 
 ABOUT = (
-    "Scores that others published, and ours on the same task. Protocols differ: a difference may "
-    "come from data, model size, training or checkpoint selection."
+    "Figures that others published, and ours on the same task and length. Protocols differ: a "
+    "difference may come from data, model size, training or checkpoint selection. Speed and memory "
+    f"depend on the hardware: compare the columns over {BASELINE}. The ratio of ours to the "
+    "published figure is given for FLOPs under the same protocol, counted as multiply-adds: half "
+    "of the operations counted elsewhere in this report."
 )
+LENGTH_TOLERANCE = 0.03  # "4K" is 4000 or 4096 tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedScore:
-    """A score that others published, as a stored value: percentages are fractions.
+class PublishedFigure:
+    """A figure that others published.
 
     Attributes:
-        value: stored value of the metric.
+        task: task that it was measured on; of pretraining, a name that no task has.
+        quantity: name of a metric or of one of `QUANTITIES`.
+        value: stored value of the metric, percentages as fractions; else in the quantity's unit.
         protocol: protocol that it was obtained under.
         source: publication.
+        length: tokens of an example; None where the protocol decides.
+        condition: how it was measured.
     """
 
     task: str
     mechanism: str
+    quantity: str
     value: Number
-    metric: str
     protocol: str
     source: str
+    length: int | None = None
+    condition: str = ""
 
     def __post_init__(self):
         """Check that a percentage is a fraction.
@@ -44,104 +61,259 @@ class PublishedScore:
         Raises:
             OptionError: it is above 1 or negative.
         """
-        if self.definition.unit == "%" and not 0 <= self.value <= 1:
+        if self.metric and self.metric.unit == "%" and not 0 <= self.value <= 1:
             raise OptionError(
-                f"a published {self.metric} must be a fraction from 0 to 1, got {self.value} "
+                f"a published {self.quantity} must be a fraction from 0 to 1, got {self.value} "
                 f"({self.mechanism} on {self.task}); divide percentages by 100"
             )
 
     @property
-    def definition(self) -> Metric:
-        """Metric of the score."""
-        return get_metric(self.metric)
+    def metric(self) -> Metric | None:
+        """Metric of a score; None for another quantity."""
+        return METRICS.get(self.quantity)
 
 
 @functools.cache
-def read_published() -> tuple[PublishedScore, ...]:
-    """Read the published scores of every task.
+def read_published() -> tuple[PublishedFigure, ...]:
+    """Read the published scores of every task, then the figures of tables, missing ones left out.
 
     Tasks need torch and reports do not: `docs/pages.py` renders `published.json` from the tasks.
+    Tables hold values as printed, in display units.
     """
-    text = resources.files("longspan.report").joinpath("published.json").read_text("utf-8")
-    return tuple(PublishedScore(**score) for score in json.loads(text))
+    scores, tables = (
+        json.loads(resources.files("longspan.report").joinpath(name).read_text("utf-8"))
+        for name in ("published.json", "published_figures.json")
+    )
+    found = [PublishedFigure(quantity=one.pop("metric"), **one) for one in scores]
+    return (*found, *(one for table in tables for one in _read_table(table)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """A published score, and a row of ours for the same row and task if there is one."""
+def _read_table(table: dict[str, Any]) -> Iterator[PublishedFigure]:
+    about = {name: table[name] for name in ("protocol", "source", "condition")}
+    for mechanism, values in table["rows"].items():
+        for column, value in zip(table["columns"], values, strict=True):
+            metric = METRICS.get(column["quantity"])
+            stored = value / metric.scale if metric and value is not None else value
+            if stored is not None:
+                yield PublishedFigure(mechanism=mechanism, value=stored, **about, **column)
 
-    published: PublishedScore
-    protocol: str | None = None  # ours, with the budget
-    label: str | None = None
-    cell: Cell | None = None
 
-    @property
-    def own_score(self) -> float | None:
-        """Our score in the published metric, mean over seeds."""
-        if self.cell is None or self.cell.score is None:
+class Quantity(NamedTuple):
+    """A published quantity.
+
+    Attributes:
+        title: name and unit.
+        show: function from a value to its text.
+        own: function from our runs on a task to our value; None where there is none.
+        depends_on_hardware: only values of one device compare.
+        is_comparable: our value under the same protocol should equal the published one.
+    """
+
+    title: str
+    show: Callable[[Number | None], str] = significant
+    own: Callable[[Cell], Number | None] = lambda _: None
+    depends_on_hardware: bool = False
+    is_comparable: bool = False
+
+
+def _scaled(value: Number | None, factor: float) -> Number | None:
+    return None if value is None else value * factor
+
+
+def _steps_per_second(cell: Cell) -> Number | None:
+    # Without a common condition there is no speed.
+    if cell.cost.tokens_per_second is None:
+        return None
+    return mean([run.steps / run.seconds if run.seconds else None for run in cell.runs])
+
+
+def _train_accuracy(cell: Cell) -> Number | None:
+    is_accuracy = bool(cell.runs) and cell.runs[0].metric == "accuracy"
+    return _scaled(mean_score_on(cell.runs, "train"), 100) if is_accuracy else None
+
+
+QUANTITIES = {
+    "gflops": Quantity(
+        "GFLOPs, forward", own=lambda cell: _scaled(cell.cost.gflops, 0.5), is_comparable=True
+    ),
+    "steps_per_second": Quantity(
+        "Training, steps/s", own=_steps_per_second, depends_on_hardware=True
+    ),
+    "memory": Quantity(
+        "Peak memory, GB",
+        own=lambda cell: _scaled(cell.cost.peak_memory, 1e-9),
+        depends_on_hardware=True,
+    ),
+    "train_accuracy": Quantity("Training accuracy, %", own=_train_accuracy),
+    "words_per_second": Quantity("Training, words/s", magnitude, depends_on_hardware=True),
+}
+
+
+def _quantity_of(figure: PublishedFigure) -> Quantity:
+    """Return the quantity of a figure; that of a score is its metric."""
+    metric = figure.metric
+    if metric is None:
+        return QUANTITIES[figure.quantity]
+
+    def own(cell: Cell) -> float | None:
+        if cell.score is None:
             return None
-        tests = [run.scores["test"] for run in self.cell.runs]
-        return mean([test.metrics.get(self.published.metric) for test in tests])
+        return mean([run.scores["test"].metrics.get(figure.quantity) for run in cell.runs])
 
-    @property
-    def own_interval(self) -> str:
-        """Interval of our score, where the published metric is the main one of our runs."""
-        cell, metric = self.cell, self.published.definition
-        if cell is None or not cell.interval or cell.runs[0].metric != metric.name:
-            return ""
-        return interval_text(cell.interval, metric)
+    return Quantity(metric.title, lambda value: score(value, metric), own)
 
 
-def pair_published(board: Leaderboard, published: Iterable[PublishedScore]) -> list[Pair]:
-    """Pair published scores on the tasks of a leaderboard with its rows of the same name."""
-    pairs = []
-    for score in sorted(published, key=lambda x: (x.task, x.mechanism, x.protocol, x.source)):
-        if score.task in {column.task for column in board.columns}:
-            ours = [
-                Pair(published=score, protocol=board.title, label=row.label, cell=cell)
-                for row in board.rows
-                for column, cell in zip(board.columns, row.cells, strict=True)
-                if cell and row.row_name == score.mechanism and column.task == score.task
-            ]
-            pairs += ours or [Pair(published=score)]
-    return pairs
+class Comparison(NamedTuple):
+    """A published figure, and our value for the same row, task and length if there is one.
+
+    Attributes:
+        published_base: published figure of the baseline under the same conditions.
+        label: row of ours.
+        protocol: our protocol, with the budget.
+        own: our value.
+        interval: interval of our score, where its metric is the main one of our runs.
+        own_base: our value of the baseline, on the same hardware where that matters.
+        ratio: our value over the published one, where they should be equal.
+    """
+
+    published: PublishedFigure
+    published_base: Number | None
+    label: str | None = None
+    protocol: str | None = None
+    own: Number | None = None
+    interval: str = ""
+    own_base: Number | None = None
+    ratio: float | None = None
+
+    def show(self, value: Number | None, detail: str = "") -> Entry:
+        """Return a value of the quantity as an entry."""
+        return Entry(value=value, text=_quantity_of(self.published).show(value), detail=detail)
 
 
-def _mechanism(pair: Pair) -> Entry:
-    name = pair.published.mechanism
+def compare_figures(board: Leaderboard, figures: Iterable[PublishedFigure]) -> list[Comparison]:
+    """Compare published figures with the rows of the same name on a leaderboard.
+
+    A figure without a value of ours is included if it belongs to the leaderboard's protocol, or is
+    a score on one of its tasks.
+    """
+    figures, tasks = tuple(figures), {column.task for column in board.columns}
+    order = attrgetter("task", "mechanism", "protocol", "source")
+    scores = sorted((one for one in figures if one.metric), key=order)
+    found = []
+    for figure in (*scores, *(one for one in figures if not one.metric)):
+        base = None if figure.metric else published_base(figure, figures)
+        own = list(_own_rows(board, figure, base))
+        if not own and (
+            figure.protocol == board.protocol or (figure.metric and figure.task in tasks)
+        ):
+            own = [Comparison(published=figure, published_base=base)]
+        found += own
+    return found
+
+
+def published_base(figure: PublishedFigure, figures: Iterable[PublishedFigure]) -> Number | None:
+    """Return the published figure of the baseline under the same conditions, or None."""
+    key = attrgetter("task", "quantity", "protocol", "source", "length")
+    same = (one for one in figures if one.mechanism == BASELINE and key(one) == key(figure))
+    return next((one.value for one in same), None)
+
+
+def _own_rows(
+    board: Leaderboard, figure: PublishedFigure, base: Number | None
+) -> Iterable[Comparison]:
+    """Yield a comparison for each of our rows with a value."""
+    quantity = _quantity_of(figure)
+    for i, column in enumerate(board.columns):
+        for row in board.rows if column.task == figure.task else ():
+            cell = row.cells[i]
+            own = _own_value(cell, figure) if row.row_name == figure.mechanism else None
+            if cell is None or own is None:
+                continue
+            is_same = board.protocol == figure.protocol and not row.is_overridden
+            is_main = figure.metric is not None and cell.runs[0].metric == figure.quantity
+            yield Comparison(
+                published=figure,
+                published_base=base,
+                label=row.label,
+                protocol=board.title,
+                own=own,
+                interval=interval_text(cell.interval, column.metric)
+                if is_main and cell.interval
+                else "",
+                own_base=None if figure.metric else _own_base(board, i, cell, figure),
+                ratio=quotient(own, figure.value) if quantity.is_comparable and is_same else None,
+            )
+
+
+def is_at_length(length: int, figure: PublishedFigure) -> bool:
+    """Return whether a length is that of a published figure; a figure may have none."""
+    published = figure.length
+    return published is None or abs(length - published) <= LENGTH_TOLERANCE * published
+
+
+def _own_value(cell: Cell | None, figure: PublishedFigure) -> Number | None:
+    """Return our value at the published length, or None."""
+    if cell is None or not cell.runs or not is_at_length(cell.runs[0].length, figure):
+        return None
+    return _quantity_of(figure).own(cell)
+
+
+def _own_base(board: Leaderboard, i: int, cell: Cell, figure: PublishedFigure) -> Number | None:
+    base = board.baseline.cells[i] if board.baseline else None
+    same = base is not None and base.cost.hardware == cell.cost.hardware
+    return (
+        _own_value(base, figure) if same or not _quantity_of(figure).depends_on_hardware else None
+    )
+
+
+def _mechanism(x: Comparison) -> Entry:
+    name = x.published.mechanism
     return Entry(value=name, text=name, mechanism=name)
 
 
 COLUMNS = (
     Column("Mechanism", "text", value=_mechanism),
     Column("Task", "text", value=lambda x: x.published.task),
-    Column("Metric", "text", value=lambda x: x.published.definition.title),
+    Column("Quantity", "text", value=lambda x: _quantity_of(x.published).title),
+    Column("Length", "lower", "Tokens.", lambda x: x.published.length, lambda n: f"{n:,}"),
+    Column("Published", "score", value=lambda x: x.show(x.published.value)),
     Column(
-        name="Published",
-        kind="score",
-        value=lambda x: score_entry(x.published.value, x.published.definition),
+        name=f"Published over {BASELINE}",
+        kind="higher",
+        value=lambda x: quotient(x.published.value, x.published_base),
+        show=ratio,
     ),
-    Column("Published protocol", "text", value=lambda x: x.published.protocol),
-    Column("Source", "text", value=lambda x: x.published.source),
     Column(
-        name="Ours",
-        kind="score",
-        about="With its 95 % interval.",
-        value=lambda x: score_entry(x.own_score, x.published.definition, x.own_interval),
+        "Ours", "score", "Of a score with its 95 % interval.", lambda x: x.show(x.own, x.interval)
+    ),
+    Column(
+        name=f"Ours over {BASELINE}",
+        kind="higher",
+        value=lambda x: quotient(x.own, x.own_base),
+        show=ratio,
+    ),
+    Column(
+        name="Ratio",
+        kind="higher",
+        about="Ours over published, where they should be equal.",
+        value=lambda x: x.ratio,
+        show=ratio,
     ),
     Column("Our protocol", "text", value=lambda x: x.protocol),
     Column("Our row", "text", value=lambda x: x.label),
+    Column("Published protocol", "text", value=lambda x: x.published.protocol),
+    Column("Condition", "text", value=lambda x: x.published.condition),
+    Column("Source", "text", value=lambda x: x.published.source),
 )
 
 
-def published(board: Leaderboard, scores: Iterable[PublishedScore]) -> list[Table]:
-    """Return the table of published scores on the tasks of a leaderboard, if there are any."""
-    pairs = pair_published(board, scores)
-    if not pairs:
-        return []
-    title = f"Published and own test scores, {board.title}"
-    return [
-        make_table(
-            f"{board.title}-published", title, COLUMNS, pairs, metric=board.metric, about=ABOUT
-        )
-    ]
+def published(board: Leaderboard, figures: Iterable[PublishedFigure]) -> list[Table]:
+    """Return the table of published figures that concern a leaderboard, if there are any."""
+    found = compare_figures(board, figures)
+    # Without a cost the columns of costs are empty.
+    shown = [x for x in COLUMNS if any(x.entry(y).value is not None for y in found)]
+    title = f"Published and own figures, {board.title}"
+    name = f"{board.title}-published"
+    return (
+        [make_table(name, title, shown, found, metric=board.metric, about=ABOUT)] if found else []
+    )

@@ -4,11 +4,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from longspan.report.leaderboard.costs import data_wait_share
+from longspan.report.leaderboard.grouping import list_values
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import verdict_sentences
+from longspan.report.numbers import Number, percent, score_difference
+from longspan.report.statistics.intervals import mean
 from longspan.report.tables import columns
-from longspan.report.tables.columns import Line, lines_of
-from longspan.report.tables.table import Column, Table, make_table
+from longspan.report.tables.columns import (
+    INFERENCE_MEMORY,
+    INFERENCE_SPEED,
+    MECHANISM,
+    MEMORY,
+    TASK,
+    TOKENS_PER_SECOND,
+    TRAINING_TIME,
+    Line,
+    lines_of,
+    mean_score_on,
+    score_entry,
+)
+from longspan.report.tables.table import Column, Entry, Table, loss_entry, make_table
 from longspan.results import BASELINE, Result
 from longspan.results.commands import commands_of
 
@@ -29,6 +45,132 @@ TUNING = "Every trial, scored on validation alone. Bold: selected, and then scor
 ALARMS = "Alarms raised during training in runs that finished."
 FAILURES = "Runs without a score. A task with a failed run has no mean over seeds."
 
+
+def _gap(line: Line) -> Entry:
+    train, test = (mean_score_on(line.runs, split) for split in ("train", "test"))
+    if train is None or test is None:
+        return Entry(value=None)
+    gap = line.metric.signed(train) - line.metric.signed(test)
+    return Entry(value=gap, text=score_difference(gap, line.metric))
+
+
+def _train_examples(runs: Iterable[Result]) -> int | None:
+    sizes = [run.scores["train"].num_examples for run in runs if "train" in run.scores]
+    return min(sizes, default=None)
+
+
+def _trial(line: Line) -> Entry:
+    trial = line.item
+    assert line.run is not None
+    assert line.run.tuning is not None
+    chosen = line.run.tuning.chosen
+    text = list_values(trial.changes) or "unchanged"
+    values = {**trial.changes, "seed": trial.seed}
+    is_chosen = all(values.get(name) == value for name, value in chosen.items())
+    return Entry(value=text, text=text, emphasis="chosen" if is_chosen else None)
+
+
+def _trial_score(line: Line) -> Entry:
+    metrics = line.item.metrics or {}
+    return score_entry(metrics.get(line.metric.name), line.metric)
+
+
+def _test_field(line: Line, name: str) -> Number | None:
+    assert line.run is not None
+    return getattr(line.run.scores.get("test"), name, None)
+
+
+SEED = Column("Seed", "lower", value=lambda x: x.item.seed)
+RUN_SEED = Column("Seed", "lower", value=lambda x: x.run.seed)
+STEP = Column("Step", "lower", value=lambda x: x.item.step)
+DATA_WAIT = Column(
+    name="Data wait",
+    kind="lower",
+    about="Share of the training time spent waiting for batches.",
+    value=lambda x: mean([data_wait_share(run) for run in x.runs]),
+    show=lambda share: f"{percent(share)} %",
+)
+VALIDATION = Column(
+    name="Validation",
+    kind="score",
+    value=lambda x: score_entry(mean_score_on(x.runs, "validation"), x.metric),
+)
+TEST = Column(
+    name="Test",
+    kind="score",
+    value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.metric),
+)
+GENERALIZATION_GAP_COLUMNS = (
+    MECHANISM,
+    TASK,
+    Column(
+        name="Train",
+        kind="score",
+        about="A sample of the split, without dropout.",
+        value=lambda x: score_entry(mean_score_on(x.runs, "train"), x.metric),
+    ),
+    VALIDATION,
+    TEST,
+    Column("Gap", "lower", "Advantage of train over test.", _gap),
+    Column("Train examples", "higher", "Size of the sample.", lambda x: _train_examples(x.runs)),
+    Column("Seeds", "higher", value=lambda x: len(x.runs)),
+)
+
+TUNING_COLUMNS = (
+    MECHANISM,
+    TASK,
+    SEED,
+    Column("Trial", "text", "Changed fields.", _trial),
+    Column("Validation", "score", value=_trial_score),
+    Column("Failed", "text", value=lambda x: x.item.failure),
+    Column("Rule", "text", value=lambda x: x.run.tuning.rule),
+)
+
+ALARMS_COLUMNS = (
+    MECHANISM,
+    TASK,
+    RUN_SEED,
+    Column("Alarm", "text", value=lambda x: x.item.kind),
+    STEP,
+    Column("Message", "text", value=lambda x: x.item.message),
+)
+
+FAILURES_COLUMNS = (
+    MECHANISM,
+    TASK,
+    SEED,
+    Column("Kind", "text", value=lambda x: x.item.kind),
+    STEP,
+    Column("Reason", "text", value=lambda x: x.item.reason),
+)
+
+RUNS = (
+    MECHANISM,
+    TASK,
+    RUN_SEED,
+    TEST,
+    VALIDATION,
+    Column("Test loss", "lower", value=lambda x: loss_entry(_test_field(x, "loss"), x.run.main)),
+    Column(
+        name="Examples",
+        kind="lower",
+        about="Scored test examples.",
+        value=lambda x: _test_field(x, "num_examples"),
+    ),
+    Column("Steps", "lower", value=lambda x: x.run.steps),
+    Column(
+        name="Tested step",
+        kind="lower",
+        about="Step of the tested checkpoint.",
+        value=lambda x: x.run.selected_step,
+    ),
+    TRAINING_TIME,
+    DATA_WAIT,
+    TOKENS_PER_SECOND,
+    MEMORY,
+    INFERENCE_SPEED,
+    INFERENCE_MEMORY,
+)
 COMMANDS = Column(
     name="Commands",
     kind="text",
@@ -59,7 +201,7 @@ def generalization_gap(board: Leaderboard) -> list[Table]:
         return []
     lines.sort(key=lambda line: board.columns.index(line.task))
     title = "Generalization gap"
-    return _table(board, "generalization-gap", title, columns.GENERALIZATION_GAP, lines, GAP)
+    return _table(board, "generalization-gap", title, GENERALIZATION_GAP_COLUMNS, lines, GAP)
 
 
 def tuning(board: Leaderboard) -> list[Table]:
@@ -76,7 +218,7 @@ def tuning(board: Leaderboard) -> list[Table]:
         if run.tuning
         for trial in run.tuning.trials
     ]
-    return _table(board, "tuning", "Hyperparameter search", columns.TUNING, lines, TUNING)
+    return _table(board, "tuning", "Hyperparameter search", TUNING_COLUMNS, lines, TUNING)
 
 
 def alarms(board: Leaderboard) -> list[Table]:
@@ -87,7 +229,7 @@ def alarms(board: Leaderboard) -> list[Table]:
         for run in line.runs
         for alarm in run.alarms
     ]
-    return _table(board, "alarms", "Alarms", columns.ALARMS, lines, ALARMS)
+    return _table(board, "alarms", "Alarms", ALARMS_COLUMNS, lines, ALARMS)
 
 
 def failures(board: Leaderboard) -> list[Table]:
@@ -97,7 +239,7 @@ def failures(board: Leaderboard) -> list[Table]:
         for line in lines_of(board)
         for failure in (line.cell.failures if line.cell else ())
     ]
-    return _table(board, "failures", "Failures", columns.FAILURES, lines, FAILURES)
+    return _table(board, "failures", "Failures", FAILURES_COLUMNS, lines, FAILURES)
 
 
 def _about(line: Line, run: Result | None, item: Any) -> Line:

@@ -7,7 +7,8 @@ from typing import Any
 from longspan.config import flatten
 from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.tables.columns import MECHANISM, RUNS, TASK, Line, lines_of
+from longspan.report.tables.columns import MECHANISM, TASK, Line, lines_of
+from longspan.report.tables.runs import RUNS
 from longspan.report.tables.table import Column, Entry, Kind, Table, make_table
 from longspan.results import Result
 

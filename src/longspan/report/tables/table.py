@@ -17,7 +17,7 @@ Kind = Literal["text", "higher", "lower", "score"]
 Role = Literal["task", "mean", "rank"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Entry:
     """Value of a row in a column.
 

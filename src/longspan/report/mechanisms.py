@@ -1,0 +1,109 @@
+"""Registered mechanisms: families for colors and groups, traits for filters, sources for links.
+
+Mechanisms need torch and reports do not: `docs/pages.py` renders `mechanisms.json` from the
+registry.
+"""
+
+import functools
+import importlib.metadata
+import json
+import re
+from importlib import resources
+from typing import NamedTuple
+
+from longspan.report.leaderboard.values import Row
+
+OTHER = "other"  # family of a mechanism that the registry lacks
+UNKNOWN = "not recorded"  # trait of a mechanism that the registry lacks
+DIRTY = "-dirty"  # suffix of the commit of a changed working tree
+Link = tuple[str, str | None]  # text and address; None for an address that is unknown
+
+
+class MechanismTraits(NamedTuple):
+    """Traits of a mechanism with its default options.
+
+    Attributes:
+        family: class of Tay et al. 2022, Efficient Transformers: A Survey.
+        cost: growth of time and memory with the length.
+        causal: has a causal form.
+        cross: supports cross-attention.
+        paper: authors, year and address; None: unpublished.
+    """
+
+    family: str
+    cost: str
+    causal: bool
+    cross: bool
+    paper: str | None
+
+
+@functools.cache
+def read_traits() -> dict[str, MechanismTraits]:
+    """Read the traits of the registered mechanisms by name, in the order of the taxonomy."""
+    text = resources.files("longspan.report").joinpath("mechanisms.json").read_text("utf-8")
+    return {name: MechanismTraits(**values) for name, values in json.loads(text).items()}
+
+
+@functools.cache
+def families() -> tuple[str, ...]:
+    """Return every family in the order of the taxonomy, `OTHER` last."""
+    return (*dict.fromkeys(traits.family for traits in read_traits().values()), OTHER)
+
+
+def family_of(mechanism: str) -> str:
+    """Return the family of a mechanism."""
+    traits = read_traits().get(mechanism)
+    return traits.family if traits else OTHER
+
+
+def row_traits(row: Row) -> dict[str, str]:
+    """Return the traits that a row can be filtered by; a reference row has none."""
+    if row.reference is not None:
+        return {}
+    found = read_traits().get(row.mechanism)
+    return {
+        "family": row.family or UNKNOWN,
+        "cost": found.cost if found else UNKNOWN,
+        "causal": _yes_or_no(found.causal) if found else UNKNOWN,
+        "cross": _yes_or_no(found.cross) if found else UNKNOWN,
+    }
+
+
+def _yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def row_links(row: Row) -> tuple[Link, ...]:
+    """Return the sources of a row.
+
+    Pages and commits have an address where the package names the addresses of the project
+    (`Documentation` and `Repository` of `[project.urls]`). A registered mechanism without a
+    documentation site has no page; a commit without a repository is text.
+    """
+    links: list[Link] = []
+    traits = read_traits().get(row.mechanism)
+    if traits and (address := re.search(r"https?://\S+", traits.paper or "")):
+        links.append(("paper", address[0]))
+    if traits and (site := _project_url("documentation")):
+        links.append(("page", f"{site}/mechanisms/{row.mechanism}/"))
+    commits = {run.git_commit for cell in row.cells if cell for run in cell.runs if run.git_commit}
+    return (*links, *(_commit_link(commit) for commit in sorted(commits)))
+
+
+def _commit_link(commit: str) -> Link:
+    repository, name = _project_url("repository"), commit.removesuffix(DIRTY)
+    text = name[:7] + (" changed" if name != commit else "")
+    is_hash = re.fullmatch(r"[0-9a-f]{7,40}", name) is not None
+    return text, f"{repository}/commit/{name}" if repository and is_hash else None
+
+
+@functools.cache
+def _project_url(name: str) -> str | None:
+    """Return an address of the project by its name in the package's metadata."""
+    try:
+        urls = importlib.metadata.metadata("longspan").get_all("Project-URL") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    pairs = (url.split(",", 1) for url in urls)
+    addresses = {label.strip().lower(): address.strip() for label, address in pairs}
+    return addresses[name].rstrip("/") if name in addresses else None
