@@ -8,6 +8,7 @@ from typing import Any, get_args
 import torch
 
 from longspan.arena.protocols.base import GENERIC, PROTOCOLS, NamedRow, Protocol, get
+from longspan.arena.protocols.compare import recipe_values
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.attention.traits import Family
 from longspan.errors import check_name
@@ -135,8 +136,18 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
     if protocol.rows:
         row["rows"] = list(protocol.rows)
     row["seeds"] = list(protocol.seeds)
-    row["choices"] = {f"{c.field} ({', '.join(c.tasks)})": str(c) for c in protocol.choices}
+    row["choices"] = _choices(protocol)
     return row
+
+
+def _choices(protocol: Protocol) -> dict[str, str]:
+    """Return the choices of a protocol, with their values, by field and tasks."""
+    values = {x: recipe_values(protocol, x, MECHANISMS) for x in protocol.tasks if x in TASKS}
+    return {
+        f"{x.field} ({', '.join(x.tasks)})": x.describe(value)
+        for x in protocol.choices
+        for value in [values[task][x.field] for task in x.tasks if task in values][:1]
+    }
 
 
 def _changes(row: NamedRow) -> dict[str, Any]:

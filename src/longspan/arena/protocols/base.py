@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.protocols.choices import Choice
 from longspan.arena.protocols.rows import NamedRow, ReferenceRow, Variant, refuse_fixed
 from longspan.arena.protocols.starts import (
     OF_RUN,
@@ -52,35 +53,6 @@ class Recipe(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Value that the sources leave open, or on which they disagree, with the reason for it.
-
-    Attributes:
-        tasks: tasks of the protocol that it concerns.
-        field: dotted name, such as training.steps; mechanism.MECHANISM.OPTION for an option.
-        value: value of the protocol.
-        source: origin of the value.
-        instead: other values and their origins; empty where the other sources are silent.
-        why: reason for the choice.
-    """
-
-    tasks: tuple[str, ...]
-    field: str
-    value: Any
-    source: str
-    instead: tuple[tuple[Any, str], ...] = ()
-    why: str
-
-    def __str__(self) -> str:
-        """Return value, alternatives and reason as one line."""
-        by_source: dict[str, list[str]] = {}
-        for value, source in self.instead:
-            by_source.setdefault(source, []).append(str(value))
-        others = "".join(f"; not {' or '.join(x)} ({source})" for source, x in by_source.items())
-        return f"{self.value} ({self.source}){others}: {self.why}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Protocol:
     """Named recipe: purpose, source, tasks, settings, and departures from its source.
 
@@ -96,6 +68,7 @@ class Protocol:
         evaluation_options: options in evaluations on validation and test that differ from those of
             training, by task and mechanism.
         choices: values on which the sources disagree.
+        places: source of each field that the recipe sets, by task and dotted field.
         budget: quantity held equal between mechanisms.
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
@@ -118,6 +91,7 @@ class Protocol:
     task_mechanism_options: Mapping[str, MechanismOptions] = dataclasses.field(default_factory=dict)
     evaluation_options: Mapping[str, MechanismOptions] = dataclasses.field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
+    places: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
     references: tuple[ReferenceRow, ...] = ()

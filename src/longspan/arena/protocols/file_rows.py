@@ -11,7 +11,12 @@ training = { steps = 250 }         # likewise task, model, options (of the mecha
                                    # (its options on validation and test) and start
 
 [rows.short-stage.tasks.novels]    # its tasks; default: every task of the file
-task = { length = 256 }
+task = { length = 256 }            # without changes: tasks = ["novels"]; covers = ["novels", "text"]
+                                   # has more tasks than those with changes
+
+[rows.shorter-stage]
+from = "short-stage"               # earlier row whose tasks and changes it has
+training = { steps = 100 }
 
 [rows.local-from-short]
 mechanism = "local"
@@ -43,7 +48,7 @@ from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
 from longspan.tasks import TASKS
 
-TEXTS = ("mechanism", "kind", "source")
+TEXTS = ("mechanism", "kind", "source", "from")
 KINDS: dict[str, type[NamedRow]] = {"variant": Variant, "reference": ReferenceRow}
 PARTS = ("task", "model", "training", "options", "evaluation", "start")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # a dot separates the parts of a setting
@@ -62,12 +67,12 @@ def read_rows(table: Mapping[str, Any], tasks: Collection[str], file: str) -> li
             names.
         OptionError: a table is none, or the name of a row is taken or has other characters.
     """
-    rows = []
+    rows: dict[str, NamedRow] = {}
     for name, own in table.items():
         with naming(f"rows.{name}"):
             _check_row_name(name)
-            rows.append(_read_row(name, check_table(own), tasks, file))
-    return rows
+            rows[name] = _read_row(name, check_table(own), tasks, file, rows)
+    return list(rows.values())
 
 
 def _check_row_name(name: str) -> None:
@@ -77,28 +82,42 @@ def _check_row_name(name: str) -> None:
         raise OptionError("a mechanism, a task or a part of a configuration has this name")
 
 
-def _read_row(name: str, own: dict[str, Any], tasks: Collection[str], file: str) -> NamedRow:
-    check_fields(own, (*TEXTS, *PARTS, "tasks"), "field of a row")
+def _read_row(
+    name: str,
+    own: dict[str, Any],
+    tasks: Collection[str],
+    file: str,
+    earlier: Mapping[str, NamedRow],
+) -> NamedRow:
+    check_fields(own, (*TEXTS, *PARTS, "tasks", "covers"), "field of a row")
     for field in TEXTS:
         if not isinstance(own.get(field, ""), str):
             raise OptionError(f"{field} must be text, got {own[field]!r:.60}")
-    mechanism = check_name(own.get("mechanism", BASELINE), MECHANISMS, "mechanism")
-    limited = check_table(own.get("tasks", {}), "tasks")
-    check_fields(limited, tasks, "task of this file")
-    covered = tuple(limited or tasks)
-    task_changes = {}
+    start = earlier[check_name(own["from"], earlier, "earlier row")] if "from" in own else None
+    default = start.mechanism if start else BASELINE
+    mechanism = check_name(own.get("mechanism", default), MECHANISMS, "mechanism")
+    limited = own.get("tasks", {})
+    if isinstance(limited, list):
+        limited = dict.fromkeys(limited, {})
+    check_fields(check_table(limited, "tasks"), tasks, "task of this file")
+    covered = own.get("covers") or limited or (start.tasks if start else tasks)
+    if not isinstance(covered, str):
+        check_fields(dict.fromkeys(covered), tasks, "task of this file")
+    task_changes = dict(start.task_changes) if start else {}
     for task, changes in limited.items():
         with naming(f"tasks.{task}"):
             check_fields(check_table(changes), PARTS, "field of a row on a task")
-            task_changes[task] = _changes(changes, mechanism, [task])
-    cls = KINDS[check_name(own.get("kind", "variant"), KINDS, "kind of row")]
-    return cls(
+            task_changes[task] = task_changes.get(task, {}) | _changes(changes, mechanism, [task])
+    kind = type(start) if start else Variant
+    if "kind" in own:
+        kind = KINDS[check_name(own["kind"], KINDS, "kind of row")]
+    return kind(
         name=name,
-        tasks=covered,
-        changes=_changes(own, mechanism, covered),
-        source=own.get("source", file),
+        tasks=tuple(covered),
+        changes={**(start.changes if start else {}), **_changes(own, mechanism, covered)},
+        source=own.get("source", start.source if start else file),
         mechanism=mechanism,
-        task_changes=task_changes,
+        task_changes={task: x for task, x in task_changes.items() if x},
     )
 
 
@@ -106,7 +125,7 @@ def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> 
     """Return the changed fields of a table, by dotted name."""
     scale = SCALE.partition(".")[2]
     types = {
-        "task": {k: x for task in tasks for k, x in field_types(TASKS[task].Options).items()},
+        "task": {k: x for t in tasks if t in TASKS for k, x in field_types(TASKS[t].Options).items()},
         "model": {**field_types(ModelConfig), scale: float},
         "training": field_types(TrainingConfig),
         "options": {**get_type_hints(MECHANISMS[mechanism].__init__), "backend": str},

@@ -1,15 +1,17 @@
-"""Protocols written as TOML files.
+"""Recipes: protocols written as TOML files, those of users and those in `longspan/recipes`.
 
 A file mixes tasks of any protocols and changes what differs:
 
 ```toml
 name = "mine"                      # default: the file's name without suffix
 base = "quick"                     # its tasks, options and budget; default: none
+mechanisms_from = "lra-small"      # protocol whose options every mechanism has; default: none
 summary = "Recall and ListOps, short."
 source = "our paper, section 4"
 budget = "steps"                   # as --budget takes it
+seeds = [0, 1]                     # of a table that names none; default_rows likewise
 
-[training]                         # of every task; [model] likewise
+[training]                         # of every task; [model], [task] and [grid] likewise
 steps = 200
 
 [mechanisms.local]                 # of every task
@@ -20,27 +22,49 @@ memory = 1024
 
 [tasks.recall]                     # a further task, or changes to one of the base
 from = "diagnostic"                # protocol that the task starts from
+source = "our paper, table 2"      # of the values below; default: that of the file
 task = { length = 64 }
 training = { batch_size = 32 }
 mechanisms.local.window = 8        # likewise evaluation
+grid = { "training.learning_rate" = [1e-3, 2e-3] }   # the recipe is one combination
 start = "needle"                   # task of the file whose run it starts from; default: none
 # start = { task = "needle", row = "full", extend_positions = "tile" }   # of another row
+
+[abbreviations]                    # {PAPER} in any text below
+PAPER = "our paper"
+
+[[choices]]                        # a value that the sources leave open or contradict
+fields = ["training.batch_size"]
+tasks = ["recall"]                 # default: every task of the file
+source = "our code"
+instead = [{ "training.batch_size" = 64, source = "{PAPER}, table 2" }]
+why = "the table is of another data set"
 ```
 
-Rows with names of their own are tables too, see `longspan.arena.protocols.file_rows`.
+Rows with names of their own are tables too, see `longspan.arena.protocols.file_rows`. `imports`
+names tasks that an import makes, each with its command; `compute` a function of
+`longspan.arena.protocols.computed` that finds tasks and their values, with its arguments.
 
-The later of these applies: `from` or `base`, tables of every task, tables of the task. TOML has no
-null: write "none" for a number that may be none, such as `max_grad_norm`, in stages too.
+A list with equal parts may be short: `window = { repeat = [[32, 2], [64, 4]] }` has two windows of
+32 and four of 64.
+
+The later of these applies: `from` or `base`, `mechanisms_from`, tables of every task, tables of the
+task. TOML has no null: write "none" for a number that may be none, such as `max_grad_norm`, in
+stages too.
 """
 
 import dataclasses
+import functools
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from longspan.arena.protocols.base import (
+    GENERIC,
+    PROTOCOLS,
     MechanismOptions,
     NamedRow,
     Protocol,
@@ -48,12 +72,16 @@ from longspan.arena.protocols.base import (
     ReferenceRow,
     Variant,
     get,
+    register,
 )
+from longspan.arena.protocols.choices import Choice, read_choices
+from longspan.arena.protocols.computed import COMPUTED
 from longspan.arena.protocols.file_rows import read_rows
 from longspan.arena.protocols.starts import START_TASK, RunStart, find_run_start, start_settings
 from longspan.arena.protocols.toml_tables import (
     check_fields,
     check_table,
+    expand,
     field_types,
     naming,
     with_nulls,
@@ -65,25 +93,30 @@ from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
 from longspan.tasks import TASKS, configure
 
-TEXTS = ("name", "base", "summary", "source", "differs", "budget")
-TABLES = ("model", "training", "mechanisms", "evaluation", "tasks", "rows")
-TASK_TABLES = ("task", "model", "training", "mechanisms", "evaluation")
+TEXTS = ("name", "base", "mechanisms_from", "summary", "source", "differs", "budget")
+TASK_TABLES = ("task", "model", "training", "mechanisms", "evaluation", "grid")
+TABLES = (*TASK_TABLES, "tasks", "rows", "imports", "compute")
+OPTIONS = ("mechanisms", "evaluation")
+LISTS = ("seeds", "default_rows", "choices")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 T = TypeVar("T", ModelConfig, TrainingConfig)
-R = TypeVar("R", bound=NamedRow)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _TaskEntry:
     """A task of a file: the protocol it starts from, its recipe, and options by mechanism.
 
-    `evaluation_options` are those on validation and test.
+    `evaluation_options` are those on validation and test, `places` the sources of fields by dotted
+    name, `changed` the fields that the file sets.
     """
 
     origin: Protocol | None
     recipe: Recipe
     mechanism_options: MechanismOptions
     evaluation_options: MechanismOptions
+    grid: Mapping[str, tuple[Any, ...]]
+    places: Mapping[str, str]
+    changed: frozenset[str]
 
 
 def read_protocol(path: Path, content: bytes) -> Protocol:
@@ -98,39 +131,112 @@ def read_protocol(path: Path, content: bytes) -> Protocol:
         OptionError: the file is no TOML, a field is unknown or a value is invalid; the message
             names the field.
     """
-    table = _parse(content)
-    check_fields(table, (*TEXTS, *TABLES), "field of a protocol")
+    return _checked(_read(path, _parse(content)))
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes of the package."""
+    files = resources.files("longspan").joinpath("recipes").iterdir()
+    return sorted(x.name.removesuffix(".toml") for x in files if x.name.endswith(".toml"))
+
+
+def read_recipe(name: str) -> Protocol:
+    """Return the protocol of a recipe of the package, by name."""
+    return dataclasses.replace(_read(Path(f"{name}.toml"), _recipe_table(name)), file=None)
+
+
+@functools.cache
+def _recipe_table(name: str) -> dict[str, Any]:
+    return _parse(resources.files("longspan").joinpath("recipes", f"{name}.toml").read_bytes())
+
+
+def register_recipes() -> None:
+    """Register the recipes of the package; tasks of some are known when they are asked for."""
+    for name in recipe_names():
+        table = _recipe_table(name)
+        if table.get("compute", {}).get("function") == "imports":
+            continue  # registered with the first import
+        if table.keys() & {"compute", "imports"}:
+            GENERIC[name] = functools.partial(read_recipe, name)
+        elif name not in PROTOCOLS:
+            register(read_recipe(name))
+
+
+def _named(name: str) -> Protocol:
+    """Return a protocol by name, that of a recipe which is not registered yet included."""
+    return read_recipe(name) if name not in PROTOCOLS and name in recipe_names() else get(name)
+
+
+def _read(path: Path, table: dict[str, Any]) -> Protocol:
+    check_fields(table, (*TEXTS, *TABLES, *LISTS), "field of a protocol")
     name = table.get("name", path.stem)
     if not NAME.fullmatch(name):
         raise OptionError(
             f"name must consist of letters, digits, '_', '.' and '-', got {name!r}; set name"
         )
-    base = None
-    if "base" in table:
-        with naming("base"):
-            base = get(table["base"])
-    return _checked(_make(path, name, table, base, _task_entries(table, base)))
+    others = {}
+    for field in ("base", "mechanisms_from"):
+        with naming(field):
+            others[field] = _named(table[field]) if field in table else None
+    table = _with_options(table)
+    for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
+        with naming(part):
+            check_fields(table.get(part, {}), field_types(cls), "field")
+    if "compute" in table:
+        return _computed(path, name, table, others["mechanisms_from"])
+    entries = _task_entries(table, others["base"], others["mechanisms_from"])
+    return _make(path, name, table, others["base"], others["mechanisms_from"], entries)
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    """Parse TOML, and check which of the first fields are texts and tables."""
+    """Parse TOML, and check which of the first fields are texts, tables and lists."""
     try:
         table = tomllib.loads(content.decode("utf-8"))
     except ValueError as error:  # of UTF-8 too
         raise OptionError(f"not a TOML file: {error}") from error
+    abbreviations = check_table(table.pop("abbreviations", {}), "abbreviations")
+    table = expand(table, abbreviations)
     for field in TEXTS:
         if not isinstance(table.get(field, ""), str):
             raise OptionError(f"{field} must be text, got {table[field]!r:.60}")
+    for field in LISTS:
+        if not isinstance(table.get(field, []), list):
+            raise OptionError(f"{field} must be a list, got {table[field]!r:.60}")
     for field in TABLES:
         check_table(table.get(field, {}), field)
     return table
 
 
-def _task_entries(table: Mapping[str, Any], base: Protocol | None) -> dict[str, _TaskEntry]:
+def _computed(
+    path: Path, name: str, table: Mapping[str, Any], options: Protocol | None
+) -> Protocol:
+    """Return a protocol whose tasks and values a function of the package computes."""
+    arguments = dict(table["compute"])
+    with naming("compute"):
+        function = check_name(arguments.pop("function", ""), COMPUTED, "function")
+        if "tasks" in table or "base" in table:
+            raise OptionError("the function finds the tasks; omit tasks and base")
+    tasks, values = COMPUTED[function]
+
+    def recipe(task: str) -> Recipe:
+        return _task_entry(task, values(task, **arguments), table, None, options).recipe
+
+    found = options.mechanism_options if options else {}
+    return Protocol(
+        name=name,
+        **_texts(path, table, {}),
+        tasks=tasks(),
+        recipe=recipe,
+        mechanism_options=_merge(found, table.get("mechanisms", {})),
+        budget=_budget(table, None),
+        file=path,
+    )
+
+
+def _task_entries(
+    table: Mapping[str, Any], base: Protocol | None, options: Protocol | None
+) -> dict[str, _TaskEntry]:
     """Return the tasks of the base, then those of the file."""
-    parts = ("model", "training", "mechanisms", "evaluation")
-    common = {part: table.get(part, {}) for part in parts}
-    _check_common(common)
     own = table.get("tasks", {})
     names = dict.fromkeys([*(base.tasks if base else ()), *own])
     if not names:
@@ -138,49 +244,82 @@ def _task_entries(table: Mapping[str, Any], base: Protocol | None) -> dict[str, 
     entries = {}
     for name in names:
         with naming(f"tasks.{name}"):
-            check_name(name, TASKS, "task")
-            entries[name] = _task_entry(name, check_table(own.get(name, {})), common, base)
+            if name not in table.get("imports", {}):
+                check_name(name, TASKS, "task")
+            entries[name] = _task_entry(name, check_table(own.get(name, {})), table, base, options)
     return entries
 
 
 def _task_entry(
-    task: str, own: dict[str, Any], common: Mapping[str, Any], base: Protocol | None
+    task: str,
+    own: Mapping[str, Any],
+    common: Mapping[str, Any],
+    base: Protocol | None,
+    options: Protocol | None,
 ) -> _TaskEntry:
-    check_fields(own, ("from", "start", *TASK_TABLES), "field of a task")
+    check_fields(own, ("from", "start", "source", *TASK_TABLES), "field of a task")
     for part in TASK_TABLES:
         check_table(own.get(part, {}), part)
     origin = base if base is not None and task in base.tasks else None
     if "from" in own:
         origin = _origin(task, own["from"])
     start = None if origin is None else origin.recipe(task)
-    changed = with_nulls(own.get("task", {}), field_types(TASKS[task].Options))
-    options = {**(start.task_options if start else {}), **changed}
-    with naming("task"):
-        configure(task, options)
+    tables = (common, _with_options(own))
     recipe = Recipe(
-        task_options=options,
-        model=_settings(ModelConfig, start and start.model, task, (common, own), "model"),
-        training=_settings(
-            TrainingConfig, start and start.training, task, (common, own), "training"
-        ),
+        task_options=_task_options(task, start, tables),
+        model=_settings(ModelConfig, start and start.model, task, tables, "model"),
+        training=_settings(TrainingConfig, start and start.training, task, tables, "training"),
         start=_start(own, start and start.start),
     )
-    tables = (common, own)
-    trained, evaluated = {}, {}
-    if origin is not None:
-        trained = {x: origin.options_for(task, x) for x in MECHANISMS}
-        evaluated = {x: origin.evaluation_options_for(task, x) for x in MECHANISMS}
+    inherited = [x for x in (origin, options) if x is not None]
+    trained = [{x: y.options_for(task, x) for x in MECHANISMS} for y in inherited]
+    evaluated = [{x: y.evaluation_options_for(task, x) for x in MECHANISMS} for y in inherited]
+    grid = {} if origin is None else origin.grids.get(task, {})
+    grids = {field: tuple(x) for table in tables for field, x in table.get("grid", {}).items()}
+    changed = [set(_set_fields(table)) for table in tables]
+    places = {} if origin is None else dict(origin.places.get(task, {}))
+    for fields, table in zip(changed, tables, strict=True):
+        places |= dict.fromkeys(fields, table.get("source", common.get("source", "")))
     return _TaskEntry(
         origin=origin,
         recipe=recipe,
-        mechanism_options=_layered(trained, tables, "mechanisms"),
-        evaluation_options=_layered(evaluated, tables, "evaluation"),
+        mechanism_options=_merge(*trained, *(x.get("mechanisms", {}) for x in tables)),
+        evaluation_options=_merge(*evaluated, *(x.get("evaluation", {}) for x in tables)),
+        grid={**grid, **grids},
+        places=places,
+        changed=frozenset().union(*changed),
     )
+
+
+def _set_fields(table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the dotted names of the fields that a table sets."""
+    for part in ("task", "model", "training", "grid"):
+        yield from (f"{part}.{field}" for field in table.get(part, {}))
+    for number, stage in enumerate(table.get("training", {}).get("stages", ()), start=1):
+        yield from (f"stage.{number}.{field}" for field in ("steps", *stage.get("changes", ())))
+    for part in ("mechanisms", "evaluation"):
+        for name, options in table.get(part, {}).items():
+            yield from (f"{part.removesuffix('s')}.{name}.{option}" for option in options)
+
+
+def _task_options(
+    task: str, start: Recipe | None, tables: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the options of a task; those of one that is to be imported are checked later."""
+    options = dict(start.task_options) if start else {}
+    for table in tables:
+        options |= table.get("task", {})
+    if task not in TASKS:
+        return options
+    options = with_nulls(options, field_types(TASKS[task].Options))
+    with naming("task"):
+        configure(task, options)
+    return options
 
 
 def _origin(task: str, name: Any) -> Protocol:
     with naming("from"):
-        origin = get(name)
+        origin = _named(name)
         if task not in origin.tasks:
             raise OptionError(
                 f"protocol {name!r} has no task {task!r}; it has {', '.join(origin.tasks)}"
@@ -208,7 +347,8 @@ def _settings(
 ) -> T:
     """Return the settings of a task: those it starts from, then those of the file."""
     common, own = (table.get(part, {}) for table in tables)
-    fields = with_stage_nulls(with_nulls({**common, **own}, field_types(cls)), [task])
+    known = [task] if task in TASKS else []
+    fields = with_stage_nulls(with_nulls({**common, **own}, field_types(cls)), known)
     with naming(part):
         check_fields(fields, field_types(cls), "field")
         if start is not None:
@@ -224,29 +364,16 @@ def _settings(
             ) from error
 
 
-def _check_common(common: Mapping[str, Any]) -> None:
-    """Check the names in the tables of every task."""
-    for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
-        with naming(part):
-            check_fields(common[part], field_types(cls), "field")
-    for part in ("mechanisms", "evaluation"):
-        _read_mechanisms(common, part)
-
-
-def _layered(
-    inherited: MechanismOptions, tables: Iterable[Mapping[str, Any]], part: str
-) -> MechanismOptions:
-    """Return options by mechanism: the inherited ones, then those of each table's part."""
-    own = {name: options for name, options in inherited.items() if options}
-    return _merge(own, *(_read_mechanisms(table, part) for table in tables))
+def _with_options(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table whose options by mechanism are checked, without "none"."""
+    return {**table, **{part: _read_mechanisms(table, part) for part in OPTIONS if part in table}}
 
 
 def _read_mechanisms(tables: Mapping[str, Any], part: str) -> MechanismOptions:
     """Return the options by mechanism of one of several tables."""
     found = {}
     with naming(part):
-        table = tables.get(part, {})
-        for name, options in table.items():
+        for name, options in tables[part].items():
             check_name(name, MECHANISMS, "mechanism")
             check_table(options, name)
             check_fields(options, options_of(name), f"option of mechanism {name!r}")
@@ -256,7 +383,7 @@ def _read_mechanisms(tables: Mapping[str, Any], part: str) -> MechanismOptions:
 
 def _merge(*layers: MechanismOptions) -> MechanismOptions:
     """Return options by mechanism; those of later layers take precedence."""
-    names = dict.fromkeys(name for layer in layers for name in layer)
+    names = dict.fromkeys(name for layer in layers for name, options in layer.items() if options)
     return {
         name: {option: x for layer in layers for option, x in layer.get(name, {}).items()}
         for name in names
@@ -268,26 +395,19 @@ def _make(
     name: str,
     table: Mapping[str, Any],
     base: Protocol | None,
+    options: Protocol | None,
     entries: Mapping[str, _TaskEntry],
 ) -> Protocol:
-    first, *others = entries.values()
-    shared = {
-        mechanism: options
-        for mechanism, options in first.mechanism_options.items()
-        if all(x.mechanism_options.get(mechanism) == options for x in others)
-    }
+    shared = _shared_options(table, [x for x in (base, options) if x is not None], entries)
     own = {
-        task: {x: y for x, y in entry.mechanism_options.items() if x not in shared}
+        task: {x: y for x, y in entry.mechanism_options.items() if y != shared.get(x)}
         for task, entry in entries.items()
     }
     origins = {task: x.origin for task, x in entries.items() if x.origin is not None}
-    starts = ", ".join(f"{task} from {origin.name}" for task, origin in origins.items())
     return Protocol(
         name=name,
-        summary=table.get("summary", f"Protocol of the file {path.name}."),
-        source=table.get("source", path.name),
+        **_texts(path, table, origins),
         tasks=tuple(entries),
-        differs=table.get("differs", f"Changed: {starts}." if starts else "Not published."),
         recipe={task: entry.recipe for task, entry in entries.items()}.__getitem__,
         mechanism_options=shared,
         task_mechanism_options={task: options for task, options in own.items() if options},
@@ -295,10 +415,39 @@ def _make(
             task: x.evaluation_options for task, x in entries.items() if x.evaluation_options
         },
         budget=_budget(table, base),
-        grids={x: y.grids[x] for x, y in origins.items() if x in y.grids},
-        **_rows(base, origins, read_rows(table.get("rows", {}), entries, path.name)),
+        grids={task: x.grid for task, x in entries.items() if x.grid},
+        choices=_choices(table, entries),
+        places={task: x.places for task, x in entries.items()},
+        imports=table.get("imports", {}),
+        **_rows(table, base, entries, path.name),
         file=path,
     )
+
+
+def _shared_options(
+    table: Mapping[str, Any], inherited: Iterable[Protocol], entries: Mapping[str, _TaskEntry]
+) -> MechanismOptions:
+    """Return options by mechanism that hold for every task, unless a task changes their value."""
+    first, *others = (x.mechanism_options for x in entries.values())
+    common = _merge(*(x.mechanism_options for x in inherited), table.get("mechanisms", {}))
+    equal = {x: y for x, y in first.items() if all(z.get(x) == y for z in others)}
+    return equal | {
+        name: options
+        for name, options in common.items()
+        if all(options.keys() <= x.get(name, {}).keys() for x in (first, *others))
+    }
+
+
+def _texts(
+    path: Path, table: Mapping[str, Any], origins: Mapping[str, Protocol]
+) -> dict[str, Any]:
+    """Return summary, source and differences, as fields of a protocol."""
+    starts = ", ".join(f"{task} from {origin.name}" for task, origin in origins.items())
+    return {
+        "summary": table.get("summary", f"Protocol of the file {path.name}."),
+        "source": table.get("source", path.name),
+        "differs": table.get("differs", f"Changed: {starts}." if starts else "Not published."),
+    }
 
 
 def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
@@ -308,38 +457,60 @@ def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
     return Budget() if base is None else base.budget
 
 
+def _choices(table: Mapping[str, Any], entries: Mapping[str, _TaskEntry]) -> tuple[Choice, ...]:
+    """Return the choices of a file, and those of origins whose values it keeps."""
+    own = read_choices(table.get("choices", ()), tuple(entries))
+    replaced = {(task, x.field) for x in own for task in x.tasks}
+    kept = []
+    for origin in {id(x.origin): x.origin for x in entries.values() if x.origin}.values():
+        for choice in origin.choices:
+            tasks = tuple(
+                task
+                for task in choice.tasks
+                if task in entries
+                and entries[task].origin is origin
+                and choice.field not in entries[task].changed
+                and (task, choice.field) not in replaced
+            )
+            if tasks:
+                kept.append(dataclasses.replace(choice, tasks=tasks))
+    return (*kept, *own)
+
+
 def _rows(
-    base: Protocol | None, origins: Mapping[str, Protocol], own: Iterable[NamedRow]
+    table: Mapping[str, Any],
+    base: Protocol | None,
+    entries: Mapping[str, _TaskEntry],
+    file: str,
 ) -> dict[str, Any]:
-    """Return the rows and seeds of the base and the file's own rows, as fields of a protocol."""
-    references = tuple(x for x in own if isinstance(x, ReferenceRow))
-    variants = tuple(x for x in own if isinstance(x, Variant))
-    if base is None:
-        return {"references": references, "variants": variants}
+    """Return the rows and seeds of the base and the file's own ones, as fields of a protocol."""
+    inherited = () if base is None else _kept(base, entries)
+    own = read_rows(table.get("rows", {}), entries, file)
+    taken = {row.name for row in base.named_rows} if base else set()
     for row in own:
-        if row.name in {x.name for x in base.named_rows}:
+        if base is not None and row.name in taken:
             raise OptionError(
                 f"rows.{row.name}: protocol {base.name!r} has it; choose another name"
             )
-    references = (*_kept(base.references, base, origins), *references)
-    variants = (*_kept(base.variants, base, origins), *variants)
-    known = {*MECHANISMS, *(row.name for row in (*references, *variants))}
+    named = [*inherited, *own]
+    known = {*MECHANISMS, *(row.name for row in named)}
+    for name in table.get("default_rows", ()):
+        check_name(name, known, "row")
+    rows = table.get("default_rows", base.rows if base else ())
     return {
-        "references": references,
-        "variants": variants,
-        "rows": tuple(name for name in base.rows if name in known),
-        "seeds": base.seeds,
+        "references": tuple(x for x in named if isinstance(x, ReferenceRow)),
+        "variants": tuple(x for x in named if isinstance(x, Variant)),
+        "rows": tuple(name for name in rows if name in known),
+        "seeds": tuple(table.get("seeds", base.seeds if base else (0,))),
     }
 
 
-def _kept(rows: Iterable[R], base: Protocol, origins: Mapping[str, Protocol]) -> tuple[R, ...]:
-    """Return named rows of the base, for the tasks that start from it."""
-    kept = []
-    for row in rows:
-        tasks = tuple(task for task in row.tasks if origins.get(task) is base)
+def _kept(base: Protocol, entries: Mapping[str, _TaskEntry]) -> Iterator[NamedRow]:
+    """Yield the named rows of the base, for the tasks that start from it."""
+    for row in base.named_rows:
+        tasks = tuple(task for task in row.tasks if entries[task].origin is base)
         if tasks:
-            kept.append(dataclasses.replace(row, tasks=tasks))
-    return tuple(kept)
+            yield dataclasses.replace(row, tasks=tasks)
 
 
 def _checked(protocol: Protocol) -> Protocol:

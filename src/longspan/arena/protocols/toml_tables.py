@@ -49,6 +49,31 @@ def with_stage_nulls(fields: Mapping[str, Any], tasks: Iterable[str]) -> dict[st
     return {**fields, "stages": made}
 
 
+def expand(value: Any, abbreviations: Mapping[str, str]) -> Any:
+    """Return a value of a file with abbreviations and repeated parts of lists written out.
+
+    Raises:
+        OptionError: a part to be repeated has no number.
+    """
+    if isinstance(value, str):
+        for name, text in abbreviations.items():
+            value = value.replace(f"{{{name}}}", text)
+        return value
+    if isinstance(value, list):
+        return [expand(x, abbreviations) for x in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"repeat"}:
+        try:
+            return [part for part, count in value["repeat"] for _ in range(count)]
+        except (TypeError, ValueError) as error:
+            raise OptionError(
+                "repeat must be a list of pairs of a value and a number, such as [[32, 2], [64, "
+                f"4]], got {value['repeat']!r:.60}"
+            ) from error
+    return {name: expand(x, abbreviations) for name, x in value.items()}
+
+
 def check_fields(table: Mapping[str, Any], names: Iterable[str], what: str) -> None:
     """Check that a table has these fields alone.
 
