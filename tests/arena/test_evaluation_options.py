@@ -15,7 +15,6 @@ from longspan.arena.model import make_model
 from longspan.arena.protocols import Protocol, Recipe
 from longspan.arena.protocols.base import Variant
 from longspan.arena.protocols.compare import compare
-from longspan.arena.protocols.sources import check_sources
 from longspan.arena.rescore import evaluate_run
 from longspan.config import (
     EvaluationConfig,
@@ -31,6 +30,7 @@ from longspan.results import load_cross_evaluations, load_result
 from longspan.tasks import TASKS, build
 from longspan.tasks import register as register_task
 from longspan.training.evaluation_options import EvaluationOptions
+from published_values import check_sources
 
 STREAM = toy_streams.ToyStream.info.name
 MODEL = ModelConfig(**tiny.MODEL, hidden_dropout_prob=0.0, attention_dropout=0.0, position="rotary")

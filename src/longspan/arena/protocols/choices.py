@@ -63,7 +63,12 @@ def read_choices(tables: Iterable[Any], tasks: Collection[str]) -> list[Choice]:
                 raise OptionError(f"requires {', '.join(missing)}; set them")
             for task in table.get("tasks", ()):
                 check_name(task, tasks, "task of this file")
-            others = table.get("instead", ())
+            fields = table["fields"]
+            # The value of an alternative is named by the field, or plain if there is one field.
+            others = [
+                {**dict.fromkeys(fields, x["value"]), **x} if "value" in x else x
+                for x in table.get("instead", ())
+            ]
             made += [
                 Choice(
                     tasks=tuple(table.get("tasks", tasks)),
@@ -72,6 +77,6 @@ def read_choices(tables: Iterable[Any], tasks: Collection[str]) -> list[Choice]:
                     instead=tuple((x[field], x["source"]) for x in others if field in x),
                     why=table["why"],
                 )
-                for field in table["fields"]
+                for field in fields
             ]
     return made

@@ -186,7 +186,11 @@ def unsourced_fields(
     for task in protocol.tasks if tasks is None else tasks:
         explained = explain(protocol, task)
         for field in recipe_values(protocol, task, ()):
-            if field not in explained and field not in BOOKKEEPING and not field.startswith("stage"):
+            if (
+                field not in explained
+                and field not in BOOKKEEPING
+                and not field.startswith("stage")
+            ):
                 found[field] = (*found.get(field, ()), task)
     return found
 

@@ -11,8 +11,8 @@ training = { steps = 250 }         # likewise task, model, options (of the mecha
                                    # (its options on validation and test) and start
 
 [rows.short-stage.tasks.novels]    # its tasks; default: every task of the file
-task = { length = 256 }            # without changes: tasks = ["novels"]; covers = ["novels", "text"]
-                                   # has more tasks than those with changes
+task = { length = 256 }            # without changes: tasks = ["novels"]; covers = ["novels", "qa"]
+                                   # names more tasks than those with changes
 
 [rows.shorter-stage]
 from = "short-stage"               # earlier row whose tasks and changes it has
@@ -98,7 +98,7 @@ def _read_row(
     mechanism = check_name(own.get("mechanism", default), MECHANISMS, "mechanism")
     limited = own.get("tasks", {})
     if isinstance(limited, list):
-        limited = dict.fromkeys(limited, {})
+        limited = {task: {} for task in limited}
     check_fields(check_table(limited, "tasks"), tasks, "task of this file")
     covered = own.get("covers") or limited or (start.tasks if start else tasks)
     if not isinstance(covered, str):
@@ -107,7 +107,8 @@ def _read_row(
     for task, changes in limited.items():
         with naming(f"tasks.{task}"):
             check_fields(check_table(changes), PARTS, "field of a row on a task")
-            task_changes[task] = task_changes.get(task, {}) | _changes(changes, mechanism, [task])
+            earlier_changes = task_changes.get(task, {})
+            task_changes[task] = {**earlier_changes, **_changes(changes, mechanism, [task])}
     kind = type(start) if start else Variant
     if "kind" in own:
         kind = KINDS[check_name(own["kind"], KINDS, "kind of row")]
@@ -124,8 +125,12 @@ def _read_row(
 def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> dict[str, Any]:
     """Return the changed fields of a table, by dotted name."""
     scale = SCALE.partition(".")[2]
+    known = [task for task in tasks if task in TASKS]
+    options = {k: x for task in known for k, x in field_types(TASKS[task].Options).items()}
+    if not known:  # tasks that are to be imported
+        options = dict.fromkeys(table.get("task", {}), object)
     types = {
-        "task": {k: x for t in tasks if t in TASKS for k, x in field_types(TASKS[t].Options).items()},
+        "task": options,
         "model": {**field_types(ModelConfig), scale: float},
         "training": field_types(TrainingConfig),
         "options": {**get_type_hints(MECHANISMS[mechanism].__init__), "backend": str},
@@ -135,12 +140,12 @@ def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> 
     own = list(options_of(mechanism))
     names = {**types, "options": [*own, "backend"], "evaluation": own}
     changes: dict[str, Any] = {}
-    for part, known in names.items():
+    for part, allowed in names.items():
         fields = check_table(table.get(part, {}), part)
         with naming(part):
-            check_fields(fields, known, "field")
+            check_fields(fields, allowed, "field")
         prefix = "mechanism" if part == "options" else part
-        found = with_stage_nulls(with_nulls(fields, types[part]), tasks)
+        found = with_stage_nulls(with_nulls(fields, types[part]), known)
         changes |= {f"{prefix}.{field}": value for field, value in found.items()}
     if changes.get(START_TASK) == "none":
         changes[START_TASK] = None

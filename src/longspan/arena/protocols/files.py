@@ -37,7 +37,7 @@ PAPER = "our paper"
 fields = ["training.batch_size"]
 tasks = ["recall"]                 # default: every task of the file
 source = "our code"
-instead = [{ "training.batch_size" = 64, source = "{PAPER}, table 2" }]
+instead = [{ value = 64, source = "{PAPER}, table 2" }]   # of several fields: their names
 why = "the table is of another data set"
 ```
 
@@ -178,7 +178,7 @@ def _read(path: Path, table: dict[str, Any]) -> Protocol:
     for field in ("base", "mechanisms_from"):
         with naming(field):
             others[field] = _named(table[field]) if field in table else None
-    table = _with_options(table)
+    table = {"source": path.name, **_with_options(table)}
     for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
         with naming(part):
             check_fields(table.get(part, {}), field_types(cls), "field")
@@ -278,8 +278,11 @@ def _task_entry(
     grids = {field: tuple(x) for table in tables for field, x in table.get("grid", {}).items()}
     changed = [set(_set_fields(table)) for table in tables]
     places = {} if origin is None else dict(origin.places.get(task, {}))
+    if options is not None:
+        shared = {"mechanisms": trained[-1], "evaluation": evaluated[-1]}
+        places |= dict.fromkeys(_set_fields(shared), options.source)
     for fields, table in zip(changed, tables, strict=True):
-        places |= dict.fromkeys(fields, table.get("source", common.get("source", "")))
+        places |= dict.fromkeys(fields, table.get("source", common["source"]))
     return _TaskEntry(
         origin=origin,
         recipe=recipe,
@@ -295,6 +298,8 @@ def _set_fields(table: Mapping[str, Any]) -> Iterator[str]:
     """Yield the dotted names of the fields that a table sets."""
     for part in ("task", "model", "training", "grid"):
         yield from (f"{part}.{field}" for field in table.get(part, {}))
+    if "start" in table:
+        yield START_TASK
     for number, stage in enumerate(table.get("training", {}).get("stages", ()), start=1):
         yield from (f"stage.{number}.{field}" for field in ("steps", *stage.get("changes", ())))
     for part in ("mechanisms", "evaluation"):
@@ -438,14 +443,12 @@ def _shared_options(
     }
 
 
-def _texts(
-    path: Path, table: Mapping[str, Any], origins: Mapping[str, Protocol]
-) -> dict[str, Any]:
+def _texts(path: Path, table: Mapping[str, Any], origins: Mapping[str, Protocol]) -> dict[str, Any]:
     """Return summary, source and differences, as fields of a protocol."""
     starts = ", ".join(f"{task} from {origin.name}" for task, origin in origins.items())
     return {
         "summary": table.get("summary", f"Protocol of the file {path.name}."),
-        "source": table.get("source", path.name),
+        "source": table["source"],
         "differs": table.get("differs", f"Changed: {starts}." if starts else "Not published."),
     }
 

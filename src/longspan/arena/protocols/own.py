@@ -4,7 +4,12 @@ from pathlib import Path
 
 from longspan.arena.protocols.base import PROTOCOLS
 from longspan.arena.protocols.files import read_recipe
-from longspan.tasks import register_beir, register_corpora, register_own_summaries, register_own_texts
+from longspan.tasks import (
+    register_beir,
+    register_corpora,
+    register_own_summaries,
+    register_own_texts,
+)
 
 NAME = "own"
 
