@@ -13,7 +13,7 @@ from longspan.arena.cross_evaluation import evaluate_elsewhere
 from longspan.arena.grid import grid, misfit
 from longspan.arena.model import make_model
 from longspan.arena.protocols import Protocol, Recipe
-from longspan.arena.protocols.base import Variant
+from longspan.arena.protocols.base import NamedRow
 from longspan.arena.protocols.compare import compare
 from longspan.arena.rescore import evaluate_run
 from longspan.config import (
@@ -46,8 +46,8 @@ MADE = Protocol(
     recipe=lambda _: Recipe({}, MODEL, TRAINING),
     mechanism_options={"transformer_xl": TRAINED},
     evaluation_options={STREAM: {"transformer_xl": LONGER}},
-    variants=(
-        Variant(
+    named_rows=(
+        NamedRow(
             name="shorter",
             tasks=(STREAM,),
             changes={"evaluation.memory": 40},

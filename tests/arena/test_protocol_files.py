@@ -75,7 +75,7 @@ def test_file_mixes_tasks_and_changes_what_it_names(tmp_path):
 def test_file_of_a_base_alone_equals_the_base(tmp_path, name):
     made, base = load(tmp_path, f'base = "{name}"\n'), get(name)
     assert compare(made, base) == []
-    assert made.references == base.references
+    assert made.named_rows == base.named_rows
     assert made.budget == base.budget
 
 

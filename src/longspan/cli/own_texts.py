@@ -239,14 +239,14 @@ def check_free(name: str, replaceable: Collection[str]) -> None:
     Raises:
         OptionError: the name is taken.
     """
-    from longspan.arena.protocols.base import GENERIC, PROTOCOLS
+    from longspan.arena.protocols.base import protocol_names
     from longspan.arena.protocols.own import NAME
     from longspan.attention import MECHANISMS
     from longspan.tasks import TASKS
 
     kinds = {
         "a mechanism": MECHANISMS,
-        "a protocol": {*PROTOCOLS, *GENERIC, NAME},
+        "a protocol": {*protocol_names(), NAME},
         "a task": TASKS.keys() - set(replaceable),
         "this command": {*KINDS, "corpus", "beir", "summaries"},
     }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.protocols.choices import Choice
-from longspan.arena.protocols.rows import NamedRow, ReferenceRow, Variant, refuse_fixed
+from longspan.arena.protocols.rows import NamedRow, refuse_fixed
 from longspan.arena.protocols.starts import (
     OF_RUN,
     RunStart,
@@ -72,8 +72,7 @@ class Protocol:
         budget: quantity held equal between mechanisms.
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
-        references: reference rows, which are run by name.
-        variants: variants of mechanisms, which are run by name.
+        named_rows: reference rows and variants of mechanisms, which are run by name.
         rows: rows of a table that names none; empty: every mechanism.
         seeds: seeds of a table that names none.
         imports: tasks that exist as soon as they are imported, and the command that does it.
@@ -94,8 +93,7 @@ class Protocol:
     places: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
-    references: tuple[ReferenceRow, ...] = ()
-    variants: tuple[Variant, ...] = ()
+    named_rows: tuple[NamedRow, ...] = ()
     rows: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -209,11 +207,6 @@ class Protocol:
     def default_rows(self) -> list[str]:
         """Rows of a table that names none."""
         return list(self.rows or MECHANISMS)
-
-    @property
-    def named_rows(self) -> tuple[NamedRow, ...]:
-        """Reference rows and variants."""
-        return (*self.references, *self.variants)
 
     def row_kind(self, name: str) -> str:
         """Return "mechanism", "reference row" or "variant".
@@ -355,10 +348,15 @@ def register(protocol: Protocol) -> Protocol:
         OptionError: the name is taken, or that of another folder of a runs folder.
     """
     check_folder_name("protocol", protocol.name)
-    if protocol.name in PROTOCOLS or protocol.name in GENERIC:
+    if protocol.name in protocol_names():
         raise OptionError(f"protocol {protocol.name!r} is already registered; choose another name")
     PROTOCOLS[protocol.name] = protocol
     return protocol
+
+
+def protocol_names() -> list[str]:
+    """Return the names of all protocols."""
+    return [*PROTOCOLS, *GENERIC]
 
 
 def get(name: str) -> Protocol:
@@ -367,5 +365,5 @@ def get(name: str) -> Protocol:
     Raises:
         UnknownNameError: there is no such protocol; the message suggests near names.
     """
-    check_name(name, [*PROTOCOLS, *GENERIC], "protocol")
+    check_name(name, protocol_names(), "protocol")
     return PROTOCOLS[name] if name in PROTOCOLS else GENERIC[name]()

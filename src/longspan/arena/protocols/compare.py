@@ -13,7 +13,7 @@ from longspan.config.stages import stage_values
 from longspan.errors import check_name
 from longspan.results import BASELINE
 
-PARTS = (
+_PARTS = (
     "covered",
     "start",
     "task",
@@ -205,7 +205,7 @@ def _merge(found: Iterable[Difference]) -> list[Difference]:
             same.append(new)
         else:
             same[at] = _join(same[at], new)
-    fields = sorted(groups, key=lambda field: PARTS.index(field.partition(".")[0]))
+    fields = sorted(groups, key=lambda field: _PARTS.index(field.partition(".")[0]))
     return [difference for field in fields for difference in groups[field]]
 
 

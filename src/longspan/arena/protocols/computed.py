@@ -12,12 +12,12 @@ from longspan.data.summaries.stored import SummariesDescription
 from longspan.tasks import TASKS, BeirTask, OwnSummaries, OwnTexts, build
 from longspan.tasks.layout import LANGUAGE_MODELING, StreamLayout
 
-WORD_IDS = 8_192
-LONGEST = {"words": 1_024, "bytes": 2_048}  # tokens that CPUs train on in minutes
-LENGTH_UNIT = 64  # lengths are multiples of it
+_WORD_IDS = 8_192
+_LONGEST = {"words": 1_024, "bytes": 2_048}  # tokens that CPUs train on in minutes
+_LENGTH_UNIT = 64  # lengths are multiples of it
 # Texts of more bytes a word are taken for a script without spaces.
-BYTES_PER_WORD = 24
-EVALUATIONS = 10
+_BYTES_PER_WORD = 24
+_EVALUATIONS = 10
 
 
 class Computation(NamedTuple):
@@ -27,24 +27,24 @@ class Computation(NamedTuple):
     values: Callable[..., Mapping[str, Mapping[str, Any]]]
 
 
-def corpora() -> tuple[str, ...]:
+def _corpora() -> tuple[str, ...]:
     """Return the names of the tasks of language modeling."""
     layouts = {name: cls.info.layout for name, cls in TASKS.items()}
     return tuple(sorted(x for x, y in layouts.items() if isinstance(y, LANGUAGE_MODELING)))
 
 
-def other_tasks() -> tuple[str, ...]:
+def _other_tasks() -> tuple[str, ...]:
     """Return the names of all tasks but corpora."""
-    return tuple(sorted(TASKS.keys() - set(corpora())))
+    return tuple(sorted(TASKS.keys() - set(_corpora())))
 
 
-def imports() -> tuple[str, ...]:
+def _imports() -> tuple[str, ...]:
     """Return the names of the imports with targets."""
     kinds = (OwnTexts, OwnSummaries, BeirTask)
     return tuple(sorted(x for x, cls in TASKS.items() if issubclass(cls, kinds)))
 
 
-def positions(task: str) -> dict[str, dict[str, Any]]:
+def _positions(task: str) -> dict[str, dict[str, Any]]:
     """Return rotary positions for left-to-right models.
 
     Learned ones end with the segment, and texts that are generated are longer.
@@ -53,12 +53,12 @@ def positions(task: str) -> dict[str, dict[str, Any]]:
     return {"model": {"position": "rotary"}} if is_stream else {}
 
 
-def epochs_of_task(task: str, **limits: int) -> dict[str, dict[str, Any]]:
+def _epochs_of_task(task: str, **limits: int) -> dict[str, dict[str, Any]]:
     """Return the steps of a task; see `_steps`."""
     return {"training": _steps(build(task, {}).sizes["train"], **limits)}
 
 
-def imported(task: str, **limits: int) -> dict[str, dict[str, Any]]:
+def _imported(task: str, **limits: int) -> dict[str, dict[str, Any]]:
     """Return steps and encoding of an import: words, and a length that covers 95 % of texts."""
     cls = TASKS[task]
     options: dict[str, Any]
@@ -91,37 +91,37 @@ def _steps(
         "steps": steps,
         "batch_size": batch,
         "warmup_steps": steps // 10,
-        "evaluate_every": steps // EVALUATIONS,
+        "evaluate_every": steps // _EVALUATIONS,
     }
 
 
 def _retrieval_options(described: BeirDescription) -> dict[str, Any]:
     """Return the options of a collection: words of documents and queries."""
     lengths = [_length(x) for x in (described.document_words, described.query_words)]
-    return {"length": max(lengths), "query_length": lengths[1], "vocabulary": WORD_IDS}
+    return {"length": max(lengths), "query_length": lengths[1], "vocabulary": _WORD_IDS}
 
 
 def _summary_options(described: SummariesDescription) -> dict[str, Any]:
     """Return the options of summaries: words of texts, and of summaries with their end."""
     lengths = [_length(x) for x in (described.words, described.summary_words + 1)]
-    return {"length": lengths[0], "target_length": lengths[1], "vocabulary": WORD_IDS}
+    return {"length": lengths[0], "target_length": lengths[1], "vocabulary": _WORD_IDS}
 
 
 def _encoding(described: OwnDescription) -> dict[str, Any]:
     """Return the options of the task: words, or bytes of a script without spaces."""
-    has_words = described.bytes <= BYTES_PER_WORD * described.words
+    has_words = described.bytes <= _BYTES_PER_WORD * described.words
     if has_words:
-        return {"length": _length(described.words), "vocabulary": WORD_IDS}
+        return {"length": _length(described.words), "vocabulary": _WORD_IDS}
     return {"length": _length(described.bytes, "bytes"), "vocabulary": "bytes"}
 
 
 def _length(count: int, unit: str = "words") -> int:
     """Return a count as a multiple of the unit of lengths, up to the longest."""
-    return min(-(-count // LENGTH_UNIT) * LENGTH_UNIT, LONGEST[unit])
+    return min(-(-count // _LENGTH_UNIT) * _LENGTH_UNIT, _LONGEST[unit])
 
 
 COMPUTED = {
-    "corpora": Computation(corpora, positions),
-    "tasks": Computation(other_tasks, epochs_of_task),
-    "imports": Computation(imports, imported),
+    "corpora": Computation(_corpora, _positions),
+    "tasks": Computation(_other_tasks, _epochs_of_task),
+    "imports": Computation(_imports, _imported),
 }

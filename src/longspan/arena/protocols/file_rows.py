@@ -31,7 +31,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, get_type_hints
 
-from longspan.arena.protocols.rows import NamedRow, ReferenceRow, Variant
+from longspan.arena.protocols.rows import NamedRow
 from longspan.arena.protocols.starts import OF_RUN, PREFIX, START_TASK
 from longspan.arena.protocols.toml_tables import (
     check_fields,
@@ -48,10 +48,10 @@ from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
 from longspan.tasks import TASKS
 
-TEXTS = ("mechanism", "kind", "source", "from")
-KINDS: dict[str, type[NamedRow]] = {"variant": Variant, "reference": ReferenceRow}
-PARTS = ("task", "model", "training", "options", "evaluation", "start")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # a dot separates the parts of a setting
+_TEXTS = ("mechanism", "kind", "source", "from")
+_KINDS = ("variant", "reference")
+_PARTS = ("task", "model", "training", "options", "evaluation", "start")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # a dot separates the parts of a setting
 
 
 def read_rows(table: Mapping[str, Any], tasks: Collection[str], file: str) -> list[NamedRow]:
@@ -76,9 +76,9 @@ def read_rows(table: Mapping[str, Any], tasks: Collection[str], file: str) -> li
 
 
 def _check_row_name(name: str) -> None:
-    if not NAME.fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise OptionError("the name of a row must consist of letters, digits, '_' and '-'")
-    if name in MECHANISMS or name in TASKS or name in (*PARTS, "mechanism"):
+    if name in MECHANISMS or name in TASKS or name in (*_PARTS, "mechanism"):
         raise OptionError("a mechanism, a task or a part of a configuration has this name")
 
 
@@ -89,8 +89,8 @@ def _read_row(
     file: str,
     earlier: Mapping[str, NamedRow],
 ) -> NamedRow:
-    check_fields(own, (*TEXTS, *PARTS, "tasks", "covers"), "field of a row")
-    for field in TEXTS:
+    check_fields(own, (*_TEXTS, *_PARTS, "tasks", "covers"), "field of a row")
+    for field in _TEXTS:
         if not isinstance(own.get(field, ""), str):
             raise OptionError(f"{field} must be text, got {own[field]!r:.60}")
     start = earlier[check_name(own["from"], earlier, "earlier row")] if "from" in own else None
@@ -106,18 +106,20 @@ def _read_row(
     task_changes = dict(start.task_changes) if start else {}
     for task, changes in limited.items():
         with naming(f"tasks.{task}"):
-            check_fields(check_table(changes), PARTS, "field of a row on a task")
+            check_fields(check_table(changes), _PARTS, "field of a row on a task")
             earlier_changes = task_changes.get(task, {})
             task_changes[task] = {**earlier_changes, **_changes(changes, mechanism, [task])}
-    kind = type(start) if start else Variant
+    kind = start.kind if start else "variant"
     if "kind" in own:
-        kind = KINDS[check_name(own["kind"], KINDS, "kind of row")]
-    return kind(
+        is_variant = check_name(own["kind"], _KINDS, "kind of row") == "variant"
+        kind = "variant" if is_variant else "reference row"
+    return NamedRow(
         name=name,
         tasks=tuple(covered),
         changes={**(start.changes if start else {}), **_changes(own, mechanism, covered)},
         source=own.get("source", start.source if start else file),
         mechanism=mechanism,
+        kind=kind,
         task_changes={task: x for task, x in task_changes.items() if x},
     )
 

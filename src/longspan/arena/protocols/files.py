@@ -69,8 +69,6 @@ from longspan.arena.protocols.base import (
     NamedRow,
     Protocol,
     Recipe,
-    ReferenceRow,
-    Variant,
     get,
     register,
 )
@@ -93,11 +91,11 @@ from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
 from longspan.tasks import TASKS, configure
 
-TEXTS = ("name", "base", "mechanisms_from", "summary", "source", "differs", "budget")
-TASK_TABLES = ("task", "model", "training", "mechanisms", "evaluation", "grid")
-TABLES = (*TASK_TABLES, "tasks", "rows", "imports", "compute")
-OPTIONS = ("mechanisms", "evaluation")
-LISTS = ("seeds", "default_rows", "choices")
+_TEXTS = ("name", "base", "mechanisms_from", "summary", "source", "differs", "budget")
+_TASK_TABLES = ("task", "model", "training", "mechanisms", "evaluation", "grid")
+_TABLES = (*_TASK_TABLES, "tasks", "rows", "imports", "compute")
+_OPTIONS = ("mechanisms", "evaluation")
+_LISTS = ("seeds", "default_rows", "choices")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 T = TypeVar("T", ModelConfig, TrainingConfig)
 
@@ -168,7 +166,7 @@ def _named(name: str) -> Protocol:
 
 
 def _read(path: Path, table: dict[str, Any]) -> Protocol:
-    check_fields(table, (*TEXTS, *TABLES, *LISTS), "field of a protocol")
+    check_fields(table, (*_TEXTS, *_TABLES, *_LISTS), "field of a protocol")
     name = table.get("name", path.stem)
     if not NAME.fullmatch(name):
         raise OptionError(
@@ -196,13 +194,13 @@ def _parse(content: bytes) -> dict[str, Any]:
         raise OptionError(f"not a TOML file: {error}") from error
     abbreviations = check_table(table.pop("abbreviations", {}), "abbreviations")
     table = expand(table, abbreviations)
-    for field in TEXTS:
+    for field in _TEXTS:
         if not isinstance(table.get(field, ""), str):
             raise OptionError(f"{field} must be text, got {table[field]!r:.60}")
-    for field in LISTS:
+    for field in _LISTS:
         if not isinstance(table.get(field, []), list):
             raise OptionError(f"{field} must be a list, got {table[field]!r:.60}")
-    for field in TABLES:
+    for field in _TABLES:
         check_table(table.get(field, {}), field)
     return table
 
@@ -257,8 +255,8 @@ def _task_entry(
     base: Protocol | None,
     options: Protocol | None,
 ) -> _TaskEntry:
-    check_fields(own, ("from", "start", "source", *TASK_TABLES), "field of a task")
-    for part in TASK_TABLES:
+    check_fields(own, ("from", "start", "source", *_TASK_TABLES), "field of a task")
+    for part in _TASK_TABLES:
         check_table(own.get(part, {}), part)
     origin = base if base is not None and task in base.tasks else None
     if "from" in own:
@@ -371,7 +369,7 @@ def _settings(
 
 def _with_options(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table whose options by mechanism are checked, without "none"."""
-    return {**table, **{part: _read_mechanisms(table, part) for part in OPTIONS if part in table}}
+    return {**table, **{part: _read_mechanisms(table, part) for part in _OPTIONS if part in table}}
 
 
 def _read_mechanisms(tables: Mapping[str, Any], part: str) -> MechanismOptions:
@@ -501,8 +499,7 @@ def _rows(
         check_name(name, known, "row")
     rows = table.get("default_rows", base.rows if base else ())
     return {
-        "references": tuple(x for x in named if isinstance(x, ReferenceRow)),
-        "variants": tuple(x for x in named if isinstance(x, Variant)),
+        "named_rows": tuple(named),
         "rows": tuple(name for name in rows if name in known),
         "seeds": tuple(table.get("seeds", base.seeds if base else (0,))),
     }
