@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from longspan.arena.protocols.toml_tables import check_fields, check_table, naming
+from longspan.arena.protocols.toml_tables import check_fields, check_list, check_table, naming
 from longspan.errors import OptionError, check_name
 
 
@@ -61,9 +61,13 @@ def read_choices(tables: Iterable[Any], tasks: Collection[str]) -> list[Choice]:
             )
             if missing := [x for x in ("fields", "source", "why") if not table.get(x)]:
                 raise OptionError(f"requires {', '.join(missing)}; set them")
-            for task in table.get("tasks", ()):
+            for task in check_list(table.get("tasks", []), str, "tasks"):
                 check_name(task, tasks, "task of this file")
-            fields = table["fields"]
+            fields = check_list(table["fields"], str, "fields")
+            for other in check_list(table.get("instead", []), dict, "instead"):
+                check_fields(other, ("value", "source", *fields), "field of an alternative")
+                if "source" not in other:
+                    raise OptionError(f"instead requires source, got {other!r:.60}")
             # The value of an alternative is named by the field, or plain if there is one field.
             others = [
                 {**dict.fromkeys(fields, x["value"]), **x} if "value" in x else x

@@ -18,6 +18,7 @@ _LENGTH_UNIT = 64  # lengths are multiples of it
 # Texts of more bytes a word are taken for a script without spaces.
 _BYTES_PER_WORD = 24
 _EVALUATIONS = 10
+_LIMITS = ("epochs", "batch_size", "fewest", "most")  # of the steps, see `_steps`
 
 
 class Computation(NamedTuple):
@@ -25,6 +26,7 @@ class Computation(NamedTuple):
 
     tasks: Callable[[], tuple[str, ...]]
     values: Callable[..., Mapping[str, Mapping[str, Any]]]
+    arguments: tuple[str, ...] = ()
 
 
 def _corpora() -> tuple[str, ...]:
@@ -122,6 +124,6 @@ def _length(count: int, unit: str = "words") -> int:
 
 COMPUTED = {
     "corpora": Computation(_corpora, _positions),
-    "tasks": Computation(_other_tasks, _epochs_of_task),
-    "imports": Computation(_imports, _imported),
+    "tasks": Computation(_other_tasks, _epochs_of_task, (*_LIMITS, "unknown")),
+    "imports": Computation(_imports, _imported, _LIMITS),
 }

@@ -35,6 +35,7 @@ from longspan.arena.protocols.rows import NamedRow
 from longspan.arena.protocols.starts import OF_RUN, PREFIX, START_TASK
 from longspan.arena.protocols.toml_tables import (
     check_fields,
+    check_list,
     check_table,
     field_types,
     naming,
@@ -100,9 +101,9 @@ def _read_row(
     if isinstance(limited, list):
         limited = {task: {} for task in limited}
     check_fields(check_table(limited, "tasks"), tasks, "task of this file")
-    covered = own.get("covers") or limited or (start.tasks if start else tasks)
-    if not isinstance(covered, str):
-        check_fields(dict.fromkeys(covered), tasks, "task of this file")
+    covered = check_list(own.get("covers", []), str, "covers")
+    check_fields(dict.fromkeys(covered), tasks, "task of this file")
+    covered = covered or list(limited or (start.tasks if start else tasks))
     task_changes = dict(start.task_changes) if start else {}
     for task, changes in limited.items():
         with naming(f"tasks.{task}"):

@@ -73,11 +73,13 @@ from longspan.arena.protocols.base import (
     register,
 )
 from longspan.arena.protocols.choices import Choice, read_choices
+from longspan.arena.protocols.compare import recipe_values
 from longspan.arena.protocols.computed import COMPUTED
 from longspan.arena.protocols.file_rows import read_rows
 from longspan.arena.protocols.starts import START_TASK, RunStart, find_run_start, start_settings
 from longspan.arena.protocols.toml_tables import (
     check_fields,
+    check_list,
     check_table,
     expand,
     field_types,
@@ -95,7 +97,7 @@ _TEXTS = ("name", "base", "mechanisms_from", "summary", "source", "differs", "bu
 _TASK_TABLES = ("task", "model", "training", "mechanisms", "evaluation", "grid")
 _TABLES = (*_TASK_TABLES, "tasks", "rows", "imports", "compute")
 _OPTIONS = ("mechanisms", "evaluation")
-_LISTS = ("seeds", "default_rows", "choices")
+_LISTS = {"seeds": int, "default_rows": str, "choices": dict}  # with the type of their values
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 T = TypeVar("T", ModelConfig, TrainingConfig)
 
@@ -197,9 +199,8 @@ def _parse(content: bytes) -> dict[str, Any]:
     for field in _TEXTS:
         if not isinstance(table.get(field, ""), str):
             raise OptionError(f"{field} must be text, got {table[field]!r:.60}")
-    for field in _LISTS:
-        if not isinstance(table.get(field, []), list):
-            raise OptionError(f"{field} must be a list, got {table[field]!r:.60}")
+    for field, kind in _LISTS.items():
+        check_list(table.get(field, []), kind, field)
     for field in _TABLES:
         check_table(table.get(field, {}), field)
     return table
@@ -214,7 +215,9 @@ def _computed(
         function = check_name(arguments.pop("function", ""), COMPUTED, "function")
         if "tasks" in table or "base" in table:
             raise OptionError("the function finds the tasks; omit tasks and base")
-    tasks, values = COMPUTED[function]
+        tasks, values, names = COMPUTED[function]
+        check_fields(arguments, names, f"argument of {function!r}")
+        check_list([arguments.get(name) for name in names], int, ", ".join(names))
 
     def recipe(task: str) -> Recipe:
         return _task_entry(task, values(task, **arguments), table, None, options).recipe
@@ -237,12 +240,13 @@ def _task_entries(
     """Return the tasks of the base, then those of the file."""
     own = table.get("tasks", {})
     names = dict.fromkeys([*(base.tasks if base else ()), *own])
+    imports = {**(base.imports if base else {}), **table.get("imports", {})}
     if not names:
         raise OptionError('a protocol needs a task: add [tasks.NAME], or base = "PROTOCOL"')
     entries = {}
     for name in names:
         with naming(f"tasks.{name}"):
-            if name not in table.get("imports", {}):
+            if name not in imports:
                 check_name(name, TASKS, "task")
             entries[name] = _task_entry(name, check_table(own.get(name, {})), table, base, options)
     return entries
@@ -273,7 +277,12 @@ def _task_entry(
     trained = [{x: y.options_for(task, x) for x in MECHANISMS} for y in inherited]
     evaluated = [{x: y.evaluation_options_for(task, x) for x in MECHANISMS} for y in inherited]
     grid = {} if origin is None else origin.grids.get(task, {})
-    grids = {field: tuple(x) for table in tables for field, x in table.get("grid", {}).items()}
+    with naming("grid"):
+        own_grid = {
+            field: tuple(check_list(values, object, field))
+            for table in tables
+            for field, values in table.get("grid", {}).items()
+        }
     changed = [set(_set_fields(table)) for table in tables]
     places = {} if origin is None else dict(origin.places.get(task, {}))
     if options is not None:
@@ -286,7 +295,7 @@ def _task_entry(
         recipe=recipe,
         mechanism_options=_merge(*trained, *(x.get("mechanisms", {}) for x in tables)),
         evaluation_options=_merge(*evaluated, *(x.get("evaluation", {}) for x in tables)),
-        grid={**grid, **grids},
+        grid={**grid, **own_grid},
         places=places,
         changed=frozenset().union(*changed),
     )
@@ -421,7 +430,7 @@ def _make(
         grids={task: x.grid for task, x in entries.items() if x.grid},
         choices=_choices(table, entries),
         places={task: x.places for task, x in entries.items()},
-        imports=table.get("imports", {}),
+        imports={**(base.imports if base else {}), **table.get("imports", {})},
         **_rows(table, base, entries, path.name),
         file=path,
     )
@@ -523,8 +532,15 @@ def _checked(protocol: Protocol) -> Protocol:
         for mechanism in MECHANISMS:
             with naming(f"{mechanism} on {task}"):
                 protocol.config(task, mechanism)
+        for field, values in protocol.grids.get(task, {}).items():
+            with naming(f"tasks.{task}.grid"):
+                for value in values if field != "seed" else ():
+                    protocol.row(task, BASELINE, 0, {field: value})
     for row in protocol.named_rows:
         for task in row.tasks:
             with naming(f"rows.{row.name} on {task}"):
                 protocol.row(task, row.name, 0)
+    for choice in protocol.choices:
+        with naming("choices"):
+            check_name(choice.field, recipe_values(protocol, choice.tasks[0], MECHANISMS), "field")
     return protocol

@@ -97,6 +97,21 @@ def check_table(value: Any, name: str | None = None) -> dict[str, Any]:
     return value
 
 
+def check_list(value: Any, kind: type, name: str) -> list[Any]:
+    """Return a value that must be a list of values of one type.
+
+    Raises:
+        OptionError: it is none, or has another value.
+    """
+    kinds = {int: "numbers >= 0", str: "texts", dict: "tables", object: "values"}
+    is_list = isinstance(value, list) and all(isinstance(x, kind) for x in value)
+    if kind is int and is_list:
+        is_list = all(not isinstance(x, bool) and x >= 0 for x in value)
+    if not is_list:
+        raise OptionError(f"{name} must be a list of {kinds[kind]}, got {value!r:.60}")
+    return list(value)
+
+
 @contextlib.contextmanager
 def naming(where: str) -> Iterator[None]:
     """Put a field in front of the message of an error."""
