@@ -57,10 +57,10 @@ import dataclasses
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
 from longspan.arena.protocols.base import (
     GENERIC,
@@ -76,7 +76,14 @@ from longspan.arena.protocols.choices import Choice, read_choices
 from longspan.arena.protocols.compare import recipe_values
 from longspan.arena.protocols.computed import COMPUTED
 from longspan.arena.protocols.file_rows import read_rows
-from longspan.arena.protocols.starts import START_TASK, RunStart, find_run_start, start_settings
+from longspan.arena.protocols.starts import START_TASK, find_run_start, start_settings
+from longspan.arena.protocols.task_tables import (
+    TASK_TABLES,
+    TaskEntry,
+    make_entry,
+    merge_options,
+    with_options,
+)
 from longspan.arena.protocols.toml_tables import (
     check_fields,
     check_list,
@@ -84,39 +91,17 @@ from longspan.arena.protocols.toml_tables import (
     expand,
     field_types,
     naming,
-    with_nulls,
-    with_stage_nulls,
 )
-from longspan.attention import MECHANISMS, options_of
+from longspan.attention import MECHANISMS
 from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
 from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
-from longspan.tasks import TASKS, configure
+from longspan.tasks import TASKS
 
 _TEXTS = ("name", "base", "mechanisms_from", "summary", "source", "differs", "budget")
-_TASK_TABLES = ("task", "model", "training", "mechanisms", "evaluation", "grid")
-_TABLES = (*_TASK_TABLES, "tasks", "rows", "imports", "compute")
-_OPTIONS = ("mechanisms", "evaluation")
+_TABLES = (*TASK_TABLES, "tasks", "rows", "imports", "compute")
 _LISTS = {"seeds": int, "default_rows": str, "choices": dict}  # with the type of their values
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-T = TypeVar("T", ModelConfig, TrainingConfig)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _TaskEntry:
-    """A task of a file: the protocol it starts from, its recipe, and options by mechanism.
-
-    `evaluation_options` are those on validation and test, `places` the sources of fields by dotted
-    name, `changed` the fields that the file sets.
-    """
-
-    origin: Protocol | None
-    recipe: Recipe
-    mechanism_options: MechanismOptions
-    evaluation_options: MechanismOptions
-    grid: Mapping[str, tuple[Any, ...]]
-    places: Mapping[str, str]
-    changed: frozenset[str]
 
 
 def read_protocol(path: Path, content: bytes) -> Protocol:
@@ -178,7 +163,7 @@ def _read(path: Path, table: dict[str, Any]) -> Protocol:
     for field in ("base", "mechanisms_from"):
         with naming(field):
             others[field] = _named(table[field]) if field in table else None
-    table = {"source": path.name, **_with_options(table)}
+    table = {"source": path.name, **with_options(table)}
     for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
         with naming(part):
             check_fields(table.get(part, {}), field_types(cls), "field")
@@ -220,7 +205,7 @@ def _computed(
         check_list([arguments.get(name) for name in names], int, ", ".join(names))
 
     def recipe(task: str) -> Recipe:
-        return _task_entry(task, values(task, **arguments), table, None, options).recipe
+        return make_entry(task, values(task, **arguments), table, None, options).recipe
 
     found = options.mechanism_options if options else {}
     return Protocol(
@@ -228,7 +213,7 @@ def _computed(
         **_texts(path, table, {}),
         tasks=tasks(),
         recipe=recipe,
-        mechanism_options=_merge(found, table.get("mechanisms", {})),
+        mechanism_options=merge_options(found, table.get("mechanisms", {})),
         budget=_budget(table, None),
         file=path,
     )
@@ -236,7 +221,7 @@ def _computed(
 
 def _task_entries(
     table: Mapping[str, Any], base: Protocol | None, options: Protocol | None
-) -> dict[str, _TaskEntry]:
+) -> dict[str, TaskEntry]:
     """Return the tasks of the base, then those of the file."""
     own = table.get("tasks", {})
     names = dict.fromkeys([*(base.tasks if base else ()), *own])
@@ -248,85 +233,12 @@ def _task_entries(
         with naming(f"tasks.{name}"):
             if name not in imports:
                 check_name(name, TASKS, "task")
-            entries[name] = _task_entry(name, check_table(own.get(name, {})), table, base, options)
+            changes = check_table(own.get(name, {}))
+            origin = base if base is not None and name in base.tasks else None
+            if "from" in changes:
+                origin = _origin(name, changes["from"])
+            entries[name] = make_entry(name, changes, table, origin, options)
     return entries
-
-
-def _task_entry(
-    task: str,
-    own: Mapping[str, Any],
-    common: Mapping[str, Any],
-    base: Protocol | None,
-    options: Protocol | None,
-) -> _TaskEntry:
-    check_fields(own, ("from", "start", "source", *_TASK_TABLES), "field of a task")
-    for part in _TASK_TABLES:
-        check_table(own.get(part, {}), part)
-    origin = base if base is not None and task in base.tasks else None
-    if "from" in own:
-        origin = _origin(task, own["from"])
-    start = None if origin is None else origin.recipe(task)
-    tables = (common, _with_options(own))
-    recipe = Recipe(
-        task_options=_task_options(task, start, tables),
-        model=_settings(ModelConfig, start and start.model, task, tables, "model"),
-        training=_settings(TrainingConfig, start and start.training, task, tables, "training"),
-        start=_start(own, start and start.start),
-    )
-    inherited = [x for x in (origin, options) if x is not None]
-    trained = [{x: y.options_for(task, x) for x in MECHANISMS} for y in inherited]
-    evaluated = [{x: y.evaluation_options_for(task, x) for x in MECHANISMS} for y in inherited]
-    grid = {} if origin is None else origin.grids.get(task, {})
-    with naming("grid"):
-        own_grid = {
-            field: tuple(check_list(values, object, field))
-            for table in tables
-            for field, values in table.get("grid", {}).items()
-        }
-    changed = [set(_set_fields(table)) for table in tables]
-    places = {} if origin is None else dict(origin.places.get(task, {}))
-    if options is not None:
-        shared = {"mechanisms": trained[-1], "evaluation": evaluated[-1]}
-        places |= dict.fromkeys(_set_fields(shared), options.source)
-    for fields, table in zip(changed, tables, strict=True):
-        places |= dict.fromkeys(fields, table.get("source", common["source"]))
-    return _TaskEntry(
-        origin=origin,
-        recipe=recipe,
-        mechanism_options=_merge(*trained, *(x.get("mechanisms", {}) for x in tables)),
-        evaluation_options=_merge(*evaluated, *(x.get("evaluation", {}) for x in tables)),
-        grid={**grid, **own_grid},
-        places=places,
-        changed=frozenset().union(*changed),
-    )
-
-
-def _set_fields(table: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the dotted names of the fields that a table sets."""
-    for part in ("task", "model", "training", "grid"):
-        yield from (f"{part}.{field}" for field in table.get(part, {}))
-    if "start" in table:
-        yield START_TASK
-    for number, stage in enumerate(table.get("training", {}).get("stages", ()), start=1):
-        yield from (f"stage.{number}.{field}" for field in ("steps", *stage.get("changes", ())))
-    for part in ("mechanisms", "evaluation"):
-        for name, options in table.get(part, {}).items():
-            yield from (f"{part.removesuffix('s')}.{name}.{option}" for option in options)
-
-
-def _task_options(
-    task: str, start: Recipe | None, tables: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return the options of a task; those of one that is to be imported are checked later."""
-    options = dict(start.task_options) if start else {}
-    for table in tables:
-        options |= table.get("task", {})
-    if task not in TASKS:
-        return options
-    options = with_nulls(options, field_types(TASKS[task].Options))
-    with naming("task"):
-        configure(task, options)
-    return options
 
 
 def _origin(task: str, name: Any) -> Protocol:
@@ -339,76 +251,13 @@ def _origin(task: str, name: Any) -> Protocol:
     return origin
 
 
-def _start(own: Mapping[str, Any], inherited: str | RunStart | None) -> str | RunStart | None:
-    """Return what a task starts from; "none" in the file: drawn weights."""
-    if "start" not in own:
-        return inherited
-    start = own["start"]
-    if isinstance(start, dict):
-        check_fields(start, RunStart._fields, "field of start")
-        if not {"task", "row"} <= start.keys():
-            raise OptionError(f"start must have task and row, got {start!r:.60}")
-        return RunStart(**start)
-    if not isinstance(start, str):
-        raise OptionError(f"start must be a task, or task and row, got {start!r:.60}")
-    return None if start == "none" else start
-
-
-def _settings(
-    cls: type[T], start: T | None, task: str, tables: Sequence[Mapping[str, Any]], part: str
-) -> T:
-    """Return the settings of a task: those it starts from, then those of the file."""
-    common, own = (table.get(part, {}) for table in tables)
-    known = [task] if task in TASKS else []
-    fields = with_stage_nulls(with_nulls({**common, **own}, field_types(cls)), known)
-    with naming(part):
-        check_fields(fields, field_types(cls), "field")
-        if start is not None:
-            return dataclasses.replace(start, **fields)
-        try:
-            return cls(**fields)
-        except OptionError as error:
-            required = [x.name for x in dataclasses.fields(cls) if x.default is dataclasses.MISSING]
-            if not (missing := [name for name in required if name not in fields]):
-                raise
-            raise OptionError(
-                f'requires {", ".join(missing)}; set them, or start from a protocol: from = "NAME"'
-            ) from error
-
-
-def _with_options(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table whose options by mechanism are checked, without "none"."""
-    return {**table, **{part: _read_mechanisms(table, part) for part in _OPTIONS if part in table}}
-
-
-def _read_mechanisms(tables: Mapping[str, Any], part: str) -> MechanismOptions:
-    """Return the options by mechanism of one of several tables."""
-    found = {}
-    with naming(part):
-        for name, options in tables[part].items():
-            check_name(name, MECHANISMS, "mechanism")
-            check_table(options, name)
-            check_fields(options, options_of(name), f"option of mechanism {name!r}")
-            found[name] = with_nulls(options, get_type_hints(MECHANISMS[name].__init__))
-    return found
-
-
-def _merge(*layers: MechanismOptions) -> MechanismOptions:
-    """Return options by mechanism; those of later layers take precedence."""
-    names = dict.fromkeys(name for layer in layers for name, options in layer.items() if options)
-    return {
-        name: {option: x for layer in layers for option, x in layer.get(name, {}).items()}
-        for name in names
-    }
-
-
 def _make(
     path: Path,
     name: str,
     table: Mapping[str, Any],
     base: Protocol | None,
     options: Protocol | None,
-    entries: Mapping[str, _TaskEntry],
+    entries: Mapping[str, TaskEntry],
 ) -> Protocol:
     shared = _shared_options(table, [x for x in (base, options) if x is not None], entries)
     own = {
@@ -437,11 +286,11 @@ def _make(
 
 
 def _shared_options(
-    table: Mapping[str, Any], inherited: Iterable[Protocol], entries: Mapping[str, _TaskEntry]
+    table: Mapping[str, Any], inherited: Iterable[Protocol], entries: Mapping[str, TaskEntry]
 ) -> MechanismOptions:
     """Return options by mechanism that hold for every task, unless a task changes their value."""
     first, *others = (x.mechanism_options for x in entries.values())
-    common = _merge(*(x.mechanism_options for x in inherited), table.get("mechanisms", {}))
+    common = merge_options(*(x.mechanism_options for x in inherited), table.get("mechanisms", {}))
     equal = {x: y for x, y in first.items() if all(z.get(x) == y for z in others)}
     return equal | {
         name: options
@@ -467,7 +316,7 @@ def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
     return Budget() if base is None else base.budget
 
 
-def _choices(table: Mapping[str, Any], entries: Mapping[str, _TaskEntry]) -> tuple[Choice, ...]:
+def _choices(table: Mapping[str, Any], entries: Mapping[str, TaskEntry]) -> tuple[Choice, ...]:
     """Return the choices of a file, and those of origins whose values it keeps."""
     own = read_choices(table.get("choices", ()), tuple(entries))
     replaced = {(task, x.field) for x in own for task in x.tasks}
@@ -490,7 +339,7 @@ def _choices(table: Mapping[str, Any], entries: Mapping[str, _TaskEntry]) -> tup
 def _rows(
     table: Mapping[str, Any],
     base: Protocol | None,
-    entries: Mapping[str, _TaskEntry],
+    entries: Mapping[str, TaskEntry],
     file: str,
 ) -> dict[str, Any]:
     """Return the rows and seeds of the base and the file's own ones, as fields of a protocol."""
@@ -514,7 +363,7 @@ def _rows(
     }
 
 
-def _kept(base: Protocol, entries: Mapping[str, _TaskEntry]) -> Iterator[NamedRow]:
+def _kept(base: Protocol, entries: Mapping[str, TaskEntry]) -> Iterator[NamedRow]:
     """Yield the named rows of the base, for the tasks that start from it."""
     for row in base.named_rows:
         tasks = tuple(task for task in row.tasks if entries[task].origin is base)
