@@ -5,6 +5,7 @@ import random
 from longspan.data.corpora.imports import CorpusRequest, import_corpus
 from longspan.tasks import TASKS, register_imported
 
+CORPUS = "long_documents"  # name that recipes with pretraining give their corpus
 WORDS = ["the", "of", "and", "a", "to", "in", "he", "was", "that", "it", "naïve", "with", "42"]
 
 

@@ -3,7 +3,7 @@
 import tiny
 import toy_layouts
 from longspan.arena.protocols import Protocol, Recipe
-from longspan.arena.protocols.base import ReferenceRow
+from longspan.arena.protocols.base import NamedRow
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.tasks import TASKS as REGISTERED
 from longspan.tasks import register as register_task
@@ -23,16 +23,21 @@ def make():
     for cls in toy_layouts.TOYS:
         if cls.info.name not in REGISTERED:
             register_task(cls)
-    scratch = ReferenceRow(
-        name="scratch", tasks=("toy_labels",), changes={"start.task": None}, source="a test"
+    scratch = NamedRow(
+        kind="reference row",
+        name="scratch",
+        tasks=("toy_labels",),
+        changes={"start.task": None},
+        source="a test",
     )
-    wide = ReferenceRow(
+    wide = NamedRow(
+        kind="reference row",
         name="wide", tasks=("toy_labels",), changes={"mechanism.window": 3}, source="a test",
         mechanism="local",
     )  # fmt: skip
     return Protocol(
         name="staged", summary="", source="a test", tasks=TASKS, differs="", recipe=recipe,
-        mechanism_options={}, references=(scratch, wide),
+        mechanism_options={}, named_rows=(scratch, wide),
     )  # fmt: skip
 
 

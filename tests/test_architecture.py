@@ -61,7 +61,7 @@ READING = ("read_text", "read_bytes", "open")
 LIBRARY_READERS = ("gzip.open", "load_file", "pa.input_stream", "zipfile.is_zipfile")
 # Upgrades of records contain renamed options. A family of long checkpoints has its own mechanism.
 MAY_NAME_MECHANISMS = (
-    *("attention/", "arena/protocols/", "tasks/", "results/upgrades.py"),
+    *("attention/", "tasks/", "results/upgrades.py"),
     "models/conversion/families/",
 )
 # Parts of one mechanism whose file would otherwise have more than 540 lines.

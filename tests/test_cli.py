@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 import longspan.cli
 import synthetic
 import tiny
-from longspan.arena import PROTOCOLS
-from longspan.arena.protocols.base import GENERIC
+from longspan.arena.protocols.base import protocol_names
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.results import Failure, RunRecord, load_results, result_paths
@@ -346,7 +345,7 @@ def test_eval_prints_recorded_score(cli, finished, tiny_cache):
 
 
 @pytest.mark.parametrize(("what", "names"), [
-    ("mechanisms", MECHANISMS), ("tasks", TASKS), ("protocols", [*PROTOCOLS, *GENERIC]),
+    ("mechanisms", MECHANISMS), ("tasks", TASKS), ("protocols", protocol_names()),
 ])  # fmt: skip
 def test_list_prints_every_name(cli, what, names):
     code, out, _ = cli("list", what, "--json")
@@ -357,7 +356,7 @@ def test_list_prints_every_name(cli, what, names):
     assert all(name in out for name in names)
 
 
-@pytest.mark.parametrize("name", [*MECHANISMS, *TASKS, *PROTOCOLS, *GENERIC])
+@pytest.mark.parametrize("name", [*MECHANISMS, *TASKS, *protocol_names()])
 def test_show_describes_every_name(cli, name):
     code, out, _ = cli("show", name, "--json")
     assert code == 0

@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 import longspan.cli
 from longspan.arena import PROTOCOLS, get
-from longspan.arena.protocols.compare import compare
+from longspan.arena.protocols.compare import compare, recipe_values
+from longspan.attention import MECHANISMS
 from longspan.errors import UnknownNameError
 
 
@@ -71,8 +72,10 @@ def test_show_has_values_choices_and_grids(name):
     protocol = get(name)
     text, content = run_cli("show", name), json.loads(run_cli("show", name, "--json"))
     for choice in protocol.choices:
-        assert content["choices"][f"{choice.field} ({', '.join(choice.tasks)})"] == str(choice)
-        assert str(choice) in text
+        value = recipe_values(protocol, choice.tasks[0], MECHANISMS)[choice.field]
+        line = choice.describe(value)
+        assert content["choices"][f"{choice.field} ({', '.join(choice.tasks)})"] == line
+        assert line in text
     grids = {task: dict(content[f"grid ({task})"]) for task in protocol.grids}
     assert grids == json.loads(json.dumps(protocol.grids))
     for task, options in protocol.task_mechanism_options.items():

@@ -92,8 +92,11 @@ def test_every_command_takes_protocol_files(cli, folder, tiny_cache):
     code, out, _ = cli("protocols", "diff", "mine.toml", "other.py", "--import", "gated.py")
     assert code == 0
     assert "mine, source: mine.toml" in out
-    code, out, _ = cli("protocols", "check", "mine.toml")
-    assert (code, out) == (0, "mine is from mine.toml; it has no source to be compared with\n")
+    code, out, _ = cli("protocols", "check", "other.py")
+    assert (code, out) == (0, "other is from other.py; it has no source to be compared with\n")
+    code, out, _ = cli("protocols", "check", "mine.toml", "--json")
+    choices = {(x["field"], x["task"]) for x in json.loads(out)["values"]}
+    assert (code, ("training.precision", "listops") in choices) == (0, True)  # that of lra-small
     code, out, _ = cli("list", "protocols", "--import", "mine.toml", "--json")
     assert "mine" in {row["name"] for row in json.loads(out)}
     code, out, _ = cli("show", "other.py", "--json")

@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from corpus_files import make_task, write_folder
+from corpus_files import CORPUS, make_task, write_folder
 from longspan.arena import order_runs
-from longspan.arena.protocols.stages import CORPUS
 from longspan.attention import MECHANISMS, options_of
 from longspan.cli import running
 from longspan.report.mechanisms import OTHER, family_of

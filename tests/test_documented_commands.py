@@ -9,7 +9,7 @@ import typer
 
 import longspan.cli
 from longspan.arena import PROTOCOLS, get
-from longspan.arena.protocols.base import GENERIC
+from longspan.arena.protocols.base import protocol_names
 from longspan.attention import MECHANISMS
 from longspan.bench.suites import SUITES
 from longspan.report.sections import WITH_TABLES
@@ -58,7 +58,7 @@ IMPORTED = imported_names()
 
 def rows_of(protocol):
     """Return the mechanisms, reference rows and variants of a protocol."""
-    made = get(protocol) if protocol in (*PROTOCOLS, *GENERIC) else get("lra-small")
+    made = get(protocol) if protocol in protocol_names() else get("lra-small")
     return {*MECHANISMS, *made.row_names}
 
 
@@ -103,7 +103,7 @@ def test_documented_command_exists(words):
     given = dict(options)
     protocol = given.get("--protocol", "lra-small")
     if not protocol.endswith((".toml", ".py")):
-        check_names(protocol, {*PROTOCOLS, *GENERIC, *OWN}, "protocol")
+        check_names(protocol, {*protocol_names(), *OWN}, "protocol")
     plugins = {Path(x).stem for name, x in options if name == "--import"}
     tasks = {*TASKS, *IMPORTED}
     for name in ("--task", "--tasks"):
@@ -119,7 +119,7 @@ def test_documented_command_exists(words):
     if command.name == "bench":
         check_names((values or ["SUITE"])[0], SUITES, "suite")
     if words[0] == "show":
-        names = {*MECHANISMS, *TASKS, *PROTOCOLS, *GENERIC, *OWN, *IMPORTED}
+        names = {*MECHANISMS, *TASKS, *protocol_names(), *OWN, *IMPORTED}
         check_names((values or ["NAME"])[0], names, "name")
     for path in (*values, *(x for _, x in options)):
         check_place(path, tasks)
@@ -130,7 +130,7 @@ def check_place(text, tasks):
     parts = Path(text).parts
     if parts[:1] != ("runs",) or len(parts) < 2 or PLACEHOLDER.fullmatch(parts[1]):
         return
-    check_names(parts[1], {*PROTOCOLS, *GENERIC, *OWN, "efficiency"}, "protocol")
+    check_names(parts[1], {*protocol_names(), *OWN, "efficiency"}, "protocol")
     if len(parts) > 2 and not parts[2].endswith(".html"):
         known = IMPORTED if parts[1] in OWN else set(get(parts[1]).tasks)
         check_names(parts[2], known, f"task of {parts[1]}")

@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 import torch
 
-from longspan.arena.protocols.base import GENERIC, PROTOCOLS, NamedRow, Protocol, get
+from longspan.arena.protocols.base import NamedRow, Protocol, get, protocol_names
+from longspan.arena.protocols.compare import recipe_values
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.attention.traits import Family
 from longspan.errors import check_name
@@ -67,7 +68,7 @@ def list_tasks() -> list[dict[str, Any]]:
 def list_protocols() -> list[dict[str, Any]]:
     """Return summary, source and tasks of every protocol."""
     names = ("name", "summary", "source", "tasks", "differs")
-    protocols = map(get, [*PROTOCOLS, *GENERIC])
+    protocols = map(get, protocol_names())
     return [{k: getattr(p, k) for k in names} for p in protocols]
 
 
@@ -77,7 +78,7 @@ def describe(name: str) -> dict[str, Any]:
     Raises:
         UnknownNameError: nothing has that name; the message suggests near names.
     """
-    names = [*MECHANISMS, *TASKS, *PROTOCOLS, *GENERIC]
+    names = [*MECHANISMS, *TASKS, *protocol_names()]
     check_name(name, names, "mechanism, task or protocol")
     if name in MECHANISMS:
         return _describe_mechanism(name)
@@ -124,9 +125,9 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
         row[f"options by mechanism ({task})"] = {k: dict(v) for k, v in options.items()}
     for task, options in protocol.evaluation_options.items():
         row[f"options in evaluation ({task})"] = {k: dict(v) for k, v in options.items()}
-    for title, rows in (("reference rows", protocol.references), ("variants", protocol.variants)):
-        if rows:
-            row[title] = {
+    for kind in ("reference row", "variant"):
+        if rows := [x for x in protocol.named_rows if x.kind == kind]:
+            row[f"{kind}s"] = {
                 f"{own.name} ({', '.join(own.tasks)})": (
                     f"{own.mechanism} with {format_value(_changes(own))} ({own.source})"
                 )
@@ -135,8 +136,18 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
     if protocol.rows:
         row["rows"] = list(protocol.rows)
     row["seeds"] = list(protocol.seeds)
-    row["choices"] = {f"{c.field} ({', '.join(c.tasks)})": str(c) for c in protocol.choices}
+    row["choices"] = _choices(protocol)
     return row
+
+
+def _choices(protocol: Protocol) -> dict[str, str]:
+    """Return the choices of a protocol, with their values, by field and tasks."""
+    values = {x: recipe_values(protocol, x, MECHANISMS) for x in protocol.tasks if x in TASKS}
+    return {
+        f"{x.field} ({', '.join(x.tasks)})": x.describe(value)
+        for x in protocol.choices
+        for value in [values[task][x.field] for task in x.tasks if task in values][:1]
+    }
 
 
 def _changes(row: NamedRow) -> dict[str, Any]:

@@ -7,12 +7,14 @@ import pytest
 from corpus_files import write_folder
 from longspan.arena import get
 from longspan.arena.grid import grid, misfit
-from longspan.arena.protocols.char_small import CORPUS, FIXED, GROWING, NAME, TOKENS
 from longspan.attention import MECHANISMS
 from longspan.data.corpora.imports import CorpusRequest, import_corpus
 from longspan.errors import UnknownNameError
 from longspan.tasks import register_imported
 
+NAME, CORPUS = "char-small", "novels"
+LAYERS, MEAN_WINDOW = 4, 120
+TOKENS = 4_096  # of an update, at every length
 CAUSAL = [name for name, cls in MECHANISMS.items() if cls.traits.causal]
 
 
@@ -56,10 +58,10 @@ def test_windows_have_equal_keys_on_average(protocol):
     found = {}
     for name in ("longformer", "growing", "shrinking", "growing-dilated", "fixed-dilated"):
         window = protocol.row(CORPUS, name, 0).config.mechanism.options["window"]
-        found[name] = window if isinstance(window, list) else [window] * len(GROWING)
-    assert {sum(window) for window in found.values()} == {sum(GROWING)}
-    assert found["longformer"] == FIXED
-    assert found["growing"] == found["shrinking"][::-1] == sorted(GROWING)
+        found[name] = window if isinstance(window, list) else [window] * LAYERS
+    assert {sum(window) for window in found.values()} == {LAYERS * MEAN_WINDOW}
+    assert found["longformer"] == [MEAN_WINDOW] * LAYERS
+    assert found["growing"] == found["shrinking"][::-1] == [32, 64, 128, 256]
 
 
 def test_stages_end_with_the_task_of_the_run(protocol):

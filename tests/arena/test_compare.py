@@ -8,7 +8,7 @@ import pytest
 from longspan.arena import PROTOCOLS, get
 from longspan.arena.protocols import Choice
 from longspan.arena.protocols.compare import compare, recipe_values, row_values
-from longspan.arena.protocols.rows import Variant
+from longspan.arena.protocols.rows import NamedRow
 from longspan.attention import MECHANISMS
 from longspan.errors import UnknownNameError
 from longspan.files import to_json_types
@@ -50,11 +50,11 @@ def test_comparison_equals_value_by_value_comparison(a, b):
 def test_added_rows_and_seeds_are_compared():
     quick = get("quick")
     task = quick.tasks[0]
-    added = Variant(
+    added = NamedRow(
         name="wider", tasks=(task,), changes={"mechanism.window": 9}, source="", mechanism="local"
     )
     changed = dataclasses.replace(
-        quick, variants=(*quick.variants, added), rows=("full", "wider"), seeds=(0, 7)
+        quick, named_rows=(*quick.named_rows, added), rows=("full", "wider"), seeds=(0, 7)
     )
     found = {(x.field, x.tasks): (x.a, x.b) for x in compare(quick, changed)}
     assert found["row.wider", (task,)] == (None, {"variant": "local", "mechanism.window": 9})
@@ -63,7 +63,7 @@ def test_added_rows_and_seeds_are_compared():
     assert len(found) == 3
     moved = dataclasses.replace(
         changed,
-        variants=(*quick.variants, dataclasses.replace(added, changes={"mechanism.window": 8})),
+        named_rows=(*quick.named_rows, dataclasses.replace(added, changes={"mechanism.window": 8})),
     )
     (one,) = compare(changed, moved)
     assert (one.field, one.b["mechanism.window"]) == ("row.wider", 8)

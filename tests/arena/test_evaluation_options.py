@@ -13,9 +13,8 @@ from longspan.arena.cross_evaluation import evaluate_elsewhere
 from longspan.arena.grid import grid, misfit
 from longspan.arena.model import make_model
 from longspan.arena.protocols import Protocol, Recipe
-from longspan.arena.protocols.base import Variant
+from longspan.arena.protocols.base import NamedRow
 from longspan.arena.protocols.compare import compare
-from longspan.arena.protocols.sources import check_sources
 from longspan.arena.rescore import evaluate_run
 from longspan.config import (
     EvaluationConfig,
@@ -31,6 +30,7 @@ from longspan.results import load_cross_evaluations, load_result
 from longspan.tasks import TASKS, build
 from longspan.tasks import register as register_task
 from longspan.training.evaluation_options import EvaluationOptions
+from published_values import check_sources
 
 STREAM = toy_streams.ToyStream.info.name
 MODEL = ModelConfig(**tiny.MODEL, hidden_dropout_prob=0.0, attention_dropout=0.0, position="rotary")
@@ -46,8 +46,8 @@ MADE = Protocol(
     recipe=lambda _: Recipe({}, MODEL, TRAINING),
     mechanism_options={"transformer_xl": TRAINED},
     evaluation_options={STREAM: {"transformer_xl": LONGER}},
-    variants=(
-        Variant(
+    named_rows=(
+        NamedRow(
             name="shorter",
             tasks=(STREAM,),
             changes={"evaluation.memory": 40},

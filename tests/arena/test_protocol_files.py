@@ -75,7 +75,7 @@ def test_file_mixes_tasks_and_changes_what_it_names(tmp_path):
 def test_file_of_a_base_alone_equals_the_base(tmp_path, name):
     made, base = load(tmp_path, f'base = "{name}"\n'), get(name)
     assert compare(made, base) == []
-    assert made.references == base.references
+    assert made.named_rows == base.named_rows
     assert made.budget == base.budget
 
 
@@ -108,6 +108,7 @@ def test_file_without_a_base_states_the_whole_recipe(tmp_path):
             assert getattr(getattr(made, part), field.name) == value
 
 
+CHOICE = '[[choices]]\nfields = ["{}"]\nsource = "a"\nwhy = "b"\n'
 TASK = '[tasks.recall]\nfrom = "diagnostic"\n'
 INVALID = {
     "syntax": ("base = quick\n", "not a TOML file: Invalid value (at line 1, column 8)"),
@@ -145,6 +146,24 @@ INVALID = {
     ),
     "budget": ('budget = "sconds=3"\n' + TASK, "budget: no budget called 'sconds'; did you"),
     "name": ('name = "a/b"\n' + TASK, "name must consist of letters, digits, '_', '.' and '-'"),
+    "seeds": ('seeds = ["a"]\n' + TASK, "seeds must be a list of numbers >= 0, got ['a']"),
+    "rows": ("default_rows = 3\n" + TASK, "default_rows must be a list of texts, got 3"),
+    "unknown row": ('default_rows = ["locl"]\n' + TASK, "no row called 'locl'; did you mean local"),
+    "grid": (TASK + "grid = { seed = 3 }\n", "tasks.recall.grid: seed must be a list of values"),
+    "grid field": (TASK + 'grid = { "training.stps" = [3] }\n', "tasks.recall.grid: no field of "
+                   "training called 'stps'; did you mean steps"),
+    "grid value": (TASK + 'grid = { "training.steps" = [0] }\n', "grid: steps must be at least 1"),
+    "choice": (TASK + '[[choices]]\nfields = ["training.steps"]\n', "choices 1: requires source, "
+               "why; set them"),
+    "choice field": (TASK + CHOICE.format("training.stps"), "choices: no field called "
+                     "'training.stps'; did you mean training.steps"),
+    "alternative": (TASK + CHOICE.format("training.steps") + "instead = [{ value = 3 }]\n",
+                    "choices 1: instead requires source, got {'value': 3}"),
+    "repeat": (TASK + "training = { adam_betas = { repeat = [3] } }\n", "repeat must be a list of "
+               "pairs of a value and a number, such as [[32, 2], [64, 4]], got [3]"),
+    "function": ('[compute]\nfunction = "task"\n', "compute: no function called 'task'; did you"),
+    "argument": ('[compute]\nfunction = "tasks"\nepochs = 3\n', "compute: epochs, batch_size, "
+                 "fewest, most, unknown must be a list of numbers"),
     "taken": ('name = "quick"\n' + TASK, "protocol 'quick' is already registered; choose another"),
     "task's name": ('name = "recall"\n' + TASK, "protocol 'recall' has the name of a task"),
 }  # fmt: skip

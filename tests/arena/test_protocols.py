@@ -209,7 +209,7 @@ def test_seed_determines_initial_weights(listops):
 @pytest.mark.parametrize("name", ["lra-paper", "lra-repo"])
 def test_references_are_rows_with_their_own_architecture(name):
     protocol = get(name)
-    for reference in protocol.references:
+    for reference in protocol.named_rows:
         assert reference.source
         for task in reference.tasks:
             experiment = protocol.row(task, reference.name, 3)

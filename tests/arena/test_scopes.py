@@ -144,4 +144,4 @@ def test_no_mechanism_has_the_name_of_a_task_or_part():
     from longspan.config.run import PARTS
     from longspan.tasks import TASKS
 
-    assert not {*MECHANISMS, *(r.name for r in get("lra-paper").references)} & {*TASKS, *PARTS}
+    assert not {*MECHANISMS, *(r.name for r in get("lra-paper").named_rows)} & {*TASKS, *PARTS}

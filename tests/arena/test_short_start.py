@@ -10,14 +10,12 @@ from safetensors.torch import load_file
 
 import tiny
 import toy_layouts
-from corpus_files import make_task, write_folder
+from corpus_files import CORPUS, make_task, write_folder
 from longspan.arena import RunChoices, arena, get, grid, load_protocol, make_model, pretrain
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.grid import misfit
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
-from longspan.arena.protocols import xiong_small
 from longspan.arena.protocols.base import PROTOCOLS
-from longspan.arena.protocols.stages import CORPUS
 from longspan.arena.start import find_start, start_model
 from longspan.errors import OptionError, PluginError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForMaskedLM
@@ -195,7 +193,9 @@ def test_rows_of_xiong_small_read_equally_many_tokens(tmp_path):
     protocol = get("xiong-small")
     try:
         short = protocol.row(CORPUS, "full-short", 0)
-        for variant in xiong_small.FROM_SCRATCH:
+        scratch_rows = [x for x in protocol.named_rows if x.kind == "variant"]
+        assert len(scratch_rows) == 4
+        for variant in scratch_rows:
             long, scratch = (protocol.row(CORPUS, x, 0) for x in (variant.mechanism, variant.name))
             assert [misfit(x) for x in (short, long, scratch)] == [None] * 3
             assert (long.config.start.run, scratch.config.start) == (short.hash, None)

@@ -12,6 +12,7 @@ from longspan.errors import OptionError, UnknownNameError
 from longspan.tasks import build
 
 ABLATIONS = get("xiong-ablations")
+VARIANTS = [x for x in ABLATIONS.named_rows if x.kind == "variant"]
 TASK = "newsgroups"
 
 
@@ -33,7 +34,7 @@ def test_variants_differ_from_their_mechanism_in_what_their_name_says():
     assert differing("local-no-globals", "local") == {"task.global_tokens": "none"}
     assert differing("disjoint-passage-globals", "disjoint") == {"task.global_tokens": 64}
     assert differing("disjoint-256", "disjoint") == {"mechanism.block": 256}
-    for variant in ABLATIONS.variants:
+    for variant in VARIANTS:
         found = set(differing(variant.name, variant.mechanism))
         assert found == set(variant.changes)
         assert row(variant.name).overrides == {"variant": variant.name}
@@ -80,8 +81,8 @@ def test_variants_are_limited_and_refused_like_reference_rows():
         row("disjoint-32", **{"mechanism.block": 8})
     with pytest.raises(UnknownNameError, match="'smoke' has no reference row 'disjoint-32'"):
         get("smoke").row("listops", "disjoint-32", 0)
-    limited = dataclasses.replace(ABLATIONS.variants[0], tasks=("text",))
-    protocol = dataclasses.replace(ABLATIONS, variants=(limited,), rows=())
+    limited = dataclasses.replace(VARIANTS[0], tasks=("text",))
+    protocol = dataclasses.replace(ABLATIONS, named_rows=(limited,), rows=())
     with pytest.raises(OptionError, match=r"variant 'local-no-globals' is a row of text only"):
         protocol.row(TASK, "local-no-globals", 0)
 
@@ -93,7 +94,7 @@ def test_scale_multiplies_layers_heads_and_widths():
     assert (double.hidden_size, double.intermediate_size) == (256, 512)
     half = row("full-half").config.model
     assert (half.num_hidden_layers, half.num_attention_heads, half.hidden_size) == (1, 2, 64)
-    assert {x.name for x in ABLATIONS.references} == {
+    assert {x.name for x in ABLATIONS.named_rows if x.kind == "reference row"} == {
         f"{name}-{size}" for name in ("full", "blockwise") for size in ("half", "double")
     }
 

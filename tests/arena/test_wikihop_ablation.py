@@ -19,7 +19,7 @@ from longspan.tasks import build
 from wikihop_files import write_wikihop
 
 PROTOCOL = get("wikihop-ablation")
-NAMES = ["longformer", *(row.name for row in PROTOCOL.references)]
+NAMES = ["longformer", *(row.name for row in PROTOCOL.named_rows)]
 WIDTH, LAYERS = 768, 12
 BYTES = 259  # ids of the byte tokenizer
 

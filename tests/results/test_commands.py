@@ -78,7 +78,7 @@ def test_budget_and_named_rows_are_named(template):
     budget = parse_budget("seconds=600")
     made = replace_budget(get("smoke").row("listops", "full", 0), budget)
     assert parse(run_command(record_of(template, made))) == made
-    row = get("lra-paper").references[0]
+    row = get("lra-paper").named_rows[0]
     made = get("lra-paper").row(row.tasks[0], row.name, 1)
     assert parse(run_command(record_of(template, made))) == made
     made = get("xiong-ablations").row("text", "disjoint-64", 1)

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
-from longspan.arena.protocols.base import GENERIC, PROTOCOLS, get
+from longspan.arena.protocols.base import get, protocol_names
 from longspan.arena.provenance import device_name, git_commit, versions
 from longspan.arena.rescore import (
     check_registered,
@@ -170,7 +170,7 @@ def mechanism_options(result: Result, changes: Mapping[str, Any], split: str) ->
 
 
 def _protocol_options(name: str, task: str) -> dict[str, Any]:
-    if name not in PROTOCOLS and name not in GENERIC:
+    if name not in protocol_names():
         raise UnknownNameError(
             f"the run's protocol {name!r} is not registered here, and it may set the options of "
             f"{task}; pass its file: --import FILE"

@@ -13,7 +13,6 @@ from longspan.arena.grid import arena, misfit
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.own import register_imports
-from longspan.arena.protocols.stages import FINETUNE, PRETRAIN
 from longspan.arena.protocols.starts import EXTEND_POSITIONS, START_CHECKPOINT
 from longspan.arena.scopes import check_limits
 from longspan.config import Budget
@@ -121,7 +120,7 @@ def pretraining_experiment(
         OptionError: see `pretrain`.
         DataError: see `pretrain`.
     """
-    chosen = protocols.get(choices.protocol or PRETRAIN)
+    chosen = protocols.get(choices.protocol or "pretrain")
     if corpus in TASKS and not isinstance(TASKS[corpus].info.layout, LANGUAGE_MODELING):
         raise OptionError(
             f"{corpus} has neither masked nor next tokens to predict; name an imported corpus, "
@@ -162,7 +161,7 @@ def finetuning_experiment(
         OptionError: see `finetune`.
         DataError: see `finetune`.
     """
-    chosen = protocols.get(choices.protocol or FINETUNE)
+    chosen = protocols.get(choices.protocol or "finetune")
     chosen.check_task(task)
     return _from_checkpoint(chosen, checkpoint, task, choices)
 

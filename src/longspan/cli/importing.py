@@ -73,7 +73,7 @@ def _check_free(name: str, kind: Kind) -> None:
     Raises:
         OptionError: the name is taken.
     """
-    from longspan.arena.protocols.base import GENERIC, PROTOCOLS
+    from longspan.arena.protocols.base import protocol_names
     from longspan.arena.protocols.own import NAME
     from longspan.attention import MECHANISMS
     from longspan.tasks import (
@@ -88,7 +88,7 @@ def _check_free(name: str, kind: Kind) -> None:
     bases = {"corpus": (ImportedCorpus,), "beir": (BeirTask,)}.get(kind, (OwnTexts, OwnSummaries))
     kinds = {
         "a mechanism": MECHANISMS,
-        "a protocol": {*PROTOCOLS, *GENERIC, NAME},
+        "a protocol": {*protocol_names(), NAME},
         "a task": TASKS.keys() - set(imported_names(*bases)),
         "this command": KINDS,
     }

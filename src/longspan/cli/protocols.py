@@ -1,7 +1,6 @@
-"""`longspan protocols`: list, show and compare protocols, and check them against their sources."""
+"""`longspan protocols`: list, show and compare protocols, and show the sources of their values."""
 
 import dataclasses
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,6 @@ from longspan.cli.plugins import Imports, ProtocolName
 if TYPE_CHECKING:
     from longspan.arena import Protocol
     from longspan.arena.protocols.compare import Difference
-    from longspan.arena.protocols.sources import Check
 
 app = typer.Typer(help="List, show, compare and check protocols.", no_args_is_help=True)
 
@@ -71,54 +69,69 @@ def check(
         str | None, typer.Option(help="Comma-separated tasks.", show_default="all")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Include the values that equal those of the sources.")
+        bool, typer.Option("--all", help="Include the values on which sources agree.")
     ] = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a protocol with its sources: field, our value, the source's value and its place.
-
-    Exits with 1 if a value differs from all sources and no choice of the protocol says why.
-    """
+    """Show where the values of a protocol come from: source, the other sources' values, reason."""
     from longspan.arena import get
-    from longspan.arena.protocols.sources import check_sources, unsourced_fields
+    from longspan.arena.protocols.compare import unsourced_fields
 
     protocol = get(name)
     chosen = split_names(tasks, "--tasks") or list(protocol.tasks)
     for task in chosen:
         protocol.check_task(task)
-    checks = [x for x in check_sources(protocol) if x.task in chosen]
-    shown = [x for x in checks if every or x.verdict != "equal"]
-    unsourced = unsourced_fields(protocol, chosen) if checks else {}
+    rows = [row for task in chosen for row in _explained(protocol, task)]
+    own = {"longspan", "" if protocol.file is None else protocol.file.name}
+    unsourced = unsourced_fields(protocol, chosen) if rows else {}
+    shown = [row for row in rows if every or row["why"]]
     if as_json:
-        values = [dataclasses.asdict(x) for x in shown]
-        print_json({"checks": values, "unsourced_fields": unsourced})
-    elif not checks:
-        own = "longspan's own protocol" if protocol.file is None else f"from {protocol.file.name}"
-        print_text(f"{name} is {own}; it has no source to be compared with")
+        print_json({"values": shown, "unsourced_fields": unsourced})
+    elif not {row["source"] for row in rows} - own:
+        owner = "longspan's own protocol" if protocol.file is None else f"from {protocol.file.name}"
+        print_text(f"{name} is {owner}; it has no source to be compared with")
     else:
-        _print_checks(shown, checks)
+        _print_explained(shown, len(rows))
         fields = (f"{field} ({', '.join(where)})" for field, where in unsourced.items())
         print_text(f"fields without a source or a choice: {', '.join(fields) or 'none'}")
-    if any(x.verdict == "unexplained" for x in checks):
-        raise typer.Exit(1)
 
 
-def _print_checks(shown: "list[Check]", checks: "list[Check]") -> None:
-    """Print a row for each comparison, equal tasks in one, and below how many agree."""
+def _explained(protocol: "Protocol", task: str) -> list[dict[str, Any]]:
+    """Return a row for each field with a source: value, source, other values and reason."""
+    from longspan.arena.protocols.compare import explain, recipe_values
+    from longspan.attention import MECHANISMS
+
+    values = recipe_values(protocol, task, MECHANISMS)
+    return [
+        {
+            "field": field,
+            "task": task,
+            "value": values[field],
+            "source": choice.source,
+            "instead": choice.instead,
+            "why": choice.why,
+        }
+        for field, choice in explain(protocol, task).items()
+        if field in values
+    ]
+
+
+def _print_explained(shown: list[dict[str, Any]], count: int) -> None:
+    """Print a row for each value, equal tasks in one, and below how many of them are choices."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for x in shown:
-        values = (_format_value(x.ours), _format_value(x.source))
-        rows.setdefault((x.field, *values, x.place, x.verdict, x.why), []).append(x.task)
+        others = "; ".join(f"{_format_value(value)} ({source})" for value, source in x["instead"])
+        key = (x["field"], _format_value(x["value"]), x["source"], others, x["why"])
+        rows.setdefault(key, []).append(x["task"])
     if rows:
         print_table(
-            ("field", "tasks", "ours", "source", "place", "verdict", "why"),
+            ("field", "tasks", "value", "source", "not", "why"),
             [(key[0], ", ".join(tasks), *key[1:]) for key, tasks in rows.items()],
             whole=("field",),
         )
-    counts = Counter(x.verdict for x in checks)
-    found = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    print_text(f"{len(checks)} values of the sources: {found}")
+    chosen = sum(bool(x["why"]) for x in shown)
+    print_text(f"{count} values with a source: {chosen} chosen for a reason, the others as there")
 
 
 def _source(protocol: "Protocol") -> dict[str, str]:
@@ -130,8 +143,8 @@ def _print_differences(differences: "list[Difference]", a: "Protocol", b: "Proto
     numbers: dict[str, str] = {}
     rows = []
     for row in differences:
-        notes = [f"{a.name}, {row.field}: {choice}" for choice in row.choices_a]
-        notes += [f"{b.name}, {row.field}: {choice}" for choice in row.choices_b]
+        notes = [f"{a.name}, {row.field}: {x.describe(row.a)}" for x in row.choices_a]
+        notes += [f"{b.name}, {row.field}: {x.describe(row.b)}" for x in row.choices_b]
         marks = [numbers.setdefault(note, str(len(numbers) + 1)) for note in notes]
         values = (_format_value(value) for value in (row.a, row.b))
         rows.append((row.field, _format_tasks(row, a, b), *values, ", ".join(marks)))

@@ -6,7 +6,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from longspan.arena.protocols.base import GENERIC, PROTOCOLS, get
+from longspan.arena.protocols.base import get, protocol_names
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.text import markdown
@@ -141,7 +141,7 @@ def _evaluation(
 def _protocol(result: Result) -> str:
     """Return the recipe that the scores belong to."""
     name = result.protocol
-    known = get(name) if name in PROTOCOLS or name in GENERIC else None
+    known = get(name) if name in protocol_names() else None
     about = [f"Protocol `{result.protocol}`; a score is comparable only under the same protocol."]
     if known is not None:
         about += [known.summary, f"Source: {known.source}.", f"Differences: {known.differs}"]

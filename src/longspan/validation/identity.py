@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from longspan.arena.experiment import Experiment
-from longspan.arena.protocols.base import GENERIC, PROTOCOLS, get
+from longspan.arena.protocols.base import get, protocol_names
 from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
 from longspan.config import flatten, parse_budget
@@ -65,7 +65,7 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
 def _unloaded_files(record: Result | Failure) -> list[str]:
     """Return the files of users that define the mechanism, task or protocol, if unknown here."""
     known = {
-        "protocol": record.protocol in PROTOCOLS or record.protocol in GENERIC,
+        "protocol": record.protocol in protocol_names(),
         "task": record.task in TASKS,
         "mechanism": record.mechanism in MECHANISMS,
     }
@@ -79,7 +79,7 @@ def _unloaded_files(record: Result | Failure) -> list[str]:
 
 def _lacks_imports(record: Result | Failure) -> bool:
     """Return whether the protocol needs an import that is not registered."""
-    if record.protocol not in PROTOCOLS and record.protocol not in GENERIC:
+    if record.protocol not in protocol_names():
         return False
     return not get(record.protocol).imports.keys() <= TASKS.keys()
 

@@ -1,11 +1,9 @@
-"""Protocols, one file each; importing the package registers them."""
+"""Protocols: recipes of the package and of users; importing the package registers the former."""
 
-import importlib
-import pkgutil
+from longspan.arena.protocols.base import PROTOCOLS, Protocol, Recipe, get, register
+from longspan.arena.protocols.choices import Choice
+from longspan.arena.protocols.files import register_recipes
 
-from longspan.arena.protocols.base import PROTOCOLS, Choice, Protocol, Recipe, get, register
-
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+register_recipes()
 
 __all__ = ["PROTOCOLS", "Choice", "Protocol", "Recipe", "get", "register"]

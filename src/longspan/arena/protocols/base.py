@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.arena.experiment import Experiment, override, replace_budget
-from longspan.arena.protocols.rows import NamedRow, ReferenceRow, Variant, refuse_fixed
+from longspan.arena.protocols.choices import Choice
+from longspan.arena.protocols.rows import NamedRow, refuse_fixed
 from longspan.arena.protocols.starts import (
     OF_RUN,
     RunStart,
@@ -52,35 +53,6 @@ class Recipe(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Value that the sources leave open, or on which they disagree, with the reason for it.
-
-    Attributes:
-        tasks: tasks of the protocol that it concerns.
-        field: dotted name, such as training.steps; mechanism.MECHANISM.OPTION for an option.
-        value: value of the protocol.
-        source: origin of the value.
-        instead: other values and their origins; empty where the other sources are silent.
-        why: reason for the choice.
-    """
-
-    tasks: tuple[str, ...]
-    field: str
-    value: Any
-    source: str
-    instead: tuple[tuple[Any, str], ...] = ()
-    why: str
-
-    def __str__(self) -> str:
-        """Return value, alternatives and reason as one line."""
-        by_source: dict[str, list[str]] = {}
-        for value, source in self.instead:
-            by_source.setdefault(source, []).append(str(value))
-        others = "".join(f"; not {' or '.join(x)} ({source})" for source, x in by_source.items())
-        return f"{self.value} ({self.source}){others}: {self.why}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Protocol:
     """Named recipe: purpose, source, tasks, settings, and departures from its source.
 
@@ -96,11 +68,11 @@ class Protocol:
         evaluation_options: options in evaluations on validation and test that differ from those of
             training, by task and mechanism.
         choices: values on which the sources disagree.
+        places: source of each field that the recipe sets, by task and dotted field.
         budget: quantity held equal between mechanisms.
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
-        references: reference rows, which are run by name.
-        variants: variants of mechanisms, which are run by name.
+        named_rows: reference rows and variants of mechanisms, which are run by name.
         rows: rows of a table that names none; empty: every mechanism.
         seeds: seeds of a table that names none.
         imports: tasks that exist as soon as they are imported, and the command that does it.
@@ -118,10 +90,10 @@ class Protocol:
     task_mechanism_options: Mapping[str, MechanismOptions] = dataclasses.field(default_factory=dict)
     evaluation_options: Mapping[str, MechanismOptions] = dataclasses.field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
+    places: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
-    references: tuple[ReferenceRow, ...] = ()
-    variants: tuple[Variant, ...] = ()
+    named_rows: tuple[NamedRow, ...] = ()
     rows: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -235,11 +207,6 @@ class Protocol:
     def default_rows(self) -> list[str]:
         """Rows of a table that names none."""
         return list(self.rows or MECHANISMS)
-
-    @property
-    def named_rows(self) -> tuple[NamedRow, ...]:
-        """Reference rows and variants."""
-        return (*self.references, *self.variants)
 
     def row_kind(self, name: str) -> str:
         """Return "mechanism", "reference row" or "variant".
@@ -381,10 +348,15 @@ def register(protocol: Protocol) -> Protocol:
         OptionError: the name is taken, or that of another folder of a runs folder.
     """
     check_folder_name("protocol", protocol.name)
-    if protocol.name in PROTOCOLS or protocol.name in GENERIC:
+    if protocol.name in protocol_names():
         raise OptionError(f"protocol {protocol.name!r} is already registered; choose another name")
     PROTOCOLS[protocol.name] = protocol
     return protocol
+
+
+def protocol_names() -> list[str]:
+    """Return the names of all protocols."""
+    return [*PROTOCOLS, *GENERIC]
 
 
 def get(name: str) -> Protocol:
@@ -393,5 +365,5 @@ def get(name: str) -> Protocol:
     Raises:
         UnknownNameError: there is no such protocol; the message suggests near names.
     """
-    check_name(name, [*PROTOCOLS, *GENERIC], "protocol")
+    check_name(name, protocol_names(), "protocol")
     return PROTOCOLS[name] if name in PROTOCOLS else GENERIC[name]()

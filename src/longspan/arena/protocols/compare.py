@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from longspan.arena.protocols.base import Choice, Protocol
+from longspan.arena.protocols.base import Protocol
+from longspan.arena.protocols.choices import Choice
 from longspan.arena.protocols.starts import start_settings
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
@@ -12,8 +13,7 @@ from longspan.config.stages import stage_values
 from longspan.errors import check_name
 from longspan.results import BASELINE
 
-# Order of fields.
-PARTS = (
+_PARTS = (
     "covered",
     "start",
     "task",
@@ -27,6 +27,8 @@ PARTS = (
     "table",
     "row",
 )  # order of fields
+# Fields that change no model and no score.
+BOOKKEEPING = {"task.name", "task.version", "training.checkpoint_every"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,6 +161,40 @@ def choices(protocol: Protocol, task: str, field: str) -> tuple[Choice, ...]:
     return tuple(c for c in protocol.choices if c.field == field and task in c.tasks)
 
 
+def explain(protocol: Protocol, task: str) -> dict[str, Choice]:
+    """Return the source of each field that a recipe sets or chooses, by dotted name.
+
+    A field without a choice has the source of its table, and neither alternatives nor a reason.
+    """
+    places = protocol.places.get(task, {})
+    found = {x: Choice(tasks=(task,), field=x, source=y, why="") for x, y in places.items()}
+    return found | {x.field: x for x in protocol.choices if task in x.tasks}
+
+
+def unsourced_fields(
+    protocol: Protocol, tasks: Sequence[str] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return the fields that a protocol leaves at their defaults, with their tasks.
+
+    These are fields of task, model, training and budget without bookkeeping.
+
+    Args:
+        protocol: protocol.
+        tasks: tasks of the protocol; None: all.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for task in protocol.tasks if tasks is None else tasks:
+        explained = explain(protocol, task)
+        for field in recipe_values(protocol, task, ()):
+            if (
+                field not in explained
+                and field not in BOOKKEEPING
+                and not field.startswith("stage")
+            ):
+                found[field] = (*found.get(field, ()), task)
+    return found
+
+
 def _merge(found: Iterable[Difference]) -> list[Difference]:
     """Merge equal differences of several tasks, fields in the order of their first task."""
     groups: dict[str, list[Difference]] = {}
@@ -169,7 +205,7 @@ def _merge(found: Iterable[Difference]) -> list[Difference]:
             same.append(new)
         else:
             same[at] = _join(same[at], new)
-    fields = sorted(groups, key=lambda field: PARTS.index(field.partition(".")[0]))
+    fields = sorted(groups, key=lambda field: _PARTS.index(field.partition(".")[0]))
     return [difference for field in fields for difference in groups[field]]
 
 

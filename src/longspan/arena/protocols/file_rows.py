@@ -11,7 +11,12 @@ training = { steps = 250 }         # likewise task, model, options (of the mecha
                                    # (its options on validation and test) and start
 
 [rows.short-stage.tasks.novels]    # its tasks; default: every task of the file
-task = { length = 256 }
+task = { length = 256 }            # without changes: tasks = ["novels"]; covers = ["novels", "qa"]
+                                   # names more tasks than those with changes
+
+[rows.shorter-stage]
+from = "short-stage"               # earlier row whose tasks and changes it has
+training = { steps = 100 }
 
 [rows.local-from-short]
 mechanism = "local"
@@ -26,10 +31,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, get_type_hints
 
-from longspan.arena.protocols.rows import NamedRow, ReferenceRow, Variant
+from longspan.arena.protocols.rows import NamedRow
 from longspan.arena.protocols.starts import OF_RUN, PREFIX, START_TASK
 from longspan.arena.protocols.toml_tables import (
     check_fields,
+    check_list,
     check_table,
     field_types,
     naming,
@@ -43,10 +49,10 @@ from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
 from longspan.tasks import TASKS
 
-TEXTS = ("mechanism", "kind", "source")
-KINDS: dict[str, type[NamedRow]] = {"variant": Variant, "reference": ReferenceRow}
-PARTS = ("task", "model", "training", "options", "evaluation", "start")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # a dot separates the parts of a setting
+_TEXTS = ("mechanism", "kind", "source", "from")
+_KINDS = ("variant", "reference")
+_PARTS = ("task", "model", "training", "options", "evaluation", "start")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # a dot separates the parts of a setting
 
 
 def read_rows(table: Mapping[str, Any], tasks: Collection[str], file: str) -> list[NamedRow]:
@@ -62,51 +68,72 @@ def read_rows(table: Mapping[str, Any], tasks: Collection[str], file: str) -> li
             names.
         OptionError: a table is none, or the name of a row is taken or has other characters.
     """
-    rows = []
+    rows: dict[str, NamedRow] = {}
     for name, own in table.items():
         with naming(f"rows.{name}"):
             _check_row_name(name)
-            rows.append(_read_row(name, check_table(own), tasks, file))
-    return rows
+            rows[name] = _read_row(name, check_table(own), tasks, file, rows)
+    return list(rows.values())
 
 
 def _check_row_name(name: str) -> None:
-    if not NAME.fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise OptionError("the name of a row must consist of letters, digits, '_' and '-'")
-    if name in MECHANISMS or name in TASKS or name in (*PARTS, "mechanism"):
+    if name in MECHANISMS or name in TASKS or name in (*_PARTS, "mechanism"):
         raise OptionError("a mechanism, a task or a part of a configuration has this name")
 
 
-def _read_row(name: str, own: dict[str, Any], tasks: Collection[str], file: str) -> NamedRow:
-    check_fields(own, (*TEXTS, *PARTS, "tasks"), "field of a row")
-    for field in TEXTS:
+def _read_row(
+    name: str,
+    own: dict[str, Any],
+    tasks: Collection[str],
+    file: str,
+    earlier: Mapping[str, NamedRow],
+) -> NamedRow:
+    check_fields(own, (*_TEXTS, *_PARTS, "tasks", "covers"), "field of a row")
+    for field in _TEXTS:
         if not isinstance(own.get(field, ""), str):
             raise OptionError(f"{field} must be text, got {own[field]!r:.60}")
-    mechanism = check_name(own.get("mechanism", BASELINE), MECHANISMS, "mechanism")
-    limited = check_table(own.get("tasks", {}), "tasks")
-    check_fields(limited, tasks, "task of this file")
-    covered = tuple(limited or tasks)
-    task_changes = {}
+    start = earlier[check_name(own["from"], earlier, "earlier row")] if "from" in own else None
+    default = start.mechanism if start else BASELINE
+    mechanism = check_name(own.get("mechanism", default), MECHANISMS, "mechanism")
+    limited = own.get("tasks", {})
+    if isinstance(limited, list):
+        limited = {task: {} for task in limited}
+    check_fields(check_table(limited, "tasks"), tasks, "task of this file")
+    covered = check_list(own.get("covers", []), str, "covers")
+    check_fields(dict.fromkeys(covered), tasks, "task of this file")
+    covered = covered or list(limited or (start.tasks if start else tasks))
+    task_changes = dict(start.task_changes) if start else {}
     for task, changes in limited.items():
         with naming(f"tasks.{task}"):
-            check_fields(check_table(changes), PARTS, "field of a row on a task")
-            task_changes[task] = _changes(changes, mechanism, [task])
-    cls = KINDS[check_name(own.get("kind", "variant"), KINDS, "kind of row")]
-    return cls(
+            check_fields(check_table(changes), _PARTS, "field of a row on a task")
+            earlier_changes = task_changes.get(task, {})
+            task_changes[task] = {**earlier_changes, **_changes(changes, mechanism, [task])}
+    kind = start.kind if start else "variant"
+    if "kind" in own:
+        is_variant = check_name(own["kind"], _KINDS, "kind of row") == "variant"
+        kind = "variant" if is_variant else "reference row"
+    return NamedRow(
         name=name,
-        tasks=covered,
-        changes=_changes(own, mechanism, covered),
-        source=own.get("source", file),
+        tasks=tuple(covered),
+        changes={**(start.changes if start else {}), **_changes(own, mechanism, covered)},
+        source=own.get("source", start.source if start else file),
         mechanism=mechanism,
-        task_changes=task_changes,
+        kind=kind,
+        task_changes={task: x for task, x in task_changes.items() if x},
     )
 
 
 def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> dict[str, Any]:
     """Return the changed fields of a table, by dotted name."""
     scale = SCALE.partition(".")[2]
+    known = [task for task in tasks if task in TASKS]
+    options = {k: x for task in known for k, x in field_types(TASKS[task].Options).items()}
+    if not known:  # tasks that are to be imported
+        options = dict.fromkeys(table.get("task", {}), object)
     types = {
-        "task": {k: x for task in tasks for k, x in field_types(TASKS[task].Options).items()},
+        "task": options,
         "model": {**field_types(ModelConfig), scale: float},
         "training": field_types(TrainingConfig),
         "options": {**get_type_hints(MECHANISMS[mechanism].__init__), "backend": str},
@@ -116,12 +143,12 @@ def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> 
     own = list(options_of(mechanism))
     names = {**types, "options": [*own, "backend"], "evaluation": own}
     changes: dict[str, Any] = {}
-    for part, known in names.items():
+    for part, allowed in names.items():
         fields = check_table(table.get(part, {}), part)
         with naming(part):
-            check_fields(fields, known, "field")
+            check_fields(fields, allowed, "field")
         prefix = "mechanism" if part == "options" else part
-        found = with_stage_nulls(with_nulls(fields, types[part]), tasks)
+        found = with_stage_nulls(with_nulls(fields, types[part]), known)
         changes |= {f"{prefix}.{field}": value for field, value in found.items()}
     if changes.get(START_TASK) == "none":
         changes[START_TASK] = None

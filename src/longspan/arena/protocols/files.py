@@ -1,15 +1,17 @@
-"""Protocols written as TOML files.
+"""Recipes: protocols written as TOML files, those of users and those in `longspan/recipes`.
 
 A file mixes tasks of any protocols and changes what differs:
 
 ```toml
 name = "mine"                      # default: the file's name without suffix
 base = "quick"                     # its tasks, options and budget; default: none
+mechanisms_from = "lra-small"      # protocol whose options every mechanism has; default: none
 summary = "Recall and ListOps, short."
 source = "our paper, section 4"
 budget = "steps"                   # as --budget takes it
+seeds = [0, 1]                     # of a table that names none; default_rows likewise
 
-[training]                         # of every task; [model] likewise
+[training]                         # of every task; [model], [task] and [grid] likewise
 steps = 200
 
 [mechanisms.local]                 # of every task
@@ -20,70 +22,86 @@ memory = 1024
 
 [tasks.recall]                     # a further task, or changes to one of the base
 from = "diagnostic"                # protocol that the task starts from
+source = "our paper, table 2"      # of the values below; default: that of the file
 task = { length = 64 }
 training = { batch_size = 32 }
 mechanisms.local.window = 8        # likewise evaluation
+grid = { "training.learning_rate" = [1e-3, 2e-3] }   # the recipe is one combination
 start = "needle"                   # task of the file whose run it starts from; default: none
 # start = { task = "needle", row = "full", extend_positions = "tile" }   # of another row
+
+[abbreviations]                    # {PAPER} in any text below
+PAPER = "our paper"
+
+[[choices]]                        # a value that the sources leave open or contradict
+fields = ["training.batch_size"]
+tasks = ["recall"]                 # default: every task of the file
+source = "our code"
+instead = [{ value = 64, source = "{PAPER}, table 2" }]   # of several fields: their names
+why = "the table is of another data set"
 ```
 
-Rows with names of their own are tables too, see `longspan.arena.protocols.file_rows`.
+Rows with names of their own are tables too, see `longspan.arena.protocols.file_rows`. `imports`
+names tasks that an import makes, each with its command; `compute` a function of
+`longspan.arena.protocols.computed` that finds tasks and their values, with its arguments.
 
-The later of these applies: `from` or `base`, tables of every task, tables of the task. TOML has no
-null: write "none" for a number that may be none, such as `max_grad_norm`, in stages too.
+A list with equal parts may be short: `window = { repeat = [[32, 2], [64, 4]] }` has two windows of
+32 and four of 64.
+
+The later of these applies: `from` or `base`, `mechanisms_from`, tables of every task, tables of the
+task. TOML has no null: write "none" for a number that may be none, such as `max_grad_norm`, in
+stages too.
 """
 
 import dataclasses
+import functools
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
 from longspan.arena.protocols.base import (
+    GENERIC,
+    PROTOCOLS,
     MechanismOptions,
     NamedRow,
     Protocol,
     Recipe,
-    ReferenceRow,
-    Variant,
     get,
+    register,
 )
+from longspan.arena.protocols.choices import Choice, read_choices
+from longspan.arena.protocols.compare import recipe_values
+from longspan.arena.protocols.computed import COMPUTED
 from longspan.arena.protocols.file_rows import read_rows
-from longspan.arena.protocols.starts import START_TASK, RunStart, find_run_start, start_settings
+from longspan.arena.protocols.starts import START_TASK, find_run_start, start_settings
+from longspan.arena.protocols.task_tables import (
+    TASK_TABLES,
+    TaskEntry,
+    make_entry,
+    merge_options,
+    with_options,
+)
 from longspan.arena.protocols.toml_tables import (
     check_fields,
+    check_list,
     check_table,
+    expand,
     field_types,
     naming,
-    with_nulls,
-    with_stage_nulls,
 )
-from longspan.attention import MECHANISMS, options_of
+from longspan.attention import MECHANISMS
 from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
 from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
-from longspan.tasks import TASKS, configure
+from longspan.tasks import TASKS
 
-TEXTS = ("name", "base", "summary", "source", "differs", "budget")
-TABLES = ("model", "training", "mechanisms", "evaluation", "tasks", "rows")
-TASK_TABLES = ("task", "model", "training", "mechanisms", "evaluation")
+_TEXTS = ("name", "base", "mechanisms_from", "summary", "source", "differs", "budget")
+_TABLES = (*TASK_TABLES, "tasks", "rows", "imports", "compute")
+_LISTS = {"seeds": int, "default_rows": str, "choices": dict}  # with the type of their values
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-T = TypeVar("T", ModelConfig, TrainingConfig)
-R = TypeVar("R", bound=NamedRow)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _TaskEntry:
-    """A task of a file: the protocol it starts from, its recipe, and options by mechanism.
-
-    `evaluation_options` are those on validation and test.
-    """
-
-    origin: Protocol | None
-    recipe: Recipe
-    mechanism_options: MechanismOptions
-    evaluation_options: MechanismOptions
 
 
 def read_protocol(path: Path, content: bytes) -> Protocol:
@@ -98,89 +116,134 @@ def read_protocol(path: Path, content: bytes) -> Protocol:
         OptionError: the file is no TOML, a field is unknown or a value is invalid; the message
             names the field.
     """
-    table = _parse(content)
-    check_fields(table, (*TEXTS, *TABLES), "field of a protocol")
+    return _checked(_read(path, _parse(content)))
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes of the package."""
+    files = resources.files("longspan").joinpath("recipes").iterdir()
+    return sorted(x.name.removesuffix(".toml") for x in files if x.name.endswith(".toml"))
+
+
+def read_recipe(name: str) -> Protocol:
+    """Return the protocol of a recipe of the package, by name."""
+    return dataclasses.replace(_read(Path(f"{name}.toml"), _recipe_table(name)), file=None)
+
+
+@functools.cache
+def _recipe_table(name: str) -> dict[str, Any]:
+    return _parse(resources.files("longspan").joinpath("recipes", f"{name}.toml").read_bytes())
+
+
+def register_recipes() -> None:
+    """Register the recipes of the package; tasks of some are known when they are asked for."""
+    for name in recipe_names():
+        table = _recipe_table(name)
+        if table.get("compute", {}).get("function") == "imports":
+            continue  # registered with the first import
+        if table.keys() & {"compute", "imports"}:
+            GENERIC[name] = functools.partial(read_recipe, name)
+        elif name not in PROTOCOLS:
+            register(read_recipe(name))
+
+
+def _named(name: str) -> Protocol:
+    """Return a protocol by name, that of a recipe which is not registered yet included."""
+    return read_recipe(name) if name not in PROTOCOLS and name in recipe_names() else get(name)
+
+
+def _read(path: Path, table: dict[str, Any]) -> Protocol:
+    check_fields(table, (*_TEXTS, *_TABLES, *_LISTS), "field of a protocol")
     name = table.get("name", path.stem)
     if not NAME.fullmatch(name):
         raise OptionError(
             f"name must consist of letters, digits, '_', '.' and '-', got {name!r}; set name"
         )
-    base = None
-    if "base" in table:
-        with naming("base"):
-            base = get(table["base"])
-    return _checked(_make(path, name, table, base, _task_entries(table, base)))
+    others = {}
+    for field in ("base", "mechanisms_from"):
+        with naming(field):
+            others[field] = _named(table[field]) if field in table else None
+    table = {"source": path.name, **with_options(table)}
+    for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
+        with naming(part):
+            check_fields(table.get(part, {}), field_types(cls), "field")
+    if "compute" in table:
+        return _computed(path, name, table, others["mechanisms_from"])
+    entries = _task_entries(table, others["base"], others["mechanisms_from"])
+    return _make(path, name, table, others["base"], others["mechanisms_from"], entries)
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    """Parse TOML, and check which of the first fields are texts and tables."""
+    """Parse TOML, and check which of the first fields are texts, tables and lists."""
     try:
         table = tomllib.loads(content.decode("utf-8"))
     except ValueError as error:  # of UTF-8 too
         raise OptionError(f"not a TOML file: {error}") from error
-    for field in TEXTS:
+    abbreviations = check_table(table.pop("abbreviations", {}), "abbreviations")
+    table = expand(table, abbreviations)
+    for field in _TEXTS:
         if not isinstance(table.get(field, ""), str):
             raise OptionError(f"{field} must be text, got {table[field]!r:.60}")
-    for field in TABLES:
+    for field, kind in _LISTS.items():
+        check_list(table.get(field, []), kind, field)
+    for field in _TABLES:
         check_table(table.get(field, {}), field)
     return table
 
 
-def _task_entries(table: Mapping[str, Any], base: Protocol | None) -> dict[str, _TaskEntry]:
+def _computed(
+    path: Path, name: str, table: Mapping[str, Any], options: Protocol | None
+) -> Protocol:
+    """Return a protocol whose tasks and values a function of the package computes."""
+    arguments = dict(table["compute"])
+    with naming("compute"):
+        function = check_name(arguments.pop("function", ""), COMPUTED, "function")
+        if "tasks" in table or "base" in table:
+            raise OptionError("the function finds the tasks; omit tasks and base")
+        tasks, values, names = COMPUTED[function]
+        check_fields(arguments, names, f"argument of {function!r}")
+        check_list([arguments.get(name) for name in names], int, ", ".join(names))
+
+    def recipe(task: str) -> Recipe:
+        return make_entry(task, values(task, **arguments), table, None, options).recipe
+
+    found = options.mechanism_options if options else {}
+    return Protocol(
+        name=name,
+        **_texts(path, table, {}),
+        tasks=tasks(),
+        recipe=recipe,
+        mechanism_options=merge_options(found, table.get("mechanisms", {})),
+        budget=_budget(table, None),
+        file=path,
+    )
+
+
+def _task_entries(
+    table: Mapping[str, Any], base: Protocol | None, options: Protocol | None
+) -> dict[str, TaskEntry]:
     """Return the tasks of the base, then those of the file."""
-    parts = ("model", "training", "mechanisms", "evaluation")
-    common = {part: table.get(part, {}) for part in parts}
-    _check_common(common)
     own = table.get("tasks", {})
     names = dict.fromkeys([*(base.tasks if base else ()), *own])
+    imports = {**(base.imports if base else {}), **table.get("imports", {})}
     if not names:
         raise OptionError('a protocol needs a task: add [tasks.NAME], or base = "PROTOCOL"')
     entries = {}
     for name in names:
         with naming(f"tasks.{name}"):
-            check_name(name, TASKS, "task")
-            entries[name] = _task_entry(name, check_table(own.get(name, {})), common, base)
+            if name not in imports:
+                check_name(name, TASKS, "task")
+            changes = check_table(own.get(name, {}))
+            origin = base if base is not None and name in base.tasks else None
+            if "from" in changes:
+                origin = _origin(name, changes["from"])
+            entries[name] = make_entry(name, changes, table, origin, options)
     return entries
-
-
-def _task_entry(
-    task: str, own: dict[str, Any], common: Mapping[str, Any], base: Protocol | None
-) -> _TaskEntry:
-    check_fields(own, ("from", "start", *TASK_TABLES), "field of a task")
-    for part in TASK_TABLES:
-        check_table(own.get(part, {}), part)
-    origin = base if base is not None and task in base.tasks else None
-    if "from" in own:
-        origin = _origin(task, own["from"])
-    start = None if origin is None else origin.recipe(task)
-    changed = with_nulls(own.get("task", {}), field_types(TASKS[task].Options))
-    options = {**(start.task_options if start else {}), **changed}
-    with naming("task"):
-        configure(task, options)
-    recipe = Recipe(
-        task_options=options,
-        model=_settings(ModelConfig, start and start.model, task, (common, own), "model"),
-        training=_settings(
-            TrainingConfig, start and start.training, task, (common, own), "training"
-        ),
-        start=_start(own, start and start.start),
-    )
-    tables = (common, own)
-    trained, evaluated = {}, {}
-    if origin is not None:
-        trained = {x: origin.options_for(task, x) for x in MECHANISMS}
-        evaluated = {x: origin.evaluation_options_for(task, x) for x in MECHANISMS}
-    return _TaskEntry(
-        origin=origin,
-        recipe=recipe,
-        mechanism_options=_layered(trained, tables, "mechanisms"),
-        evaluation_options=_layered(evaluated, tables, "evaluation"),
-    )
 
 
 def _origin(task: str, name: Any) -> Protocol:
     with naming("from"):
-        origin = get(name)
+        origin = _named(name)
         if task not in origin.tasks:
             raise OptionError(
                 f"protocol {name!r} has no task {task!r}; it has {', '.join(origin.tasks)}"
@@ -188,106 +251,24 @@ def _origin(task: str, name: Any) -> Protocol:
     return origin
 
 
-def _start(own: Mapping[str, Any], inherited: str | RunStart | None) -> str | RunStart | None:
-    """Return what a task starts from; "none" in the file: drawn weights."""
-    if "start" not in own:
-        return inherited
-    start = own["start"]
-    if isinstance(start, dict):
-        check_fields(start, RunStart._fields, "field of start")
-        if not {"task", "row"} <= start.keys():
-            raise OptionError(f"start must have task and row, got {start!r:.60}")
-        return RunStart(**start)
-    if not isinstance(start, str):
-        raise OptionError(f"start must be a task, or task and row, got {start!r:.60}")
-    return None if start == "none" else start
-
-
-def _settings(
-    cls: type[T], start: T | None, task: str, tables: Sequence[Mapping[str, Any]], part: str
-) -> T:
-    """Return the settings of a task: those it starts from, then those of the file."""
-    common, own = (table.get(part, {}) for table in tables)
-    fields = with_stage_nulls(with_nulls({**common, **own}, field_types(cls)), [task])
-    with naming(part):
-        check_fields(fields, field_types(cls), "field")
-        if start is not None:
-            return dataclasses.replace(start, **fields)
-        try:
-            return cls(**fields)
-        except OptionError as error:
-            required = [x.name for x in dataclasses.fields(cls) if x.default is dataclasses.MISSING]
-            if not (missing := [name for name in required if name not in fields]):
-                raise
-            raise OptionError(
-                f'requires {", ".join(missing)}; set them, or start from a protocol: from = "NAME"'
-            ) from error
-
-
-def _check_common(common: Mapping[str, Any]) -> None:
-    """Check the names in the tables of every task."""
-    for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
-        with naming(part):
-            check_fields(common[part], field_types(cls), "field")
-    for part in ("mechanisms", "evaluation"):
-        _read_mechanisms(common, part)
-
-
-def _layered(
-    inherited: MechanismOptions, tables: Iterable[Mapping[str, Any]], part: str
-) -> MechanismOptions:
-    """Return options by mechanism: the inherited ones, then those of each table's part."""
-    own = {name: options for name, options in inherited.items() if options}
-    return _merge(own, *(_read_mechanisms(table, part) for table in tables))
-
-
-def _read_mechanisms(tables: Mapping[str, Any], part: str) -> MechanismOptions:
-    """Return the options by mechanism of one of several tables."""
-    found = {}
-    with naming(part):
-        table = tables.get(part, {})
-        for name, options in table.items():
-            check_name(name, MECHANISMS, "mechanism")
-            check_table(options, name)
-            check_fields(options, options_of(name), f"option of mechanism {name!r}")
-            found[name] = with_nulls(options, get_type_hints(MECHANISMS[name].__init__))
-    return found
-
-
-def _merge(*layers: MechanismOptions) -> MechanismOptions:
-    """Return options by mechanism; those of later layers take precedence."""
-    names = dict.fromkeys(name for layer in layers for name in layer)
-    return {
-        name: {option: x for layer in layers for option, x in layer.get(name, {}).items()}
-        for name in names
-    }
-
-
 def _make(
     path: Path,
     name: str,
     table: Mapping[str, Any],
     base: Protocol | None,
-    entries: Mapping[str, _TaskEntry],
+    options: Protocol | None,
+    entries: Mapping[str, TaskEntry],
 ) -> Protocol:
-    first, *others = entries.values()
-    shared = {
-        mechanism: options
-        for mechanism, options in first.mechanism_options.items()
-        if all(x.mechanism_options.get(mechanism) == options for x in others)
-    }
+    shared = _shared_options(table, [x for x in (base, options) if x is not None], entries)
     own = {
-        task: {x: y for x, y in entry.mechanism_options.items() if x not in shared}
+        task: {x: y for x, y in entry.mechanism_options.items() if y != shared.get(x)}
         for task, entry in entries.items()
     }
     origins = {task: x.origin for task, x in entries.items() if x.origin is not None}
-    starts = ", ".join(f"{task} from {origin.name}" for task, origin in origins.items())
     return Protocol(
         name=name,
-        summary=table.get("summary", f"Protocol of the file {path.name}."),
-        source=table.get("source", path.name),
+        **_texts(path, table, origins),
         tasks=tuple(entries),
-        differs=table.get("differs", f"Changed: {starts}." if starts else "Not published."),
         recipe={task: entry.recipe for task, entry in entries.items()}.__getitem__,
         mechanism_options=shared,
         task_mechanism_options={task: options for task, options in own.items() if options},
@@ -295,10 +276,37 @@ def _make(
             task: x.evaluation_options for task, x in entries.items() if x.evaluation_options
         },
         budget=_budget(table, base),
-        grids={x: y.grids[x] for x, y in origins.items() if x in y.grids},
-        **_rows(base, origins, read_rows(table.get("rows", {}), entries, path.name)),
+        grids={task: x.grid for task, x in entries.items() if x.grid},
+        choices=_choices(table, entries),
+        places={task: x.places for task, x in entries.items()},
+        imports={**(base.imports if base else {}), **table.get("imports", {})},
+        **_rows(table, base, entries, path.name),
         file=path,
     )
+
+
+def _shared_options(
+    table: Mapping[str, Any], inherited: Iterable[Protocol], entries: Mapping[str, TaskEntry]
+) -> MechanismOptions:
+    """Return options by mechanism that hold for every task, unless a task changes their value."""
+    first, *others = (x.mechanism_options for x in entries.values())
+    common = merge_options(*(x.mechanism_options for x in inherited), table.get("mechanisms", {}))
+    equal = {x: y for x, y in first.items() if all(z.get(x) == y for z in others)}
+    return equal | {
+        name: options
+        for name, options in common.items()
+        if all(options.keys() <= x.get(name, {}).keys() for x in (first, *others))
+    }
+
+
+def _texts(path: Path, table: Mapping[str, Any], origins: Mapping[str, Protocol]) -> dict[str, Any]:
+    """Return summary, source and differences, as fields of a protocol."""
+    starts = ", ".join(f"{task} from {origin.name}" for task, origin in origins.items())
+    return {
+        "summary": table.get("summary", f"Protocol of the file {path.name}."),
+        "source": table["source"],
+        "differs": table.get("differs", f"Changed: {starts}." if starts else "Not published."),
+    }
 
 
 def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
@@ -308,38 +316,59 @@ def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
     return Budget() if base is None else base.budget
 
 
+def _choices(table: Mapping[str, Any], entries: Mapping[str, TaskEntry]) -> tuple[Choice, ...]:
+    """Return the choices of a file, and those of origins whose values it keeps."""
+    own = read_choices(table.get("choices", ()), tuple(entries))
+    replaced = {(task, x.field) for x in own for task in x.tasks}
+    kept = []
+    for origin in {id(x.origin): x.origin for x in entries.values() if x.origin}.values():
+        for choice in origin.choices:
+            tasks = tuple(
+                task
+                for task in choice.tasks
+                if task in entries
+                and entries[task].origin is origin
+                and choice.field not in entries[task].changed
+                and (task, choice.field) not in replaced
+            )
+            if tasks:
+                kept.append(dataclasses.replace(choice, tasks=tasks))
+    return (*kept, *own)
+
+
 def _rows(
-    base: Protocol | None, origins: Mapping[str, Protocol], own: Iterable[NamedRow]
+    table: Mapping[str, Any],
+    base: Protocol | None,
+    entries: Mapping[str, TaskEntry],
+    file: str,
 ) -> dict[str, Any]:
-    """Return the rows and seeds of the base and the file's own rows, as fields of a protocol."""
-    references = tuple(x for x in own if isinstance(x, ReferenceRow))
-    variants = tuple(x for x in own if isinstance(x, Variant))
-    if base is None:
-        return {"references": references, "variants": variants}
+    """Return the rows and seeds of the base and the file's own ones, as fields of a protocol."""
+    inherited = () if base is None else _kept(base, entries)
+    own = read_rows(table.get("rows", {}), entries, file)
+    taken = {row.name for row in base.named_rows} if base else set()
     for row in own:
-        if row.name in {x.name for x in base.named_rows}:
+        if base is not None and row.name in taken:
             raise OptionError(
                 f"rows.{row.name}: protocol {base.name!r} has it; choose another name"
             )
-    references = (*_kept(base.references, base, origins), *references)
-    variants = (*_kept(base.variants, base, origins), *variants)
-    known = {*MECHANISMS, *(row.name for row in (*references, *variants))}
+    named = [*inherited, *own]
+    known = {*MECHANISMS, *(row.name for row in named)}
+    for name in table.get("default_rows", ()):
+        check_name(name, known, "row")
+    rows = table.get("default_rows", base.rows if base else ())
     return {
-        "references": references,
-        "variants": variants,
-        "rows": tuple(name for name in base.rows if name in known),
-        "seeds": base.seeds,
+        "named_rows": tuple(named),
+        "rows": tuple(name for name in rows if name in known),
+        "seeds": tuple(table.get("seeds", base.seeds if base else (0,))),
     }
 
 
-def _kept(rows: Iterable[R], base: Protocol, origins: Mapping[str, Protocol]) -> tuple[R, ...]:
-    """Return named rows of the base, for the tasks that start from it."""
-    kept = []
-    for row in rows:
-        tasks = tuple(task for task in row.tasks if origins.get(task) is base)
+def _kept(base: Protocol, entries: Mapping[str, TaskEntry]) -> Iterator[NamedRow]:
+    """Yield the named rows of the base, for the tasks that start from it."""
+    for row in base.named_rows:
+        tasks = tuple(task for task in row.tasks if entries[task].origin is base)
         if tasks:
-            kept.append(dataclasses.replace(row, tasks=tasks))
-    return tuple(kept)
+            yield dataclasses.replace(row, tasks=tasks)
 
 
 def _checked(protocol: Protocol) -> Protocol:
@@ -352,8 +381,15 @@ def _checked(protocol: Protocol) -> Protocol:
         for mechanism in MECHANISMS:
             with naming(f"{mechanism} on {task}"):
                 protocol.config(task, mechanism)
+        for field, values in protocol.grids.get(task, {}).items():
+            with naming(f"tasks.{task}.grid"):
+                for value in values if field != "seed" else ():
+                    protocol.row(task, BASELINE, 0, {field: value})
     for row in protocol.named_rows:
         for task in row.tasks:
             with naming(f"rows.{row.name} on {task}"):
                 protocol.row(task, row.name, 0)
+    for choice in protocol.choices:
+        with naming("choices"):
+            check_name(choice.field, recipe_values(protocol, choice.tasks[0], MECHANISMS), "field")
     return protocol

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 from longspan.errors import OptionError
 from longspan.results import BASELINE, ROW, VARIANT
@@ -19,6 +19,8 @@ class NamedRow:
         task_changes: further changes by task, which take precedence.
         source: paper and section that report such a row.
         mechanism: mechanism of the model.
+        kind: "variant" for a mechanism with other options or global tokens, which is ranked among
+            the mechanisms; "reference row" for a model whose architecture or input differs.
     """
 
     name: str
@@ -27,24 +29,16 @@ class NamedRow:
     source: str
     mechanism: str = BASELINE
     task_changes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    key: ClassVar[str]  # override that names the row in a record
-    kind: ClassVar[str]  # for messages
+    kind: Literal["variant", "reference row"] = "variant"
+
+    @property
+    def key(self) -> str:
+        """Override that names the row in a record."""
+        return VARIANT if self.kind == "variant" else ROW
 
     def changes_on(self, task: str) -> dict[str, Any]:
         """Return the fields that the row changes on a task, by dotted name."""
         return {**self.changes, **self.task_changes.get(task, {})}
-
-
-class ReferenceRow(NamedRow):
-    """Row that is no mechanism: a model whose architecture or input differs from the recipe's."""
-
-    key, kind = ROW, "reference row"
-
-
-class Variant(NamedRow):
-    """Mechanism with other options or global tokens, for ablations; ranked among the mechanisms."""
-
-    key, kind = VARIANT, "variant"
 
 
 def refuse_fixed(row: NamedRow, task: str, changes: Mapping[str, Any]) -> None:

@@ -49,6 +49,31 @@ def with_stage_nulls(fields: Mapping[str, Any], tasks: Iterable[str]) -> dict[st
     return {**fields, "stages": made}
 
 
+def expand(value: Any, abbreviations: Mapping[str, str]) -> Any:
+    """Return a value of a file with abbreviations and repeated parts of lists written out.
+
+    Raises:
+        OptionError: a part to be repeated has no number.
+    """
+    if isinstance(value, str):
+        for name, text in abbreviations.items():
+            value = value.replace(f"{{{name}}}", text)
+        return value
+    if isinstance(value, list):
+        return [expand(x, abbreviations) for x in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"repeat"}:
+        try:
+            return [part for part, count in value["repeat"] for _ in range(count)]
+        except (TypeError, ValueError) as error:
+            raise OptionError(
+                "repeat must be a list of pairs of a value and a number, such as [[32, 2], [64, "
+                f"4]], got {value['repeat']!r:.60}"
+            ) from error
+    return {name: expand(x, abbreviations) for name, x in value.items()}
+
+
 def check_fields(table: Mapping[str, Any], names: Iterable[str], what: str) -> None:
     """Check that a table has these fields alone.
 
@@ -70,6 +95,21 @@ def check_table(value: Any, name: str | None = None) -> dict[str, Any]:
         subject = "" if name is None else f"{name} "
         raise OptionError(f"{subject}must be a table, got {value!r:.60}")
     return value
+
+
+def check_list(value: Any, kind: type, name: str) -> list[Any]:
+    """Return a value that must be a list of values of one type.
+
+    Raises:
+        OptionError: it is none, or has another value.
+    """
+    kinds = {int: "numbers >= 0", str: "texts", dict: "tables", object: "values"}
+    is_list = isinstance(value, list) and all(isinstance(x, kind) for x in value)
+    if kind is int and is_list:
+        is_list = all(not isinstance(x, bool) and x >= 0 for x in value)
+    if not is_list:
+        raise OptionError(f"{name} must be a list of {kinds[kind]}, got {value!r:.60}")
+    return list(value)
 
 
 @contextlib.contextmanager

@@ -1,23 +1,21 @@
-"""Check of protocols against their sources: field, our value, the source's value, its place.
+"""Values of papers and repositories, transcribed independently of the recipes, and the comparison.
 
-`sources.toml` holds the values of papers and repositories, transcribed independently of the
-protocols. A field that differs from all its sources requires a `Choice` that names the difference.
+`published_values.toml` holds them. A field of a recipe that differs from all its sources requires a
+`Choice` that names the difference.
 """
 
 import dataclasses
 import functools
 import tomllib
 from collections.abc import Iterator, Sequence
-from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
-from longspan.arena.protocols.base import Choice, Protocol
-from longspan.arena.protocols.compare import choices, recipe_values
+from longspan.arena.protocols import Choice, Protocol
+from longspan.arena.protocols.compare import BOOKKEEPING, choices, recipe_values
 from longspan.attention import MECHANISMS
 from longspan.files import to_json_types
 
-# Fields that change no model and no score.
-BOOKKEEPING = {"task.name", "task.version", "training.checkpoint_every"}
 Verdict = Literal["equal", "other source", "chosen", "unexplained"]
 
 
@@ -158,5 +156,5 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 @functools.cache
 def _sources() -> list[dict[str, Any]]:
-    text = resources.files(__package__).joinpath("sources.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("published_values.toml").read_text(encoding="utf-8")
     return list(tomllib.loads(text)["source"])

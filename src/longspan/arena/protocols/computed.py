@@ -1,0 +1,126 @@
+"""Functions that recipes call by name, for tasks and values that are known when they are asked for.
+
+They cover the registered tasks of a kind, those of imports and plug-ins included.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from longspan.data.imports.texts import TextsDescription
+from longspan.data.retrieval.imports import BeirDescription
+from longspan.tasks import TASKS, BeirTask, OwnSummaries, OwnTexts, build, imported_names
+from longspan.tasks.layout import LANGUAGE_MODELING, StreamLayout
+
+_WORD_IDS = 8_192
+_LONGEST = {"words": 1_024, "bytes": 2_048}  # tokens that CPUs train on in minutes
+_LENGTH_UNIT = 64  # lengths are multiples of it
+# Texts of more bytes a word are taken for a script without spaces.
+_BYTES_PER_WORD = 24
+_EVALUATIONS = 10
+_LIMITS = ("epochs", "batch_size", "fewest", "most")  # of the steps, see `_steps`
+
+
+class Computation(NamedTuple):
+    """Names of tasks, and the tables of a task: a function of its name and further arguments."""
+
+    tasks: Callable[[], tuple[str, ...]]
+    values: Callable[..., Mapping[str, Mapping[str, Any]]]
+    arguments: tuple[str, ...] = ()
+
+
+def _corpora() -> tuple[str, ...]:
+    """Return the names of the tasks of language modeling."""
+    layouts = {name: cls.info.layout for name, cls in TASKS.items()}
+    return tuple(sorted(x for x, y in layouts.items() if isinstance(y, LANGUAGE_MODELING)))
+
+
+def _other_tasks() -> tuple[str, ...]:
+    """Return the names of all tasks but corpora."""
+    return tuple(sorted(TASKS.keys() - set(_corpora())))
+
+
+def imports() -> tuple[str, ...]:
+    """Return the names of the imports with targets."""
+    return tuple(imported_names(OwnTexts, OwnSummaries, BeirTask))
+
+
+def _positions(task: str) -> dict[str, dict[str, Any]]:
+    """Return rotary positions for left-to-right models.
+
+    Learned ones end with the segment, and texts that are generated are longer.
+    """
+    is_stream = isinstance(TASKS[task].info.layout, StreamLayout)
+    return {"model": {"position": "rotary"}} if is_stream else {}
+
+
+def _epochs_of_task(task: str, **limits: int) -> dict[str, dict[str, Any]]:
+    """Return the steps of a task; see `_steps`."""
+    return {"training": _steps(build(task, {}).sizes["train"], **limits)}
+
+
+def _imported(task: str, **limits: int) -> dict[str, dict[str, Any]]:
+    """Return steps and encoding of an import: words, and a length that covers 95 % of texts."""
+    cls = TASKS[task]
+    if issubclass(cls, BeirTask):
+        options = _retrieval_options(cls.description)
+    elif issubclass(cls, OwnSummaries):
+        options = _summary_options(cls.description)
+    else:
+        assert issubclass(cls, OwnTexts)
+        options = _encoding(cls.description)
+    return {"task": options, "training": _steps(cls.description.sizes["train"], **limits)}
+
+
+def _steps(
+    size: int | None, *, epochs: int, batch_size: int, fewest: int, most: int, unknown: int = 0
+) -> dict[str, int]:
+    """Return steps, warmup and evaluations of so many epochs.
+
+    Args:
+        size: training examples, or None.
+        epochs: times that a run sees each of them.
+        batch_size: examples of a step, if there are as many.
+        fewest: least number of steps.
+        most: largest number of steps.
+        unknown: steps of a task whose number of examples is not known before it is built.
+    """
+    batch = batch_size if size is None else min(batch_size, size)
+    steps = unknown if size is None else min(max(epochs * size // batch, fewest), most)
+    return {
+        "steps": steps,
+        "batch_size": batch,
+        "warmup_steps": steps // 10,
+        "evaluate_every": steps // _EVALUATIONS,
+    }
+
+
+def _retrieval_options(described: BeirDescription) -> dict[str, Any]:
+    """Return the options of a collection: words of documents and queries."""
+    lengths = [_length(x) for x in (described.document_words, described.query_words)]
+    return {"length": max(lengths), "query_length": lengths[1], "vocabulary": _WORD_IDS}
+
+
+def _summary_options(described: TextsDescription) -> dict[str, Any]:
+    """Return the options of summaries: words of texts, and of summaries with their end."""
+    lengths = [_length(x) for x in (described.words, described.summary_words + 1)]
+    return {"length": lengths[0], "target_length": lengths[1], "vocabulary": _WORD_IDS}
+
+
+def _encoding(described: TextsDescription) -> dict[str, Any]:
+    """Return the options of the task: words, or bytes of a script without spaces."""
+    has_words = described.bytes <= _BYTES_PER_WORD * described.words
+    if has_words:
+        return {"length": _length(described.words), "vocabulary": _WORD_IDS}
+    return {"length": _length(described.bytes, "bytes"), "vocabulary": "bytes"}
+
+
+def _length(count: int, unit: str = "words") -> int:
+    """Return a count as a multiple of the unit of lengths, up to the longest."""
+    return min(-(-count // _LENGTH_UNIT) * _LENGTH_UNIT, _LONGEST[unit])
+
+
+COMPUTED = {
+    "corpora": Computation(_corpora, _positions),
+    "tasks": Computation(_other_tasks, _epochs_of_task, (*_LIMITS, "unknown")),
+    "imports": Computation(imports, _imported, _LIMITS),
+}
