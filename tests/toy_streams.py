@@ -12,7 +12,6 @@ from longspan.data.stream_vocabularies import ByteVocabulary
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks import TaskInfo
 from longspan.tasks._streams import StreamOptions, StreamTask
-from longspan.tasks.layout import StreamLayout
 
 LETTERS, PHRASE, ROW = 8, 40, 32
 # Tokens of the documents of each split; rows of the store are shorter, segments too.
@@ -88,7 +87,7 @@ class ToyStream(StreamTask):
         num_classes=ByteVocabulary.size,
         metrics=("bits_per_byte", "accuracy"),
         chance=8.0,
-        layout=StreamLayout(),
+        head="causal_lm",
         published=(),
         notes="",
     )
@@ -106,7 +105,7 @@ class ToyWords(ToyStream):
         ToyStream.info,
         name="toy_words",
         metrics=("bits_per_byte", "perplexity"),
-        layout=StreamLayout(by_frequency=True),
+        head="causal_lm",
     )
 
 

@@ -39,8 +39,13 @@ def test_decoder_reads_what_it_has_predicted(tmp_path, tokenizer, vocabulary):
     task = opened(tmp_path, {"vocabulary": named, "target_length": 60})
     (batch,) = task.batches("test", batch_size=8)
     chosen = task.generation
-    assert batch.inputs_b[:, 0].tolist() == [chosen.start_token] * 4
-    for row, target, mask in zip(batch.inputs_b, batch.targets, batch.key_mask_b, strict=True):
+    assert batch.inputs["decoder_input_ids"][:, 0].tolist() == [chosen.start_token] * 4
+    for row, target, mask in zip(
+        batch.inputs["decoder_input_ids"],
+        batch.targets,
+        batch.inputs["decoder_attention_mask"],
+        strict=True,
+    ):
         length = int(mask.sum())
         assert mask[:length].all()
         assert (target[length:] == IGNORE).all()
@@ -63,7 +68,7 @@ def test_decoder_reads_what_it_has_predicted(tmp_path, tokenizer, vocabulary):
 def test_targets_fit_the_decoder(tmp_path):
     task = opened(tmp_path, {"target_length": 5})
     for batch in task.batches("validation", batch_size=2):
-        assert batch.inputs_b.shape[1] == batch.targets.shape[1] == 5
+        assert batch.inputs["decoder_input_ids"].shape[1] == batch.targets.shape[1] == 5
         assert (batch.targets[:, -1] == task.generation.end_token).all()
     assert "summaries are longer than 5 tokens" in " ".join(task.build_notes)
     # scores are against the whole summary
@@ -195,8 +200,8 @@ def test_new_documents_need_no_summary(tmp_path):
     examples = task._examples("test")
     new = type(examples)(tokens=examples.tokens, labels=examples.labels)
     batch = task.collate(new, np.arange(4))
-    assert batch.inputs.equal(task.collate(examples, np.arange(4)).inputs)
-    assert batch.inputs_b.equal(torch.full((4, 1), task.generation.start_token))
+    assert batch.inputs["input_ids"].equal(task.collate(examples, np.arange(4)).inputs["input_ids"])
+    assert batch.inputs["decoder_input_ids"].equal(torch.full((4, 1), task.generation.start_token))
 
 
 def test_papers_of_pubmed(tmp_path):

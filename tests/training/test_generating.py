@@ -15,8 +15,9 @@ from longspan.arena.rescore import evaluate_run
 from longspan.config import TaskConfig
 from longspan.metrics.summaries import ROUGE, rouge
 from longspan.tasks import build
+from longspan.training.arguments import model_inputs
 from longspan.training.distributed.group import SINGLE_PROCESS
-from longspan.training.evaluate import evaluate, model_inputs
+from longspan.training.evaluate import evaluate
 from longspan.training.generating import generate_tokens
 
 CPU = torch.device("cpu")
@@ -55,7 +56,7 @@ def generated(model, task, rows, batch_size=4):
     """Return the texts of some rows of test."""
     texts = {}
     for batch in task.batches("test", batch_size=batch_size, rows=np.array(rows)):
-        inputs = model_inputs(model, task, batch, CPU)
+        inputs = model_inputs(model, batch.inputs, CPU)
         with torch.no_grad():
             output = model(**inputs)
         ids = generate_tokens(model, inputs, output, task.generation, SINGLE_PROCESS)
@@ -68,7 +69,7 @@ def generated(model, task, rows, batch_size=4):
 def greedy(model, task, row):
     """Return the most probable tokens, from forward passes over the whole text so far."""
     (batch,) = task.batches("test", batch_size=1, rows=np.array([row]))
-    inputs = model_inputs(model, task, batch, CPU)
+    inputs = model_inputs(model, batch.inputs, CPU)
     chosen, ids = task.generation, [task.generation.start_token]
     while len(ids) <= chosen.max_tokens and (len(ids) == 1 or ids[-1] != chosen.end_token):
         given = {**inputs, "decoder_input_ids": torch.tensor([ids])}

@@ -8,7 +8,6 @@ from longspan.data.corpora import imports
 from longspan.data.corpora.imports import CorpusDescription
 from longspan.tasks.base import ProgressCallback, Task
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import Layout
 
 
 class ImportedCorpus(Task):
@@ -34,7 +33,7 @@ def make_info(
     summary: str,
     metrics: tuple[str, ...],
     chance: float | None,
-    layout: Layout,
+    head: str,
     notes: str,
 ) -> TaskInfo:
     """Return the metadata of the task of a corpus; arguments are those of `TaskInfo`."""
@@ -53,7 +52,7 @@ def make_info(
         num_classes=ids,
         metrics=metrics,
         chance=chance,
-        layout=layout,
+        head=head,
         published=(),
         notes=notes,
     )

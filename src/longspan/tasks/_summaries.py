@@ -35,9 +35,8 @@ from longspan.tasks._summary_build import (
 )
 from longspan.tasks._summary_options import METRICS, NOT_IN_DATA, SELECTION, SummaryOptions
 from longspan.tasks.base import HELD_OUT, SPLITS, Batch, ProgressCallback, Split
-from longspan.tasks.batching import pad_sequences
+from longspan.tasks.batching import pad_sequences, text_inputs
 from longspan.tasks.generation import Generation
-from longspan.tasks.layout import TextToTextLayout
 from longspan.tasks.scoring import IGNORE
 from longspan.wording import counted
 
@@ -53,6 +52,7 @@ class SummaryTask(EncodedTextTask):
     """
 
     Options: ClassVar[type] = SummaryOptions
+    second_name = "target"
     options: SummaryOptions
 
     @abstractmethod
@@ -70,9 +70,10 @@ class SummaryTask(EncodedTextTask):
         """
 
     @property
-    def layout(self) -> TextToTextLayout:
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """Documents and summaries of these lengths."""
-        return TextToTextLayout(self.options.target_length)
+        shapes = {"input_ids": self.length, "decoder_input_ids": self.options.target_length}
+        return {name: (length,) for name, length in shapes.items()}
 
     @property
     def sizes(self) -> dict[Split, int | None]:
@@ -224,13 +225,17 @@ class SummaryTask(EncodedTextTask):
             padded, mask = pad_sequences(examples.second, rows, self.options.target_length)
             ids = padded.astype(np.int64)
         first = np.full((len(rows), 1), self.end_token)
+        shifted = torch.from_numpy(np.concatenate((first, ids[:, :-1]), axis=1))
         return dataclasses.replace(
             batch,
+            inputs={name: x for name, x in batch.inputs.items() if not name.endswith("_b")}
+            | text_inputs(shifted, mask, "decoder_input_ids"),
             targets=torch.from_numpy(np.where(mask, ids, IGNORE)),
-            inputs_b=torch.from_numpy(np.concatenate((first, ids[:, :-1]), axis=1)),
-            key_mask_b=torch.from_numpy(mask),
-            global_mask_b=None,
         )
+
+    def describe_target(self) -> tuple[str, str]:
+        """Return the text that is generated."""
+        return "target", f"a text of at most {self.options.target_length:,} tokens"
 
     def generation_statistics(
         self,

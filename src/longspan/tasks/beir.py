@@ -12,7 +12,6 @@ from longspan.tasks._ranking import METRICS, RankingOptions, RankingTask
 from longspan.tasks.base import ProgressCallback, Task
 from longspan.tasks.imported import imported_names, make_class, register_imported
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import RetrievalLayout
 
 _NOTES = (
     "A document has its title before its text. As in BEIR's evaluation, a document with the id of "
@@ -80,7 +79,6 @@ def beir_names() -> list[str]:
 
 def _make(folder: Path, description: BeirDescription) -> type[Task]:
     """Return the task class of an import."""
-    options = BeirOptions()
     info = TaskInfo(
         name=description.name,
         version=2,
@@ -94,7 +92,7 @@ def _make(folder: Path, description: BeirDescription) -> type[Task]:
         num_classes=2,
         metrics=METRICS,
         chance=None,
-        layout=RetrievalLayout(options.query_length, options.negatives),
+        head="dual_encoder",
         published=(),
         notes=_NOTES,
     )

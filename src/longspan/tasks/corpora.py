@@ -31,7 +31,6 @@ from longspan.tasks.base import ProgressCallback, Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.corpus_streams import make_stream
 from longspan.tasks.imported import imported_names, make_class, register_imported
-from longspan.tasks.layout import MaskedLayout
 
 _NOTES = (
     "Documents are split by their sha256 unless files were given for the splits; equal documents "
@@ -274,7 +273,7 @@ def _make(folder: Path, description: CorpusDescription) -> type[Task]:
         summary="Predict the masked tokens of a document from the others.",
         metrics=("perplexity", "accuracy"),
         chance=float(description.tokenizer["ids"]),
-        layout=MaskedLayout(),
+        head="masked_lm",
         notes=_NOTES,
     )
     cls = make_class(CorpusTask, info, folder, description)

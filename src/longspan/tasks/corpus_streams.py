@@ -16,7 +16,6 @@ from longspan.tasks._imported_corpus import ImportedCorpus, make_info
 from longspan.tasks._streams import StreamTask
 from longspan.tasks.base import Task
 from longspan.tasks.imported import make_class
-from longspan.tasks.layout import StreamLayout
 from longspan.wording import counted
 
 _NOTES = (
@@ -69,7 +68,7 @@ def make_stream(folder: Path, description: CorpusDescription) -> type[Task]:
         summary="Predict the next token of a document.",
         metrics=_TOKENIZED if has_tokenizer else _METRICS[description.tokenizer["name"]],
         chance=None,
-        layout=StreamLayout(),
+        head="causal_lm",
         notes=_NOTES,
     )
     return make_class(CorpusStreamTask, info, folder, description)

@@ -14,7 +14,6 @@ from longspan.tasks._summary_options import METRICS
 from longspan.tasks.base import SPLITS, Split, Task
 from longspan.tasks.imported import imported_names, make_class, register_imported
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import TextToTextLayout
 from longspan.wording import first_of
 
 _NOTES = (
@@ -79,7 +78,7 @@ def _make(folder: Path, description: SummariesDescription) -> type[Task]:
         num_classes=ByteTokenizer.vocab_size + 1,
         metrics=METRICS["unicode"],
         chance=None,
-        layout=TextToTextLayout(SummaryTask.Options().target_length),
+        head="seq2seq",
         published=(),
         notes=_NOTES,
     )

@@ -25,7 +25,6 @@ from longspan.tasks._encoded_text import (
 from longspan.tasks.base import ProgressCallback, Split, Task
 from longspan.tasks.imported import imported_names, make_class, register_imported
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import PairLayout, SequenceLayout
 from longspan.wording import first_of
 
 _NOTES = (
@@ -103,13 +102,12 @@ class OwnTexts(EncodedTextTask):
         """
         return logits[..., 0].double() * self.description.deviation + self.description.mean
 
-    def losses(
-        self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"] | Float[Tensor, "*B"]
-    ) -> Float[Tensor, "*B"]:
-        """Return the cross entropy of each class, or the squared error of a standardized number."""
-        if not self.is_regression:
-            return super().losses(logits, targets)
-        return (logits[..., 0].float() - self._standardized(targets).float()).square()
+    def label_arguments(
+        self, targets: Int[Tensor, " B"] | Float[Tensor, " B"]
+    ) -> dict[str, Tensor]:
+        """Return the classes, or the standardized numbers."""
+        known = self._standardized(targets) if self.is_regression else targets
+        return super().label_arguments(known)
 
     def example_statistics(
         self,
@@ -188,7 +186,7 @@ def _make(folder: Path, description: OwnDescription) -> type[Task]:
         num_classes=max(1, count),
         metrics=("accuracy",) if count else ("r2", "rmse"),
         chance=1 / count if count else 0.0,
-        layout=PairLayout() if description.is_pair else SequenceLayout(),
+        head="pair_classification" if description.is_pair else "sequence_classification",
         published=(),
         notes=_NOTES,
     )

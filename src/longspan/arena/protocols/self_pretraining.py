@@ -14,7 +14,6 @@ from longspan.arena.protocols import _lra, lra_scaled, s4_style
 from longspan.arena.protocols.base import Choice, Protocol, Recipe, get, register
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.tasks import TASKS
-from longspan.tasks.layout import PairLayout
 from longspan.tasks.masked_inputs import PREFIX
 
 PAPER = "Amos et al. 2024"
@@ -113,7 +112,7 @@ def tie_compute(
 
 def _num_sequences(task: str) -> int:
     """Return the sequences of an example."""
-    return 2 if isinstance(TASKS[task].info.layout, PairLayout) else 1
+    return 2 if TASKS[task].info.head == "pair_classification" else 1
 
 
 def _shorten(training: TrainingConfig, steps: int) -> TrainingConfig:

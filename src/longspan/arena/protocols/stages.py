@@ -10,7 +10,7 @@ from longspan.arena.protocols import own
 from longspan.arena.protocols.base import GENERIC, Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.tasks import TASKS, build
-from longspan.tasks.layout import LANGUAGE_MODELING, StreamLayout
+from longspan.tasks.info import LANGUAGE_MODELING
 
 PRETRAIN, FINETUNE = "pretrain", "finetune"
 CORPUS = "long_documents"  # name that protocols with pretraining give their corpus
@@ -39,7 +39,7 @@ def pretraining_recipe(task: str) -> Recipe:
     """
     training = _training(PRETRAINING_STEPS, PRETRAINING_BATCH, 5e-4, warmup=20)
     model = MODEL
-    if isinstance(TASKS[task].info.layout, StreamLayout):
+    if TASKS[task].info.head == "causal_lm":
         model = dataclasses.replace(MODEL, position="rotary")
     return Recipe(task_options={}, model=model, training=training)
 
@@ -78,7 +78,7 @@ def corpus_imports(path: str) -> dict[str, str]:
 
 
 def _corpora() -> set[str]:
-    return {name for name, cls in TASKS.items() if isinstance(cls.info.layout, LANGUAGE_MODELING)}
+    return {name for name, cls in TASKS.items() if cls.info.head in LANGUAGE_MODELING}
 
 
 def make_pretrain() -> Protocol:
