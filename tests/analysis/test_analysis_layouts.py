@@ -82,7 +82,7 @@ def test_encoder_decoders_are_refused():
 def test_scored_tokens_of_candidates_are_their_markers(folders):
     task = opened(folders, "wikihop")
     batch, tokens = first_window(task, 0)
-    (scored,) = example_rollouts._scored_tokens(task.layout, batch)
+    (scored,) = example_rollouts._scored_tokens(batch)
     symbols = task.ids_to_tokens(batch.inputs["input_ids"][0, 0].numpy())
     assert [symbols[n] for n in scored.nonzero().flatten()] == ["[ent]"] * int(
         (batch.inputs["candidate_positions"] >= 0).sum()

@@ -15,6 +15,7 @@ from longspan.arena.model import forward_flops
 from longspan.config import TaskConfig
 from longspan.results import load_results
 from longspan.tasks import register
+from longspan.tasks.batching import count_tokens
 from longspan.training.arguments import model_inputs
 from longspan.training.evaluate import evaluate
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
@@ -118,7 +119,9 @@ def test_dummy_batches_have_the_shape_of_the_longest_examples(toys, tmp_path, cl
     wanted.pop("support_weight", None)
     assert {k: x.shape for k, x in dummy.items()} == {k: x.shape for k, x in wanted.items()}
     masks = [x for k, x in dummy.items() if "attention_mask" in k and "global" not in k]
-    assert len(longest.rows) * task.max_tokens == sum(mask.numel() for mask in masks)
+    assert len(longest.rows) * count_tokens(task.input_shapes) == sum(
+        mask.numel() for mask in masks
+    )
     made = experiment(cls, options=GLOBAL)
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
 

@@ -91,7 +91,6 @@ class RankingTask(EncodedTextTask):
     the document that it is itself, or -1. The documents are another file of the data set.
     """
 
-    second_name = "documents (their number)"
     options: RankingOptions
 
     @property
@@ -201,10 +200,6 @@ class RankingTask(EncodedTextTask):
     def label_arguments(self, targets: Int[Tensor, " B"]) -> dict[str, Tensor]:
         """Return nothing: documents are in the order of their queries."""
         return {}
-
-    def describe_target(self) -> tuple[str, str]:
-        """Return the documents of a query."""
-        return "target", "documents that answer the query"
 
     def example_statistics(
         self,

@@ -52,7 +52,6 @@ class SummaryTask(EncodedTextTask):
     """
 
     Options: ClassVar[type] = SummaryOptions
-    second_name = "target"
     options: SummaryOptions
 
     @abstractmethod
@@ -232,10 +231,6 @@ class SummaryTask(EncodedTextTask):
             | text_inputs(shifted, mask, "decoder_input_ids"),
             targets=torch.from_numpy(np.where(mask, ids, IGNORE)),
         )
-
-    def describe_target(self) -> tuple[str, str]:
-        """Return the text that is generated."""
-        return "target", f"a text of at most {self.options.target_length:,} tokens"
 
     def generation_statistics(
         self,

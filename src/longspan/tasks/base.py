@@ -3,7 +3,6 @@
 A task never yields test examples for training or selection, and evaluation covers every example.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +24,6 @@ from longspan.tasks.batching import (
     evaluation_rows,
     sample_rows,
     scored_targets,
-    text_names,
     training_rows,
 )
 from longspan.tasks.generation import Generation
@@ -52,7 +50,6 @@ class Task(TaskData):
     is_own: ClassVar[bool] = False  # made of a user's texts, which have no published length
     # True: ids are in the order of decreasing frequency, but for padding and ends of lines.
     sorts_by_frequency: ClassVar[bool] = False
-    second_name: ClassVar[str] = "second"  # name of the second sequences of examples
 
     @property
     @abstractmethod
@@ -84,11 +81,6 @@ class Task(TaskData):
         Override where a head reads more than one text of full length, or other inputs.
         """
         return dict.fromkeys(self.head.texts, (self.length,))
-
-    @property
-    def max_tokens(self) -> int:
-        """Maximum number of tokens of an example, those of all its sequences."""
-        return sum(math.prod(self.input_shapes[x]) for x in text_names(self.input_shapes))
 
     @property
     def sizes(self) -> dict[Split, int | None]:
@@ -400,13 +392,6 @@ class Task(TaskData):
     def class_name(self, label: int) -> str:
         """Return the name of a class; by default its number."""
         return str(label)
-
-    def describe_target(self) -> tuple[str, str]:
-        """Return the name of the targets, and what they are."""
-        if self.is_regression:
-            return "target", "a number"
-        per_token = self.head_name == "token_classification"
-        return "classes", f"{self.num_classes:,}{', for each scored token' if per_token else ''}"
 
     @abstractmethod
     def show(self, split: Split, row: int) -> str:

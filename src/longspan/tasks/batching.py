@@ -1,8 +1,9 @@
 """Batches: padded examples, and the rows of each batch."""
 
 import dataclasses
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -56,6 +57,11 @@ class Batch:
 def text_names(inputs: Iterable[str]) -> list[str]:
     """Return the arguments of the texts of a batch: token ids, or numbers."""
     return [name for name in inputs if "input_ids" in name or name == "input_values"]
+
+
+def count_tokens(shapes: Mapping[str, Sequence[int]]) -> int:
+    """Return the tokens of all texts of an example, from the shapes of its inputs."""
+    return sum(math.prod(shapes[name]) for name in text_names(shapes))
 
 
 def mask_name(text: str, kind: str = "attention_mask") -> str:

@@ -164,7 +164,7 @@ def describe_task(task: Task) -> str:
         ("task", f"`{info.name}`, data version {info.version}"),
         ("inputs", f"{'two sequences' if is_pair else 'one sequence'} of tokens, {tokens}"),
         ("length", f"at most {task.length:,} tokens{' each' if is_pair else ''}"),
-        task.describe_target(),
+        _describe_target(task),
         *(("metric", _describe_metric(metric)) for metric in task.metrics),
     ]
     if task.chance is not None:
@@ -173,6 +173,26 @@ def describe_task(task: Task) -> str:
     if task.validation_is_test:
         rows.append(("selection", "**the validation split is the test split**"))
     return _table(("", ""), rows)
+
+
+def _describe_target(task: Task) -> tuple[str, str]:
+    """Return a row of the table of `describe_task`."""
+    if task.is_regression:
+        return "target", "a number"
+    if task.head.compares_examples:
+        return "target", "documents that answer the query"
+    if task.generation is not None:
+        (length,) = task.input_shapes["decoder_input_ids"]
+        return "target", f"a text of at most {length:,} tokens"
+    per_token = task.head_name == "token_classification"
+    return "classes", f"{task.num_classes:,}{', for each scored token' if per_token else ''}"
+
+
+def _name_second(task: Task) -> str:
+    """Return the name of the second sequences of a task."""
+    if task.head.compares_examples:
+        return "documents (their number)"
+    return "second" if task.generation is None else "target"
 
 
 def _describe_metric(metric: Metric) -> str:
@@ -224,7 +244,7 @@ def _expected_splits(task: Task) -> list[str]:
 def _measured_splits(task: Task) -> list[str]:
     """Return the sizes, lengths and labels of an open task."""
     found = {split: compute_statistics(task, split) for split in SPLITS}
-    rows, second = [], task.second_name
+    rows, second = [], _name_second(task)
     for split, counts in found.items():
         for name, sequence in counts["sequences"].items():
             what = second if name == "second" else name

@@ -13,6 +13,7 @@ from longspan.config import RunConfig, flatten, replace_fields
 from longspan.errors import LongspanError
 from longspan.results import Result
 from longspan.tasks import Task, build
+from longspan.tasks.batching import count_tokens
 from longspan.validation.findings import Finding, RecordFile
 
 Files = Sequence[RecordFile[Result]]
@@ -62,7 +63,7 @@ def _token_bounds(config: RunConfig, task: Task) -> tuple[int, int]:
     for stage in config.stages():
         own = stage_task(stage, task)
         examples = stage.training.steps * stage.training.batch_size
-        longest = own.max_tokens
+        longest = count_tokens(own.input_shapes)
         least += examples * (longest if own.image_side else 1)
         most += examples * longest
     return least, most
