@@ -70,15 +70,17 @@ def greedy(model, task, row):
     """Return the most probable tokens, from forward passes over the whole text so far."""
     (batch,) = task.batches("test", batch_size=1, rows=np.array([row]))
     inputs = model_inputs(model, batch.inputs, CPU)
-    chosen, ids = task.generation, [task.generation.start_token]
-    while len(ids) <= chosen.max_tokens and (len(ids) == 1 or ids[-1] != chosen.end_token):
+    chosen, ids = task.generation, [task.generation["decoder_start_token_id"]]
+    while len(ids) <= chosen["max_new_tokens"] and (
+        len(ids) == 1 or ids[-1] != chosen["eos_token_id"]
+    ):
         given = {**inputs, "decoder_input_ids": torch.tensor([ids])}
         del given["decoder_attention_mask"]
         with torch.no_grad():
             scores = model(**given).logits[0, -1]
-        scores[list(chosen.suppressed_tokens)] = -torch.inf
-        if len(ids) <= chosen.min_tokens:
-            scores[chosen.end_token] = -torch.inf
+        scores[chosen["suppress_tokens"] or []] = -torch.inf
+        if len(ids) <= chosen["min_new_tokens"]:
+            scores[chosen["eos_token_id"]] = -torch.inf
         # The start is the end token, as in BART: a repeated pair of tokens is no pair of a text.
         pairs = set(itertools.pairwise(ids))
         for token in range(len(scores)):

@@ -177,7 +177,7 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
         model = cls(config)
     if task.generation is not None:
         # Checkpoints then generate as they were scored.
-        model.generation_config = GenerationConfig(**task.generation.arguments())
+        model.generation_config = GenerationConfig(**task.generation)
     return model
 
 

@@ -26,7 +26,6 @@ from longspan.tasks.batching import (
     scored_targets,
     training_rows,
 )
-from longspan.tasks.generation import Generation
 from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS
@@ -48,8 +47,7 @@ class Task(TaskData):
     unit: ClassVar[str] = "example"  # name of what `units` returns the numbers of
     has_answers: ClassVar[bool] = False  # True: `answers` returns them as text
     is_own: ClassVar[bool] = False  # made of a user's texts, which have no published length
-    # True: ids are in the order of decreasing frequency, but for padding and ends of lines.
-    sorts_by_frequency: ClassVar[bool] = False
+    sorts_by_frequency: ClassVar[bool] = False  # ids by decreasing frequency of their words
 
     @property
     @abstractmethod
@@ -111,8 +109,8 @@ class Task(TaskData):
         return self.selection_metrics[:1]
 
     @property
-    def generation(self) -> Generation | None:
-        """Generation of the texts that are scored at the end; None: logits are scored.
+    def generation(self) -> dict[str, Any] | None:
+        """Fields of transformers' `GenerationConfig` for scored texts; None: logits are scored.
 
         `metrics` without the `selection_metrics` are then those of `generation_statistics`.
         """

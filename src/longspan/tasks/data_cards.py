@@ -181,18 +181,10 @@ def _describe_target(task: Task) -> tuple[str, str]:
         return "target", "a number"
     if task.head.compares_examples:
         return "target", "documents that answer the query"
-    if task.generation is not None:
-        (length,) = task.input_shapes["decoder_input_ids"]
+    for length in task.input_shapes.get("decoder_input_ids", ()):
         return "target", f"a text of at most {length:,} tokens"
     per_token = task.head_name == "token_classification"
     return "classes", f"{task.num_classes:,}{', for each scored token' if per_token else ''}"
-
-
-def _name_second(task: Task) -> str:
-    """Return the name of the second sequences of a task."""
-    if task.head.compares_examples:
-        return "documents (their number)"
-    return "second" if task.generation is None else "target"
 
 
 def _describe_metric(metric: Metric) -> str:
@@ -244,7 +236,8 @@ def _expected_splits(task: Task) -> list[str]:
 def _measured_splits(task: Task) -> list[str]:
     """Return the sizes, lengths and labels of an open task."""
     found = {split: compute_statistics(task, split) for split in SPLITS}
-    rows, second = [], _name_second(task)
+    other = "second" if task.generation is None else "target"
+    rows, second = [], "documents (their number)" if task.head.compares_examples else other
     for split, counts in found.items():
         for name, sequence in counts["sequences"].items():
             what = second if name == "second" else name
