@@ -101,6 +101,7 @@ class ToyStream(StreamTask):
 class ToyWords(ToyStream):
     """The same documents, scored by likelihood alone, for models with an adaptive softmax."""
 
+    sorts_by_frequency = True
     info = dataclasses.replace(
         ToyStream.info,
         name="toy_words",
