@@ -43,7 +43,7 @@ FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 420, 40, 3
 LONGER_FUNCTIONS = {
     "cli/benching.py": 100,
     "cli/running.py": 45,
-    "models/language.py": 50,
+    "models/heads/causal_lm.py": 50,
     "models/model.py": 50,
     "report/charts/intervals.py": 50,
 }

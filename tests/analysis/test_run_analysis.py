@@ -16,7 +16,6 @@ from longspan.analysis import analyze_run, example_rollouts, layers
 from longspan.analysis import run_analysis as module
 from longspan.analysis.span import uniform_span
 from longspan.arena import run
-from longspan.arena.model import model_class
 from longspan.errors import DataError, InputError, NoWeightsError, OptionError, RunError
 from longspan.files import write_json
 from longspan.models import LongspanConfig, LongspanModel
@@ -60,7 +59,7 @@ def build_model(task, seed=0, **fields):
     sizes = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length}
     config = LongspanConfig(hidden_size=16, **{**sizes, **fields})
     config.num_labels = task.num_classes
-    return model_class(task)(config).eval()
+    return task.head(config).eval()
 
 
 def attend_uniformly(model):
@@ -126,8 +125,9 @@ def test_sampled_rows_are_reproducible_and_distinct():
 def test_both_sequences_of_a_pair_are_samples():
     ids, mask = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.bool)
     shared = {"targets": torch.zeros(2, dtype=torch.long), "rows": torch.arange(2)}
-    single = Batch(inputs=ids, key_mask=mask, **shared)
-    pair = dataclasses.replace(single, inputs_b=ids + 1, key_mask_b=mask)
+    texts = {"input_ids": ids, "attention_mask": mask}
+    single = Batch(inputs=texts, **shared)
+    pair = Batch(inputs={**texts, "input_ids_b": ids + 1, "attention_mask_b": mask}, **shared)
     assert len(list(layers.sequences(single))) == 1
     assert [int(x.inputs[0, 0]) for x in layers.sequences(pair)] == [1, 2]
 

@@ -86,7 +86,7 @@ def test_record_has_cost_of_run(finished_run):
     assert record.attended_pairs is None
     assert 0 < record.data_wait_seconds < record.seconds
     real = sum(
-        int(batch.key_mask.sum())
+        int(batch.inputs["attention_mask"].sum())
         for _, batch in zip(range(12), task.batches("train", batch_size=4, seed=2), strict=False)
     )
     assert record.tokens_per_second == pytest.approx(real / record.seconds)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import many
 import tiny
-import toy_layouts
+import toy_heads
 from longspan import catalog
 from longspan.arena import (
     RunPaths,
@@ -345,12 +345,12 @@ def test_fewer_tokens_and_ids_keep_the_whole_checkpoint(staged, paths):
     shorter = override(staged.row("toy_labels", "local", 0), {"task.length": 12, "task.words": 9})
     model, _ = started(shorter, paths)
     assert model.config.max_position_embeddings == 24
-    assert model.config.vocab_size == toy_layouts.WORDS
+    assert model.config.vocab_size == toy_heads.WORDS
 
 
 def test_other_tokens_are_refused(staged, paths, monkeypatch):
     finish(staged.row(SOURCE, "local", 0), paths)
-    for cls, name in ((toy_layouts.ToyLabels, "word {}"), (toy_layouts.ToyMasked, "{}")):
+    for cls, name in ((toy_heads.ToyLabels, "word {}"), (toy_heads.ToyMasked, "{}")):
         monkeypatch.setattr(cls, "ids_to_tokens", lambda _, ids, x=name: [x.format(i) for i in ids])
     with pytest.raises(OptionError, match=r"12 ids .* other tokens .* 'word 1' here, '1' there"):
         started(staged.row("toy_labels", "local", 0), paths)

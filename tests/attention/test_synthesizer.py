@@ -8,7 +8,7 @@ from contract import assert_near, build_unchecked, check_contract, key_masks, qk
 
 from longspan import build
 from longspan.errors import InputError, OptionError
-from longspan.models import LongspanConfig, count_flops
+from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.attention_layer import SelfAttention
 
 PARTS = ("dot", "dense", "factorized_dense", "random", "factorized_random")
@@ -236,7 +236,8 @@ def test_model_projects_only_the_inputs_that_are_read():
         head += 2 * config.classifier_hidden_size * 2
         attention_flops = 2 * layer.mechanism.flops(9, 8)
         expected = projections * 2 * 9 * 16 * 16 + feed_forward + attention_flops
-        assert count_flops(config, 9, num_labels=2) == config.num_hidden_layers * expected + head
+        counted = LongspanForSequenceClassification.flops(config, {"input_ids": (9,)})
+        assert counted == config.num_hidden_layers * expected + head
 
 
 def test_inputs_beyond_max_length_are_rejected_in_steps_too():

@@ -17,8 +17,8 @@ from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.store import Examples, Ragged
 from longspan.files import write_json
 from longspan.tasks import build
-from longspan.training.dummy_batch import make_dummy_batch
-from longspan.training.evaluate import model_inputs
+from longspan.training.arguments import model_inputs
+from longspan.training.footprint import make_dummy_batch
 from own_files import forgotten_imports, reviews, write_csv
 
 CPU = torch.device("cpu")
@@ -51,20 +51,20 @@ def test_option_says_which_tokens_are_global(cache, chosen, expected):
     task = opened(cache, "single", global_tokens=chosen)
     assert task.num_global_tokens == len(expected)
     for batch in task.batches("test", batch_size=3):
-        assert (batch.global_mask is None) == (chosen == "none")
-        for row, mask in enumerate(batch.key_mask if expected else ()):
+        assert ("global_attention_mask" not in batch.inputs) == (chosen == "none")
+        for row, mask in enumerate(batch.inputs["attention_mask"] if expected else ()):
             real = [place for place in expected if place < int(mask.sum())]
-            assert batch.global_mask[row].nonzero().flatten().tolist() == real
+            assert batch.inputs["global_attention_mask"][row].nonzero().flatten().tolist() == real
 
 
 def test_pairs_mark_both_texts(cache):
     task = opened(cache, "pairs", global_tokens="first")
     batch = next(task.batches("train", batch_size=4))
-    for mask in (batch.global_mask, batch.global_mask_b):
+    for mask in (batch.inputs["global_attention_mask"], batch.inputs["global_attention_mask_b"]):
         assert mask.sum(1).tolist() == [1] * 4
         assert mask[:, 0].all()
     dummy = make_dummy_batch(task, 4)
-    assert dummy.global_mask.sum() == dummy.global_mask_b.sum() == 4
+    assert dummy["global_attention_mask"].sum() == dummy["global_attention_mask_b"].sum() == 4
 
 
 @pytest.mark.parametrize("name", ["single", "pairs"])
@@ -81,7 +81,7 @@ def test_global_tokens_reach_the_mechanisms_that_have_them(cache, name, mechanis
         model = make_model(experiment, task).eval()
         batch = next(task.batches("test", batch_size=3))
         with torch.no_grad():
-            logits[chosen] = model(**model_inputs(model, task, batch, CPU)).logits
+            logits[chosen] = model(**model_inputs(model, batch.inputs, CPU)).logits
     assert (not torch.allclose(logits["none"], logits["first"])) == differs
 
 
@@ -118,7 +118,10 @@ def test_published_texts_have_the_option_too():
         labels=np.zeros(2, np.uint8),
     )
     batch = build("text", {"global_tokens": 30}).collate(examples, np.arange(2))
-    assert [row.nonzero().flatten().tolist() for row in batch.global_mask] == [[0], [0, 30, 60]]
+    assert [row.nonzero().flatten().tolist() for row in batch.inputs["global_attention_mask"]] == [
+        [0],
+        [0, 30, 60],
+    ]
 
 
 def test_records_of_an_earlier_version_are_read_as_without_global_tokens(tmp_path):

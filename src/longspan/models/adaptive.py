@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import initialization
 
 from longspan.attention.ops.precision import at_least_float32
-from longspan.models.losses import IGNORED, check_label_shape, label_error
+from longspan.models.heads.losses import IGNORED, check_label_shape, label_error
 from longspan.shapes import Float, Int
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ class LongspanConfig(PreTrainedConfig):
             products, 20 for cosines, which are too close to each other without it.
         symmetric_loss: whether a dual encoder also learns to find the query of each document.
         coreference: options of a coreference head that differ from their defaults, see
-            `longspan.models.coreference_head.CoreferenceOptions`.
+            `longspan.models.heads.coreference_head.CoreferenceOptions`.
         initializer_range: standard deviation of the initial weights.
         is_decoder: whether a token sees itself and earlier tokens only; mechanisms are built with
             `causal=True`.

@@ -1,6 +1,9 @@
 """Coreference resolution: the mentions of a document and their antecedents."""
 
 import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,16 +12,17 @@ from transformers.modeling_outputs import ModelOutput
 
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
-from longspan.models.coreference_head import (
+from longspan.models.heads.base import HeadModel, Shapes
+from longspan.models.heads.coreference_head import (
     NO_SPAN,
     CoreferenceHead,
     DocumentTokens,
     Scores,
+    coreference_flops,
     pair_losses,
 )
-from longspan.models.heads import HeadModel
+from longspan.models.heads.losses import add_losses
 from longspan.models.inputs import TextInputs, to_boolean_mask
-from longspan.models.losses import add_losses
 from longspan.shapes import Float, Int, Mask
 
 WindowIds = Int[Tensor, "B *W T"]
@@ -126,6 +130,38 @@ class LongspanForCoreference(HeadModel):
         )
         return self.as_requested(output, return_dict)
 
+    @staticmethod
+    def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
+        """Return 1 for each document."""
+        return torch.ones(rows, dtype=torch.long)
+
+    @staticmethod
+    def scores(output: Any) -> Float[Tensor, "B K _"]:
+        """Return spans, antecedents and their scores as one tensor; see `unpack_scores`."""
+        parts = (output.spans, output.antecedents, output.antecedent_scores)
+        return torch.cat([x.float() for x in parts], dim=-1)
+
+    @classmethod
+    def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
+        """Return the operations of the head: each token counts as a word, all as one sentence."""
+        return coreference_flops(config, math.prod(shapes["input_ids"]))
+
+    @classmethod
+    def label_shapes(cls, shapes: Shapes) -> Shapes:
+        """Return the shape of the labels of one mention."""
+        return {cls.label: (1, 3)}
+
+    @classmethod
+    def dummy_batch(
+        cls, shapes: Shapes, rows: int, features: int | None = None, num_global: int = 0
+    ) -> dict[str, Tensor]:
+        """Return arguments of zeros; every token is a word, for as many spans as there can be."""
+        found = super().dummy_batch(shapes, rows, features, num_global)
+        zeros, names = found["input_ids"], ("sentence_ids", "speaker_ids")
+        words = torch.arange(zeros[0].numel()).view(zeros.shape[1:]).expand_as(zeros)
+        genres = torch.zeros(rows, dtype=torch.long)
+        return {**found, **dict.fromkeys(names, zeros), "word_ids": words, "genre_ids": genres}
+
 
 def _documents(
     states: Tensor | None,
@@ -187,3 +223,6 @@ def _pad(x: Tensor, sizes: list[int], value: float | int) -> Tensor:
     """Return a tensor of larger sizes, filled with a value behind the given one."""
     missing = [(0, size - own) for size, own in zip(sizes, x.shape, strict=True)]
     return F.pad(x, [y for pair in reversed(missing) for y in pair], value=value)
+
+
+HEAD = LongspanForCoreference

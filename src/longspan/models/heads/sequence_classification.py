@@ -1,5 +1,6 @@
 """Classification and regression of a sequence or of its tokens."""
 
+import math
 from typing import cast
 
 import torch.nn.functional as F
@@ -7,11 +8,11 @@ from torch import Tensor
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from longspan.attention.ops.precision import at_least_float32
-from longspan.errors import InputError, OptionError
+from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import ClassificationHead, HeadModel
+from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes
+from longspan.models.heads.losses import Items, add_losses, label_loss, weigh_part
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
-from longspan.models.losses import Items, add_losses, label_loss, weigh_part
 from longspan.shapes import Float, Int
 
 Labels = Int[Tensor, "..."] | Float[Tensor, "..."]
@@ -31,8 +32,16 @@ class LongspanClassifier(HeadModel):
         """Return the size of the vectors that the head classifies."""
         return config.output_size
 
+    @classmethod
+    def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
+        """Return the operations of the head on each classified vector."""
+        rows, features = math.prod(cls.label_shapes(shapes)[cls.label]), cls.feature_size(config)
+        return ClassificationHead.flops(config, rows, features, cast(int, config.num_labels))
 
-class _SingleInputClassifier(LongspanClassifier):
+
+class SingleInputClassifier(LongspanClassifier):
+    """Base of the classification models of one sequence."""
+
     output_class: type[SequenceClassifierOutput] | type[TokenClassifierOutput]
     features: str  # field of the Transformer's output that the head classifies
 
@@ -84,7 +93,7 @@ class _SingleInputClassifier(LongspanClassifier):
         return self.as_requested(output, return_dict)
 
 
-class LongspanForSequenceClassification(_SingleInputClassifier):
+class LongspanForSequenceClassification(SingleInputClassifier):
     """Transformer with a classification head on the pooled state.
 
     In a decoder the last token alone has read the whole text; set `pooling="last"`.
@@ -92,21 +101,6 @@ class LongspanForSequenceClassification(_SingleInputClassifier):
 
     output_class = SequenceClassifierOutput
     features = "pooler_output"
-
-
-class LongspanForTokenClassification(_SingleInputClassifier):
-    """Transformer with a classification head on the state of every token."""
-
-    output_class = TokenClassifierOutput
-    features = "last_hidden_state"
-
-    def __init__(self, config: LongspanConfig):
-        super().__init__(config)
-        if config.is_regression or config.is_multi_label:
-            raise OptionError(
-                "numbers and several labels are predicted for sequences and pairs, not for tokens; "
-                "set num_labels to 2 or more, and problem_type to None"
-            )
 
 
 def classification_loss(
@@ -146,3 +140,6 @@ def _with_classes(labels: Tensor, logits: Tensor) -> Tensor:
         # Not broadcast: every sequence needs numbers of its own.
         raise InputError(f"labels must have shape {tuple(shape)}, got {tuple(labels.shape)}")
     return labels.to(logits.dtype).reshape(shape)
+
+
+HEAD = LongspanForSequenceClassification

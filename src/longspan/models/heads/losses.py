@@ -19,13 +19,26 @@ def label_loss(logits: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"]) -> Floa
         InputError: the labels have another shape, or are outside the classes.
     """
     check_label_shape(logits, labels)
-    classes, labels = logits.shape[-1], labels.flatten().long()
+    classes = logits.shape[-1]
+    labeled = labels != IGNORED
+    # Of masked tokens most have no label; their logits are not normalized.
+    if labels.ndim > 1 and _has_values(labels) and 2 * labeled.sum() < labels.numel():
+        logits, labels = logits[labeled], labels[labeled]
+    labels = labels.flatten().long()
     scores = at_least_float32(logits).reshape(-1, classes)
     try:
         total = F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="sum")
     except IndexError as error:
         raise label_error(labels, classes) from error
     return mean_loss(total, labels)
+
+
+def _has_values(labels: Tensor) -> bool:
+    """Return whether the number of labels may decide what is computed."""
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return labels.device.type != "meta" and not (
+        traced or torch._C._are_functorch_transforms_active()
+    )
 
 
 def mean_loss(total: Float[Tensor, ""], labels: Int[Tensor, "*_"]) -> Float[Tensor, ""]:

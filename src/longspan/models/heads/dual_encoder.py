@@ -5,7 +5,8 @@ documents of the other queries in a batch are the negatives.
 """
 
 import dataclasses
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +16,9 @@ from transformers.modeling_outputs import ModelOutput
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError, OptionError
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import HeadModel, encode_texts, exclude
+from longspan.models.heads.base import HeadModel, Shapes, encode_texts, exclude
+from longspan.models.heads.losses import add_losses, label_loss
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
-from longspan.models.losses import add_losses, label_loss
 from longspan.models.model import LongspanModel
 from longspan.shapes import Bool, Float, Int, Mask
 
@@ -63,6 +64,9 @@ class LongspanDualEncoder(HeadModel):
     """
 
     main_input_name = "query_input_ids"
+    card_kind = "sentence-similarity"
+    texts = ("query_input_ids", "document_input_ids")
+    compares_examples = True
     document_model: LongspanModel | None
 
     def __init__(self, config: LongspanConfig):
@@ -171,6 +175,27 @@ class LongspanDualEncoder(HeadModel):
         )
         return self.as_requested(output, return_dict)
 
+    @staticmethod
+    def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
+        """Return 1 for each query: its document."""
+        return torch.ones(rows, dtype=torch.long)
+
+    @staticmethod
+    def scores(output: Any) -> Float[Tensor, "B _"]:
+        """Return the similarities of each query, that of its own document first: class 0.
+
+        The columns of the first B documents are rotated, so that document i is first in row i.
+        """
+        B, similarities = len(output.similarities), output.similarities
+        places = torch.arange(B, device=similarities.device)
+        order = (places[:, None] + places) % B
+        return torch.cat((similarities[:, :B].gather(1, order), similarities[:, B:]), dim=1)
+
+    @classmethod
+    def label_shapes(cls, shapes: Shapes) -> Shapes:
+        """Return nothing: documents are in the order of their queries."""
+        return {}
+
     @property
     def _document_tower(self) -> LongspanModel:
         return self.model if self.document_model is None else self.document_model
@@ -256,3 +281,6 @@ def _join_numbers(
 def _are_other_answers(answers: Tensor, columns: Tensor) -> Bool[Tensor, "B _"]:
     """Return which columns have a document that answers the query, apart from its own one."""
     return (answers.unsqueeze(-1) == columns).any(1).fill_diagonal_(False)
+
+
+HEAD = LongspanDualEncoder

@@ -9,11 +9,15 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from longspan.errors import InputError, OptionError
 from longspan.models.base import LongspanOutput
-from longspan.models.classification import Labels, LongspanClassifier, classification_loss
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import encode_texts
+from longspan.models.heads.base import encode_texts
+from longspan.models.heads.losses import Items, add_losses, weigh_part
+from longspan.models.heads.sequence_classification import (
+    Labels,
+    LongspanClassifier,
+    classification_loss,
+)
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
-from longspan.models.losses import Items, add_losses, weigh_part
 from longspan.shapes import Float, Int, Mask
 
 SecondIds = Int[Tensor, "B U"]
@@ -39,6 +43,8 @@ class PairClassifierOutput(SequenceClassifierOutput):
 
 class LongspanForPairClassification(LongspanClassifier):
     """Transformer applied to two sequences, with a classification head on both pooled states."""
+
+    texts = ("input_ids", "input_ids_b")
 
     def __init__(self, config: LongspanConfig):
         if config.input_features is not None:
@@ -135,3 +141,6 @@ class LongspanForPairClassification(LongspanClassifier):
             )
         parts = (a, b, a * b, a - b) if self.config.pair_head == "interaction" else (a, b)
         return torch.cat(parts, dim=-1)
+
+
+HEAD = LongspanForPairClassification

@@ -4,9 +4,9 @@ from torch import Tensor
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import ClassificationHead, HeadModel, exclude
+from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, exclude
+from longspan.models.heads.losses import Items, add_losses, label_loss, weigh_part
 from longspan.models.inputs import TextInputs
-from longspan.models.losses import Items, add_losses, label_loss, weigh_part
 from longspan.shapes import Float, Int, Mask
 
 CandidateIds = Int[Tensor, "B C T"]
@@ -19,6 +19,8 @@ class LongspanForMultipleChoice(HeadModel):
     The candidates of a row do not see each other. Rows with fewer candidates than others are filled
     with candidates without real tokens, which are never chosen.
     """
+
+    card_kind = "multiple-choice"
 
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
@@ -78,3 +80,11 @@ class LongspanForMultipleChoice(HeadModel):
             attentions=encoded.attentions,
         )
         return self.as_requested(output, return_dict)
+
+    @classmethod
+    def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
+        """Return the operations of the head on each candidate."""
+        return ClassificationHead.flops(config, shapes["input_ids"][0], config.output_size, 1)
+
+
+HEAD = LongspanForMultipleChoice

@@ -9,9 +9,10 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import HeadModel, exclude
+from longspan.models.flops import linear_flops
+from longspan.models.heads.base import HeadModel, Shapes, exclude
+from longspan.models.heads.losses import Items, add_losses, label_loss, weigh_part
 from longspan.models.inputs import TextInputs
-from longspan.models.losses import Items, add_losses, label_loss, weigh_part
 from longspan.shapes import Float, Int, Mask
 
 WindowIds = Int[Tensor, "B *W T"]
@@ -101,6 +102,12 @@ class LongspanForCandidates(HeadModel):
         output = MultipleChoiceModelOutput(loss, logits, encoded.hidden_states, encoded.attentions)
         return self.as_requested(output, return_dict)
 
+    @classmethod
+    def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
+        """Return the operations of the head on the candidates of each window."""
+        windows, (count,) = shapes["input_ids"][0], shapes["candidate_positions"]
+        return linear_flops(windows * count, config.output_size, 1)
+
     def _score(
         self, states: Tensor, positions: Tensor, shape: tuple[int, ...], read: Tensor | None
     ) -> Tensor:
@@ -155,3 +162,6 @@ def _average(scores: Float[Tensor, "B W C"], real: Tensor | None) -> Float[Tenso
         return scores.mean(1)
     weights = real / real.sum(1, keepdim=True).clamp(min=1)
     return (scores * weights[..., None].to(scores.dtype)).sum(1)
+
+
+HEAD = LongspanForCandidates

@@ -16,9 +16,12 @@ from transformers.modeling_outputs import ModelOutput
 from longspan.errors import InputError
 from longspan.models.cache import LongspanCache, OutputWithCache, takes_past_key_values
 from longspan.models.config import LongspanConfig
+from longspan.models.cross_attention import build_cross_mechanism
+from longspan.models.flops import encoder_flops, linear_flops
+from longspan.models.heads.base import Shapes, text_shapes
+from longspan.models.heads.language import LanguageModel, LongspanGenerationMixin, make_narrow
+from longspan.models.heads.losses import IGNORED, Items, add_losses, label_loss, weigh_part
 from longspan.models.inputs import TokenIds, TokenMask
-from longspan.models.language import LanguageModel, LongspanGenerationMixin, make_narrow
-from longspan.models.losses import IGNORED, Items, add_losses, label_loss, weigh_part
 from longspan.models.model import LongspanModel, LongspanOutput, LongspanPreTrainedModel
 from longspan.models.parts import decoder_config, encoder_config
 from longspan.shapes import Float, Int, Mask
@@ -210,6 +213,7 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
     beams share its states.
     """
 
+    card_kind = "text2text-generation"
     model_class = LongspanEncoderDecoderModel
     _tied_weights_keys = {"lm_head.weight": "model.encoder.embeddings.words.weight"}
 
@@ -262,6 +266,27 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
         loss = add_losses(loss, decoded.auxiliary_loss)
         loss = weigh_part(loss, labels, num_items_in_batch)
         return self.as_requested(EncoderDecoderLMOutput(loss, logits, **kept), return_dict)
+
+    @classmethod
+    def flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
+        """Return the operations of encoder, decoder and logits; see `Head.flops`.
+
+        Cross-attention counts as the mechanism's own count, in proportion to the queries.
+        """
+        own, (length,), (target,) = decoder_config(config), *text_shapes(shapes).values()
+        source, D = config.sequence_length(length), own.head_dim
+        cross = own.num_attention_heads * build_cross_mechanism(own, 0).flops(source, D)
+        cross = cross * target // source
+        # Queries and outputs of the target's tokens, keys and values of the input's.
+        cross += 2 * linear_flops(target + source, own.hidden_size, own.all_head_size)
+        decoder = encoder_flops(own, target) + own.num_hidden_layers * cross
+        logits = linear_flops(target, config.logits_input_size, config.vocab_size)
+        return encoder_flops(encoder_config(config), length) + decoder + logits
+
+    @classmethod
+    def label_shapes(cls, shapes: Shapes) -> Shapes:
+        """Return the shape of the labels: a token for each position of the decoder."""
+        return {cls.label: shapes["decoder_input_ids"]}
 
     def prepare_decoder_input_ids_from_labels(self, labels: DecoderIds) -> DecoderIds:
         """Return the decoder's inputs: the start token, and the labels but the last.
@@ -322,3 +347,6 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
             expand_size, input_ids=input_ids, **inputs
         )
         return input_ids, inputs | shared
+
+
+HEAD = LongspanForConditionalGeneration

@@ -1,6 +1,7 @@
 """Extractive question answering: the first and last token of the answer (Devlin et al. 2019)."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,14 +10,19 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import HeadModel, exclude
+from longspan.models.flops import linear_flops
+from longspan.models.heads.base import HeadModel, Shapes, exclude
+from longspan.models.heads.losses import IGNORED, add_losses, label_loss, marginal_losses
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_mask
-from longspan.models.losses import IGNORED, add_losses, label_loss
 from longspan.shapes import Float, Int
+
+Positions = Int[Tensor, " B"] | Int[Tensor, "B T"]
 
 
 class LongspanForQuestionAnswering(HeadModel):
     """Transformer with two scores for each token: of being the first and the last of the answer."""
+
+    card_kind = "question-answering"
 
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
@@ -28,8 +34,8 @@ class LongspanForQuestionAnswering(HeadModel):
         input_ids: TokenIds | None = None,
         attention_mask: TokenMask | None = None,
         global_attention_mask: TokenMask | None = None,
-        start_positions: Int[Tensor, " B"] | None = None,
-        end_positions: Int[Tensor, " B"] | None = None,
+        start_positions: Positions | None = None,
+        end_positions: Positions | None = None,
         input_values: Float[Tensor, "B T F"] | None = None,
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
@@ -44,6 +50,10 @@ class LongspanForQuestionAnswering(HeadModel):
         Positions outside the real tokens of their row, as of a truncated answer, have no loss.
         transformers' heads ignore those behind the padding only, count negative ones as the first
         token, and let padding compete with the tokens.
+
+        Where several tokens are right, positions are the labels of all tokens (B, T): 1 where an
+        answer begins, or ends, 0 at the other tokens where it may, and -100 elsewhere. The loss of
+        a row is that of all right tokens together (`marginal_losses`).
 
         Returns:
             `start_logits` and `end_logits` (B, T), the lowest number of their type at padding, and,
@@ -66,7 +76,7 @@ class LongspanForQuestionAnswering(HeadModel):
         start, end = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         real = to_boolean_mask("attention_mask", attention_mask, start)
         start, end = exclude(start, real), exclude(end, real)
-        loss = _span_loss((start, end), (start_positions, end_positions), real)
+        loss = span_loss((start, end), (start_positions, end_positions), real)
         output = QuestionAnsweringModelOutput(
             loss=add_losses(loss, encoded.auxiliary_loss),
             start_logits=start,
@@ -75,6 +85,32 @@ class LongspanForQuestionAnswering(HeadModel):
             attentions=encoded.attentions,
         )
         return self.as_requested(output, return_dict)
+
+    @staticmethod
+    def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
+        """Return 1 for each example with an answer among its tokens."""
+        start, end = labels["start_positions"], labels["end_positions"]
+        if start.ndim == 1:
+            return (start != IGNORED).long()
+        return ((start == 1) | (end == 1)).any(1).long()
+
+    @staticmethod
+    def scores(output: Any) -> Float[Tensor, "B 2 T"]:
+        """Return the scores of the first and of the last token."""
+        return torch.stack((output.start_logits, output.end_logits), dim=1)
+
+    @classmethod
+    def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
+        """Return the operations of both scores of each token."""
+        return linear_flops(shapes["input_ids"][0], config.output_size, 2)
+
+    @classmethod
+    def label_shapes(cls, shapes: Shapes) -> Shapes:
+        """Return the shape of the labels of all tokens."""
+        return dict.fromkeys(("start_positions", "end_positions"), shapes["input_ids"])
+
+
+HEAD = LongspanForQuestionAnswering
 
 
 class Spans(NamedTuple):
@@ -122,7 +158,7 @@ def best_spans(
     return Spans(first, first + offset.gather(1, first[:, None])[:, 0], best)
 
 
-def _span_loss(
+def span_loss(
     logits: tuple[Tensor, Tensor],
     positions: tuple[Tensor | None, Tensor | None],
     real: Tensor | None,
@@ -133,6 +169,11 @@ def _span_loss(
         return None
     if start is None or end is None:
         raise InputError("start_positions and end_positions must be given together")
+    if start.shape == end.shape == logits[0].shape:
+        sides = zip(logits, (start, end), strict=True)
+        losses = [marginal_losses(x, y != IGNORED, y == 1) for x, y in sides]
+        answered = ((start == 1) | (end == 1)).any(1)
+        return (losses[0] + losses[1]).sum() / (2 * answered.sum().clamp(min=1))
     labels = (_real_positions(x, logits[0], real) for x in (start, end))
     losses = [label_loss(x, y) for x, y in zip(logits, labels, strict=True)]
     return (losses[0] + losses[1]) / 2

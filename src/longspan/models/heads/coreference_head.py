@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import ClassificationHead, exclude
+from longspan.models.flops import linear_flops
+from longspan.models.heads.base import ClassificationHead, exclude
 from longspan.shapes import Float, Int
 
 # Distances of antecedents, in kept spans, share a feature from each of these on.
@@ -327,3 +328,30 @@ def _required(x: Tensor | None, name: str) -> Tensor:
     if x is None:
         raise OptionError(f"the head has a feature of {name}, which are missing; pass them")
     return x
+
+
+def unpack_scores(packed: Float[Tensor, "B K _"]) -> list[Scores]:
+    """Return the scores of each document, which `LongspanForCoreference.scores` has packed."""
+    A = (packed.shape[-1] - 3) // 2
+    spans, antecedents, scores = packed.split((2, A, 1 + A), dim=-1)
+    unknown = packed.new_zeros(packed.shape[:2])
+    parts = zip(spans.long(), unknown, antecedents.long(), scores, strict=True)
+    return [Scores(*part) for part in parts]
+
+
+def coreference_flops(config: LongspanConfig, tokens: int) -> int:
+    """Return the operations of the head on one document of so many tokens; see `Head.flops`."""
+    options = CoreferenceOptions(**config.coreference)
+    M, size = config.output_size, options.feature_size
+    span = 3 * M + size
+    features = 3 * span + size * (1 + options.speakers + bool(options.genres))
+    N = sum(tokens - width for width in range(min(options.span_width, tokens)))
+    K = min(N, max(1, int(options.spans_per_token * tokens)))
+    A = min(options.antecedents, K)
+    mentions = linear_flops(tokens, M, 1) + ClassificationHead.flops(config, N, span, 1)
+    priors = ClassificationHead.flops(config, options.span_width, size, 1)
+    priors += linear_flops(len(DISTANCES), size, 1)
+    coarse = linear_flops(K, span, span) + linear_flops(K, span, K)
+    fine = options.depth * ClassificationHead.flops(config, K * A, features, 1)
+    mixed = (options.depth - 1) * (linear_flops(K, 2 * span, span) + linear_flops(K, 1 + A, span))
+    return mentions + priors + coarse + fine + mixed

@@ -6,7 +6,8 @@ learned together.
 """
 
 import dataclasses
-from typing import NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +18,10 @@ from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError
 from longspan.models.base import LongspanOutput
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import ClassificationHead, HeadModel, exclude
+from longspan.models.flops import linear_flops
+from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, exclude
+from longspan.models.heads.losses import IGNORED, add_losses, marginal_losses
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_mask
-from longspan.models.losses import IGNORED, add_losses, marginal_losses
 from longspan.shapes import Float, Int
 
 NUM_TYPES = 3  # of answers: span, yes, no
@@ -169,10 +171,12 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        support_weight: float = 1.0,
     ) -> MultiHopOutput | tuple:
         """Score a batch; see `LongspanModel.forward` for the inputs and masks.
 
         The labels are those of `MultiHopLabels`, `type_labels` the indices of span, yes and no.
+        `support_weight` is the factor of the losses of sentences and paragraphs.
 
         Returns:
             Scores, the lowest number of their type at padding, and, if labels are given, `loss`:
@@ -194,12 +198,35 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         logits = self._score(encoded, attention_mask)
         labels = (start_labels, end_labels, sentence_labels, paragraph_labels, type_labels)
         output = MultiHopOutput(
-            add_losses(_mean_loss(logits, labels), encoded.auxiliary_loss),
+            add_losses(_mean_loss(logits, labels, support_weight), encoded.auxiliary_loss),
             *logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
         return self.as_requested(output, return_dict)
+
+    @staticmethod
+    def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
+        """Return 1 for each example: its parts have one loss."""
+        return torch.ones(rows, dtype=torch.long)
+
+    @staticmethod
+    def scores(output: Any) -> Float[Tensor, "B N"]:
+        """Return all scores of each row in one tensor; see `MultiHopLogits`."""
+        return output.scores.pack()
+
+    @classmethod
+    def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
+        """Return the operations of four scores of each token, and of the type."""
+        size = config.output_size
+        types = ClassificationHead.flops(config, 1, size, NUM_TYPES)
+        return linear_flops(shapes["input_ids"][0], size, 4) + types
+
+    @classmethod
+    def label_shapes(cls, shapes: Shapes) -> Shapes:
+        """Return the shapes of the labels of tokens, and of the type."""
+        names = (f"{name}_labels" for name in ("start", "end", "sentence", "paragraph"))
+        return {**dict.fromkeys(names, shapes["input_ids"]), "type_labels": ()}
 
     def _score(self, encoded: LongspanOutput, mask: TokenMask | None) -> MultiHopLogits:
         """Return the scores of the tokens, and of the types from the pooled states."""
@@ -214,7 +241,9 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         return MultiHopLogits(starts, ends, sentences, paragraphs, types)
 
 
-def _mean_loss(logits: MultiHopLogits, labels: tuple[Tensor | None, ...]) -> Tensor | None:
+def _mean_loss(
+    logits: MultiHopLogits, labels: tuple[Tensor | None, ...], support_weight: float
+) -> Tensor | None:
     """Return the mean joint loss, or None without labels."""
     if all(x is None for x in labels):
         return None
@@ -225,4 +254,7 @@ def _mean_loss(logits: MultiHopLogits, labels: tuple[Tensor | None, ...]) -> Ten
             f"missing: {', '.join(names)}"
         )
     given = MultiHopLabels(*cast(tuple[Tensor, ...], labels))
-    return multi_hop_losses(logits, given).mean()
+    return multi_hop_losses(logits, given, support_weight).mean()
+
+
+HEAD = LongspanForMultiHopQuestionAnswering

@@ -1,4 +1,4 @@
-"""Every layout from its batches to a record, compared with its model's own loss."""
+"""Every head from the batches of a task to a record."""
 
 import dataclasses
 
@@ -8,18 +8,17 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tiny
-import toy_layouts
+import toy_heads
 from flop_counter import flop_counter
 from longspan.arena import make_model, run
 from longspan.arena.model import forward_flops
 from longspan.config import TaskConfig
 from longspan.results import load_results
 from longspan.tasks import register
-from longspan.tasks._multi_hop import labels_of
-from longspan.tasks.layout import max_tokens
-from longspan.training.dummy_batch import make_dummy_batch
-from longspan.training.evaluate import evaluate, model_inputs
-from longspan.training.footprint import measure_step_memory
+from longspan.tasks.batching import count_tokens
+from longspan.training.arguments import model_inputs
+from longspan.training.evaluate import evaluate
+from longspan.training.footprint import make_dummy_batch, measure_step_memory
 
 CPU = torch.device("cpu")
 GLOBAL = {"num_global": 2}
@@ -28,7 +27,7 @@ GLOBAL = {"num_global": 2}
 @pytest.fixture
 def toys(registries):
     """Register the small tasks."""
-    for cls in toy_layouts.TOYS:
+    for cls in toy_heads.TOYS:
         register(cls)
 
 
@@ -46,54 +45,41 @@ def opened(cls, cache, options=None):
     return task
 
 
-def own_loss(model, task, batch, inputs):
-    """Return the loss that the model computes from labels in the form of transformers."""
-    targets = batch.targets
-    if isinstance(task, toy_layouts.ToySpan):
-        return model(**inputs, start_positions=targets[:, 0], end_positions=targets[:, 1]).loss
-    if isinstance(task, toy_layouts.ToyMultiHop):
-        labels = {f"{name.rstrip('s')}_labels": x for name, x in labels_of(targets).items()}
-        return model(**inputs, **labels).loss
-    if isinstance(task, toy_layouts.ToyRetrieval):
-        return model(**inputs).loss
-    return model(**inputs, labels=targets).loss
-
-
 @pytest.mark.parametrize("mechanism", ["local", "linear"])
-@pytest.mark.parametrize("cls", toy_layouts.TOYS)
-def test_loss_of_every_layout_is_that_of_its_model(toys, tmp_path, cls, mechanism):
+@pytest.mark.parametrize("cls", toy_heads.TOYS)
+def test_score_of_every_head_has_the_loss_of_its_model(toys, tmp_path, cls, mechanism):
     task = opened(cls, tmp_path, GLOBAL)
     model = make_model(experiment(cls, mechanism, GLOBAL), task).eval()
     (batch,) = task.batches("validation", batch_size=12)
-    inputs = model_inputs(model, task, batch, CPU)
+    inputs = model_inputs(model, batch.inputs, CPU)
     with torch.no_grad():
-        expected = own_loss(model, task, batch, inputs).item()
+        expected = model(**inputs, **task.label_arguments(batch.targets)).loss.item()
     score = evaluate(model, task, "validation", batch_size=12, device=CPU).score
     assert score.loss == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("cls", toy_layouts.TOYS)
-def test_run_of_every_layout_is_recorded(toys, tmp_path, cls):
+@pytest.mark.parametrize("cls", toy_heads.TOYS)
+def test_run_of_every_head_is_recorded(toys, tmp_path, cls):
     paths = tiny.paths(tmp_path / "runs", tmp_path / "cache")
     made = experiment(cls, options=GLOBAL, changes={"training.gradient_accumulation_steps": 2})
     result = run(made, opened(cls, paths.cache, GLOBAL), paths)
     (record,) = load_results([paths.runs])
     assert record.config == made.config
-    assert result.scores["test"].num_examples == toy_layouts.SIZES["test"]
+    assert result.scores["test"].num_examples == toy_heads.SIZES["test"]
 
 
-@pytest.mark.parametrize("cls", toy_layouts.TOYS)
+@pytest.mark.parametrize("cls", toy_heads.TOYS)
 def test_global_tokens_are_for_mechanisms_that_have_them(toys, tmp_path, cls):
     task = opened(cls, tmp_path, GLOBAL)
     batch = next(task.batches("train", batch_size=3))
     for mechanism, supported in (("local", True), ("linear", False)):
         model = make_model(experiment(cls, mechanism, GLOBAL), task)
-        inputs = model_inputs(model, task, batch, CPU)
+        inputs = model_inputs(model, batch.inputs, CPU)
         assert any("global" in name for name in inputs) == supported
 
 
 def test_global_tokens_change_the_logits(toys, tmp_path):
-    cls = toy_layouts.ToyLabels
+    cls = toy_heads.ToyLabels
     logits = {}
     for count in (0, 2):
         options = {"num_global": count}
@@ -101,50 +87,52 @@ def test_global_tokens_change_the_logits(toys, tmp_path):
         changed = experiment(cls, options=options, changes={"mechanism.window": 2})
         model = make_model(changed, task).eval()
         (batch,) = task.batches("test", batch_size=10)
-        logits[count] = model(**model_inputs(model, task, batch, CPU)).logits
+        logits[count] = model(**model_inputs(model, batch.inputs, CPU)).logits
     assert not torch.allclose(logits[0], logits[2])
 
 
-@pytest.mark.parametrize("cls", toy_layouts.TOYS)
-def test_flops_of_every_layout_equal_torch_counter(toys, cls):
+@pytest.mark.parametrize("cls", toy_heads.TOYS)
+def test_flops_of_every_head_equal_torch_counter(toys, cls):
     task = cls()
     made = experiment(cls, "full")
-    model, batch = make_model(made, task).eval(), make_dummy_batch(task, 1)
+    model, inputs = make_model(made, task).eval(), make_dummy_batch(task, 1)
     counter = flop_counter()
     with sdpa_kernel(SDPBackend.MATH), torch.no_grad(), counter:
-        model(**model_inputs(model, task, batch, CPU))
+        model(**model_inputs(model, inputs, CPU))
     counted = counter.get_total_flops()
-    if isinstance(task, toy_layouts.ToyRetrieval):
+    if isinstance(task, toy_heads.ToyRetrieval):
         counted -= 2 * made.config.model.hidden_size * 2  # similarities of two documents
-    if isinstance(task, toy_layouts.ToyTextToText):
+    if isinstance(task, toy_heads.ToyTextToText):
         # The counter takes causal attention for a full square: 5 * 4 / 2 pairs more.
         counted -= 4 * made.config.model.hidden_size * 10
     assert forward_flops(made.config, task) == counted
 
 
-@pytest.mark.parametrize("cls", toy_layouts.TOYS)
+@pytest.mark.parametrize("cls", toy_heads.TOYS)
 def test_dummy_batches_have_the_shape_of_the_longest_examples(toys, tmp_path, cls):
     task = opened(cls, tmp_path, GLOBAL)
     longest = max(
         task.batches("train", batch_size=8, rows=np.arange(48)), key=lambda x: x.num_tokens
     )
     dummy = make_dummy_batch(task, len(longest.rows))
-    for name, x in vars(longest).items():
-        assert (x is None) == (getattr(dummy, name) is None), name
-        if x is not None:
-            assert x.shape == getattr(dummy, name).shape, name
-    masks = (dummy.key_mask, dummy.key_mask_b, dummy.negatives_mask)
-    most = len(longest.rows) * max_tokens(task.layout, task.length)
-    assert most == sum(mask.numel() for mask in masks if mask is not None)
+    wanted = {**longest.inputs, **task.label_arguments(longest.targets)}
+    wanted.pop("support_weight", None)
+    assert {k: x.shape for k, x in dummy.items()} == {k: x.shape for k, x in wanted.items()}
+    masks = [x for k, x in dummy.items() if "attention_mask" in k and "global" not in k]
+    assert len(longest.rows) * count_tokens(task.input_shapes) == sum(
+        mask.numel() for mask in masks
+    )
     made = experiment(cls, options=GLOBAL)
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_changes_of_a_batch_follow_from_seed_and_number(toys, tmp_path, seed):
-    task = opened(toy_layouts.ToyMasked, tmp_path)
+    task = opened(toy_heads.ToyMasked, tmp_path)
     whole = task.batches("train", batch_size=8, seed=seed)
     batches = [next(whole) for _ in range(9)]
     resumed = next(task.batches("train", batch_size=8, seed=seed, start=8))
-    assert resumed.inputs.equal(batches[8].inputs)
-    assert not batches[0].inputs.equal(next(task.batches("train", batch_size=8, seed=2)).inputs)
+    ids = batches[8].inputs["input_ids"]
+    assert resumed.inputs["input_ids"].equal(ids)
+    other = next(task.batches("train", batch_size=8, seed=2))
+    assert not ids.equal(other.inputs["input_ids"])
