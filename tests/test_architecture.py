@@ -62,10 +62,9 @@ MAY_OPEN_FILES = (
 READING = ("read_text", "read_bytes", "open")
 # Readers of libraries, each with a path: `check_file` must have seen the path.
 LIBRARY_READERS = ("gzip.open", "load_file", "pa.input_stream", "zipfile.is_zipfile")
-# Upgrades of records contain renamed options. A family of long checkpoints has its own mechanism.
+# A family of long checkpoints has its own mechanism.
 MAY_NAME_MECHANISMS = (
-    *("attention/", "arena/protocols/", "tasks/", "results/upgrades.py"),
-    "models/conversion/families/",
+    *("attention/", "arena/protocols/", "tasks/", "models/conversion/families/"),
 )
 # Parts of one mechanism whose file would otherwise have more than 540 lines.
 SINGLE_USER_OPS = {

@@ -24,9 +24,16 @@ NumExamples = Annotated[int, pydantic.Field(gt=0, le=MOST_EXAMPLES)]  # of a spl
 Length = Annotated[int, pydantic.Field(gt=0, lt=LONGEST)]
 
 
-def setting(help: str, default: Any = dataclasses.MISSING) -> Any:
-    """Return a dataclass field with its help text; a field without a default is required."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def setting(help: str, default: Any = dataclasses.MISSING, *, is_fixed: bool = True) -> Any:
+    """Return a dataclass field with its help text; a field without a default is required.
+
+    Args:
+        help: help text.
+        default: value where none is given.
+        is_fixed: whether the default is that of this version of longspan; False: it depends on the
+            data of a user, so that it says nothing about equal configurations.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "is_fixed": is_fixed})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -51,6 +58,18 @@ def settings(cls: type[T]) -> type[T]:
 
     made.__init__ = no_type_check(__init__)  # type: ignore[method-assign]
     return cast("type[T]", made)
+
+
+def defaults_of(record: Any) -> dict[str, Any]:
+    """Return the declared defaults of a settings class or instance, of the fields that have one."""
+    made = {
+        field.name: field.default
+        if field.default_factory is dataclasses.MISSING
+        else field.default_factory()
+        for field in dataclasses.fields(record)
+        if field.metadata.get("is_fixed", True)
+    }
+    return {name: x for name, x in made.items() if x is not dataclasses.MISSING}
 
 
 def help_of(record: Any) -> dict[str, str]:

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from longspan.bounds import MOST_HEADS, MOST_IDS, MOST_LAYERS, WIDEST, check_range
 from longspan.config import settings
-from longspan.errors import DataError, OptionError
+from longspan.errors import OptionError
 from longspan.files import read_json_file, write_json
-from longspan.results.reading import EFFICIENCY, validate
+from longspan.results.reading import EFFICIENCY, read_record
 
 EFFICIENCY_SCHEMA = 1
 Scope = Literal["operator", "layer", "model"]
@@ -194,13 +194,8 @@ def load_efficiency(path: Path) -> EfficiencyRecord:
     Raises:
         DataError: the file is not a valid record; the message lists every reason.
     """
-    _, text, content = read_json_file(path)
-    if not isinstance(content, dict) or content.get("schema") != EFFICIENCY_SCHEMA:
-        raise DataError(
-            f"{path} is not a record of efficiency of schema {EFFICIENCY_SCHEMA}; measure again "
-            "with `longspan bench`"
-        )
-    return validate(EfficiencyRecord, text, path)
+    remedy = "measure again with `longspan bench`"
+    return read_record(EfficiencyRecord, read_json_file(path), "a record of efficiency", remedy)
 
 
 def efficiency_paths(folders: Iterable[Path]) -> list[Path]:
