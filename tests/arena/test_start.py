@@ -278,7 +278,7 @@ def test_given_widths_that_differ_are_refused(staged, paths):
     for changes, message in (
         ({"model.norm": "post"}, "another architecture: norm is 'pre' there, 'post' here"),
         ({"model.hidden_size": 32}, "hidden_size is 16 there, 32 here"),
-        ({"model.position": "rotary"}, "position_encoding is 'learned' there"),
+        ({"model.position": "rotary"}, "position is 'learned' there"),
         ({"model.pooling": "cls"}, "have other shapes|lacks weights of the Transformer"),
     ):
         with pytest.raises(OptionError, match=message):
