@@ -222,7 +222,7 @@ def test_every_field_is_required(tmp_path, kind):
     path = record.save(tmp_path)
     content = json.loads(path.read_text())
     for field in dataclasses.fields(kind):
-        # Absent where weights are drawn, and where one program trained the run.
+        # None where weights are drawn; empty where one program trained the run.
         if field.name in ("start", "earlier_code"):
             continue
         write_json(path, {k: v for k, v in content.items() if k != field.name})
