@@ -21,7 +21,7 @@ from longspan.arena.rescore import evaluate_run
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanForSequenceClassification
-from longspan.results import load_cross_evaluations, load_results
+from longspan.results import CrossEvaluation, load_results, load_side_records
 from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
 from own_files import forgotten_imports, write_csv
@@ -240,12 +240,12 @@ def test_command_saves_prints_and_reports_evaluation(cli, trained):
     assert "max_length=80" in setup
     assert score.startswith("test: accuracy ")
     assert "20 of 30 examples (majority class" in score
-    (found,) = load_cross_evaluations([paths.runs])
+    (found,) = load_side_records(CrossEvaluation, [paths.runs])
     assert str(found.filename) in err
     assert found.filename.endswith("-test-20.json")
     code, out, _ = cli("eval", record, *flags, "--json")
     assert json.loads(out)["score"]["num_examples"] == 30
-    assert len(load_cross_evaluations([paths.runs])) == 2
+    assert len(load_side_records(CrossEvaluation, [paths.runs])) == 2
     assert len(load_results([paths.runs])) == 1
     code, out, _ = cli(
         "report",

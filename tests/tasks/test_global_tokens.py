@@ -1,7 +1,5 @@
 """Global tokens of documents: marked in batches, without effect on the built data or on names."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -10,12 +8,8 @@ from longspan.arena import get
 from longspan.arena.experiment import override
 from longspan.arena.model import make_model
 from longspan.arena.protocols.own import register_imports
-from longspan.arena.run_state import FILE, RunState, claim
-from longspan.config import replace_fields
-from longspan.config.run import add_newer_options
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.store import Examples, Ragged
-from longspan.files import write_json
 from longspan.tasks import build
 from longspan.training.arguments import model_inputs
 from longspan.training.footprint import make_dummy_batch
@@ -91,22 +85,6 @@ def test_option_changes_no_data(cache):
     assert "global_tokens" not in tasks[0].dataset.manifest.options
 
 
-def test_runs_of_an_earlier_version_keep_their_names(cache, tmp_path):
-    """The option is newer than records; a run without it is the one without global tokens."""
-    experiment = get("own").experiment("single", "linear", 0)
-    options = dict(experiment.config.task.options)
-    assert options.pop("global_tokens") == "none"
-    task = dataclasses.replace(experiment.config.task, options=options)
-    earlier = dataclasses.replace(experiment.config, task=task)
-    assert earlier.hash == experiment.config.hash
-    changed = replace_fields(experiment.config, {"task.global_tokens": "first"})
-    assert changed.hash != earlier.hash
-    data = opened(cache, "single")
-    state = RunState(config=earlier, overrides=experiment.overrides, data_checksum=data.checksum)
-    write_json(tmp_path / FILE, dataclasses.asdict(state))
-    assert claim(experiment, data, tmp_path).config == experiment.config
-
-
 def test_published_texts_have_the_option_too():
     """Reviews and pairs of papers: batches of their base class are marked."""
     for name in ("text", "retrieval", "hyperpartisan", "newsgroups"):
@@ -122,17 +100,6 @@ def test_published_texts_have_the_option_too():
         [0],
         [0, 30, 60],
     ]
-
-
-def test_records_of_an_earlier_version_are_read_as_without_global_tokens(tmp_path):
-    experiment = get("lra-small").experiment("text", "linear", 0)
-    options = dict(experiment.config.task.options)
-    del options["global_tokens"]
-    task = dataclasses.replace(experiment.config.task, options=options)
-    earlier = dataclasses.replace(experiment.config, task=task)
-    assert add_newer_options(earlier) == experiment.config
-    other = get("smoke").experiment("listops", "linear", 0).config
-    assert add_newer_options(other) == other
 
 
 @pytest.mark.parametrize("name", ["questions", "documents-small"])

@@ -275,6 +275,6 @@ def _options(description: CorpusDescription) -> type[CorpusOptions]:
     class Options(CorpusOptions):
         """Windows of documents, masks, and the weights of the import."""
 
-        weights: Weights | None = setting(_WEIGHTS, given)
+        weights: Weights | None = setting(_WEIGHTS, given, is_fixed=False)
 
     return Options

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from longspan.arena.experiment import hash_config
 from longspan.arena.model import forward_flops, full_num_parameters, model_config
 from longspan.arena.record import attended_pairs
 from longspan.arena.stage_tasks import stage_task
@@ -26,13 +27,14 @@ def check_costs(files: Files) -> Iterator[Finding]:
         record, config = file.record, file.record.effective_config
         config = replace_fields(config, {"mechanism.backend": "auto"})
         try:
-            expected = computed.get(config.hash) or _derived_values(config)
+            key = hash_config(config)
+            expected = computed.get(key) or _derived_values(config)
         except LongspanError:
             # The rule for recipes names what is invalid.
             continue
-        computed[config.hash] = expected
+        computed[key] = expected
         for name, value in expected["record"].items():
-            # Older schemas did not record every value.
+            # Older records do not have every value.
             if (found := getattr(record, name, None)) is not None:
                 yield from file.compare(name, found, value)
         least, most = expected["tokens"]
