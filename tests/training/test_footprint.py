@@ -91,9 +91,9 @@ def test_parameters_and_optimizer_state_are_counted():
 def test_tensors_kept_by_mechanism_count_in_every_layer(monkeypatch):
     """Compare with a mechanism that keeps one more tensor of shape (B, H, T, T)."""
 
-    def attend(self, q, k, v, key_mask, global_mask, bias):
-        weights = (q @ k.mT).softmax(-1)
-        return (weights.exp() if self.twice else weights) @ v
+    def attend(self, x):
+        weights = (x.q @ x.k.mT).softmax(-1)
+        return (weights.exp() if self.twice else weights) @ x.v
 
     monkeypatch.setattr(FullAttention, "attend", attend)
     working = {}
