@@ -165,10 +165,10 @@ def test_value_dependent_shapes_are_measured_with_real_tensors(monkeypatch):
     plain = measure_step_memory(*build_step("full"))
     attend = FullAttention.attend
 
-    def attend_with_nonzero(self, q, k, v, key_mask, global_mask, bias):
-        chosen = key_mask[0].nonzero()[:, 0]
-        assert len(chosen) == q.shape[2] - 1, "one symbol is hidden"
-        return attend(self, q, k, v, key_mask, global_mask, bias)
+    def attend_with_nonzero(self, x):
+        chosen = x.key_mask[0].nonzero()[:, 0]
+        assert len(chosen) == x.q.shape[2] - 1, "one symbol is hidden"
+        return attend(self, x)
 
     monkeypatch.setattr(FullAttention, "attend", attend_with_nonzero)
     assert measure_step_memory(*build_step("full")).total >= plain.total

@@ -69,7 +69,8 @@ class Call:
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:
         """Iterate over the weights in slices of keys; weights of padding are exactly zero."""
         masks = self.key_mask, self.query_mask, self.global_mask
-        x = Inputs(self.q, self.k, self.v, *masks, self.layer_input, self.shared, mask=self.mask)
+        v = self.k if self.v is None else self.v
+        x = Inputs(self.q, self.k, v, *masks, self.layer_input, self.shared, mask=self.mask)
         width = columns_per_pass(self.attention, x)
         B, H, S, _ = self.k.shape
         for first in range(0, S, width):
@@ -99,9 +100,7 @@ def columns_per_pass(attention: Attention, x: Inputs) -> int:
     """
     wide = min(MAX_COLUMNS, x.k.shape[2])
     columns = x.k[..., :1].expand(*x.k.shape[:3], wide)
-    if x.v is not None and attention.refusals(x._replace(v=columns)):
-        return x.v.shape[3]
-    return wide
+    return x.v.shape[3] if attention.refusals(x._replace(v=columns)) else wide
 
 
 def compute_weights(

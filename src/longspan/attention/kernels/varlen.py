@@ -75,7 +75,7 @@ def varlen(attention: Attention, x: Inputs) -> Tensor:
     """Call torch with the layout (tokens, H, D): documents, or a batch as a row of B documents."""
     (q, k, v), run = x[:3], load_varlen_attn()
     rows, _, T, D = q.shape
-    places, longest = range(0, (rows + 1) * T, T), T
+    places, longest = tuple(range(0, (rows + 1) * T, T)), T
     if x.documents is not None:
         places, longest = x.documents.bounds, x.documents.longest
     bounds = torch.tensor(places, dtype=torch.int32, device=q.device)

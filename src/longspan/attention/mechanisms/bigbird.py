@@ -119,7 +119,6 @@ class BigBirdAttention(Attention):
         if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
             raise OptionError(f"bigbird cannot be built: {wrong}")
         self.causal, self.max_length, self.full_up_to = causal, max_length, full_up_to
-        self.built_for = {"heads": heads, "max_length": max_length}
         sizes = block, global_tokens, *at_ends
         self.rule = BlockRule(*sizes, causal, sampling, repeats, padded_blocks)
         self._register_draws(heads, count, layer, seed)
@@ -129,6 +128,7 @@ class BigBirdAttention(Attention):
     def _register_draws(self, heads: int, count: int, layer: int, seed: int) -> None:
         """Register the draws; those of transformers follow from the options and are not saved."""
         block, sampling, max_length = self.rule.block, self.rule.sampling, self.max_length
+        self.built_for = {"heads": heads, "max_length": max_length}
         if sampling == "transformers":
             made = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
             self.register_buffer("draws", made.usual.int(), persistent=False)

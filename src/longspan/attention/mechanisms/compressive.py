@@ -212,8 +212,9 @@ class CompressiveAttention(RelativeAttention):
         """Return the loss of a learned f_c: that of its inverse if there is one."""
         if not self.compression.learned or not self.compressed_memory:
             return None
-        loss = self.autoencoding_loss if self.compression.back_keys is not None else None
-        return (loss or self.reconstruction_loss)(*x[:3], x.mask, x.cache)
+        has_inverse = self.compression.back_keys is not None
+        loss = self.autoencoding_loss if has_inverse else self.reconstruction_loss
+        return loss(x.q, x.k, x.v, x.mask, x.cache)
 
     def _evicted(
         self, q, k, v, key_mask, cache=None

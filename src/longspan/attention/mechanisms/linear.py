@@ -88,8 +88,8 @@ class LinearAttention(Attention):
 
     def attend_packed(self, x):
         """Sum phi(k) v^T within each document."""
-        inputs = *self._features(*x[:2], None), at_least_float32(x.v)
-        return mix_documents(*inputs, x.documents, self.causal).to(x.v.dtype)
+        fq, fk = self._features(x.q, x.k, None)
+        return mix_documents(fq, fk, at_least_float32(x.v), x.documents, self.causal).to(x.v.dtype)
 
     def _features(self, q, k, key_mask):
         fq, fk = phi(at_least_float32(q)), phi(at_least_float32(k))

@@ -94,7 +94,6 @@ class LinformerAttention(Attention):
             seed: seed of the random projection.
         """
         super().__init__()
-        self.built_for = {"max_length": max_length}
         ranks = rank if isinstance(rank, list) else [rank] * (layer + 1)
         if min(ranks, default=0) < 1 or len(ranks) <= layer:
             wanted = f"must be >= 1 and have an entry for layer {layer}"
@@ -105,17 +104,15 @@ class LinformerAttention(Attention):
         if sharing == "layerwise" and len(set(ranks)) > 1:
             wanted = "requires one rank for all layers"
             raise OptionError(f"linformer: sharing='layerwise' {wanted}, got {rank}")
-        self.max_length, self.rank, self.sharing = max_length, ranks[layer], sharing
+        self.rank, self.sharing, self.built_for = ranks[layer], sharing, {"max_length": max_length}
         self.kind, pools = projection, projection in ("mean", "max")
         if projection == "mean":
             self.traits = dataclasses.replace(type(self).traits, row_sums="one")
-        self.rows = heads if sharing == "none" and not pools else 1
-        if self.rows > 1:
-            self.built_for["heads"] = heads
+        rows = heads if sharing == "none" and not pools else 1
         both = 1 if sharing in ("key_value", "layerwise") else 2
         columns = -(-max_length // self.rank) if projection == "convolution" else max_length
         slots = 1 if projection == "convolution" else self.rank
-        self.shape = shape = both, self.rows, slots, columns
+        self.shape = shape = both, rows, slots, columns
         if projection == "random":
             own = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
             generator = torch.Generator().manual_seed(own)
@@ -134,8 +131,10 @@ class LinformerAttention(Attention):
         return projection
 
     def refusals(self, x):
-        """Add the reason why the projection is missing, superfluous or of another shape."""
-        reasons, shared = super().refusals(x), x.shared
+        """Add reasons: a projection has heads, and is missing, superfluous or of another shape."""
+        reasons, shared, heads = super().refusals(x), x.shared, self.shape[1]
+        if heads not in (1, x.q.shape[1]):
+            reasons.append(f"heads must be {heads}, as built; got {x.q.shape[1]}")
         if not self.released:
             wrong = ["shared must be None: the mechanism owns its projection"]
             return reasons + wrong * (shared is not None)

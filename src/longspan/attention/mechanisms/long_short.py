@@ -105,8 +105,7 @@ class LongShortAttention(PatternAttention):
         near: Pattern = BlockWindow(window, window // 2) if window else Window(0)
         near = Window(window - 1, 0) if causal else near
         super().__init__(near | Global((0,)) if first_global else near, causal)
-        self.heads, self.first_global = heads, first_global
-        self.built_for = {"heads": heads, "head_dim": head_dim}
+        self.first_global, self.built_for = first_global, {"heads": heads, "head_dim": head_dim}
         rank, run = (segment_rank, segment) if causal else (rank, None)
         self.keys = DualKeys(heads, head_dim, rank, run, unnormalized=variant == "xiong")
         self.conv = None
@@ -148,7 +147,7 @@ class LongShortAttention(PatternAttention):
         keys, values, masks = [near[0]], [near[1]], [mask]
         run = T + 1 if far is None else far.segment or T
         for part in [slice(end - run, end) for end in range(run, T + 1, run)]:
-            W = far.logits.weight.view(self.heads, far.rank, -1) * merged.shape[-1] ** 0.5
+            W = far.logits.weight.view(far.heads, far.rank, -1) * merged.shape[-1] ** 0.5
             inputs = (k, v) if self.keys.unnormalized else near
             for y, found in zip(inputs, (keys, values), strict=True):
                 own = (merged[:, :, part], y[:, :, part], real[:, None, None, part])

@@ -144,7 +144,7 @@ class PerformerAttention(Attention):
         if self.causal:
             return self.advance(x)[0]
         phi = RandomFeatures(self.feature_map, self.projection)
-        return mix_mapped(phi, *x[:4], self._least())
+        return mix_mapped(phi, x.q, x.k, x.v, x.key_mask, self._least())
 
     def advance(self, x):
         """Update the summary of the keys, whose size is constant."""

@@ -109,7 +109,7 @@ class SynthesizerAttention(Attention):
 
     def attend(self, x):
         """Compute all rows."""
-        return self._rows(*x[:4], 0)
+        return self._rows(x.q, x.k, x.v, x.key_mask, 0)
 
     def advance(self, x):
         """Compute the new rows, over all keys so far."""

@@ -72,13 +72,14 @@ class PatternAttention(Attention):
     def attend_pattern(self, x):
         """Run gathered-block attention. `attend` and the first step call it."""
         others = {"most": self.max_global_tokens, "bias": x.bias, "dropout": self.dropout}
-        return pattern_attention(*x[:3], self.pattern, x.key_mask, x.global_mask, **others)
+        masks = x.key_mask, x.global_mask
+        return pattern_attention(x.q, x.k, x.v, self.pattern, *masks, **others)
 
     def attend_packed(self, x):
         """Compute all documents at once; with global tokens, one document after another."""
         if self.pattern.layout.globals or x.global_mask is not None:
             return attend_each(self, x)
-        return packed_pattern_attention(*x[:3], self.pattern, x.documents, self.dropout)
+        return packed_pattern_attention(x.q, x.k, x.v, self.pattern, x.documents, self.dropout)
 
     def reference(self, x):
         """Compute full softmax under the pattern's dense mask."""
