@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.experiment import Experiment
+from longspan.arena.experiment import Experiment, add_default_options
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import data_mismatch
 from longspan.arena.run import train
@@ -115,7 +115,7 @@ def _experiment(record: Result) -> Experiment:
     given = record.start is not None and config.start is not None and config.start.checkpoint
     return Experiment(
         protocol=record.protocol,
-        config=config,
+        config=add_default_options(config),
         seed=record.seed,
         overrides=record.overrides,
         checkpoint=Path(record.start.source) if given and record.start else None,
@@ -164,7 +164,7 @@ def _compare_environment(before: Result, after: Result) -> dict[str, tuple[Any, 
     """Return what differs between the environments of two runs, by name."""
     one, two = _describe_environment(before), _describe_environment(after)
     names = dict.fromkeys((*one, *two))
-    if before.source_files is None:  # schema 4 and below
+    if before.source_files is None:  # not recorded
         names = {name: None for name in names if name not in (after.source_files or {})}
     return {x: (one.get(x), two.get(x)) for x in names if one.get(x) != two.get(x)}
 
