@@ -461,7 +461,7 @@ def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
 
 
 def test_grid_values_are_parsed_as_json_or_words():
-    from longspan.cli.options import parse_grid
+    from longspan.cli.parsing import parse_grid
 
     pairs = [
         "training.schedule=linear, cosine",

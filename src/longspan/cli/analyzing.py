@@ -58,7 +58,7 @@ def analyze(
 
     paths = find_records(records)
     one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
-    analyses, failed = measure_runs(paths, folders.open(), one, "samples")
+    analyses, failed = measure_runs(paths, folders.run_paths(), one, "samples")
     if as_json:
         print_json([dataclasses.asdict(analysis) for analysis in analyses])
     else:

@@ -109,18 +109,14 @@ def bench(
     if threads is not None:
         check_range("--threads", threads, 1, MOST_THREADS)
         torch.set_num_threads(threads)
-    where = torch.device(CacheOptions().open(device=device).device_type)
+    where = torch.device(CacheOptions().run_paths(device=device).device_type)
     chosen = change_suite(SUITES[suite](), changes.changes())
     path = output or default_path(folder, chosen, where)
     with Activity(err, suite) as status:
-
-        def show(one: "Measurement") -> None:
-            status.update(f"{one.precision} {one.scope} {one.work}, {one.length:,} tokens")
-
         record = run_suite(
             chosen,
             where,
-            on_measurement=show,
+            on_measurement=lambda x: status.update(_describe(x)),
             save=lambda record: save_efficiency(record, path),
         )
     if as_json:
@@ -128,6 +124,10 @@ def bench(
     else:
         _print(record)
         print_note("record:", path)
+
+
+def _describe(one: "Measurement") -> str:
+    return f"{one.precision} {one.scope} {one.work}, {one.length:,} tokens"
 
 
 def _print(record: "EfficiencyRecord") -> None:

@@ -30,14 +30,6 @@ out = Console(width=output_width(), quiet=not IS_MAIN)
 err = Console(stderr=True, quiet=not IS_MAIN)
 
 
-def register_default_imports() -> None:
-    """Register the imports in the default cache, for commands without --cache."""
-    from longspan.arena.protocols.own import register_imports
-    from longspan.files import cache_folder
-
-    register_imports(cache_folder())
-
-
 def console_callback(
     notes: Mapping[str, str] | None = None, *, is_parallel: bool = False
 ) -> "ConsoleCallback":

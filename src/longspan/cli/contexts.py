@@ -45,7 +45,7 @@ def context(
     one = partial(
         measure_context, blocks=blocks, tolerance=tolerance, split=split, max_context=max_context
     )
-    found, failed = measure_runs(find_records(records), folders.open(), one, "contexts")
+    found, failed = measure_runs(find_records(records), folders.run_paths(), one, "contexts")
     if as_json:
         print_json([dataclasses.asdict(use) for use in found])
     else:

@@ -149,7 +149,7 @@ def export(
     """
     from longspan.publishing import export_run
 
-    folder = export_run(record, output, folders.open(device="cpu"), license=license)
+    folder = export_run(record, output, folders.run_paths(device="cpu"), license=license)
     files = sorted(path.name for path in folder.iterdir())
     if as_json:
         print_json({"output": str(folder), "files": files})

@@ -81,7 +81,7 @@ def list_(folders: DataOptions, as_json: Json = False) -> None:
     """List the tasks with their sizes, sources and built data sets."""
     from longspan.tasks.data_cards import list_tasks
 
-    paths = folders.open()
+    paths = folders.run_paths()
     rows = list_tasks(paths.cache, paths.data)
     if as_json:
         print_json(rows)
@@ -97,7 +97,7 @@ def build(
     task: TaskName, choices: TaskOptions, folders: DataOptions, as_json: Json = False
 ) -> None:
     """Build a task's data set into the cache, with the options of a protocol."""
-    paths = folders.open()
+    paths = folders.run_paths()
     _build(choices.build(task), paths, as_json)
 
 
@@ -130,7 +130,7 @@ def import_(
     and tables. `import beir FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and
     qrels/*.tsv.
     """
-    paths = folders.open()
+    paths = folders.run_paths()
     name = import_own(task, path, files, paths.cache)
     if name is not None:
         _build(choices.build(name), paths, as_json)
@@ -174,7 +174,7 @@ def verify(
     from longspan.data.cache import verify as check
     from longspan.tasks import TASKS
 
-    folder = folders.open().cache
+    folder = folders.run_paths().cache
     if task is not None:
         check_name(task, TASKS, "task")
     if not folder.is_dir():
@@ -195,7 +195,7 @@ def card(task: TaskName, choices: TaskOptions, folders: CacheOptions) -> None:
     """Print the data card of a task in Markdown, with statistics if it is built."""
     from longspan.tasks import data_cards
 
-    paths = folders.open()
+    paths = folders.run_paths()
     chosen = choices.build(task)
     sys.stdout.write(data_cards.write_card(chosen, paths.cache))
 
@@ -214,7 +214,7 @@ def show(
     """Print examples of a built data set, or write one as a picture."""
     from longspan.tasks import SPLITS
 
-    paths = folders.open()
+    paths = folders.run_paths()
     chosen = choices.build(task)
     name = next(one for one in SPLITS if one == check_name(split, SPLITS, "split"))
     if count < 1:

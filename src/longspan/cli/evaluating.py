@@ -66,7 +66,7 @@ def evaluate(
     from the scores of trained models.
     """
     keep_freed_memory()  # as the run that is timed again
-    paths = folders.open()
+    paths = folders.run_paths()
     if task is not None or changes:
         _evaluate_elsewhere(record, paths, task, changes, split, sample, as_json)
         return

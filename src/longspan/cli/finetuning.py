@@ -64,7 +64,7 @@ def pretrain(
     """Pretrain a language model on a corpus; the same command resumes the run."""
     from longspan.arena.one_run import pretraining_experiment
 
-    paths = folders.open()
+    paths = folders.run_paths()
     choices = _choices(mechanism, protocol, start_options, changes)
     run_one([pretraining_experiment(corpus, start, choices)], paths, changes, as_json)
 
@@ -104,7 +104,7 @@ def finetune(
     from longspan.arena.given_checkpoint import open_checkpoint
     from longspan.arena.one_run import finetuning_experiment
 
-    paths = folders.open(data=Path(data) if task and data else None)
+    paths = folders.run_paths(data=Path(data) if task and data else None)
     given = open_checkpoint(checkpoint)  # before anything is imported
     choices = _choices(mechanism, protocol, start_options, changes)
     with _chosen_task(task, data, texts, paths, is_plan=changes.is_plan) as (chosen, paths):

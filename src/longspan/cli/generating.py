@@ -48,7 +48,7 @@ def generate(
         checkpoint,
         _read_prompt(prompt, prompt_file, prompt_ids),
         config=config,
-        paths=folders.open(),
+        paths=folders.run_paths(),
         on_text=None if as_json else _write,
     )
     if as_json:

@@ -10,8 +10,8 @@ from longspan.cli.common import (
     print_json,
     print_table,
     print_text,
-    register_default_imports,
 )
+from longspan.cli.options import CacheOptions
 from longspan.errors import DataError
 from longspan.stored_catalog import (
     format_value,
@@ -41,7 +41,7 @@ def print_list(what: str, as_json: bool) -> None:
 def _list_registered(what: str) -> list[dict[str, Any]]:
     from longspan import catalog
 
-    register_default_imports()
+    CacheOptions().run_paths()
     lists = {
         "mechanisms": catalog.list_mechanisms,
         "tasks": catalog.list_tasks,
@@ -72,7 +72,7 @@ def _describe_registered(name: str) -> dict[str, Any]:
     from longspan.arena.protocols import PROTOCOLS
     from longspan.arena.protocols.own import NAME as OWN
 
-    register_default_imports()
+    CacheOptions().run_paths()
     if name == OWN and name not in PROTOCOLS:
         raise DataError(
             f"the protocol {OWN!r} exists once something is imported; run longspan data "

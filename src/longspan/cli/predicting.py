@@ -40,7 +40,7 @@ def predict(
     from longspan.files import check_new_file
 
     check_new_file(output)
-    paths = folders.open()
+    paths = folders.run_paths()
     table, texts = _read_texts(file, text, pair, form)
     if taken := {"predicted", "probability"} & set(table.names):
         raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
@@ -74,7 +74,7 @@ def answers(
     """
     from longspan.arena.answers import write_answers
 
-    count, unit = write_answers(record, split, folders.open(), output, batch_size)
+    count, unit = write_answers(record, split, folders.run_paths(), output, batch_size)
     if as_json:
         print_json({"output": str(output), "split": split, f"{unit}s": count})
     else:

@@ -13,9 +13,8 @@ from longspan.cli.common import (
     print_json,
     print_table,
     print_text,
-    register_default_imports,
 )
-from longspan.cli.options import App, DataOptions, Json, Record
+from longspan.cli.options import App, CacheOptions, DataOptions, Json, Record
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 from longspan.results.commands import run_command
@@ -90,7 +89,7 @@ def check(
     """
     from longspan.validation import validate_records
 
-    register_default_imports()
+    CacheOptions().run_paths()
     validation = validate_records(paths or [FOLDER])
     if as_json:
         print_json(dataclasses.asdict(validation))
@@ -147,7 +146,7 @@ def rerun(record: Record, folders: DataOptions, as_json: Json = False) -> None:
     """
     from longspan.arena.rerun import rerun as run_again
 
-    paths = folders.open(device="cpu")
+    paths = folders.run_paths(device="cpu")
     with console_callback() as callback:
         found = run_again(record, paths, callback)
     if as_json:
@@ -172,7 +171,7 @@ def score_rules(
     from longspan.arena.rule_scoring import score_rules as score
     from longspan.results import result_paths
 
-    paths = sources.open(device="cpu")
+    paths = sources.run_paths(device="cpu")
     records = [path for folder in folders or [FOLDER] for path in result_paths(folder)]
     found = score(records, paths)
     if as_json:

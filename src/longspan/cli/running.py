@@ -19,9 +19,9 @@ from longspan.cli.options import (
     Text,
     default_protocol,
     options,
-    parse_grid,
     protocol_option,
 )
+from longspan.cli.parsing import parse_grid
 from longspan.cli.planning import print_plan
 from longspan.cli.reporting import print_report, print_results
 from longspan.errors import OptionError, RunError, check_name
@@ -156,7 +156,7 @@ def arena(
 
     The same command resumes interrupted runs and skips finished and failed ones.
     """
-    paths = folders.open()
+    paths = folders.run_paths()
     name = grid.protocol or default_protocol(grid.tasks, "quick")
     grid = dataclasses.replace(grid, protocol=name)
     searches = _searches(grid, changes, paths) if grid.tune else []
@@ -196,7 +196,7 @@ def train(
     from longspan.arena import get, misfit
     from longspan.arena.scopes import check_limits
 
-    paths = folders.open()
+    paths = folders.run_paths()
     chosen = get(protocol or default_protocol([task], DEFAULT_PROTOCOL))
     choices = (mechanism, seed, changes.changes, changes.budget)
     experiment, sources = chosen.row(task, *choices), chosen.sources(task, *choices)
