@@ -16,6 +16,7 @@ from longspan.cli.options import (
     Json,
     Mechanisms,
     Names,
+    option,
     options,
 )
 from longspan.cli.reporting import print_tables
@@ -28,36 +29,32 @@ MOST_THREADS = 1_024
 OF_SUITE = "the suite's"
 
 
-def _option(flag: str, text: str, default: str | bool = True) -> Any:
-    return typer.Option(flag, help=text, show_default=default)
-
-
 @options
 class SuiteOptions:
     """Changes of a suite and of its sizes, under the names of their fields; None if not given."""
 
     mechanisms: Mechanisms = None
     scopes: Annotated[
-        Names, _option("--scopes", "operator, layer, model; comma-separated.", OF_SUITE)
+        Names, option("--scopes", "operator, layer, model; comma-separated.", OF_SUITE)
     ] = None
     works: Annotated[
         Names,
-        _option("--passes", "forward, training, inference, decoding; comma-separated.", OF_SUITE),
+        option("--passes", "forward, training, inference, decoding; comma-separated.", OF_SUITE),
     ] = None
-    lengths: Annotated[Integers, _option("--lengths", "Comma-separated lengths.", OF_SUITE)] = None
+    lengths: Annotated[Integers, option("--lengths", "Comma-separated lengths.", OF_SUITE)] = None
     precisions: Annotated[
-        Names, _option("--dtypes", "float32, bfloat16, float16; comma-separated.", "float32")
+        Names, option("--dtypes", "float32, bfloat16, float16; comma-separated.", "float32")
     ] = None
-    tokens: Annotated[int | None, _option("--tokens", "Tokens of a batch; a row at least.")] = None
-    batch_size: Annotated[int | None, _option("--batch-size", "Rows of a batch.")] = None
-    padding: Annotated[float | None, _option("--padding", "Share of padding.")] = None
-    hidden_size: Annotated[int | None, _option("--hidden-size", "Width.")] = None
-    heads: Annotated[int | None, _option("--heads", "Heads.")] = None
-    layers: Annotated[int | None, _option("--layers", "Layers of a model.")] = None
-    runs: Annotated[int | None, _option("--times", "Timed passes of each case.")] = None
+    tokens: Annotated[int | None, option("--tokens", "Tokens of a batch; a row at least.")] = None
+    batch_size: Annotated[int | None, option("--batch-size", "Rows of a batch.")] = None
+    padding: Annotated[float | None, option("--padding", "Share of padding.")] = None
+    hidden_size: Annotated[int | None, option("--hidden-size", "Width.")] = None
+    heads: Annotated[int | None, option("--heads", "Heads.")] = None
+    layers: Annotated[int | None, option("--layers", "Layers of a model.")] = None
+    runs: Annotated[int | None, option("--times", "Timed passes of each case.")] = None
     max_seconds: Annotated[
         float | None,
-        _option(
+        option(
             "--max-seconds",
             "Longest pass, in seconds; a case takes --times of them, and four.",
             "60",

@@ -1,13 +1,12 @@
 """Options of `longspan data import KIND PATH...`, of which other commands take some."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
-import typer
-
 from longspan.bounds import MOST_EXAMPLES, check_range
-from longspan.cli.options import Read, Text, options
+from longspan.cli.options import Read, Text, option, options
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
@@ -15,15 +14,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["texts", "summaries", "corpus", "beir"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_PANEL, _CORPUS = "Own files (import texts, summaries, corpus, beir)", "Corpora (import corpus)"
-
-
-def _option(flag: str, text: str, default: str | None = None, panel: str = _PANEL) -> Any:
-    return typer.Option(
-        flag, help=text, show_default=True if default is None else default, rich_help_panel=panel
-    )
-
-
+_option = functools.partial(option, panel="Own files (import texts, summaries, corpus, beir)")
+_corpus = functools.partial(option, panel="Corpora (import corpus)")
 _held_out = "Share of the texts to hold out, or a file, folder or hf:NAME."
 _shares = "0.1, of corpora 0.05; of a source with splits, that of the split"
 ShareOrSource = float | Path | str | None
@@ -128,29 +120,24 @@ class ReadingOptions(FormatOptions):
     text: TextColumn = None
     vocab_size: Annotated[
         int | None,
-        _option("--vocab-size", "Ids of the tokenizer that is trained.", "8192", _CORPUS),
+        _corpus("--vocab-size", "Ids of the tokenizer that is trained.", "8192"),
     ] = None
     kind: Annotated[
         Text,
-        _option(
+        _corpus(
             "--kind",
             "Tokenizer that is trained: byte-level, bpe, wordpiece or unigram.",
             "byte-level",
-            _CORPUS,
         ),
     ] = None
     document: Annotated[
         Text,
-        _option("--document", "Document of a text file: file, paragraph or line.", "file", _CORPUS),
+        _corpus("--document", "Document of a text file: file, paragraph or line.", "file"),
     ] = None
-    limit: Annotated[
-        int | None, _option("--limit", "Most documents of a path.", "all", _CORPUS)
-    ] = None
+    limit: Annotated[int | None, _corpus("--limit", "Most documents of a path.", "all")] = None
     skip_bad: Annotated[
         bool,
-        _option(
-            "--skip-bad", "Leave out and count files and rows that cannot be read.", panel=_CORPUS
-        ),
+        _corpus("--skip-bad", "Leave out and count files and rows that cannot be read."),
     ] = False
 
     @property
@@ -188,39 +175,33 @@ class ImportOptions(TextOptions, ReadingOptions):
 
     tokenizer: Annotated[
         Text,
-        _option(
+        _corpus(
             "--tokenizer",
             "Folder or name of a Hugging Face tokenizer.",
             "train one on the training documents",
-            _CORPUS,
         ),
     ] = None
     objective: Annotated[
         Text,
-        _option(
-            "--objective",
-            "Tokens that are predicted: masked, or next (left to right).",
-            "masked",
-            _CORPUS,
+        _corpus(
+            "--objective", "Tokens that are predicted: masked, or next (left to right).", "masked"
         ),
     ] = None
     vocabulary: Annotated[
         Text,
-        _option(
+        _corpus(
             "--vocabulary",
             "Tokens of --objective next: bytes, characters or tokenizer.",
             "bytes, or tokenizer if one of its options is given",
-            _CORPUS,
         ),
     ] = None
     weights: Annotated[
         tuple[float, ...],
         Read(read_weights),
-        _option(
+        _corpus(
             "--weights",
             "Share of each path in training batches, such as 2,1.",
             "by number of tokens",
-            _CORPUS,
         ),
     ] = ()
 

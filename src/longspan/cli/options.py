@@ -197,6 +197,12 @@ ProtocolName = Annotated[
 ]
 
 
+def option(flag: str, text: str, default: str | None = None, panel: str | None = None) -> Any:
+    """Return the declaration of an option; `default` says in words what holds without it."""
+    shown = True if default is None else default
+    return typer.Option(flag, help=text, show_default=shown, rich_help_panel=panel)
+
+
 def protocol_option(text: str, default: str) -> Any:
     """Return the declaration of --protocol with the help and the default of a command."""
     return typer.Option("--protocol", help=text, callback=name_protocol, show_default=default)
