@@ -198,7 +198,7 @@ ProtocolName = Annotated[
 
 
 def option(flag: str, text: str, default: str | None = None, panel: str | None = None) -> Any:
-    """Return the declaration of an option; `default` says in words what holds without it."""
+    """Return the declaration of an option; `default` is the text of its default."""
     shown = True if default is None else default
     return typer.Option(flag, help=text, show_default=shown, rich_help_panel=panel)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -128,17 +128,19 @@ class ExecutorOptions:
         Raises:
             OptionError: options exclude each other, or are out of range.
         """
-        from longspan.arena.executors import RayExecutor, WorkerPoolExecutor
-
         sizes = {"cpus_per_run": self.cpus_per_run, "gpus_per_run": self.gpus_per_run}
         given = {name: size for name, size in sizes.items() if size is not None}
         if self.ray is None and given:
             raise OptionError("--cpus-per-run and --gpus-per-run need --ray ADDRESS")
         if self.ray is not None and self.workers is not None:
             raise OptionError("--workers (this machine) and --ray (a cluster) exclude each other")
+        if self.ray is None and self.workers is None:
+            return None
+        from longspan.arena.executors import RayExecutor, WorkerPoolExecutor
+
         if self.ray is not None:
             return RayExecutor(self.ray, **given)
-        return None if self.workers is None else WorkerPoolExecutor(self.workers)
+        return WorkerPoolExecutor(cast("int", self.workers))
 
     def __post_init__(self) -> None:
         """Check the options before anything is run."""
