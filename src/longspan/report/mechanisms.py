@@ -1,17 +1,15 @@
 """Registered mechanisms: families for colors and groups, traits for filters, sources for links.
 
-Mechanisms need torch and reports do not: `docs/pages.py` renders `mechanisms.json` from the
-registry.
+Mechanisms need torch and reports do not, which read the stored catalog.
 """
 
 import functools
 import importlib.metadata
-import json
 import re
-from importlib import resources
 from typing import NamedTuple
 
 from longspan.report.leaderboard.values import Row
+from longspan.stored_catalog import read_catalog
 
 OTHER = "other"  # family of a mechanism that the registry lacks
 UNKNOWN = "not recorded"  # trait of a mechanism that the registry lacks
@@ -27,21 +25,29 @@ class MechanismTraits(NamedTuple):
         cost: growth of time and memory with the length.
         causal: has a causal form.
         cross: supports cross-attention.
-        paper: authors, year and address; None: unpublished.
+        paper: authors, year and address, or "unpublished".
     """
 
     family: str
     cost: str
     causal: bool
     cross: bool
-    paper: str | None
+    paper: str
 
 
 @functools.cache
 def read_traits() -> dict[str, MechanismTraits]:
     """Read the traits of the registered mechanisms by name, in the order of the taxonomy."""
-    text = resources.files("longspan.report").joinpath("mechanisms.json").read_text("utf-8")
-    return {name: MechanismTraits(**values) for name, values in json.loads(text).items()}
+    return {
+        name: MechanismTraits(
+            family=row["family"],
+            cost=row["cost"].partition(";")[0],
+            causal=row["causal"],
+            cross=row["cross"],
+            paper=row["paper"],
+        )
+        for name, row in read_catalog()["mechanisms"].items()
+    }
 
 
 @functools.cache
@@ -82,7 +88,7 @@ def row_links(row: Row) -> tuple[Link, ...]:
     """
     links: list[Link] = []
     traits = read_traits().get(row.mechanism)
-    if traits and (address := re.search(r"https?://\S+", traits.paper or "")):
+    if traits and (address := re.search(r"https?://\S+", traits.paper)):
         links.append(("paper", address[0]))
     if traits and (site := _project_url("documentation")):
         links.append(("page", f"{site}/mechanisms/{row.mechanism}/"))
