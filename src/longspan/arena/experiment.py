@@ -34,6 +34,7 @@ class Experiment:
     seed: int = setting("seed of weights, batch order and dropout")
     overrides: dict[str, Any] = dataclasses.field(default_factory=dict)  # by dotted name
     checkpoint: Path | None = setting("folder of the checkpoint that the start names", None)
+    source: "Experiment | None" = setting("run whose weights it starts from", None)
 
     def __post_init__(self) -> None:
         """Check names against the registries.
@@ -76,6 +77,16 @@ class Experiment:
     def name(self) -> str:
         """`<row>-<hash>-<seed>`, the stem of the record's file."""
         return record_stem(self.row_name, self.hash, self.seed)
+
+    @property
+    def sources(self) -> "list[Experiment]":
+        """Runs that this one needs, in their order."""
+        return [] if self.source is None else [*self.source.sources, self.source]
+
+    def with_seed(self, seed: int) -> "Experiment":
+        """Return the experiment, and the runs that it needs, under another seed."""
+        source = self.source and self.source.with_seed(seed)
+        return dataclasses.replace(self, seed=seed, source=source)
 
 
 def _check_stage(stage: StageConfig) -> None:

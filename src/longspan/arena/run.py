@@ -16,15 +16,22 @@ from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import load_checked
 from longspan.arena.run_state import claim
-from longspan.errors import BusyError, DataError, LongspanError, NoMemoryError, RunError
+from longspan.errors import (
+    BusyError,
+    DataError,
+    LongspanError,
+    NoMemoryError,
+    RunError,
+    SourceFailedError,
+)
 from longspan.files import WRITE_REMEDY
 from longspan.launch import launched_processes
-from longspan.results import CodeVersion, Result, write_record
+from longspan.results import CodeVersion, Result, load_failure, write_record
 from longspan.space import is_out_of_memory
-from longspan.tasks import Task
+from longspan.tasks import Task, build
 from longspan.temporaries import remove_temporaries
 from longspan.training import Callback
-from longspan.training.checkpoint_pointer import POINTER, read_pointer
+from longspan.training.checkpoint_pointer import POINTER, read_pointer, saved_step
 
 if TYPE_CHECKING:
     from longspan.training.distributed.group import ProcessGroup
@@ -103,6 +110,7 @@ def train(
         _process_group(paths).exit_on_local_error(),
     ):
         earlier_code = run_on_main(paths, lambda: _claim(experiment, task, paths, locks))
+        _train_source(experiment, paths, callback)
         found = run_on_main(paths, lambda: find_start(experiment, task, paths))
         resolved = run_on_main(
             paths, lambda: resolve_budget(experiment, task, run_dir, paths.device)
@@ -124,6 +132,32 @@ def train(
         )
         result = make_result(experiment, task, outcome, resolved, plan.started)
         return dataclasses.replace(result, earlier_code=earlier_code)
+
+
+def _train_source(experiment: Experiment, paths: RunPaths, callback: Callback | None) -> None:
+    """Train the run that an experiment starts from, unless it is finished or needed no more.
+
+    Raises:
+        BusyError: another process trains it now.
+        SourceFailedError: it has failed.
+    """
+    source, paths_of_source = experiment.source, paths.for_sources()
+    if source is None or saved_step(paths.run_dir(experiment)) is not None:
+        return
+    about = f"{experiment.name} on {experiment.task} starts from {source.name} on {source.task}"
+    failure = paths_of_source.failure_file(source)
+    if run_on_main(paths, paths_of_source.record_file(source).exists):
+        return
+    if run_on_main(paths, failure.exists):
+        raise SourceFailedError(f"{about}, which failed: {load_failure(failure).reason}")
+    task = build(source.task, source.config.task.options)
+    try:
+        task.open(paths.cache, paths.data)
+        run(source, task, paths_of_source, callback)
+    except BusyError:
+        raise
+    except LongspanError as error:
+        raise SourceFailedError(f"{about}, which failed: {error}") from error
 
 
 def _process_group(paths: RunPaths) -> "ProcessGroup":

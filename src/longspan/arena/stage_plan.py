@@ -4,11 +4,12 @@ import dataclasses
 from pathlib import Path
 
 from longspan.arena.experiment import Experiment
+from longspan.arena.given_checkpoint import GivenCheckpoint
 from longspan.arena.model import make_model
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import run_on_main
 from longspan.arena.stage_tasks import stage_task
-from longspan.arena.start import Source, record_start, start_model
+from longspan.arena.start import record_start, start_model
 from longspan.models import LongspanPreTrainedModel
 from longspan.results import StartRecord
 from longspan.tasks import Task
@@ -24,7 +25,7 @@ class StagePlan:
         task: Task,
         paths: RunPaths,
         run_dir: Path,
-        found: Source | StartRecord | None,
+        found: GivenCheckpoint | StartRecord | None,
     ):
         """Plan the stages.
 

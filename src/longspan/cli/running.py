@@ -165,12 +165,11 @@ def train(
     protocol = protocol or default_protocol([task], DEFAULT_PROTOCOL)
     chosen, changes = get(protocol), parse_changes(set_)
     experiment = chosen.row(task, mechanism, seed, changes, parse_budget_text(budget))
-    sources = chosen.sources(task, mechanism, seed, changes, parse_budget_text(budget))
-    pairs = [(task, mechanism), *((x.task, x.row_name) for x in sources)]
-    check_limits(changes, pairs, chosen.row_names)
+    needed = [*experiment.sources, experiment]
+    check_limits(changes, [(x.task, x.row_name) for x in needed], chosen.row_names)
     if reason := misfit(experiment):
         raise OptionError(reason)
-    run_one([*sources, experiment], paths, Planning(dry_run, measure), as_json)
+    run_one(needed, paths, Planning(dry_run, measure), as_json)
 
 
 class Planning(NamedTuple):

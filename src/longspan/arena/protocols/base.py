@@ -131,47 +131,14 @@ class Protocol:
         if start.keys() - set(OF_RUN):
             return start_from_checkpoint(made, start)
         found = find_run_start(self, task, name, start)
-        source = self.source_run(task, name, seed, changes, budget)
-        if found is not None and source is not None:
+        if found is not None:
+            # Changes of a start that are not limited to a task are for this row alone.
+            kept = without_starts(changes or {}, self.row_names)
+            source = self.row(found.task, found.row, seed, kept, budget)
             made = start_from_run(made, source, found.extend_positions)
         if found == find_run_start(self, task, name, {}):
             return made
         return dataclasses.replace(made, overrides={**made.overrides, **start})
-
-    def source_run(
-        self,
-        task: str,
-        name: str,
-        seed: int,
-        changes: Mapping[str, Any] | None = None,
-        budget: Budget | None = None,
-    ) -> Experiment | None:
-        """Return the experiment that a row's experiment starts from, or None; see `row`.
-
-        Changes of a start that are not limited to a task are for this row alone.
-        """
-        changes = changes or {}
-        start, _ = split_start(self.changes(task, name, changes))
-        found = find_run_start(self, task, name, {x: start[x] for x in OF_RUN if x in start})
-        if found is None or start.keys() - set(OF_RUN):
-            return None
-        kept = without_starts(changes, self.row_names)
-        return self.row(found.task, found.row, seed, kept, budget)
-
-    def sources(
-        self,
-        task: str,
-        name: str,
-        seed: int,
-        changes: Mapping[str, Any] | None = None,
-        budget: Budget | None = None,
-    ) -> list[Experiment]:
-        """Return the runs that a row's run needs, in their order; see `source_run`."""
-        source = self.source_run(task, name, seed, changes, budget)
-        if source is None:
-            return []
-        kept = without_starts(changes or {}, self.row_names)
-        return [*self.sources(source.task, source.row_name, seed, kept, budget), source]
 
     def _row(self, task: str, name: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
         """Return the experiment of a row without its start."""

@@ -159,7 +159,7 @@ def start_from_run(
         for name, value in source.overrides.items()
         if name not in (ROW, VARIANT, "budget")
     }
-    return _with_start(made, start, overrides)
+    return _with_start(dataclasses.replace(made, source=source), start, overrides)
 
 
 def start_from_checkpoint(made: Experiment, fields: Mapping[str, Any]) -> Experiment:
