@@ -33,7 +33,6 @@ from longspan.data.store import Examples, Ragged, Spool
 from longspan.memory import keep_freed_memory
 from longspan.tasks import SPLITS, TASKS, Task
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import SequenceLayout
 
 IMPORTED = time.time()
 BATCH_SIZE, DISK_BYTES = 32, 8 * 10**9
@@ -61,7 +60,7 @@ class Noise(Task):
         sizes={},
         vocab_size=256,
         num_classes=2,
-        layout=SequenceLayout(),
+        head="sequence_classification",
         metrics=("accuracy",),
         chance=0.5,
         published=(),
@@ -165,7 +164,9 @@ def measure_throughput(name: str, cache: Path) -> dict:
     task.open(cache)
     batches = task.batches("train", batch_size=BATCH_SIZE)
     warm, count = 200, 2000
-    tokens = sum(int(batch.key_mask.sum()) for batch in itertools.islice(batches, warm))
+    tokens = sum(
+        int(batch.inputs["attention_mask"].sum()) for batch in itertools.islice(batches, warm)
+    )
     started = time.process_time()
     for _ in itertools.islice(batches, count):
         pass

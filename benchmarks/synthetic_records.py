@@ -23,7 +23,6 @@ from longspan.attention import MECHANISMS
 from longspan.results import Inference, Point, Result, Score, Slice, pack_scores
 from longspan.tasks import TASKS, Task
 from longspan.tasks.base import HELD_OUT
-from longspan.tasks.layout import ImageLayout
 from longspan.training.schedule import compute_learning_rate
 
 PROTOCOL = "lra-small"
@@ -120,7 +119,7 @@ def _generator(*words: object) -> np.random.Generator:
 
 
 def _mean_length(task: Task) -> int:
-    return task.length if isinstance(task.layout, ImageLayout) else task.length * 7 // 10
+    return task.length if task.image_side else task.length * 7 // 10
 
 
 def _size(task: Task, split: str) -> int:

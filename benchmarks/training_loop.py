@@ -49,7 +49,9 @@ def time_bare_steps(experiment: Experiment, task: Task) -> float:
     in_memory, clock = list(itertools.islice(batches, training.steps)), Clock()
     for batch in in_memory:
         with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bf16"):
-            logits = model(input_ids=batch.inputs, attention_mask=batch.key_mask).logits
+            logits = model(
+                input_ids=batch.inputs["input_ids"], attention_mask=batch.inputs["attention_mask"]
+            ).logits
         torch.nn.functional.cross_entropy(logits.float(), batch.targets).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -104,7 +106,7 @@ def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
 
 def _mean_length(task: Task) -> float:
     batches = itertools.islice(task.batches("train", batch_size=32), 100)
-    return statistics.mean(float(batch.key_mask.sum()) / 32 for batch in batches)
+    return statistics.mean(float(batch.inputs["attention_mask"].sum()) / 32 for batch in batches)
 
 
 def main() -> None:

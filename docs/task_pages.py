@@ -14,7 +14,6 @@ from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Split, Task, TaskInfo, build
 from longspan.tasks.data_cards import describe_source, describe_task, is_generated
-from longspan.tasks.layout import PairLayout, RetrievalLayout, TextToTextLayout
 
 FOLDER = Path(__file__).parent / "tasks"
 UNKNOWN = "known after the build"  # number of examples
@@ -44,7 +43,7 @@ def render_index() -> str:
     ]
     for name, cls in sorted(TASKS.items()):
         task, info = cls(), cls.info
-        has_classes = not isinstance(task.layout, RetrievalLayout | TextToTextLayout)
+        has_classes = not (task.head.compares_examples or task.generation)
         cells = (
             f"[`{name}`]({name}.md)",
             info.title,
@@ -60,9 +59,7 @@ def render_index() -> str:
 
 def lengths(task: Task) -> list[int]:
     """Return the length of each sequence of an example."""
-    if isinstance(task.layout, RetrievalLayout):
-        return [task.layout.query_length, task.length]
-    return [task.length] * (2 if isinstance(task.layout, PairLayout) else 1)
+    return [task.input_shapes[name][-1] for name in task.head.texts]
 
 
 def render_page(name: str, example: str) -> str:

@@ -13,7 +13,6 @@ from longspan.data.store import Examples, Ragged
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks import Task, TaskInfo
-from longspan.tasks.layout import SequenceLayout
 from longspan.tokenizers import make_fast_tokenizer
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_pointer import Pointer, SavedNames, write_pointer
@@ -36,7 +35,8 @@ class ToyBytes(Task):
     info = TaskInfo(
         name="toy_bytes", version=1, title="Toy bytes", summary="Next byte.", source="a test",
         checksum=None, license="none", sizes={"train": 4, "validation": 2, "test": 2},
-        vocab_size=257, num_classes=2, layout=SequenceLayout(), metrics=("accuracy",), chance=None,
+        head="sequence_classification",
+        vocab_size=257, num_classes=2, metrics=("accuracy",), chance=None,
         published=(),
     )  # fmt: skip
 

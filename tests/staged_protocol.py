@@ -1,7 +1,7 @@
 """Protocol with stages as a file of a user: three toy tasks, two of which start from the first."""
 
 import tiny
-import toy_layouts
+import toy_heads
 from longspan.arena.protocols import Protocol, Recipe
 from longspan.arena.protocols.base import NamedRow
 from longspan.config import ModelConfig, TrainingConfig
@@ -20,7 +20,7 @@ def recipe(task):
 
 def make():
     """Register the toy tasks and return the protocol."""
-    for cls in toy_layouts.TOYS:
+    for cls in toy_heads.TOYS:
         if cls.info.name not in REGISTERED:
             register_task(cls)
     scratch = NamedRow(

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import longspan.cli
 import synthetic
 import tiny
+from longspan.arena.experiment import hash_config
 from longspan.arena.protocols.base import protocol_names
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
@@ -243,9 +244,9 @@ def test_arena_command_prints_table_and_writes_page(cli, tiny_cache, tmp_path):
     config = dataclasses.replace(
         local[0].config, mechanism=dataclasses.replace(local[0].config.mechanism, name="full")
     )
-    dataclasses.replace(local[0], config=config, config_hash=config.hash, family="dense").save(
-        tmp_path
-    )
+    dataclasses.replace(
+        local[0], config=config, config_hash=hash_config(config), family="dense"
+    ).save(tmp_path)
     code, out, err = cli(*arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
     assert {row["mechanism"] for row in json.loads(out)[0]["rows"]} == {"local"}
     assert "1 other row is in the page alone" in err
@@ -262,7 +263,7 @@ def test_page_keeps_earlier_records_of_runs_folder(tmp_path, capsys):
     local.save(tmp_path)
     budget = Budget(kind="seconds", limit=60.0)
     config = dataclasses.replace(local.config, budget=budget)
-    timed = dataclasses.replace(local, config=config, config_hash=config.hash, seed=7)
+    timed = dataclasses.replace(local, config=config, config_hash=hash_config(config), seed=7)
     timed.save(tmp_path)
     identity = {field.name: getattr(linear, field.name) for field in dataclasses.fields(RunRecord)}
     (tmp_path / "smoke/text").mkdir()

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-import toy_layouts
+import toy_heads
 from longspan.data.imports.texts import TEXTS
 from longspan.results import load_results
 from longspan.tasks import TASKS, register
@@ -172,7 +172,7 @@ def test_unusable_commands_are_refused(cli, tmp_path, trained, places):
 
 
 def test_corpora_are_pretrained(cli, registries, tmp_path, places):
-    register(toy_layouts.ToyMasked)
+    register(toy_heads.ToyMasked)
     sizes = [*flags("training", TRAINING), *flags("model", MODEL)]
     command = ("pretrain", "toy_masked", *sizes, *places)
     code, out, err = cli(*command, "--mechanism", "local")

@@ -12,7 +12,6 @@ from longspan.data.stream_vocabularies import ByteVocabulary
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks import TaskInfo
 from longspan.tasks._streams import StreamOptions, StreamTask
-from longspan.tasks.layout import StreamLayout
 
 LETTERS, PHRASE, ROW = 8, 40, 32
 # Tokens of the documents of each split; rows of the store are shorter, segments too.
@@ -88,7 +87,7 @@ class ToyStream(StreamTask):
         num_classes=ByteVocabulary.size,
         metrics=("bits_per_byte", "accuracy"),
         chance=8.0,
-        layout=StreamLayout(),
+        head="causal_lm",
         published=(),
         notes="",
     )
@@ -102,11 +101,12 @@ class ToyStream(StreamTask):
 class ToyWords(ToyStream):
     """The same documents, scored by likelihood alone, for models with an adaptive softmax."""
 
+    sorts_by_frequency = True
     info = dataclasses.replace(
         ToyStream.info,
         name="toy_words",
         metrics=("bits_per_byte", "perplexity"),
-        layout=StreamLayout(by_frequency=True),
+        head="causal_lm",
     )
 
 

@@ -9,7 +9,6 @@ import torch
 from conll_files import write_conll
 from longspan.analysis import example_rollouts, layers
 from longspan.analysis import run_analysis as module
-from longspan.arena.model import model_class
 from longspan.errors import OptionError
 from longspan.models import LongspanConfig
 from longspan.tasks import build
@@ -42,12 +41,12 @@ def build_model(task, **fields):
     sizes = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length}
     config = LongspanConfig(hidden_size=16, **{**sizes, **task.model_fields, **fields})
     config.num_labels = task.num_classes
-    return model_class(task)(config).eval()
+    return task.head(config).eval()
 
 
 def first_window(task, row):
     (batch,) = layers.batches_of_rows(task, np.array([row]))
-    return batch, batch.inputs[0, 0][batch.key_mask[0, 0]]
+    return batch, batch.inputs["input_ids"][0, 0][batch.inputs["attention_mask"][0, 0]]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -61,7 +60,7 @@ def test_texts_in_windows_are_analyzed_by_their_first_window(folders, name):
     assert sorted(measured.lengths.tolist()) == sorted(lengths)
     for found in example_rollouts.roll_out_examples(model, task, rows.tolist()):
         batch, tokens = first_window(task, found.row)
-        assert batch.inputs.shape[1] > 1
+        assert batch.inputs["input_ids"].shape[1] > 1
         assert (found.part, found.start) == (1, "the scored tokens")
         assert found.tokens == task.ids_to_tokens(tokens.numpy())
         assert len(found.shares.unpack()) == len(tokens)
@@ -83,10 +82,10 @@ def test_encoder_decoders_are_refused():
 def test_scored_tokens_of_candidates_are_their_markers(folders):
     task = opened(folders, "wikihop")
     batch, tokens = first_window(task, 0)
-    (scored,) = example_rollouts._scored_tokens(task.layout, batch)
-    symbols = task.ids_to_tokens(batch.inputs[0, 0].numpy())
+    (scored,) = example_rollouts._scored_tokens(batch)
+    symbols = task.ids_to_tokens(batch.inputs["input_ids"][0, 0].numpy())
     assert [symbols[n] for n in scored.nonzero().flatten()] == ["[ent]"] * int(
-        (batch.candidate_positions >= 0).sum()
+        (batch.inputs["candidate_positions"] >= 0).sum()
     )
     assert len(tokens) <= 128
 

@@ -31,7 +31,7 @@ from longspan.arena.protocols import Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.results import load_context_uses, load_result, load_results
+from longspan.results import ContextUse, load_result, load_results, load_side_records
 from longspan.results.context_use import BLOCK
 from longspan.tasks import TASKS
 from longspan.tasks import register as register_task
@@ -482,7 +482,7 @@ def test_command_saves_prints_and_reports(cli, trained, tmp_path):
     assert "attention of the last layer: memory " in first
     assert "3 of 8 blocks of validation" in first
     assert "with 16 tokens" in second
-    saved = load_context_uses([paths.runs])
+    saved = load_side_records(ContextUse, [paths.runs])
     assert {x.filename for x in saved} == {path.name for path in records.values()}
     assert {x.blocks for x in saved} == {3}
     assert len(load_results([paths.runs])) == 2

@@ -16,12 +16,17 @@ from longspan.analysis import analyze_run, example_rollouts, layers
 from longspan.analysis import run_analysis as module
 from longspan.analysis.span import uniform_span
 from longspan.arena import run
-from longspan.arena.model import model_class
 from longspan.errors import DataError, InputError, NoWeightsError, OptionError, RunError
 from longspan.files import write_json
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.attention_layer import SelfAttention
-from longspan.results import load_analyses, load_analysis, load_results, result_paths
+from longspan.results import (
+    Analysis,
+    load_results,
+    load_side_record,
+    load_side_records,
+    result_paths,
+)
 from longspan.tasks import build
 from longspan.tasks.base import Batch
 from longspan.tasks.scoring import IGNORE
@@ -60,7 +65,7 @@ def build_model(task, seed=0, **fields):
     sizes = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length}
     config = LongspanConfig(hidden_size=16, **{**sizes, **fields})
     config.num_labels = task.num_classes
-    return model_class(task)(config).eval()
+    return task.head(config).eval()
 
 
 def attend_uniformly(model):
@@ -126,8 +131,9 @@ def test_sampled_rows_are_reproducible_and_distinct():
 def test_both_sequences_of_a_pair_are_samples():
     ids, mask = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.bool)
     shared = {"targets": torch.zeros(2, dtype=torch.long), "rows": torch.arange(2)}
-    single = Batch(inputs=ids, key_mask=mask, **shared)
-    pair = dataclasses.replace(single, inputs_b=ids + 1, key_mask_b=mask)
+    texts = {"input_ids": ids, "attention_mask": mask}
+    single = Batch(inputs=texts, **shared)
+    pair = Batch(inputs={**texts, "input_ids_b": ids + 1, "attention_mask_b": mask}, **shared)
     assert len(list(layers.sequences(single))) == 1
     assert [int(x.inputs[0, 0]) for x in layers.sequences(pair)] == [1, 2]
 
@@ -265,7 +271,7 @@ def test_model_without_attention_weights_has_embeddings_only(cli, copied_runs, m
     assert "full has no attention weights" in found.refusal
     assert (found.tokens.count, found.positions.count) == (16, 23)
     path = found.save(record.parent)
-    assert load_analysis(path) == found
+    assert load_side_record(Analysis, path) == found
     code, printed, _ = cli("analyze", other, "--samples", 1, *cli_flags(paths))
     assert code == 0
     assert "local, seed 0: embeddings only; local has no attention weights" in printed
@@ -363,8 +369,8 @@ def test_saved_analysis_loads_equal(copied_runs):
     found = analyze_run(record, paths, samples=3, examples=3)
     path = found.save(record.parent)
     assert path == record.parent / "analysis" / record.name
-    assert load_analysis(path) == found
-    assert load_analyses([paths.runs]) == [found]
+    assert load_side_record(Analysis, path) == found
+    assert load_side_records(Analysis, [paths.runs]) == [found]
     assert load_results([paths.runs]) == before
     assert result_paths(paths.runs) == sorted(copied_runs[1])
 
@@ -372,12 +378,12 @@ def test_saved_analysis_loads_equal(copied_runs):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 0}, "not an analysis of schema 1 to 2"),
+        ({"schema": 0}, "not an analysis of schema 2, got 0"),
         ({"spans": {"samples": 1}}, r"spans\.available is missing"),
         ({"rollouts": [3]}, r"rollouts\.0 should be an object, got 3"),
         ({"seed": 1.5}, r"seed should be a valid integer, got 1\.5"),
         ({"extra": 1}, "extra is not a known field"),
-        ({"schema": 1}, "not a valid analysis of schema 1"),
+        ({"schema": 1}, "not an analysis of schema 2, got 1; analyze again"),
     ],
 )
 def test_malformed_analysis_is_rejected(copied_runs, change, message):
@@ -385,7 +391,7 @@ def test_malformed_analysis_is_rejected(copied_runs, change, message):
     path = analyze_run(record, paths, samples=1, examples=1).save(record.parent)
     write_json(path, {**json.loads(path.read_text()), **change})
     with pytest.raises(DataError, match=message):
-        load_analyses([paths.runs])
+        load_side_records(Analysis, [paths.runs])
 
 
 @pytest.mark.parametrize(
@@ -406,7 +412,7 @@ def test_damaged_numbers_are_named_with_their_file(copied_runs, part, change, me
         target[name] = {**target[name], **value} if isinstance(value, dict) else value
     write_json(path, content)
     with pytest.raises(DataError, match=f"{path.name}: {message}"):
-        load_analyses([paths.runs])
+        load_side_records(Analysis, [paths.runs])
 
 
 def test_invalid_analysis_requests_are_rejected(copied_runs):
@@ -431,7 +437,7 @@ def test_command_prints_one_line_per_run(cli, copied_runs):
     code, printed, _ = cli("analyze", paths.runs, "--samples", 5, *cli_flags(paths))
     assert code == 0
     lines = printed.splitlines()
-    found = load_analyses([paths.runs])
+    found = load_side_records(Analysis, [paths.runs])
     assert [one.mechanism for one in found] == ["full", "local"]
     assert len(lines) == 2
     for line, one in zip(lines, found, strict=True):
@@ -446,10 +452,14 @@ def test_command_prints_json_and_rollout(cli, copied_runs):
     paths, records = copied_runs
     code, printed, _ = cli("analyze", *records, "--samples", 2, "--json", *cli_flags(paths))
     assert code == 0
-    assert json.loads(printed) == [dataclasses.asdict(x) for x in load_analyses([paths.runs])]
+    assert json.loads(printed) == [
+        dataclasses.asdict(x) for x in load_side_records(Analysis, [paths.runs])
+    ]
     arguments = ["analyze", records[0], "--samples", 2, "--rollout", 7, *cli_flags(paths)]
     code, printed, _ = cli(*arguments)
-    rollout = load_analysis(records[0].parent / "analysis" / records[0].name).rollouts[0]
+    rollout = load_side_record(Analysis, records[0].parent / "analysis" / records[0].name).rollouts[
+        0
+    ]
     assert rollout.row == 7
     assert rollout.text in printed
     assert f"example 7 ({rollout.label}, predicted {rollout.prediction}), from the CLS" in printed
@@ -479,7 +489,9 @@ def test_plots_are_written_for_every_run(cli, copied_runs, tmp_path):
     arguments = ["--samples", 1, *cli_flags(paths), "--plot", folder]
     code, _, errors = cli("analyze", *records, *arguments)
     assert code == 0
-    analyses = [load_analysis(path.parent / "analysis" / path.name) for path in records]
+    analyses = [
+        load_side_record(Analysis, path.parent / "analysis" / path.name) for path in records
+    ]
     written = {path.name for path in folder.iterdir()}
     assert len(written) == errors.count("plot: ") == 3 * len(records)
     for analysis in analyses:

@@ -31,9 +31,9 @@ from longspan.attention import MECHANISMS
 from longspan.config import Budget, parse_budget
 from longspan.errors import NoMemoryError, RunError
 from longspan.files import write_json
+from longspan.models import LongspanDualEncoder
 from longspan.results import load_result
 from longspan.tasks import build
-from longspan.tasks.layout import RetrievalLayout
 
 STEP_SECONDS = "longspan.training.timing.measure_step_seconds"
 
@@ -83,10 +83,9 @@ def count_step_flops(experiment, task):
     from longspan.training.footprint import make_dummy_batch
 
     model = make_model(experiment, task)
-    batch = make_dummy_batch(task, experiment.config.training.batch_size)
+    inputs = make_dummy_batch(task, experiment.config.training.batch_size)
     with flop_counter() as counter:
-        logits = model(batch.inputs, batch.key_mask).logits
-        task.losses(logits, batch.targets).sum().backward()
+        model(**inputs).loss.backward()
     return counter.get_total_flops()
 
 
@@ -241,7 +240,7 @@ def test_batches_of_in_batch_negatives_are_not_split(monkeypatch):
     name = "training.gradient_accumulation_steps"
     needs = {1: 7, 2: 4}
     monkeypatch.setattr(budget_resolution, "_step_bytes", lambda *given: needs[given[2][name]])
-    task = SimpleNamespace(layout=RetrievalLayout(query_length=8))
+    task = SimpleNamespace(head=LongspanDualEncoder)
     fitting, _ = budgeted_experiment("microbatch=7", "local")
     assert find_resolution(fitting, task).changes == {name: 1}
     experiment, _ = budgeted_experiment("microbatch=6", "local")

@@ -94,7 +94,7 @@ def spied_batches(cache, tmp_path, mechanism):
     def spy(examples, rows, draw=None):
         batch = collate(examples, rows, draw)
         if draw is not None:
-            seen[draw] = batch.rows.tolist(), batch.inputs.tolist()
+            seen[draw] = batch.rows.tolist(), batch.inputs["input_ids"].tolist()
         return batch
 
     task.collate = spy

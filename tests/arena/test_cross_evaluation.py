@@ -16,13 +16,12 @@ from longspan.arena.cross_evaluation import (
     task_config,
     vocabulary_misfits,
 )
-from longspan.arena.model import model_class
 from longspan.arena.protocols.own import register_imports
 from longspan.arena.rescore import evaluate_run
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanForSequenceClassification
-from longspan.results import load_cross_evaluations, load_results
+from longspan.results import CrossEvaluation, load_results, load_side_records
 from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
 from own_files import forgotten_imports, write_csv
@@ -118,7 +117,7 @@ def test_other_layouts_vocabularies_and_classes_are_refused_with_every_reason(tr
     listops = build("listops", tiny.TASK)
     assert misfits(listops, build("listops", {**tiny.TASK, **OPTIONS})) == []
     assert misfits(listops, build("recall")) == [
-        "its layout is TokenLayout, the model was trained on SequenceLayout",
+        "its head is token_classification, the model was trained with sequence_classification",
         "it has 4096 classes, the model 10",
     ]
     pathfinder = build("pathfinder")
@@ -127,7 +126,7 @@ def test_other_layouts_vocabularies_and_classes_are_refused_with_every_reason(tr
         "its inputs are 1 numbers at each position, those of the model token ids"
     ]
     assert misfits(pathfinder, build("image")) == ["it has 10 classes, the model 2"]
-    with pytest.raises(OptionError, match=r"cannot be evaluated on recall: its layout .*; it has"):
+    with pytest.raises(OptionError, match=r"cannot be evaluated on recall: its head .*; it has"):
         evaluate_elsewhere(record, paths, task="recall")
 
 
@@ -227,7 +226,7 @@ def test_pathfinder_model_is_evaluated_on_path_x(tmp_path):
     assert (found.evaluated_on.name, found.length) == ("path_x", 16_384)
     assert found.changed_options == {"resolution": 128}
     assert found.score.num_examples == 6
-    assert model_class(task) is LongspanForSequenceClassification
+    assert task.head is LongspanForSequenceClassification
 
 
 def test_command_saves_prints_and_reports_evaluation(cli, trained):
@@ -241,12 +240,12 @@ def test_command_saves_prints_and_reports_evaluation(cli, trained):
     assert "max_length=80" in setup
     assert score.startswith("test: accuracy ")
     assert "20 of 30 examples (majority class" in score
-    (found,) = load_cross_evaluations([paths.runs])
+    (found,) = load_side_records(CrossEvaluation, [paths.runs])
     assert str(found.filename) in err
     assert found.filename.endswith("-test-20.json")
     code, out, _ = cli("eval", record, *flags, "--json")
     assert json.loads(out)["score"]["num_examples"] == 30
-    assert len(load_cross_evaluations([paths.runs])) == 2
+    assert len(load_side_records(CrossEvaluation, [paths.runs])) == 2
     assert len(load_results([paths.runs])) == 1
     code, out, _ = cli(
         "report",

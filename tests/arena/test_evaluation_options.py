@@ -10,6 +10,7 @@ import toy_streams
 from longspan.analysis import measure_context
 from longspan.arena import PROTOCOLS, get, load_protocol, override, run
 from longspan.arena.cross_evaluation import evaluate_elsewhere
+from longspan.arena.experiment import hash_config
 from longspan.arena.grid import grid, misfit
 from longspan.arena.model import make_model
 from longspan.arena.protocols import Protocol, Recipe
@@ -26,7 +27,7 @@ from longspan.config import (
 )
 from longspan.errors import OptionError, PluginError, UnknownNameError
 from longspan.report.leaderboard.build import build_leaderboards
-from longspan.results import load_cross_evaluations, load_result
+from longspan.results import CrossEvaluation, load_result, load_side_records
 from longspan.tasks import TASKS, build
 from longspan.tasks import register as register_task
 from longspan.training.evaluation_options import EvaluationOptions
@@ -83,11 +84,11 @@ def configuration(**options):
 def test_options_are_part_of_the_hash_where_they_differ_from_training():
     plain = configuration()
     memory = plain.mechanism.options["memory"]
-    assert configuration(memory=memory).hash == plain.hash
-    assert configuration(memory=memory + 1).hash != plain.hash
-    assert configuration(memory=memory, clamp=9).hash == configuration(clamp=9).hash
+    assert hash_config(configuration(memory=memory)) == hash_config(plain)
+    assert hash_config(configuration(memory=memory + 1)) != hash_config(plain)
+    assert hash_config(configuration(memory=memory, clamp=9)) == hash_config(configuration(clamp=9))
     changed = replace_fields(configuration(memory=8), {"mechanism.memory": 8})
-    assert changed.hash == replace_fields(plain, {"mechanism.memory": 8}).hash
+    assert hash_config(changed) == hash_config(replace_fields(plain, {"mechanism.memory": 8}))
     assert changed.evaluation_changes == {}
     # The option stays that of evaluation, whatever training has later.
     again = replace_fields(changed, {"mechanism.memory": 4})
@@ -242,7 +243,8 @@ def test_command_evaluates_with_options_by_hand_and_reports(cli, trained):
         code, out, err = cli("eval", record, *flags, "--set", f"evaluation.memory={memory}")
         assert code == 0, err
         assert f"evaluation.memory={memory}" in out
-    assert {x.mechanism_options["memory"] for x in load_cross_evaluations([paths.runs])} == {
+    saved = load_side_records(CrossEvaluation, [paths.runs])
+    assert {x.mechanism_options["memory"] for x in saved} == {
         96,
         112,
     }
@@ -263,7 +265,7 @@ def test_rows_of_the_report_are_not_merged(trained):
     def with_options(options, **overrides):
         config = dataclasses.replace(result.config, evaluation=EvaluationConfig(options=options))
         return dataclasses.replace(
-            result, config=config, config_hash=config.hash, overrides=overrides
+            result, config=config, config_hash=hash_config(config), overrides=overrides
         )
 
     others = [with_options({}), with_options({**LONGER, "memory": 9})]

@@ -7,6 +7,7 @@ import pytest
 
 import tiny
 from longspan.arena import Experiment, get, misfit, override, replace_budget, run
+from longspan.arena.experiment import hash_config
 from longspan.config import Budget
 from longspan.errors import OptionError, UnknownNameError
 from longspan.results import load_result
@@ -147,4 +148,4 @@ def test_experiment_name_has_mechanism_hash_and_seed():
     experiment = tiny.experiment(seed=5)
     assert (experiment.task, experiment.mechanism) == ("listops", "local")
     assert experiment.name == f"local-{experiment.hash}-5"
-    assert experiment.hash == experiment.config.hash
+    assert experiment.hash == hash_config(experiment.config)

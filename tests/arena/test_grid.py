@@ -272,7 +272,7 @@ def test_run_directory_of_different_configuration_is_rejected(finished_run):
     there["config"]["mechanism"]["options"] = {}
     write_json(path, there)
     message = (
-        r"belongs to another configuration \(mechanism.window: absent there, \d+ here; "
+        r"belongs to another configuration \(mechanism.window: 128 there, 16 here; "
         r"training.learning_rate: 7.0 there, 0.01 here\); move it away or choose another --runs"
     )
     with pytest.raises(RunError, match=message):

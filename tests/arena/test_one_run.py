@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import tiny
-import toy_layouts
+import toy_heads
 from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain
 from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
@@ -35,7 +35,7 @@ MODEL = {f"model.{name}": x for name, x in tiny.MODEL.items()}
 
 @pytest.fixture
 def toys(registries):
-    for cls in toy_layouts.TOYS:
+    for cls in toy_heads.TOYS:
         register(cls)
 
 
@@ -46,7 +46,7 @@ def trained(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("trained")
     paths = tiny.paths(folder / "runs", folder / "cache")
-    register(toy_layouts.ToyMasked)
+    register(toy_heads.ToyMasked)
     choices = RunChoices(
         mechanism="local", changes={**SMALL, **MODEL, "mechanism.window": 3}, seed=1
     )

@@ -8,7 +8,6 @@ from longspan.arena import PROTOCOLS, get, override
 from longspan.arena.protocols.compare import recipe_values
 from longspan.attention import MECHANISMS
 from longspan.tasks import TASKS, build
-from longspan.tasks.layout import StreamLayout
 from longspan.tasks.masked_inputs import MASK_PROBABILITIES
 from longspan.training.schedule import compute_learning_rate
 from published_values import check_sources
@@ -115,7 +114,7 @@ def test_models_add_no_positions_to_mechanisms_that_carry_them(name):
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_longformer_is_not_local(name):
     # Language models have no global tokens (Beltagy et al. 2020, section 4.1).
-    encoders = [x for x in get(name).tasks if not isinstance(TASKS[x].info.layout, StreamLayout)]
+    encoders = [x for x in get(name).tasks if TASKS[x].info.head != "causal_lm"]
     for task in encoders:
         options = get(name).config(task, "longformer").mechanism.options
         assert options["global_projections"]

@@ -25,7 +25,6 @@ from longspan.config import Budget, ModelConfig, TrainingConfig, flatten
 from longspan.errors import OptionError, UnknownNameError
 from longspan.files import to_json_types
 from longspan.tasks import TASKS
-from longspan.tasks.layout import StreamLayout
 
 CELLS = [(p.name, task, m) for p in PROTOCOLS.values() for task in p.tasks for m in MECHANISMS]
 
@@ -41,7 +40,7 @@ def test_every_cell_builds_an_experiment_and_a_model(protocol, task, mechanism):
         mechanism,
         7,
     )
-    is_stream = isinstance(TASKS[task].info.layout, StreamLayout)
+    is_stream = TASKS[task].info.head == "causal_lm"
     builds = MECHANISMS[mechanism].traits.causal or not is_stream
     if mechanism == "synthesizer" and protocol in SHORT_FIRST:
         assert "stage 2 has other weights" in misfit(experiment)

@@ -4,7 +4,6 @@ import pytest
 
 from longspan.arena.model import model_config
 from longspan.arena.protocols import PROTOCOLS
-from longspan.models import count_flops
 from longspan.report.tables.published import read_published
 from longspan.tasks import TASKS
 
@@ -17,10 +16,10 @@ def counted_gflops(mechanism, padded):
     config = PROTOCOLS["xiong"].config("listops", mechanism)
     task = TASKS["listops"](TASKS["listops"].Options(**config.task.options))
     model = model_config(config, task)
-    length = task.length
+    shapes = task.input_shapes
     if padded:
-        model.max_position_embeddings = length = PADDED
-    return count_flops(model, length, task.num_classes) / 2 / 1e9
+        model.max_position_embeddings, shapes = PADDED, {"input_ids": (PADDED,)}
+    return task.head.flops(model, shapes) / 2 / 1e9
 
 
 @pytest.mark.parametrize(("padded", "tolerance"), [(False, 0.07), (True, 0.06)])

@@ -86,7 +86,7 @@ def test_record_has_cost_of_run(finished_run):
     assert record.attended_pairs is None
     assert 0 < record.data_wait_seconds < record.seconds
     real = sum(
-        int(batch.key_mask.sum())
+        int(batch.inputs["attention_mask"].sum())
         for _, batch in zip(range(12), task.batches("train", batch_size=4, seed=2), strict=False)
     )
     assert record.tokens_per_second == pytest.approx(real / record.seconds)
@@ -163,7 +163,7 @@ def test_record_has_learning_curve(finished_run):
 def test_only_schema_field_has_default(finished_run):
     """Reject defaults, which would hide fields that the arena does not fill.
 
-    `start` is newer than records of this schema, and None for runs without one (test_start.py).
+    `start` is None for runs without one (test_start.py).
     """
     *_, record = finished_run
     assert {f.name for f in dataclasses.fields(Result) if f.default is not dataclasses.MISSING} == {

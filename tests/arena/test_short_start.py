@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import tiny
-import toy_layouts
+import toy_heads
 from corpus_files import CORPUS, make_task, write_folder
 from longspan.arena import RunChoices, arena, get, grid, load_protocol, make_model, pretrain
 from longspan.arena.callbacks import GridCallback
@@ -124,7 +124,7 @@ def test_extended_model_is_the_short_one_on_short_inputs(protocol, paths, poolin
     arena([short], paths, GridCallback())
     model, record = started(long, paths)
     before = LongspanForMaskedLM.from_pretrained(best(paths, short))
-    inputs = torch.randint(3, toy_layouts.WORDS, (3, SHORT))
+    inputs = torch.randint(3, toy_heads.WORDS, (3, SHORT))
     with torch.no_grad():
         there, here = (x.eval().model(inputs).last_hidden_state for x in (before, model))
     torch.testing.assert_close(here, there)
@@ -217,10 +217,10 @@ def _tokens(config):
 @pytest.fixture
 def checkpoint(registries, tmp_path):
     """Return a folder of save_pretrained for short inputs."""
-    for cls in toy_layouts.TOYS:
+    for cls in toy_heads.TOYS:
         register(cls)
     config = LongspanConfig(
-        vocab_size=toy_layouts.WORDS, max_position_embeddings=SHORT, hidden_size=16,
+        vocab_size=toy_heads.WORDS, max_position_embeddings=SHORT, hidden_size=16,
         num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
     )  # fmt: skip
     LongspanForMaskedLM(config).save_pretrained(tmp_path / "short")

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import many
 import tiny
-import toy_layouts
+import toy_heads
 from longspan import catalog
 from longspan.arena import (
     SearchSpace,
@@ -30,6 +30,7 @@ from longspan.arena import (
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.checkpoint_folder import weights_sha256
 from longspan.arena.executors import WorkerPoolExecutor
+from longspan.arena.experiment import hash_config
 from longspan.arena.lock import hold_lock
 from longspan.arena.ordering import order_runs
 from longspan.arena.protocols.base import PROTOCOLS
@@ -262,7 +263,7 @@ def test_start_from_scratch_is_the_same_run_without_a_protocol_of_stages(staged)
     made = staged.row("toy_labels", "local", 0, {"start.task": None})
     assert made.config == plain
     assert made.overrides == {"start.task": None}
-    assert "start" not in json.dumps(plain.hash)
+    assert "start" not in json.dumps(hash_config(plain))
     assert staged.row("toy_labels", "scratch", 0).config.start is None
 
 
@@ -289,10 +290,9 @@ def test_start_of_a_run_is_none_of_its_source(staged):
 
 
 def test_hash_of_a_configuration_without_start_is_unchanged(staged):
-    """The tree that is hashed has no field of starts."""
     config = tiny.experiment().config
     assert config.start is None
-    assert replace_fields(config, {"training.steps": 12}).hash == config.hash
+    assert hash_config(replace_fields(config, {"training.steps": 12})) == hash_config(config)
     tree = dataclasses.asdict(config)
     assert tree.pop("start") is None
 
@@ -303,7 +303,7 @@ def test_given_widths_that_differ_are_refused(staged, paths):
     for changes, message in (
         ({"model.norm": "post"}, "another architecture: norm is 'pre' there, 'post' here"),
         ({"model.hidden_size": 32}, "hidden_size is 16 there, 32 here"),
-        ({"model.position": "rotary"}, "position_encoding is 'learned' there"),
+        ({"model.position": "rotary"}, "position is 'learned' there"),
         ({"model.pooling": "cls"}, "have other shapes|lacks weights of the Transformer"),
     ):
         with pytest.raises(OptionError, match=message):
@@ -371,12 +371,12 @@ def test_fewer_tokens_and_ids_keep_the_whole_checkpoint(staged, paths):
     shorter = override(staged.row("toy_labels", "local", 0), {"task.length": 12, "task.words": 9})
     model, _ = started(shorter, paths)
     assert model.config.max_position_embeddings == 24
-    assert model.config.vocab_size == toy_layouts.WORDS
+    assert model.config.vocab_size == toy_heads.WORDS
 
 
 def test_other_tokens_are_refused(staged, paths, monkeypatch):
     finish(staged.row(SOURCE, "local", 0), paths)
-    for cls, name in ((toy_layouts.ToyLabels, "word {}"), (toy_layouts.ToyMasked, "{}")):
+    for cls, name in ((toy_heads.ToyLabels, "word {}"), (toy_heads.ToyMasked, "{}")):
         monkeypatch.setattr(cls, "ids_to_tokens", lambda _, ids, x=name: [x.format(i) for i in ids])
     with pytest.raises(OptionError, match=r"12 ids .* other tokens .* 'word 1' here, '1' there"):
         started(staged.row("toy_labels", "local", 0), paths)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 import tiny
 from longspan.arena import RunChoices, RunPaths, finetune, get
-from longspan.arena.model import make_model, model_class, model_config, num_parameters
+from longspan.arena.model import make_model, model_config, num_parameters
 from longspan.arena.one_run import finetuning_experiment
 from longspan.arena.record import attended_pairs
 from longspan.arena.start_weights import load_start
@@ -36,7 +36,7 @@ def small_model(made):
     """Return the model of a row in one narrow layer, which attends to the same pairs."""
     config = model_config(made.config, task_of(made))
     config.num_hidden_layers, config.hidden_size, config.num_attention_heads = 1, 4, 1
-    return model_class(task_of(made))(config)
+    return task_of(made).head(config)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -113,10 +113,10 @@ def test_tokenizer_of_a_corpus_is_known_by_name_wherever_the_cache_is(cache, tmp
     register_imported(cache)
     found = load_word_pieces(f"corpus:{CORPUS}")
     assert found.name == build(CORPUS, {}).tokenizer.name == f"corpus:{CORPUS}"
-    before = get("xiong-small").experiment(CORPUS, "local", 0).config.hash
+    before = get("xiong-small").experiment(CORPUS, "local", 0).hash
     make_task(tmp_path, write_folder(tmp_path / "files"), name=CORPUS)
     assert load_word_pieces(f"corpus:{CORPUS}").sha256 == found.sha256
-    assert get("xiong-small").experiment(CORPUS, "local", 0).config.hash == before
+    assert get("xiong-small").experiment(CORPUS, "local", 0).hash == before
     register_imported(tmp_path / "none")
     with pytest.raises(DataError, match=f"run longspan data import corpus PATH --name {CORPUS}"):
         load_word_pieces(f"corpus:{CORPUS}")

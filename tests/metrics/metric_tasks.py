@@ -14,7 +14,6 @@ from longspan.data.store import Examples, Ragged
 from longspan.metrics.summaries import rouge
 from longspan.tasks import SPLITS, TASKS, TaskInfo, register
 from longspan.tasks.base import Task
-from longspan.tasks.layout import SequenceLayout, TokenLayout
 from longspan.tasks.scoring import likelihood_statistics
 
 PROTOCOL = "metrics-of-any-kind"
@@ -76,7 +75,7 @@ class CountedSymbol(RandomTokens):
     """Detect a first symbol that occurs more than twice; scored by F1."""
 
     info = info(
-        "counted_symbol", num_classes=2, metrics=("f1", "accuracy"), layout=SequenceLayout()
+        "counted_symbol", num_classes=2, metrics=("f1", "accuracy"), head="sequence_classification"
     )
 
     def classes(self, tokens):
@@ -86,7 +85,7 @@ class CountedSymbol(RandomTokens):
 class RankedSymbol(RandomTokens):
     """Ranking of symbols; the most frequent symbol is relevant."""
 
-    info = info("ranked_symbol", metrics=("mrr",), layout=SequenceLayout())
+    info = info("ranked_symbol", metrics=("mrr",), head="sequence_classification")
 
     def classes(self, tokens):
         return np.stack([(tokens == 1 + x).sum(1) for x in range(SYMBOLS)]).argmax(0)
@@ -103,7 +102,7 @@ class TokenTask(RandomTokens):
 class RepeatedWords(TokenTask):
     """Repetition of words; the predicted text is compared with the reference text of the row."""
 
-    info = info("repeated_words", metrics=("rougeL", "rouge1"), layout=TokenLayout())
+    info = info("repeated_words", metrics=("rougeL", "rouge1"), head="token_classification")
 
     @property
     def training_metrics(self):
@@ -127,7 +126,9 @@ class RepeatedWords(TokenTask):
 class PredictedBytes(TokenTask):
     """Prediction of bytes; scored by code length."""
 
-    info = info("predicted_bytes", metrics=("bits_per_byte", "perplexity"), layout=TokenLayout())
+    info = info(
+        "predicted_bytes", metrics=("bits_per_byte", "perplexity"), head="token_classification"
+    )
 
     def example_statistics(self, metrics, split, rows, logits, targets):
         statistics = likelihood_statistics(logits, targets)

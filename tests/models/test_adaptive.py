@@ -20,7 +20,6 @@ from longspan.models import (
     LongspanForCausalLM,
     LongspanForConditionalGeneration,
     LongspanForMaskedLM,
-    count_language_flops,
     lengthen,
 )
 from longspan.models.adaptive import AdaptiveSoftmax
@@ -244,7 +243,7 @@ def counted(**fields):
     model, counter = make_model(**fields), flop_counter()
     with torch.no_grad(), counter:
         model(tokens(rows=1))
-    return count_language_flops(model.config, 17), counter.get_total_flops()
+    return model.flops(model.config, {"input_ids": (17,)}), counter.get_total_flops()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from longspan.models import (
     LongspanForConditionalGeneration,
     LongspanModel,
 )
-from longspan.models.language import CACHE_NAME
+from longspan.models.heads.language import CACHE_NAME
 
 CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
 BOUNDED = [

@@ -8,8 +8,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flop_counter import flop_counter
 from longspan.errors import InputError, OptionError
-from longspan.models import LongspanForCoreference, count_coreference_flops, decode_clusters
-from longspan.models.coreference_head import bucket, head_vectors, select_spans
+from longspan.models import LongspanForCoreference, decode_clusters
+from longspan.models.heads.coreference_head import bucket, head_vectors, select_spans
 
 L = 12
 GENERATOR = torch.Generator().manual_seed(5)
@@ -307,7 +307,7 @@ def test_flops_equal_torch_counter(small, options):
     with sdpa_kernel(SDPBackend.MATH), torch.no_grad(), counter:
         output = model(IDS[:1], **extra)
     assert output.spans.shape[1] == int(0.6 * L)
-    assert counter.get_total_flops() == count_coreference_flops(config, L)
+    assert counter.get_total_flops() == model.flops(config, {"input_ids": (L,)})
 
 
 @pytest.mark.parametrize(

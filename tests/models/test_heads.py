@@ -12,7 +12,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
 )
-from longspan.models.losses import label_loss
+from longspan.models.heads.losses import label_loss
 
 
 def test_sequence_logits_are_mlp_of_pooled_state(small):

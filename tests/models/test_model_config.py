@@ -1,14 +1,20 @@
 """Model configuration: validation, defaults and serialization."""
 
 import copy
+import dataclasses
 import json
 
 import pytest
+from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassFieldValidationError
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig
 
+from longspan.arena.start_weights import architecture_misfits
 from longspan.errors import InputError, OptionError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanModel
+from longspan.models.conversion.differences import list_differences
+from longspan.models.fields import declared, option
+from longspan.models.parts import decoder_config
 
 
 @pytest.mark.parametrize(
@@ -172,3 +178,33 @@ def test_lists_of_another_number_of_layers_are_refused(name, options, reason):
 
 def test_a_dilation_for_each_head_is_no_list_of_layers():
     LongspanConfig(num_hidden_layers=3, attention="dilated", attention_options={"dilation": [1, 2]})
+
+
+def test_a_new_field_is_known_to_all_that_read_declarations():
+    """One declaration gives choices, bounds, architecture, differences and the decoder's fields."""
+
+    @strict
+    class Newer(LongspanConfig):
+        shade: str = option("dark", choices=("dark", "light"), weights=True, decoder=True)
+        depth: int = option(3, bounds=(1, 9), effect="none", in_decoder=4)
+
+    config = Newer(is_encoder_decoder=True, decoder_overrides={"shade": "light"})
+    decoder = decoder_config(config)
+    assert (config.shade, decoder.shade, config.depth, decoder.depth) == ("dark", "light", 3, 4)
+    with pytest.raises(UnknownNameError, match="no shade called 'pale'; there are: dark, light"):
+        Newer(shade="pale")
+    with pytest.raises(OptionError, match="depth must be at most 9, got 10"):
+        Newer(depth=10)
+    assert architecture_misfits(Newer(), Newer(shade="light", depth=5)) == [
+        "shade is 'dark' there, 'light' here"
+    ]
+    assert list_differences(Newer(), Newer(shade="light", depth=5), ()) == [
+        "shade must be 'light', got 'dark'"
+    ]
+
+
+def test_every_field_is_declared_by_option():
+    names = {x.name for x in dataclasses.fields(LongspanConfig)} - {
+        x.name for x in dataclasses.fields(PreTrainedConfig)
+    }
+    assert names <= declared(LongspanConfig, "effect").keys()

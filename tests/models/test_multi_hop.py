@@ -14,7 +14,7 @@ from longspan.models import (
     MultiHopLogits,
     multi_hop_losses,
 )
-from longspan.models.multi_hop import NUM_TYPES
+from longspan.models.heads.multi_hop import NUM_TYPES
 
 N = -100
 IDS = torch.randint(1, 50, (2, 6), generator=torch.Generator().manual_seed(1))

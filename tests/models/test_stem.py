@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from flop_counter import flop_counter
 from longspan.errors import InputError, OptionError
-from longspan.models import LongspanForSequenceClassification, LongspanModel, count_flops
+from longspan.models import LongspanForSequenceClassification, LongspanModel
 from longspan.models.stem import ConvolutionStem
 
 SIDE = 6
@@ -57,7 +57,7 @@ def test_flops_equal_torch_counter(small):
     counter = flop_counter()
     with torch.no_grad(), counter:
         model(torch.ones(1, SIDE**2, dtype=torch.long))
-    assert count_flops(config, SIDE**2, num_labels=3) == counter.get_total_flops()
+    assert model.flops(config, {"input_ids": (SIDE**2,)}) == counter.get_total_flops()
 
 
 def test_model_without_layers_trains(small):

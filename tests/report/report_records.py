@@ -1,6 +1,8 @@
 """Records with the fields that a test sets and plausible values elsewhere."""
 
 import dataclasses
+import hashlib
+import json
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -14,6 +16,7 @@ from longspan.config import (
     RunConfig,
     TaskConfig,
     TrainingConfig,
+    flatten,
 )
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
@@ -44,6 +47,12 @@ MODEL = ModelConfig(
     intermediate_size=128,
     classifier_hidden_size=128,
 )
+
+
+def digest(own: RunConfig) -> str:
+    """Return a hash of a configuration, whose names need not be registered."""
+    text = json.dumps(flatten(own), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def config(
@@ -94,7 +103,7 @@ def record(
         config=own,
         overrides=overrides or {},
         seed=seed,
-        config_hash=own.hash if not overrides else own.hash[:-1] + "x",
+        config_hash=digest(own) if not overrides else digest(own)[:-1] + "x",
         device="cpu",
         versions={"longspan": "0.1.0", "torch": "2.13.0"},
         git_commit="0123456789abcdef0123456789abcdef01234567",

@@ -9,6 +9,7 @@ import pytest
 from report_records import (
     build_leaderboard,
     damaged_example_scores,
+    digest,
     failure,
     record,
     record_of_answers,
@@ -478,7 +479,7 @@ def with_task(run, length, checksum):
     task = dataclasses.replace(run.config.task, options={"length": length})
     own = dataclasses.replace(run.config, task=task)
     return dataclasses.replace(
-        run, config=own, data_checksum=checksum * 32, config_hash=own.hash, length=length
+        run, config=own, data_checksum=checksum * 32, config_hash=digest(own), length=length
     )
 
 

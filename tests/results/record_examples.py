@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from longspan.arena.experiment import hash_config
 from longspan.config import (
     Budget,
     MechanismConfig,
@@ -70,7 +71,7 @@ IDENTITY = {
     "config": CONFIG,
     "overrides": {"training.steps": 12},
     "seed": 3,
-    "config_hash": CONFIG.hash,
+    "config_hash": hash_config(CONFIG),
     "device": "cpu, 1 threads",
     "versions": {"torch": "2.13"},
     "git_commit": None,

@@ -12,9 +12,9 @@ from longspan.results import (
     ContextUse,
     PositionLoss,
     effective_context,
-    load_context_use,
-    load_context_uses,
     load_results,
+    load_side_record,
+    load_side_records,
 )
 from longspan.validation import validate_records
 
@@ -52,24 +52,11 @@ def test_record_is_read_as_written_and_is_no_result(tmp_path):
     record = RESULT.save(tmp_path)
     path = FOUND.save(record.parent)
     assert path == record.parent / "context" / record.name
-    assert load_context_use(path) == FOUND
-    assert load_context_uses([tmp_path]) == [FOUND]
+    assert load_side_record(ContextUse, path) == FOUND
+    assert load_side_records(ContextUse, [tmp_path]) == [FOUND]
     assert load_results([tmp_path]) == [RESULT]
     named = dataclasses.replace(FOUND, reference="full-short")
     assert named.filename == FOUND.filename.replace("local-", "full-short-", 1)
-
-
-def test_records_of_schema_1_have_no_buckets(tmp_path):
-    record = RESULT.save(tmp_path)
-    path = FOUND.save(record.parent)
-    content = {**read_json(path), "schema": 1}
-    del content["buckets"]
-    write_json(path, content)
-    assert load_context_use(path) == dataclasses.replace(FOUND, buckets=[])
-    # Records of schema 2 have them.
-    write_json(path, {**content, "schema": 2})
-    with pytest.raises(DataError, match="buckets is missing"):
-        load_context_use(path)
 
 
 def test_effective_context_is_the_smallest_within_the_tolerance():
@@ -84,7 +71,7 @@ def test_effective_context_is_the_smallest_within_the_tolerance():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 3}, "is not a record of the use of the context of schema 1 to 2; measure"),
+        ({"schema": 3}, "is not a record of the use of the context of schema 2, got 3; measure"),
         ({"buckets": [{"memory": [0.25]}, {}]}, "buckets must have the layers and parts of the"),
         (
             {"buckets": [{"memory": [0.125, 0.0], "segment": [0.75]}, {}]},
@@ -104,7 +91,7 @@ def test_damaged_record_is_rejected_and_found(tmp_path, change, message):
     assert str(path) not in intact
     write_json(path, {**read_json(path), **change})
     with pytest.raises(DataError, match=message):
-        load_context_uses([tmp_path])
+        load_side_records(ContextUse, [tmp_path])
     (finding,) = (x for x in validate_records([tmp_path]).findings if x.file == str(path))
     assert finding.severity == "error"
     assert "expected a side record of the folder context" in str(finding)
@@ -126,4 +113,4 @@ def test_contradictions_within_a_record_are_found(tmp_path, part, place, field, 
     content[part][place][field] = value
     write_json(path, content)
     with pytest.raises(DataError, match=message):
-        load_context_use(path)
+        load_side_record(ContextUse, path)

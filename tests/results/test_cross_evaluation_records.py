@@ -11,9 +11,9 @@ from longspan.files import read_json, write_json
 from longspan.results import (
     CrossEvaluation,
     Inference,
-    load_cross_evaluation,
-    load_cross_evaluations,
     load_results,
+    load_side_record,
+    load_side_records,
 )
 
 FOUND = CrossEvaluation(
@@ -43,8 +43,8 @@ def test_evaluation_is_read_as_written_and_is_no_result(tmp_path):
     assert path.parent == record.parent / "evaluations"
     assert path.name.startswith(f"{record.stem}-on-listops-")
     assert path.name.endswith("-test.json")
-    assert load_cross_evaluation(path) == FOUND
-    assert load_cross_evaluations([tmp_path]) == [FOUND]
+    assert load_side_record(CrossEvaluation, path) == FOUND
+    assert load_side_records(CrossEvaluation, [tmp_path]) == [FOUND]
     assert load_results([tmp_path]) == [RESULT]
 
 
@@ -53,7 +53,7 @@ def test_other_data_and_splits_have_files_of_their_own(tmp_path):
     for change in ({}, {"split": "validation"}, {"evaluated_on": longer}, {"batch_size": 8}):
         dataclasses.replace(FOUND, **change).save(tmp_path)
     # The last one replaces the first.
-    assert len(load_cross_evaluations([tmp_path])) == 3
+    assert len(load_side_records(CrossEvaluation, [tmp_path])) == 3
 
 
 def test_a_sample_does_not_replace_the_whole_split(tmp_path):
@@ -62,7 +62,7 @@ def test_a_sample_does_not_replace_the_whole_split(tmp_path):
     assert sample.filename.endswith(f"-test-{SCORE.num_examples}.json")
     FOUND.save(tmp_path)
     sample.save(tmp_path)
-    assert len(load_cross_evaluations([tmp_path])) == 2
+    assert len(load_side_records(CrossEvaluation, [tmp_path])) == 2
 
 
 def test_changed_options_are_those_that_differ_from_training():
@@ -73,7 +73,7 @@ def test_changed_options_are_those_that_differ_from_training():
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("schema", 2, "is not an evaluation of schema 1; evaluate again"),
+        ("schema", 2, "is not an evaluation of schema 1, got 2; evaluate again"),
         ("split", 3, "split should be a valid string"),
         ("metric", "f1", "the score lacks the main metric f1; evaluate again"),
     ],
@@ -82,7 +82,7 @@ def test_damaged_evaluation_is_rejected(tmp_path, field, value, message):
     path = FOUND.save(tmp_path)
     write_json(path, {**read_json(path), field: value})
     with pytest.raises(DataError, match=message):
-        load_cross_evaluations([tmp_path])
+        load_side_records(CrossEvaluation, [tmp_path])
 
 
 def test_files_of_reference_rows_are_named_after_the_row():

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 from record_examples import FAILURE, RESULT
 
+from longspan.arena.experiment import hash_config
 from longspan.config import replace_fields
 from longspan.errors import DataError
 from longspan.results import ResolvedBudget
@@ -19,7 +20,7 @@ def variant(changes=None, accuracy=None, **fields):
     if accuracy is not None:
         test = dataclasses.replace(RESULT.scores["test"], metrics={"accuracy": accuracy})
         fields["scores"] = {**RESULT.scores, "test": test}
-    return dataclasses.replace(RESULT, config=config, config_hash=config.hash, **fields)
+    return dataclasses.replace(RESULT, config=config, config_hash=hash_config(config), **fields)
 
 
 def test_equal_runs_have_no_difference():

@@ -103,10 +103,10 @@ def test_nan_and_infinity_are_rejected(tmp_path, value):
 
 MALFORMED = {
     "no schema": (remove_field("schema"), "is not a longspan record: it has no field 'schema'"),
-    "older schema": (replace_value(0, "schema"), "has schema 0; expected 1 to 6, update longspan"),
-    "newer schema": (replace_value(7, "schema"), "has schema 7; expected 1 to 6, update longspan"),
-    "schema as text": (replace_value("6", "schema"), "has schema '6'; expected 1 to 6"),
-    "boolean schema": (replace_value(True, "schema"), "has schema True; expected 1 to 6"),
+    "older schema": (replace_value(6, "schema"), "record of schema 7, got 6; read it with the ver"),
+    "newer schema": (replace_value(8, "schema"), "record of schema 7, got 8; read it with the ver"),
+    "schema as text": (replace_value("7", "schema"), "of schema 7, got '7'"),
+    "boolean schema": (replace_value(True, "schema"), "of schema 7, got True"),
     "missing": (remove_field("seed"), "seed is missing"),
     "unknown": (replace_value(1, "x"), "x is not a known field"),
     "text for integer": (replace_value("3", "seed"), "seed should be a valid integer, got '3'"),
@@ -198,7 +198,7 @@ def test_malformed_failure_is_rejected(tmp_path):
     for change, message in (
         ({"kind": "tired"}, "kind should be 'memory', 'diverged', 'died' or 'source', got 'tired'"),
         ({"reason": None}, "reason should be a valid string, got None"),
-        ({"schema": 9}, "has schema 9; expected 1 to 6"),
+        ({"schema": 9}, "of schema 7, got 9"),
     ):
         write_json(path, {**record, **change})
         with pytest.raises(DataError, match=message):
@@ -222,7 +222,7 @@ def test_every_field_is_required(tmp_path, kind):
     path = record.save(tmp_path)
     content = json.loads(path.read_text())
     for field in dataclasses.fields(kind):
-        # Absent where weights are drawn, and where one program trained the run.
+        # None where weights are drawn; empty where one program trained the run.
         if field.name in ("start", "earlier_code"):
             continue
         write_json(path, {k: v for k, v in content.items() if k != field.name})

@@ -5,7 +5,6 @@ import torch
 
 from longspan.errors import OptionError
 from longspan.tasks import SPLITS, build
-from longspan.tasks.layout import TokenLayout
 from longspan.tasks.scoring import IGNORE
 
 SMALL = {
@@ -32,10 +31,10 @@ def test_splits_have_the_requested_sizes_and_share_no_example(tmp_path):
         tuple(row.tolist())
         for split in ("test", "validation")
         for batch in task.batches(split, batch_size=16)
-        for row in batch.inputs
+        for row in batch.inputs["input_ids"]
     ]
     train = task.batches("train", batch_size=300)
-    found += [tuple(row.tolist()) for row in next(train).inputs]
+    found += [tuple(row.tolist()) for row in next(train).inputs["input_ids"]]
     assert len(set(found)) == len(found) == 370
 
 
@@ -47,8 +46,8 @@ def test_targets_are_the_symbols_in_order_at_the_markers_only(tmp_path, change):
     assert (task.vocab_size, task.num_classes, task.length) == (10, 5, 30)
     count = task.options.count
     for batch in task.batches("test", batch_size=16):
-        assert batch.key_mask.all()
-        for tokens, targets in zip(batch.inputs, batch.targets, strict=True):
+        assert batch.inputs["attention_mask"].all()
+        for tokens, targets in zip(batch.inputs["input_ids"], batch.targets, strict=True):
             symbols = tokens[tokens >= 5] - 5
             assert torch.equal(targets[-count:], symbols)
             assert (targets[:-count] == IGNORE).all()
@@ -90,7 +89,7 @@ def test_show_gives_the_symbols_and_the_targets(tmp_path):
 
 def test_notes_say_that_it_is_a_diagnostic_task():
     info = build("copying").info
-    assert info.layout == TokenLayout()
+    assert info.head == "token_classification"
     assert "not part of Long Range Arena" in info.notes
     assert info.published == ()
 

@@ -14,12 +14,13 @@ from longspan.config import TaskConfig
 from longspan.data.coreference.conll import read_documents
 from longspan.errors import DataError
 from longspan.metrics.coreference import CONLL, conll_counts
-from longspan.models.coreference import CoreferenceOutput
+from longspan.models.heads.coreference import CoreferenceOutput
+from longspan.models.heads.coreference_head import pair_losses, unpack_scores
 from longspan.results import load_results
 from longspan.tasks import IGNORE, SPLITS, build
-from longspan.training.dummy_batch import make_dummy_batch
-from longspan.training.evaluate import evaluate, model_inputs
-from longspan.training.footprint import measure_step_memory
+from longspan.training.arguments import model_inputs
+from longspan.training.evaluate import evaluate
+from longspan.training.footprint import make_dummy_batch, measure_step_memory
 
 SMALL = {"length": 64, "span_width": 24, "antecedents": 8}
 CLUSTERS = [[(0, 0), (5, 5), (10, 10)], [(2, 6), (8, 8)]]
@@ -60,7 +61,7 @@ def right_logits(task, batch):
         found.append((spans, antecedents, scores))
     spans, antecedents, scores = (torch.stack(x) for x in zip(*found, strict=True))
     output = CoreferenceOutput(spans=spans, antecedents=antecedents, antecedent_scores=scores)
-    return task.output_logits(output)
+    return task.head.scores(output)
 
 
 def scores_of(task, split, batch, logits):
@@ -76,9 +77,10 @@ def test_right_links_have_full_scores_and_no_loss(cache, folder):
         logits = right_logits(task, batch)
         assert task.clusters(split, batch.rows, logits) == [CLUSTERS] * len(batch.rows)
         assert set(scores_of(task, split, batch, logits).values()) == {1.0}
-        assert task.losses(logits, batch.targets).max() < 1e-3
-        assert task.losses(-logits.abs(), batch.targets).min() >= 0
-        assert task.count_targets(batch.targets).tolist() == [1] * len(batch.rows)
+        for scores, labels in zip(unpack_scores(logits), batch.targets, strict=True):
+            assert pair_losses(scores, labels).sum() < 1e-3
+        counts = task.head.count_targets(task.label_arguments(batch.targets), len(batch.rows))
+        assert counts.tolist() == [1] * len(batch.rows)
 
 
 def test_mentions_behind_the_last_window_count_as_missed(cache, folder):
@@ -92,7 +94,7 @@ def test_mentions_behind_the_last_window_count_as_missed(cache, folder):
     both = opened(cache, folder, length=40, windows=2)
     assert both.checksum == task.checksum
     batch = whole(both, "test")
-    assert batch.inputs.shape[1] == 2
+    assert batch.inputs["input_ids"].shape[1] == 2
     assert scores_of(both, "test", batch, right_logits(both, batch))["conll_f1"] == 1
 
 
@@ -113,14 +115,15 @@ def test_predicted_clusters_are_written_as_columns(cache, folder, tmp_path):
 def test_features_are_those_of_the_words(cache, folder):
     task = opened(cache, folder)
     batch = whole(task, "test")
-    sentence, word, speaker, genre = batch.token_features[1, 0].unbind(-1)
+    names = ("sentence_ids", "word_ids", "speaker_ids")
+    sentence, word, speaker = (batch.inputs[name][1, 0] for name in names)
     assert sentence[0] == -1
     assert word[sentence >= 0].diff().max() == 1
     assert word.max() == 11
     assert speaker[sentence == 0].unique().tolist() == [0]
     assert speaker[sentence == 1].unique().tolist() == [1]
-    assert genre.unique().tolist() == [0]  # bc
-    assert task.class_name(int(batch.token_features[0, 0, 0, 3])) == "nw"
+    assert batch.inputs["genre_ids"][1] == 0  # bc
+    assert task.class_name(int(batch.inputs["genre_ids"][0])) == "nw"
     assert {g.name: sorted(set(g.group)) for g in task.groupings("test")} == {"genre": [0, 3]}
 
 
@@ -143,7 +146,7 @@ def test_loss_of_the_task_is_that_of_the_model(cache, folder):
     task = opened(cache, folder)
     model = make_model(experiment(), task).eval()
     batch = whole(task, "test")
-    inputs = model_inputs(model, task, batch, torch.device("cpu"))
+    inputs = model_inputs(model, batch.inputs, torch.device("cpu"))
     with torch.no_grad():
         expected = model(**inputs, labels=batch.targets).loss.item()
     found = evaluate(model, task, "test", batch_size=2, device=torch.device("cpu")).score
@@ -153,10 +156,10 @@ def test_loss_of_the_task_is_that_of_the_model(cache, folder):
 def test_dummy_batches_are_those_of_the_longest_documents(cache, folder):
     task = opened(cache, folder)
     batch, dummy = whole(task, "train"), make_dummy_batch(task, 6)
-    for name, x in vars(batch).items():
-        assert (x is None) == (getattr(dummy, name) is None), name
-        if x is not None and name != "targets":
-            assert x.shape == getattr(dummy, name).shape, name
+    assert dummy.keys() == batch.inputs.keys() | {"labels"}
+    assert {k: x.shape for k, x in batch.inputs.items()} == {
+        k: x.shape for k, x in dummy.items() if k != "labels"
+    }
     made = experiment()
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
     assert forward_flops(made.config, task) > 0
@@ -199,10 +202,10 @@ def test_first_tokens_of_sentences_are_global_on_request(cache, folder, most):
     task = opened(cache, folder, global_tokens="boundaries", boundaries=most, windows=3)
     assert task.num_global_tokens == min(64, 1 + most)
     batch = next(task.batches("test", batch_size=2))
-    numbers = batch.token_features[..., 0]
+    numbers = batch.inputs["sentence_ids"]
     for own, mask, sentences in zip(
-        batch.key_mask.flatten(0, 1),
-        batch.global_mask.flatten(0, 1),
+        batch.inputs["attention_mask"].flatten(0, 1),
+        batch.inputs["global_attention_mask"].flatten(0, 1),
         numbers.flatten(0, 1),
         strict=True,
     ):
@@ -213,5 +216,6 @@ def test_first_tokens_of_sentences_are_global_on_request(cache, folder, most):
         ]
         assert mask.nonzero().flatten().tolist() == ([0, *firsts[:most]] if own.any() else [])
     first = next(opened(cache, folder, global_tokens="first").batches("test", batch_size=2))
-    assert first.global_mask.sum(-1).flatten().tolist() == [1, 1]
-    assert next(opened(cache, folder).batches("test", batch_size=2)).global_mask is None
+    assert first.inputs["global_attention_mask"].sum(-1).flatten().tolist() == [1, 1]
+    plain = next(opened(cache, folder).batches("test", batch_size=2))
+    assert "global_attention_mask" not in plain.inputs

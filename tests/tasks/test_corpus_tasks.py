@@ -30,14 +30,16 @@ def open_task(cache, name="mine", **options):
 
 def unmasked(batch):
     """Return the ids before masking, (B, T)."""
-    return torch.where(batch.targets == IGNORE, batch.inputs, batch.targets)
+    return torch.where(batch.targets == IGNORE, batch.inputs["input_ids"], batch.targets)
 
 
 def tokens_of(task, split, batches):
     """Return the tokens of each example without its first special token, by row."""
     found = {}
     for batch in batches:
-        for ids, mask, row in zip(unmasked(batch), batch.key_mask, batch.rows, strict=True):
+        for ids, mask, row in zip(
+            unmasked(batch), batch.inputs["attention_mask"], batch.rows, strict=True
+        ):
             assert ids[0] == task.tokenizer.token_id("cls")
             found[int(row)] = ids[mask][1:].tolist()
     return [found[row] for row in range(task.size(split))]
@@ -102,7 +104,7 @@ def test_training_masks_depend_on_seed_and_number_of_the_batch_alone(cache):
     whole = list(itertools.islice(task.batches("train", batch_size=4, seed=3), 6))
     resumed = list(itertools.islice(task.batches("train", batch_size=4, seed=3, start=4), 2))
     for one, other in zip(whole[4:], resumed, strict=True):
-        assert torch.equal(one.inputs, other.inputs)
+        assert torch.equal(one.inputs["input_ids"], other.inputs["input_ids"])
         assert torch.equal(one.targets, other.targets)
     per_epoch = task.size("train") // 4
     rows = {}
@@ -121,7 +123,11 @@ def test_evaluation_masks_depend_on_the_example_alone(cache):
         found = {}
         for batch in task.batches("test", **options):
             for row, *parts in zip(
-                batch.rows.tolist(), batch.inputs, batch.targets, batch.key_mask, strict=True
+                batch.rows.tolist(),
+                batch.inputs["input_ids"],
+                batch.targets,
+                batch.inputs["attention_mask"],
+                strict=True,
             ):
                 inputs, targets, mask = parts
                 found[row] = inputs[mask].tolist(), targets[mask].tolist()
@@ -138,9 +144,9 @@ def test_padding_and_special_tokens_are_never_masked(cache):
     special = torch.tensor(sorted(task.tokenizer.special_ids))
     for batch in task.batches("validation", batch_size=5):
         scored = batch.targets != IGNORE
-        assert not (scored & ~batch.key_mask).any()
+        assert not (scored & ~batch.inputs["attention_mask"]).any()
         assert not torch.isin(batch.targets[scored], special).any()
-        assert scored[:, 1:][batch.key_mask[:, 1:]].float().mean() > 0.85
+        assert scored[:, 1:][batch.inputs["attention_mask"][:, 1:]].float().mean() > 0.85
 
 
 def test_shares_of_masked_replaced_and_kept_tokens():

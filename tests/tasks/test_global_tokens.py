@@ -1,7 +1,5 @@
 """Global tokens of documents: marked in batches, without effect on the built data or on names."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -10,15 +8,11 @@ from longspan.arena import get
 from longspan.arena.experiment import override
 from longspan.arena.model import make_model
 from longspan.arena.protocols.own import register_imports
-from longspan.arena.run_state import FILE, RunState, claim
-from longspan.config import replace_fields
-from longspan.config.run import add_newer_options
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.store import Examples, Ragged
-from longspan.files import write_json
 from longspan.tasks import build
-from longspan.training.dummy_batch import make_dummy_batch
-from longspan.training.evaluate import model_inputs
+from longspan.training.arguments import model_inputs
+from longspan.training.footprint import make_dummy_batch
 from own_files import forgotten_imports, reviews, write_csv
 
 CPU = torch.device("cpu")
@@ -51,20 +45,20 @@ def test_option_says_which_tokens_are_global(cache, chosen, expected):
     task = opened(cache, "single", global_tokens=chosen)
     assert task.num_global_tokens == len(expected)
     for batch in task.batches("test", batch_size=3):
-        assert (batch.global_mask is None) == (chosen == "none")
-        for row, mask in enumerate(batch.key_mask if expected else ()):
+        assert ("global_attention_mask" not in batch.inputs) == (chosen == "none")
+        for row, mask in enumerate(batch.inputs["attention_mask"] if expected else ()):
             real = [place for place in expected if place < int(mask.sum())]
-            assert batch.global_mask[row].nonzero().flatten().tolist() == real
+            assert batch.inputs["global_attention_mask"][row].nonzero().flatten().tolist() == real
 
 
 def test_pairs_mark_both_texts(cache):
     task = opened(cache, "pairs", global_tokens="first")
     batch = next(task.batches("train", batch_size=4))
-    for mask in (batch.global_mask, batch.global_mask_b):
+    for mask in (batch.inputs["global_attention_mask"], batch.inputs["global_attention_mask_b"]):
         assert mask.sum(1).tolist() == [1] * 4
         assert mask[:, 0].all()
     dummy = make_dummy_batch(task, 4)
-    assert dummy.global_mask.sum() == dummy.global_mask_b.sum() == 4
+    assert dummy["global_attention_mask"].sum() == dummy["global_attention_mask_b"].sum() == 4
 
 
 @pytest.mark.parametrize("name", ["single", "pairs"])
@@ -81,7 +75,7 @@ def test_global_tokens_reach_the_mechanisms_that_have_them(cache, name, mechanis
         model = make_model(experiment, task).eval()
         batch = next(task.batches("test", batch_size=3))
         with torch.no_grad():
-            logits[chosen] = model(**model_inputs(model, task, batch, CPU)).logits
+            logits[chosen] = model(**model_inputs(model, batch.inputs, CPU)).logits
     assert (not torch.allclose(logits["none"], logits["first"])) == differs
 
 
@@ -89,22 +83,6 @@ def test_option_changes_no_data(cache):
     tasks = [opened(cache, "single", global_tokens=chosen) for chosen in ("none", "first", 8)]
     assert len({task.dataset.folder for task in tasks}) == 1
     assert "global_tokens" not in tasks[0].dataset.manifest.options
-
-
-def test_runs_of_an_earlier_version_keep_their_names(cache, tmp_path):
-    """The option is newer than records; a run without it is the one without global tokens."""
-    experiment = get("own").experiment("single", "linear", 0)
-    options = dict(experiment.config.task.options)
-    assert options.pop("global_tokens") == "none"
-    task = dataclasses.replace(experiment.config.task, options=options)
-    earlier = dataclasses.replace(experiment.config, task=task)
-    assert earlier.hash == experiment.config.hash
-    changed = replace_fields(experiment.config, {"task.global_tokens": "first"})
-    assert changed.hash != earlier.hash
-    data = opened(cache, "single")
-    state = RunState(config=earlier, overrides=experiment.overrides, data_checksum=data.checksum)
-    write_json(tmp_path / FILE, dataclasses.asdict(state))
-    assert claim(experiment, data, tmp_path).config == experiment.config
 
 
 def test_published_texts_have_the_option_too():
@@ -118,18 +96,10 @@ def test_published_texts_have_the_option_too():
         labels=np.zeros(2, np.uint8),
     )
     batch = build("text", {"global_tokens": 30}).collate(examples, np.arange(2))
-    assert [row.nonzero().flatten().tolist() for row in batch.global_mask] == [[0], [0, 30, 60]]
-
-
-def test_records_of_an_earlier_version_are_read_as_without_global_tokens(tmp_path):
-    experiment = get("lra-small").experiment("text", "linear", 0)
-    options = dict(experiment.config.task.options)
-    del options["global_tokens"]
-    task = dataclasses.replace(experiment.config.task, options=options)
-    earlier = dataclasses.replace(experiment.config, task=task)
-    assert add_newer_options(earlier) == experiment.config
-    other = get("smoke").experiment("listops", "linear", 0).config
-    assert add_newer_options(other) == other
+    assert [row.nonzero().flatten().tolist() for row in batch.inputs["global_attention_mask"]] == [
+        [0],
+        [0, 30, 60],
+    ]
 
 
 @pytest.mark.parametrize("name", ["questions", "documents-small"])

@@ -187,7 +187,9 @@ def test_real_batches(tmp_path):
     task.open(tmp_path / "cache", path)
     assert [task.size(split) for split in SPLITS] == [1800, 200, 1000]
     assert task.labels("test").bincount().tolist() == [100] * 10
-    inputs = torch.cat([batch.inputs for batch in task.batches("test", batch_size=250)])
+    inputs = torch.cat(
+        [batch.inputs["input_values"] for batch in task.batches("test", batch_size=250)]
+    )
     assert inputs.shape == (1000, 1024, 1)
     # The constants are those of the whole training split.
     assert abs(inputs.mean()) < 0.1
@@ -209,6 +211,6 @@ def test_real_full_data_set(tmp_path):
     # The classes follow one another in this copy; the order by hash mixes them.
     counts = task.labels("validation").bincount(minlength=10)
     assert 400 < counts.min() <= counts.max() < 600
-    levels = next(task.batches("train", batch_size=10_000)).inputs
+    levels = next(task.batches("train", batch_size=10_000)).inputs["input_values"]
     assert abs(levels.double().mean() - 122.6) < 1
     assert abs(levels.double().std() - 61.0) < 1

@@ -67,7 +67,10 @@ def test_seed_changes_the_data_and_the_checksum(tmp_path):
 def test_length_is_the_maximum(tmp_path):
     task = opened(tmp_path)
     assert task.length == 39
-    assert max(batch.inputs.shape[1] for batch in task.batches("test", batch_size=1)) <= 39
+    assert (
+        max(batch.inputs["input_ids"].shape[1] for batch in task.batches("test", batch_size=1))
+        <= 39
+    )
     assert build("listops").length == 1999
 
 
@@ -111,12 +114,14 @@ def test_end_symbol_is_appended_to_the_same_expressions(tmp_path):
         plain.batches("test", batch_size=7), ended.batches("test", batch_size=7), strict=True
     )
     for one, other in pairs:
-        lengths = one.key_mask.sum(1)
-        assert torch.equal(other.key_mask.sum(1), lengths + 1)
+        lengths = one.inputs["attention_mask"].sum(1)
+        assert torch.equal(other.inputs["attention_mask"].sum(1), lengths + 1)
         for row, length in enumerate(lengths):
-            assert torch.equal(other.inputs[row, :length], one.inputs[row, :length])
-            assert other.inputs[row, length] == 16
-            assert not other.inputs[row, length + 1 :].any()
+            assert torch.equal(
+                other.inputs["input_ids"][row, :length], one.inputs["input_ids"][row, :length]
+            )
+            assert other.inputs["input_ids"][row, length] == 16
+            assert not other.inputs["input_ids"][row, length + 1 :].any()
 
 
 def test_every_expression_has_a_picture(tmp_path):
@@ -181,7 +186,10 @@ def test_sizes_and_end_symbol_apply_to_the_release(tmp_path):
     assert read.size("train") == 50
     assert expressions(read, "train") == expressions(drawn, "train")[:50]
     assert read.vocab_size == 17
-    assert max(batch.inputs.shape[1] for batch in read.batches("test", batch_size=1)) <= read.length
+    assert (
+        max(batch.inputs["input_ids"].shape[1] for batch in read.batches("test", batch_size=1))
+        <= read.length
+    )
 
 
 def test_release_with_too_few_rows_is_rejected(tmp_path):

@@ -12,7 +12,6 @@ from aan_files import PAIRS, PAPERS, write_by_id
 from cifar_files import write_batches
 from longspan.errors import DataError, OptionError
 from longspan.tasks import IGNORE, SPLITS, TASKS, build
-from longspan.tasks.layout import MaskedLayout, TokenLayout
 from longspan.tasks.masked_inputs import MASK_PROBABILITIES, MASKED
 
 IMAGE = {"validation": 10}
@@ -59,7 +58,7 @@ def test_shares_are_those_of_the_paper():
 @pytest.mark.parametrize("base", [base.info.name for base in MASK_PROBABILITIES])
 def test_symbols_are_those_of_the_task_and_a_mask(base):
     task, other = build(f"masked_{base}"), build(base)
-    assert task.layout == MaskedLayout()
+    assert task.head_name == "masked_lm"
     assert task.vocab_size == task.num_classes == other.vocab_size + 1
     assert task.masking.mask_id == other.vocab_size
     assert task.length == other.length
@@ -79,13 +78,15 @@ def test_masked_symbols_are_the_mask_and_their_targets_the_symbols(tiny_cache):
         shares = []
         for batch in task.batches(split, batch_size=9, rows=rows):
             hidden = batch.targets != IGNORE
-            assert (batch.inputs[hidden] == mask).all()
-            assert not (hidden & ~batch.key_mask).any()
-            symbols = torch.where(hidden, batch.targets, batch.inputs)
-            for ids, real, row in zip(symbols, batch.key_mask, batch.rows, strict=True):
+            assert (batch.inputs["input_ids"][hidden] == mask).all()
+            assert not (hidden & ~batch.inputs["attention_mask"]).any()
+            symbols = torch.where(hidden, batch.targets, batch.inputs["input_ids"])
+            for ids, real, row in zip(
+                symbols, batch.inputs["attention_mask"], batch.rows, strict=True
+            ):
                 tokens = other.dataset.splits[split].tokens[int(row)]
                 assert ids[real].tolist() == tokens.tolist()
-            shares.append(hidden.sum(1) / batch.key_mask.sum(1))
+            shares.append(hidden.sum(1) / batch.inputs["attention_mask"].sum(1))
         assert torch.cat(shares).mean() == pytest.approx(0.3, abs=0.02)
 
 
@@ -93,9 +94,9 @@ def test_masks_follow_from_the_batch_in_training_and_from_the_example_elsewhere(
     task = opened(tiny_cache, "masked_listops", **tiny.TASK)
     whole = list(itertools.islice(task.batches("train", batch_size=8, seed=3), 5))
     resumed = next(task.batches("train", batch_size=8, seed=3, start=4))
-    assert resumed.inputs.equal(whole[4].inputs)
+    assert resumed.inputs["input_ids"].equal(whole[4].inputs["input_ids"])
     other = next(task.batches("train", batch_size=8, seed=4, start=4))
-    assert not other.inputs.equal(whole[4].inputs)
+    assert not other.inputs["input_ids"].equal(whole[4].inputs["input_ids"])
     (one,) = task.batches("test", batch_size=1, rows=np.array([5]))
     for batch in task.batches("test", batch_size=7):
         for row, targets in zip(batch.rows.tolist(), batch.targets, strict=True):
@@ -111,23 +112,24 @@ def test_pixels_are_masked_black_ones_too(nowhere):
     (plain,) = other.batches("validation", batch_size=99)
     hidden = batch.targets != IGNORE
     assert set(hidden.sum(1).tolist()) == {512}
-    assert (batch.inputs[hidden] == 256).all()
-    assert batch.targets[hidden].equal(plain.inputs[hidden])
-    assert batch.inputs[~hidden].equal(plain.inputs[~hidden])
+    assert (batch.inputs["input_ids"][hidden] == 256).all()
+    assert batch.targets[hidden].equal(plain.inputs["input_ids"][hidden])
+    assert batch.inputs["input_ids"][~hidden].equal(plain.inputs["input_ids"][~hidden])
 
 
 def test_continuous_masked_pixels_are_zero_and_have_their_gray_level_as_class(nowhere):
     task, other = (images(nowhere, name, pixels="continuous") for name in ("masked_image", "image"))
     levels = images(nowhere, "image")
-    assert (task.layout, task.num_classes, task.input_features) == (TokenLayout(), 256, 1)
+    assert (task.num_classes, task.input_features) == (256, 1)
+    assert task.head_name == "token_classification"
     (batch,) = task.batches("validation", batch_size=99)
     (plain,) = other.batches("validation", batch_size=99)
     (whole,) = levels.batches("validation", batch_size=99)
     hidden = batch.targets != IGNORE
-    assert (batch.inputs[hidden] == 0).all()
-    assert (plain.inputs != 0).all()
-    assert batch.inputs[~hidden].equal(plain.inputs[~hidden])
-    assert batch.targets[hidden].equal(whole.inputs[hidden])
+    assert (batch.inputs["input_values"][hidden] == 0).all()
+    assert (plain.inputs["input_values"] != 0).all()
+    assert batch.inputs["input_values"][~hidden].equal(plain.inputs["input_values"][~hidden])
+    assert batch.targets[hidden].equal(whole.inputs["input_ids"][hidden])
 
 
 def test_both_texts_of_a_pair_are_examples(nowhere):
@@ -140,8 +142,10 @@ def test_both_texts_of_a_pair_are_examples(nowhere):
         expected = [[byte + 1 for byte in PAPERS[paper].encode()[:30]] for paper in order]
         found = {}
         for batch in task.batches(split, batch_size=3, rows=np.arange(len(order))):
-            ids = torch.where(batch.targets == IGNORE, batch.inputs, batch.targets)
-            for row, line, real in zip(batch.rows.tolist(), ids, batch.key_mask, strict=True):
+            ids = torch.where(batch.targets == IGNORE, batch.inputs["input_ids"], batch.targets)
+            for row, line, real in zip(
+                batch.rows.tolist(), ids, batch.inputs["attention_mask"], strict=True
+            ):
                 found[row] = line[real].tolist()
         assert [found[row] for row in range(len(order))] == expected
         assert task.units(split).tolist() == [*range(len(rows)), *range(len(rows))]
@@ -168,7 +172,7 @@ def test_tokens_are_named_as_in_the_task(tiny_cache):
 
 def hidden_in_evaluation(task, split, row):
     (batch,) = task.batches(split, batch_size=1, rows=np.array([row]))
-    return batch.targets[batch.key_mask] != IGNORE
+    return batch.targets[batch.inputs["attention_mask"]] != IGNORE
 
 
 def test_shown_texts_hide_what_is_masked(nowhere, tiny_cache):

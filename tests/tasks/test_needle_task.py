@@ -21,11 +21,11 @@ def test_target_at_the_end_is_the_one_symbol(tmp_path, depth):
     task = opened(tmp_path, depth=depth)
     assert (task.vocab_size, task.num_classes, task.chance, task.length) == (10, 5, 0.2, 30)
     for batch in task.batches("test", batch_size=16):
-        is_symbol = batch.inputs >= 5
+        is_symbol = batch.inputs["input_ids"] >= 5
         assert (is_symbol.sum(1) == 1).all()
-        assert torch.equal(batch.targets[:, -1], batch.inputs[is_symbol] - 5)
+        assert torch.equal(batch.targets[:, -1], batch.inputs["input_ids"][is_symbol] - 5)
         assert (batch.targets[:, :-1] == IGNORE).all()
-        assert (batch.inputs[:, -1] == 1).all()
+        assert (batch.inputs["input_ids"][:, -1] == 1).all()
         if depth is not None:
             assert (is_symbol.int().argmax(1) == int(depth * 28 + 0.5)).all()
 
@@ -33,7 +33,8 @@ def test_target_at_the_end_is_the_one_symbol(tmp_path, depth):
 def test_random_filler_keeps_test_examples_out_of_train(tmp_path):
     task = opened(tmp_path)
     batches = [
-        next(iter(task.batches(split, batch_size=task.size(split)))).inputs for split in SPLITS
+        next(iter(task.batches(split, batch_size=task.size(split)))).inputs["input_ids"]
+        for split in SPLITS
     ]
     found = {tuple(row.tolist()) for batch in batches for row in batch}
     assert len(found) == 370

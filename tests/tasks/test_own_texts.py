@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from longspan.arena import PROTOCOLS, get, misfit
 from longspan.arena.model import make_model, model_config
@@ -14,10 +13,10 @@ from longspan.arena.protocols.own import register_imports
 from longspan.attention import MECHANISMS
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import DataError, UnknownNameError
-from longspan.models import LongspanForPairClassification
+from longspan.models import LongspanConfig, LongspanForPairClassification
+from longspan.models.heads.sequence_classification import classification_loss
 from longspan.tasks import SPLITS, TASKS, build, imported_names
 from longspan.tasks.data_cards import write_card
-from longspan.tasks.layout import PairLayout
 from own_files import forgotten_imports, reviews, write_csv
 
 HEADER = ("body", "stars", "score")
@@ -101,12 +100,12 @@ def test_examples_are_rows_of_the_file(cache):
 
 def test_pairs_have_two_texts_and_the_pair_model(cache):
     task = opened("kinds", cache, vocabulary=20)
-    assert isinstance(task.layout, PairLayout)
+    assert task.head is LongspanForPairClassification
     experiment = get("own").experiment("kinds", "local", 0)
     assert isinstance(make_model(experiment, build("kinds")), LongspanForPairClassification)
     assert task.num_classes == 3
     (batch,) = task.batches("test", batch_size=9)
-    assert batch.inputs_b is not None
+    assert "input_ids_b" in batch.inputs
     assert "| second" in task.show("test", 0)
 
 
@@ -182,13 +181,6 @@ def test_checkpoint_names_classes_or_is_a_regression(cache):
     assert (config.problem_type, config.num_labels) == ("regression", 1)
 
 
-def test_loss_of_classes_is_cross_entropy(cache):
-    task = build("stars")
-    logits, targets = torch.randn(9, 2), torch.randint(0, 2, (9,))
-    expected = F.cross_entropy(logits, targets, reduction="none")
-    torch.testing.assert_close(task.losses(logits, targets), expected)
-
-
 def test_loss_and_scores_of_numbers_follow_from_standardized_targets(cache):
     task = opened("score", cache)
     train = task.labels("train").double()
@@ -197,9 +189,10 @@ def test_loss_and_scores_of_numbers_follow_from_standardized_targets(cache):
     outputs = torch.randn(len(targets), 1)
     predicted = outputs[:, 0].double() * deviation + mean
     torch.testing.assert_close(task.predicted_numbers(outputs), predicted)
-    losses = task.losses(outputs, targets)
-    expected = ((predicted - targets) / deviation).square()
-    torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-6)
+    config = LongspanConfig(num_labels=1, problem_type="regression")
+    loss = classification_loss(outputs, **task.label_arguments(targets), config=config)
+    expected = ((predicted - targets) / deviation).square().mean()
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-6)
     rows = torch.arange(len(targets))
     found = task.example_statistics(task.metrics, "test", rows, outputs, targets)
     scores = {metric.name: metric.aggregate(found[metric.name].numpy()) for metric in task.metrics}
@@ -222,8 +215,8 @@ def test_target_of_minus_100_is_scored(tmp_path):
         class Constant(torch.nn.Module):
             config = SimpleNamespace(supports_global_tokens=False, num_hidden_layers=0)
 
-            def forward(self, input_ids, attention_mask):
-                return SimpleNamespace(logits=torch.zeros(len(input_ids), 1))
+            def forward(self, input_ids, attention_mask, labels):
+                return SimpleNamespace(logits=torch.zeros(len(input_ids), 1), loss=labels.mean())
 
         found = evaluate(Constant(), task, "train", batch_size=8, device=torch.device("cpu"))
         assert found.score.num_targets == task.size("train")

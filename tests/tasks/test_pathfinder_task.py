@@ -113,12 +113,14 @@ def test_pixels_are_ids_or_numbers_and_none_is_padding(tmp_path):
     tokens, numbers = opened(tmp_path), opened(tmp_path, pixels="continuous")
     assert tokens.checksum == numbers.checksum
     first, second = (next(task.batches("test", batch_size=4)) for task in (tokens, numbers))
-    assert first.inputs.shape == (4, 1024)
-    assert first.inputs.dtype == torch.int64
-    assert first.key_mask.all()
-    assert (first.inputs == 0).any()
+    assert first.inputs["input_ids"].shape == (4, 1024)
+    assert first.inputs["input_ids"].dtype == torch.int64
+    assert first.inputs["attention_mask"].all()
+    assert (first.inputs["input_ids"] == 0).any()
     # S4 has mean and standard deviation 0.5.
-    torch.testing.assert_close(second.inputs[..., 0], first.inputs / 255 * 2 - 1)
+    torch.testing.assert_close(
+        second.inputs["input_values"][..., 0], first.inputs["input_ids"] / 255 * 2 - 1
+    )
 
 
 def test_interrupted_build_resumes(tmp_path, monkeypatch):

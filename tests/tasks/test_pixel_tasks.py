@@ -14,7 +14,6 @@ from longspan.errors import OptionError
 from longspan.tasks._image_drawing import draw_as_text, draw_mask
 from longspan.tasks._pixels import PixelOptions, PixelTask, pack_images
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import ImageLayout
 
 SIDE = 6
 PICTURES = np.random.default_rng(0).integers(0, 256, (12, SIDE, SIDE), np.uint8)
@@ -41,7 +40,7 @@ class Pictures(PixelTask):
         num_classes=3,
         metrics=("accuracy",),
         chance=1 / 3,
-        layout=ImageLayout(SIDE),
+        head="sequence_classification",
         published=(),
     )
 
@@ -67,8 +66,8 @@ def pictures(request, tmp_path):
 def test_every_pixel_is_an_input_and_none_is_padding(pictures):
     seen = 0
     for batch in pictures.batches("test", batch_size=2):
-        assert batch.key_mask.all()
-        assert batch.key_mask.shape == (len(batch.rows), SIDE**2)
+        assert batch.inputs["attention_mask"].all()
+        assert batch.inputs["attention_mask"].shape == (len(batch.rows), SIDE**2)
         seen += len(batch.rows)
     assert seen == 3
     assert pictures.length == SIDE**2
@@ -80,13 +79,13 @@ def test_tokens_are_gray_levels_and_numbers_are_normalized(pictures):
     levels = torch.from_numpy(PICTURES[order].reshape(3, -1).astype(np.int64))
     assert batch.targets.tolist() == [row % 3 for row in order]
     if pictures.input_features is None:
-        assert batch.inputs.dtype == torch.int64
-        assert torch.equal(batch.inputs, levels)
+        assert batch.inputs["input_ids"].dtype == torch.int64
+        assert torch.equal(batch.inputs["input_ids"], levels)
     else:
         assert pictures.input_features == 1
-        assert batch.inputs.dtype == torch.float32
+        assert batch.inputs["input_values"].dtype == torch.float32
         expected = (levels.double() / 255 - 0.25) / 0.5
-        torch.testing.assert_close(batch.inputs, expected[..., None].float())
+        torch.testing.assert_close(batch.inputs["input_values"], expected[..., None].float())
 
 
 def test_both_encodings_share_a_data_set(tmp_path):

@@ -17,10 +17,10 @@ from longspan.data.questions.report import Report
 from longspan.data.questions.squad import read_squad
 from longspan.errors import DataError, OptionError
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, token_f1
+from longspan.models.heads.question_answering import span_loss
 from longspan.results import load_results
 from longspan.tasks import IGNORE, SPLITS, build
-from longspan.training.dummy_batch import make_dummy_batch
-from longspan.training.footprint import measure_step_memory
+from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import (
     extract_triviaqa,
     published,
@@ -143,18 +143,20 @@ def test_global_tokens_are_an_option(tmp_path, articles):
     for choice in ("question", "first", "none", "boundaries"):
         task = opened("xquad", tmp_path, articles, global_tokens=choice, context="article")
         batch = whole(task, "validation")
-        masks[choice] = batch.global_mask
-        most = 0 if batch.global_mask is None else int(batch.global_mask.sum(1).max())
+        masks[choice] = batch.inputs.get("global_attention_mask")
+        most = 0 if masks[choice] is None else int(masks[choice].sum(1).max())
         assert most <= task.num_global_tokens
     assert masks["none"] is None
     assert masks["first"].sum(1).tolist() == [1] * len(batch.rows)
     assert masks["first"][:, 0].all()
-    for mask, ids in zip(masks["question"], batch.inputs, strict=True):
+    for mask, ids in zip(masks["question"], batch.inputs["input_ids"], strict=True):
         assert mask.sum() == mask.long().argmin()
         shown = "".join(task.ids_to_tokens(ids[mask].numpy()))
         assert shown in ("[CLS]WhoĠmetĠBabbage?[SEP]", "[CLS]WhatĠwasĠit?[SEP]")
     assert (masks["boundaries"] >= masks["question"]).all()
-    for mask, ids in zip(masks["boundaries"] & ~masks["question"], batch.inputs, strict=True):
+    for mask, ids in zip(
+        masks["boundaries"] & ~masks["question"], batch.inputs["input_ids"], strict=True
+    ):
         # the two paragraphs begin with "Ada" and "She"
         assert task.ids_to_tokens(ids[mask].numpy()) == ["A", "S"]
 
@@ -163,9 +165,9 @@ def test_number_of_global_boundaries_is_bounded(tmp_path, articles):
     options = {"context": "article", "global_tokens": "boundaries", "boundaries": 1}
     task = opened("xquad", tmp_path, articles, **options)
     batch = whole(task, "train")
-    mask = batch.global_mask & (batch.targets != IGNORE)
+    mask = batch.inputs["global_attention_mask"] & (batch.targets != IGNORE)
     assert mask.sum(1).tolist() == [1] * len(batch.rows)
-    assert task.ids_to_tokens(batch.inputs[mask].numpy()) == ["A"] * len(batch.rows)
+    assert task.ids_to_tokens(batch.inputs["input_ids"][mask].numpy()) == ["A"] * len(batch.rows)
     assert task.num_global_tokens == 1 + SMALL["question_length"] + 1 + 1
 
 
@@ -215,7 +217,7 @@ def test_unanswerable_questions_count_in_scores_alone(tmp_path, trivia):
     assert task.size("train") == train["marked"]
     assert task.size("validation") == held_out["questions"]
     batch = whole(task, "train")
-    assert task.count_targets(batch.targets).tolist() == [1] * task.size("train")
+    assert marked(task, batch).all()
 
 
 def test_all_mentions_are_right(tmp_path, trivia):
@@ -225,8 +227,15 @@ def test_all_mentions_are_right(tmp_path, trivia):
         inside = targets[targets != IGNORE]
         assert [(inside & bit > 0).sum().item() for bit in (STARTS, ENDS)] == [2, 2]
     # The loss is that of the best mentions together: one alone is enough.
-    logits = 50 * right_logits(batch)
-    assert task.losses(logits, batch.targets).max() < 1e-6
+    logits = tuple(50 * x for x in right_logits(batch).unbind(1))
+    labels = task.label_arguments(batch.targets)
+    assert span_loss(logits, tuple(labels.values()), None) < 1e-6
+
+
+def marked(task, batch):
+    """Return which examples have an answer among their tokens."""
+    labels = task.label_arguments(batch.targets)
+    return task.head.count_targets(labels, len(batch.rows)).bool()
 
 
 def test_triviaqa_scores_follow_its_own_normalization(tmp_path):
@@ -250,11 +259,10 @@ def test_triviaqa_scores_follow_its_own_normalization(tmp_path):
                 for x, right in zip(answers, references, strict=True)
             ]
             assert found[name] == pytest.approx(np.mean(expected))
-        marked = task.count_targets(batch.targets).bool()
         statistics = task.example_statistics(
             task.metrics, split, batch.rows, right_logits(batch), batch.targets
         )
-        assert statistics["exact_match"][marked, 0].eq(1).all()
+        assert statistics["exact_match"][marked(task, batch), 0].eq(1).all()
     assert task.size("train") > 0
 
 
@@ -355,10 +363,9 @@ def test_missing_files_are_explained(tmp_path, name):
 def test_dummy_batches_have_the_shape_of_real_ones(tmp_path, articles):
     task = opened("xquad", tmp_path, articles)
     dummy, batch = make_dummy_batch(task, 3), whole(task, "train")
-    for name in ("inputs", "key_mask", "targets", "global_mask"):
-        assert getattr(dummy, name).shape == (3, task.length)
-        assert getattr(batch, name).ndim == 2
-    assert dummy.global_mask.sum(1).tolist() == [task.num_global_tokens] * 3
+    assert dummy.keys() == batch.inputs.keys() | task.label_arguments(batch.targets).keys()
+    assert {x.shape for x in dummy.values()} == {(3, task.length)}
+    assert dummy["global_attention_mask"].sum(1).tolist() == [task.num_global_tokens] * 3
 
 
 def experiment(task, changes):

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import aan_files
 import beir_files
@@ -24,7 +25,8 @@ from longspan.results import load_results
 from longspan.tasks import TASKS, build
 from longspan.tasks.data_cards import write_card
 from longspan.training import inference
-from longspan.training.evaluate import evaluate, model_inputs
+from longspan.training.arguments import model_inputs
+from longspan.training.evaluate import evaluate
 from longspan.training.inference import evaluate_timed
 from thread_group import run_in_threads
 from trec_scores import plain_score
@@ -82,19 +84,30 @@ def test_training_batches_have_an_answer_and_negatives_of_each_query(topics):
     documents = topics.dataset.splits["documents"]
     task = opened_with(topics, negatives=3)
     for number, batch in zip(range(5), task.batches("train", batch_size=24, seed=1), strict=False):
-        present = {*batch.document_numbers.tolist(), *batch.negative_numbers.flatten().tolist()}
+        present = {
+            *batch.inputs["document_numbers"].tolist(),
+            *batch.inputs["negative_numbers"].flatten().tolist(),
+        }
         for place, row in enumerate(batch.rows.tolist()):
             known, mined = judgments(task, "train", row)
-            own, negatives = int(batch.document_numbers[place]), batch.negative_numbers[place]
+            own, negatives = (
+                int(batch.inputs["document_numbers"][place]),
+                batch.inputs["negative_numbers"][place],
+            )
             assert known[own] == 1
             assert set(negatives.tolist()) <= set(mined)
             assert len(set(negatives.tolist())) == 3
-            answers = batch.answer_numbers[place]
+            answers = batch.inputs["answer_numbers"][place]
             assert set(answers[answers >= 0].tolist()) == present & set(known)
-            ids = batch.inputs_b[place][batch.key_mask_b[place]].tolist()
+            ids = batch.inputs["document_input_ids"][place][
+                batch.inputs["document_attention_mask"][place]
+            ].tolist()
             assert ids == documents.tokens[own].tolist()
             for ids, mask, other in zip(
-                batch.negatives[place], batch.negatives_mask[place], negatives, strict=True
+                batch.inputs["negative_input_ids"][place],
+                batch.inputs["negative_attention_mask"][place],
+                negatives,
+                strict=True,
             ):
                 assert ids[mask].tolist() == documents.tokens[int(other)].tolist()
         assert number < 5
@@ -111,14 +124,16 @@ def test_draws_follow_from_seed_and_number_of_the_batch(topics):
     batches = topics.batches("train", batch_size=24, seed=3)
     third = [next(batches) for _ in range(3)][2]
     again = next(topics.batches("train", batch_size=24, seed=3, start=2))
-    for name in ("rows", "document_numbers", "negative_numbers", "inputs_b", "negatives"):
-        assert getattr(third, name).equal(getattr(again, name))
+    assert third.rows.equal(again.rows)
+    assert third.inputs.keys() == again.inputs.keys() > {"document_numbers", "negative_numbers"}
+    for name, x in third.inputs.items():
+        assert x.equal(again.inputs[name])
     # The same queries have other answers and negatives in another batch, and with another seed.
     examples, rows = topics.dataset.splits["train"], np.arange(72)
     drawn = [topics.collate(examples, rows, draw) for draw in ((3, 0), (3, 1), (4, 0))]
     for one, other in itertools.combinations(drawn, 2):
-        assert not one.document_numbers.equal(other.document_numbers)
-        assert not one.negative_numbers.equal(other.negative_numbers)
+        assert not one.inputs["document_numbers"].equal(other.inputs["document_numbers"])
+        assert not one.inputs["negative_numbers"].equal(other.inputs["negative_numbers"])
 
 
 def test_mined_documents_are_the_first_of_bm25_that_do_not_answer(cache):
@@ -138,13 +153,13 @@ def test_mined_documents_are_the_first_of_bm25_that_do_not_answer(cache):
 def test_too_few_negatives_are_padded(cache):
     task = opened(cache, "owls", negatives=4, mined=4)
     batch = next(task.batches("train", batch_size=4))
-    missing = batch.negative_numbers < 0
+    missing = batch.inputs["negative_numbers"] < 0
     assert missing.any()
-    assert not batch.negatives_mask[missing].any()
-    assert not batch.negatives[missing].any()
-    assert batch.negatives_mask[~missing].any(-1).all()
+    assert not batch.inputs["negative_attention_mask"][missing].any()
+    assert not batch.inputs["negative_input_ids"][missing].any()
+    assert batch.inputs["negative_attention_mask"][~missing].any(-1).all()
     model = make_model(experiment(task), task)
-    output = model(**model_inputs(model, task, batch, CPU))
+    output = model(**model_inputs(model, batch.inputs, CPU))
     assert output.loss.isfinite()
     # Documents of grade 0 are negatives too.
     known, mined = judgments(task, "train", 1)
@@ -162,7 +177,7 @@ def test_query_is_no_negative_of_itself_whatever_its_grade(tmp_path):
     batch = next(task.batches("train", batch_size=4))
     own = torch.tensor(task.dataset.splits["train"].labels.tolist())[batch.rows]
     assert (own >= 0).sum() == 2
-    assert not (batch.negative_numbers == own.masked_fill(own < 0, -2)[:, None]).any()
+    assert not (batch.inputs["negative_numbers"] == own.masked_fill(own < 0, -2)[:, None]).any()
     register_imports(tmp_path / "none")
 
 
@@ -296,10 +311,10 @@ def test_paper_is_not_ranked_for_itself(tmp_path):
     # Nor is it a negative of itself, where another paper of the batch cites it.
     for batch in (next(task.batches("train", batch_size=30, start=n)) for n in range(3)):
         labels = task.dataset.splits["train"].labels[batch.rows.numpy()]
-        for label, answers in zip(labels, batch.answer_numbers.tolist(), strict=True):
-            if label in batch.document_numbers:
+        for label, answers in zip(labels, batch.inputs["answer_numbers"].tolist(), strict=True):
+            if label in batch.inputs["document_numbers"]:
                 assert label in answers
-        assert not (batch.negative_numbers == torch.from_numpy(labels)[:, None]).any()
+        assert not (batch.inputs["negative_numbers"] == torch.from_numpy(labels)[:, None]).any()
 
 
 def test_retrieval_is_learned_in_a_few_steps(cache, tmp_path):
@@ -362,24 +377,26 @@ def test_global_tokens_are_marked_in_all_texts(topics, chosen, places):
     task = opened_with(topics, global_tokens=chosen)
     batch = next(task.batches("train", batch_size=8))
     masks = [
-        (batch.key_mask, batch.global_mask),
-        (batch.key_mask_b, batch.global_mask_b),
-        (batch.negatives_mask, batch.global_mask_negatives),
+        (batch.inputs["query_attention_mask"], batch.inputs["query_global_attention_mask"]),
+        (batch.inputs["document_attention_mask"], batch.inputs["document_global_attention_mask"]),
+        (batch.inputs["negative_attention_mask"], batch.inputs["negative_global_attention_mask"]),
     ]
     for real, marked in masks:
         for row, own in zip(real.flatten(0, -2), marked.flatten(0, -2), strict=True):
             assert set(own.nonzero()[:, 0].tolist()) == places & set(range(int(row.sum())))
     documents = next(task.ranked_documents("test", np.arange(2)).batches(8))
-    assert documents.global_mask.sum() == sum(
-        n in places for length in documents.key_mask.sum(1).tolist() for n in range(length)
+    assert documents.inputs["document_global_attention_mask"].sum() == sum(
+        n in places
+        for length in documents.inputs["document_attention_mask"].sum(1).tolist()
+        for n in range(length)
     )
     assert task.num_global_tokens == sum(n % 3 == 0 for n in range(16)) if len(places) > 1 else 1
     one_window = {"mechanism.window": 8}  # the protocol lists one for each of its two layers
     model = make_model(experiment(task, "longformer", changes=one_window), task)
-    names = model_inputs(model, task, batch, CPU).keys()
+    names = model_inputs(model, batch.inputs, CPU).keys()
     assert {f"{x}_global_attention_mask" for x in ("query", "document", "negative")} <= names
     model = make_model(experiment(task, "linear"), task)
-    assert not any("global" in name for name in model_inputs(model, task, batch, CPU))
+    assert not any("global" in name for name in model_inputs(model, batch.inputs, CPU))
 
 
 def test_global_tokens_change_rankings_and_not_the_data(topics):
@@ -423,16 +440,16 @@ def test_options_are_checked(cache, options, message):
         build("topics", {**OPTIONS, **options})
 
 
-def test_training_logits_are_similarities_over_the_temperature(topics):
+def test_training_loss_is_of_similarities_over_the_temperature(topics):
     task = opened_with(topics, temperature=0.25, negatives=2)
     model = make_model(experiment(task), task).eval()
     batch = next(task.batches("train", batch_size=8))
     with torch.no_grad():
-        output = model(**model_inputs(model, task, batch, CPU))
-    logits = task.output_logits(output)
+        output = model(**model_inputs(model, batch.inputs, CPU))
+    scores = task.head.scores(output)
     own = output.similarities[torch.arange(8), torch.arange(8)]
-    torch.testing.assert_close(logits[:, 0], own * 4)
-    torch.testing.assert_close(task.losses(logits, batch.targets).mean(), output.loss)
+    torch.testing.assert_close(scores[:, 0], own)
+    torch.testing.assert_close(F.cross_entropy(4 * scores, batch.targets), output.loss)
 
 
 def test_card_and_examples_are_shown(cache, topics):

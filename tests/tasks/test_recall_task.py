@@ -8,7 +8,6 @@ import torch
 
 from longspan.errors import OptionError
 from longspan.tasks import SPLITS, build
-from longspan.tasks.layout import TokenLayout
 from longspan.tasks.scoring import IGNORE, accuracy_statistics
 
 SMALL = {
@@ -43,8 +42,8 @@ def test_targets_are_the_bound_values_at_queries_only(tmp_path):
     task = opened(tmp_path, noise=True)
     assert (task.vocab_size, task.num_classes, task.length) == (20, 10, 40)
     for batch in rows(task, "test"):
-        assert batch.key_mask.all()
-        for tokens, targets in zip(batch.inputs, batch.targets, strict=True):
+        assert batch.inputs["attention_mask"].all()
+        for tokens, targets in zip(batch.inputs["input_ids"], batch.targets, strict=True):
             bound = dict(zip(tokens[0:6:2].tolist(), tokens[1:6:2].tolist(), strict=True))
             asked = (targets != IGNORE).nonzero().flatten().tolist()
             assert asked == [p for p in range(6, 40) if int(tokens[p]) in bound]
@@ -119,7 +118,7 @@ def test_show_gives_the_pairs_and_the_queries(tmp_path):
 
 def test_notes_say_that_it_is_a_diagnostic_task():
     info = build("recall").info
-    assert info.layout == TokenLayout()
+    assert info.head == "token_classification"
     assert "not part of Long Range Arena" in info.notes
     assert info.published == ()
 

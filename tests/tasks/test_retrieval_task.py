@@ -13,7 +13,7 @@ from aan_files import PAIRS, PAPERS, write_by_id, write_release
 from longspan.arena import make_model, run
 from longspan.data.tokenizers import END, UNKNOWN
 from longspan.errors import DataError, OptionError
-from longspan.models import count_flops
+from longspan.models import LongspanForPairClassification, encoder_flops
 from longspan.tasks import SPLITS, build, configure
 from longspan.training import fit
 
@@ -39,8 +39,8 @@ def examples(task, split):
     batch_size = task.size(split) if split == "train" else 3
     for part in task.batches(split, batch_size=batch_size):
         for n, row in enumerate(part.rows.tolist()):
-            first = part.inputs[n][part.key_mask[n]].tolist()
-            second = part.inputs_b[n][part.key_mask_b[n]].tolist()
+            first = part.inputs["input_ids"][n][part.inputs["attention_mask"][n]].tolist()
+            second = part.inputs["input_ids_b"][n][part.inputs["attention_mask_b"][n]].tolist()
             found[row] = (first, second, int(part.targets[n]))
         if split == "train":
             break
@@ -200,10 +200,11 @@ def test_run_end_to_end(data, tmp_path, head):
         "test": 2,
     }
     config = make_model(made, task).config
-    assert record.flops == count_flops(config, 40, 2, pair=True) > 1.9 * count_flops(config, 40, 2)
+    assert record.flops == LongspanForPairClassification.flops(config, task.input_shapes)
+    assert record.flops > 2 * encoder_flops(config, 40)
     assert record.data_source == task.source
     tokens = sum(
-        int(batch.key_mask.sum() + batch.key_mask_b.sum())
+        int(batch.inputs["attention_mask"].sum() + batch.inputs["attention_mask_b"].sum())
         for _, batch in zip(range(2), task.batches("train", batch_size=4), strict=False)
     )
     assert record.tokens_per_second == pytest.approx(tokens / record.seconds)

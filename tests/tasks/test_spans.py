@@ -1,4 +1,4 @@
-"""Loss and answers of span models, against plain loops and the head of transformers."""
+"""Labels, loss and answers of span models, against plain loops and the loss of one answer."""
 
 import itertools
 
@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from longspan.data.questions.encoding import ENDS, STARTS
 from longspan.models import LongspanConfig, LongspanForQuestionAnswering
-from longspan.tasks._spans import answerable, predicted_spans, question_mask, span_losses
+from longspan.models.heads.question_answering import span_loss
+from longspan.tasks._spans import bit_labels, predicted_spans, question_mask
 from longspan.tasks.scoring import IGNORE
 
 N = IGNORE
@@ -28,6 +29,22 @@ def logits():
     return torch.randn(4, 2, 10, generator=torch.Generator().manual_seed(0))
 
 
+def labels_of(targets):
+    return {
+        "start_positions": bit_labels(targets, STARTS),
+        "end_positions": bit_labels(targets, ENDS),
+    }
+
+
+def loss_of(logits, targets):
+    """Return the loss of the head."""
+    return span_loss(tuple(logits.unbind(1)), tuple(labels_of(targets).values()), None)
+
+
+def row_loss(logits, targets, row):
+    return loss_of(logits[row : row + 1], targets[row : row + 1])
+
+
 def plain_loss(logits, targets):
     """Sum the probabilities of right tokens, one example and one token at a time."""
     losses = []
@@ -40,28 +57,27 @@ def plain_loss(logits, targets):
 
 
 def test_loss_is_that_of_the_summed_probabilities(logits):
-    found = span_losses(logits, TARGETS)
-    for row in (0, 1, 3):
-        torch.testing.assert_close(found[row], plain_loss(logits[row], TARGETS[row]).float())
-    assert found[2] == 0
+    expected = [plain_loss(logits[row], TARGETS[row]).float() for row in (0, 1, 3)]
+    torch.testing.assert_close(loss_of(logits, TARGETS), sum(expected) / 3)
+    assert row_loss(logits, TARGETS, 2) == 0
 
 
 def test_loss_of_one_answer_is_the_cross_entropy(logits):
     allowed = TARGETS[1] != IGNORE
     start, end = logits[1][:, allowed]
     expected = (F.cross_entropy(start, torch.tensor(1)) + F.cross_entropy(end, torch.tensor(3))) / 2
-    torch.testing.assert_close(span_losses(logits, TARGETS)[1], expected)
+    torch.testing.assert_close(row_loss(logits, TARGETS, 1), expected)
 
 
 def test_logits_outside_of_the_document_have_no_effect(logits):
     changed = torch.where((TARGETS == IGNORE)[:, None], 1e4, logits)
-    assert torch.equal(span_losses(changed, TARGETS), span_losses(logits, TARGETS))
+    torch.testing.assert_close(loss_of(changed, TARGETS), loss_of(logits, TARGETS))
 
 
 def test_each_mention_can_be_learned_alone(logits):
     """The gradient of every right token lowers the loss; a span loss over one would not."""
     logits.requires_grad_()
-    span_losses(logits, TARGETS)[0].backward()
+    loss_of(logits, TARGETS).backward()
     assert (logits.grad[0, 1, [5, 6]] < 0).all()
     assert (logits.grad[0, 1, [3, 4, 7, 8]] > 0).all()
 
@@ -71,15 +87,16 @@ def test_gradients_are_finite_without_answers_and_at_padding():
     logits = torch.full((4, 2, 10), torch.finfo(torch.float32).min)
     logits[..., 2:9] = 0
     logits.requires_grad_()
-    losses = span_losses(logits, TARGETS)
-    losses.sum().backward()
-    assert losses.isfinite().all()
+    loss = loss_of(logits, TARGETS)
+    loss.backward()
+    assert loss.isfinite()
     assert logits.grad.isfinite().all()
     assert not logits.grad[2].any()
 
 
-def test_answerable_examples_have_a_marked_answer():
-    assert answerable(TARGETS).tolist() == [True, True, False, True]
+def test_examples_with_a_marked_answer_count():
+    count = LongspanForQuestionAnswering.count_targets(labels_of(TARGETS), 4)
+    assert count.tolist() == [1, 1, 0, 1]
 
 
 @pytest.mark.parametrize("max_length", [1, 3, 30])
@@ -108,5 +125,4 @@ def test_loss_is_that_of_the_head_if_all_tokens_are_allowed():
     targets = torch.zeros(2, 9, dtype=torch.long)
     targets[[0, 1], start] |= STARTS
     targets[[0, 1], end] |= ENDS
-    logits = torch.stack((output.start_logits, output.end_logits), 1)
-    torch.testing.assert_close(span_losses(logits, targets).mean(), output.loss)
+    torch.testing.assert_close(model(ids, **labels_of(targets)).loss, output.loss)

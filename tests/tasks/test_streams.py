@@ -11,6 +11,7 @@ from longspan.errors import OptionError
 from longspan.metrics import get_metric
 from longspan.tasks import IGNORE
 from longspan.tasks._segments import cut_segments, cut_windows, evaluation_walks, training_walks
+from longspan.tasks.batching import find_mask
 
 TEXTS = toy_streams.documents("train")
 STORED = toy_streams.stored(TEXTS)
@@ -95,10 +96,10 @@ def test_evaluation_walks_read_every_row_once(batch_size):
 def test_targets_are_the_next_tokens(tmp_path):
     task = open_task(tmp_path)
     for batch in itertools.islice(task.batches("train", batch_size=3), 20):
-        inputs, targets = batch.inputs.numpy(), batch.targets.numpy()
-        both = (targets[:, :-1] != IGNORE) & batch.key_mask.numpy()[:, 1:]
+        inputs, targets = batch.inputs["input_ids"].numpy(), batch.targets.numpy()
+        both = (targets[:, :-1] != IGNORE) & find_mask(batch.inputs, "input_ids").numpy()[:, 1:]
         np.testing.assert_array_equal(targets[:, :-1][both], inputs[:, 1:][both])
-        assert (batch.key_mask.numpy() == (targets != IGNORE)).all()
+        assert (find_mask(batch.inputs, "input_ids").numpy() == (targets != IGNORE)).all()
 
 
 def test_sliding_windows_continue_nothing_and_score_their_last_tokens(tmp_path):

@@ -39,14 +39,21 @@ def test_decoder_reads_what_it_has_predicted(tmp_path, tokenizer, vocabulary):
     task = opened(tmp_path, {"vocabulary": named, "target_length": 60})
     (batch,) = task.batches("test", batch_size=8)
     chosen = task.generation
-    assert batch.inputs_b[:, 0].tolist() == [chosen.start_token] * 4
-    for row, target, mask in zip(batch.inputs_b, batch.targets, batch.key_mask_b, strict=True):
+    assert (
+        batch.inputs["decoder_input_ids"][:, 0].tolist() == [chosen["decoder_start_token_id"]] * 4
+    )
+    for row, target, mask in zip(
+        batch.inputs["decoder_input_ids"],
+        batch.targets,
+        batch.inputs["decoder_attention_mask"],
+        strict=True,
+    ):
         length = int(mask.sum())
         assert mask[:length].all()
         assert (target[length:] == IGNORE).all()
         assert row[1:length].equal(target[: length - 1])
-        assert target[length - 1] == chosen.end_token
-        assert (target[: length - 1] != chosen.end_token).all()
+        assert target[length - 1] == task.end_token
+        assert (target[: length - 1] != task.end_token).all()
         assert target[:length].max() < task.vocab_size
     reference = paper_files.paper(0, "test")["abstract_text"]
     text = " ".join(reference).replace("<S> ", "").replace(" </S>", "")
@@ -63,8 +70,8 @@ def test_decoder_reads_what_it_has_predicted(tmp_path, tokenizer, vocabulary):
 def test_targets_fit_the_decoder(tmp_path):
     task = opened(tmp_path, {"target_length": 5})
     for batch in task.batches("validation", batch_size=2):
-        assert batch.inputs_b.shape[1] == batch.targets.shape[1] == 5
-        assert (batch.targets[:, -1] == task.generation.end_token).all()
+        assert batch.inputs["decoder_input_ids"].shape[1] == batch.targets.shape[1] == 5
+        assert (batch.targets[:, -1] == task.end_token).all()
     assert "summaries are longer than 5 tokens" in " ".join(task.build_notes)
     # scores are against the whole summary
     assert len(task.reference("validation", 0).split()) == 12
@@ -88,7 +95,7 @@ def test_statistics_are_those_of_rouge_score(tmp_path):
 
 def test_text_ends_at_its_first_end_token(tmp_path):
     task = opened(tmp_path)
-    end = task.generation.end_token
+    end = task.end_token
     assert task.decode_generated(np.array([5, 6, end, 7, end, 0])) == task.decode(np.array([5, 6]))
     assert task.decode_generated(np.array([end])) == ""
 
@@ -183,10 +190,10 @@ def test_unknown_words_are_not_generated(tmp_path):
     task = opened(tmp_path, {"vocabulary": 20})
     symbols = task.tokenizer.symbols
     known = set(range(2, 20))
-    assert set(task.generation.suppressed_tokens) == {1}
+    assert set(task.generation["suppress_tokens"]) == {1}
     task = opened(tmp_path, {"vocabulary": 60})
     assert len(task.tokenizer.words) == 30
-    assert set(task.generation.suppressed_tokens) == {1, *range(32, 60)}
+    assert set(task.generation["suppress_tokens"]) == {1, *range(32, 60)}
     assert known <= set(range(len(symbols)))
 
 
@@ -195,8 +202,8 @@ def test_new_documents_need_no_summary(tmp_path):
     examples = task._examples("test")
     new = type(examples)(tokens=examples.tokens, labels=examples.labels)
     batch = task.collate(new, np.arange(4))
-    assert batch.inputs.equal(task.collate(examples, np.arange(4)).inputs)
-    assert batch.inputs_b.equal(torch.full((4, 1), task.generation.start_token))
+    assert batch.inputs["input_ids"].equal(task.collate(examples, np.arange(4)).inputs["input_ids"])
+    assert batch.inputs["decoder_input_ids"].equal(torch.full((4, 1), task.end_token))
 
 
 def test_papers_of_pubmed(tmp_path):

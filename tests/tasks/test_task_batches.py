@@ -20,7 +20,6 @@ from longspan.tasks import SPLITS, TASKS, build
 from longspan.tasks.base import Task
 from longspan.tasks.batching import collate
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import PairLayout, StreamLayout
 from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
 
@@ -57,7 +56,7 @@ class Pairs(Task):
         num_classes=2,
         metrics=("accuracy",),
         chance=0.5,
-        layout=PairLayout(),
+        head="pair_classification",
         published=(),
     )
     length = 9
@@ -91,15 +90,17 @@ def test_batch_is_padded_to_a_multiple_of_64_within_the_task_length(task):
     for batch in itertools.islice(task.batches("train", batch_size=8), 20):
         lengths = [len(examples.tokens[row]) for row in batch.rows.tolist()]
         width = min(math.ceil(max(lengths) / 64) * 64, task.length)
-        assert batch.inputs.shape == batch.key_mask.shape == (8, width)
-        assert batch.inputs.dtype == batch.targets.dtype == torch.int64
+        assert batch.inputs["input_ids"].shape == batch.inputs["attention_mask"].shape == (8, width)
+        assert batch.inputs["input_ids"].dtype == batch.targets.dtype == torch.int64
         for line, row in enumerate(batch.rows.tolist()):
             real = torch.tensor(examples.tokens[row].astype(np.int64))
-            padding = batch.inputs.shape[1] - len(real)
-            assert torch.equal(batch.inputs[line], torch.nn.functional.pad(real, (0, padding)))
+            padding = batch.inputs["input_ids"].shape[1] - len(real)
+            assert torch.equal(
+                batch.inputs["input_ids"][line], torch.nn.functional.pad(real, (0, padding))
+            )
             assert batch.targets[line] == task.labels("train")[row] == examples.labels[row]
-        assert torch.equal(batch.key_mask, batch.inputs > 0)
-        assert batch.inputs_b is None
+        assert torch.equal(batch.inputs["attention_mask"], batch.inputs["input_ids"] > 0)
+        assert "input_ids_b" not in batch.inputs
 
 
 def test_batch_of_pairs_has_the_second_sequences(tmp_path):
@@ -109,9 +110,9 @@ def test_batch_of_pairs_has_the_second_sequences(tmp_path):
     (batch,) = task.batches("test", batch_size=10)
     assert batch.rows.tolist() == list(range(7))
     padding = [0] * (task.length - 2)
-    assert batch.inputs_b.tolist() == [[9, n + 1, *padding] for n in range(7)]
-    assert torch.equal(batch.key_mask_b, batch.inputs_b > 0)
-    assert batch.inputs.shape == (7, task.length)
+    assert batch.inputs["input_ids_b"].tolist() == [[9, n + 1, *padding] for n in range(7)]
+    assert torch.equal(batch.inputs["attention_mask_b"], batch.inputs["input_ids_b"] > 0)
+    assert batch.inputs["input_ids"].shape == (7, task.length)
 
 
 def ids(padded):
@@ -132,8 +133,10 @@ def test_collate_pads_equal_and_different_lengths(lengths, dtype, most):
         width = min(64, most)
         for line, row in enumerate(rows):
             padding = [0] * (width - lengths[row])
-            assert batch.inputs[line].tolist() == [*sequences[row].tolist(), *padding]
-            assert batch.key_mask[line].tolist() == [True] * lengths[row] + [False] * len(padding)
+            assert batch.inputs["input_ids"][line].tolist() == [*sequences[row].tolist(), *padding]
+            assert batch.inputs["attention_mask"][line].tolist() == [True] * lengths[row] + [
+                False
+            ] * len(padding)
         assert batch.targets.tolist() == rows
 
 
@@ -146,8 +149,10 @@ def test_batch_widths_are_multiples_of_64(longest, width):
     examples = Examples(tokens=Ragged.pack(sequences, np.uint8), labels=np.zeros(2, np.uint8))
     for rows in ([0], [0, 1]):
         batch = collate(examples, np.array(rows), ids, 200)
-        assert batch.inputs.shape == (len(rows), width)
-        assert batch.key_mask.sum().item() == sum(len(sequences[row]) for row in rows)
+        assert batch.inputs["input_ids"].shape == (len(rows), width)
+        assert batch.inputs["attention_mask"].sum().item() == sum(
+            len(sequences[row]) for row in rows
+        )
 
 
 def test_unscored_tokens_have_ignored_targets():
@@ -158,7 +163,7 @@ def test_unscored_tokens_have_ignored_targets():
     )
     batch = collate(examples, np.array([1, 0]), ids, 3)
     assert batch.targets.tolist() == [[1, IGNORE, IGNORE], [IGNORE, 3, 0]]
-    assert batch.key_mask.tolist() == [[True, False, False], [True, True, True]]
+    assert batch.inputs["attention_mask"].tolist() == [[True, False, False], [True, True, True]]
 
 
 def test_row_changed_on_disk_is_rejected(tmp_path, monkeypatch):
@@ -204,7 +209,7 @@ def test_evaluation_yields_every_example_once_by_length(task, split, batch_size)
     batches = list(task.batches(split, batch_size=batch_size, seed=5))
     rows = torch.cat([one.rows for one in batches]).tolist()
     assert sorted(rows) == list(range(task.size(split)))
-    lengths = torch.cat([one.key_mask.sum(1) for one in batches]).tolist()
+    lengths = torch.cat([one.inputs["attention_mask"].sum(1) for one in batches]).tolist()
     assert lengths == sorted(lengths)
     whole = take(iter(batches), 1000)
     assert take(task.batches(split, batch_size=batch_size, start=2), 1000) == whole[2:]
@@ -243,7 +248,7 @@ from longspan.tasks import build
 task = build("listops", {SMALL!r})
 task.open(pathlib.Path({str(tmp_path)!r}))
 batches = itertools.islice(task.batches("train", batch_size=7, seed=2), 15)
-print(json.dumps([task.checksum, [one.inputs.tolist() for one in batches]]))
+print(json.dumps([task.checksum, [one.inputs["input_ids"].tolist() for one in batches]]))
 """
     environment = {**os.environ, "PYTHONHASHSEED": "99"}
     run = subprocess.run(
@@ -252,7 +257,7 @@ print(json.dumps([task.checksum, [one.inputs.tolist() for one in batches]]))
     checksum, inputs = json.loads(run.stdout)
     assert checksum == task.checksum
     batches = itertools.islice(task.batches("train", batch_size=7, seed=2), 15)
-    assert inputs == [one.inputs.tolist() for one in batches]
+    assert inputs == [one.inputs["input_ids"].tolist() for one in batches]
 
 
 def test_batches_do_not_use_the_global_random_state(task):
@@ -295,14 +300,14 @@ def test_metadata_of_every_task_is_complete(name):
         assert {"lra-paper", "lra-small"} <= protocols
     else:
         of_papers = {"wikihop": {"wikihop-ablation"}, "arxiv_summarization": {"documents"}}
-        if isinstance(info.layout, StreamLayout):
+        if info.head == "causal_lm":
             assert protocols <= OF_LANGUAGE_MODELS
             assert bool(protocols) == (name != "wikitext_2")
         else:
             assert protocols == of_papers.get(name, set())
     keys = [(one.mechanism, one.source, one.metric) for one in info.published]
     assert len(set(keys)) == len(keys)
-    bounds = (0.5, 60) if isinstance(info.layout, StreamLayout) else (0.1, 0.9)
+    bounds = (0.5, 60) if info.head == "causal_lm" else (0.1, 0.9)
     assert all(bounds[0] < one.value < bounds[1] and one.source for one in info.published)
     assert task.length > 0
     for field in dataclasses.fields(task.Options):

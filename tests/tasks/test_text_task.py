@@ -53,8 +53,10 @@ def test_token_is_a_byte_plus_one(data):
     task = opened(data, length=14)
     seen = {}
     for batch in task.batches("test", batch_size=7):
-        assert batch.inputs.shape[1] <= 14
-        for line, target in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        assert batch.inputs["input_ids"].shape[1] <= 14
+        for line, target in zip(
+            batch.inputs["input_ids"].tolist(), batch.targets.tolist(), strict=True
+        ):
             seen[bytes(token - 1 for token in line if token)] = target
     assert seen == {text.encode()[:14]: label for text, label in rows("test")}
 
@@ -105,7 +107,7 @@ def test_rare_characters_are_unknown(data):
 def test_end_symbol_is_within_the_length(data):
     task = opened(data, **CHARACTERS | {"length": 12, "end": True})
     batch = next(task.batches("test", batch_size=60))
-    for line in batch.inputs.tolist():
+    for line in batch.inputs["input_ids"].tolist():
         assert len(line) == 12
         assert line.count(END) == 1
         assert line[-1] == END
@@ -117,7 +119,7 @@ def test_vocab_size_is_known_before_the_texts_are_read(data):
     assert build("text").vocab_size == 257
     task = opened(data, **CHARACTERS)
     assert build("text", CHARACTERS).vocab_size == task.vocab_size == 256
-    assert int(next(task.batches("train", batch_size=20)).inputs.max()) < 256
+    assert int(next(task.batches("train", batch_size=20)).inputs["input_ids"].max()) < 256
 
 
 def test_both_encodings_hold_out_the_same_reviews(data):
@@ -149,7 +151,7 @@ def test_largest_byte_fits(tmp_path, data):
     lines = [(text + "\U0010ffff", label) for text, label in rows("a", 8)]
     task = opened(write(tmp_path / "d2", lines, rows("b")), length=500)
     assert (
-        int(next(task.batches("train", batch_size=task.size("train"))).inputs.max())
+        int(next(task.batches("train", batch_size=task.size("train"))).inputs["input_ids"].max())
         == 0xF4 + 1
         < task.info.vocab_size
     )

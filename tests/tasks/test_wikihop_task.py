@@ -16,8 +16,7 @@ from longspan.data.questions.wikihop import read_questions
 from longspan.errors import DataError, OptionError
 from longspan.results import load_results
 from longspan.tasks import SPLITS, build
-from longspan.training.dummy_batch import make_dummy_batch
-from longspan.training.footprint import measure_step_memory
+from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import published
 from wikihop_files import write_wikihop
 
@@ -46,7 +45,7 @@ def whole(task, split):
 
 
 def right_logits(batch):
-    logits = torch.zeros(batch.candidate_positions.shape)
+    logits = torch.zeros(batch.inputs["candidate_positions"].shape)
     logits[torch.arange(len(logits)), batch.targets] = 1
     return logits
 
@@ -54,7 +53,9 @@ def right_logits(batch):
 def candidates_of(task, batch):
     """Return the text of the candidates of each example, read from the first window."""
     found = []
-    for window, places in zip(batch.inputs[:, 0], batch.candidate_positions, strict=True):
+    for window, places in zip(
+        batch.inputs["input_ids"][:, 0], batch.inputs["candidate_positions"], strict=True
+    ):
         texts = []
         for place in places[places >= 0].tolist():
             symbols = task.ids_to_tokens(window[place:].numpy())
@@ -84,11 +85,13 @@ def test_global_tokens_are_those_of_question_and_candidates(cache, folder, choic
     task = opened(cache, folder, global_tokens=choice)
     batch = whole(task, "test")
     if choice == "none":
-        assert batch.global_mask is None
+        assert "global_attention_mask" not in batch.inputs
         return
     end = task.ids_to_tokens(np.arange(task.vocab_size)).index("[/ent]")
     for window, mask in zip(
-        batch.inputs.flatten(0, 1), batch.global_mask.flatten(0, 1), strict=True
+        batch.inputs["input_ids"].flatten(0, 1),
+        batch.inputs["global_attention_mask"].flatten(0, 1),
+        strict=True,
     ):
         places = [i for i, token in enumerate(window.tolist()) if token == end]
         prefix = places[-1] + 1 if places else 0
@@ -101,17 +104,20 @@ def test_first_tokens_of_documents_are_global_on_request(cache, folder):
     """The separators that no document precedes, those that end one aside."""
     plain, task = (opened(cache, folder, global_tokens=x) for x in ("candidates", "boundaries"))
     batches = [whole(x, "test") for x in (plain, task)]
-    assert batches[0].inputs.equal(batches[1].inputs)
-    more = batches[1].global_mask & ~batches[0].global_mask
-    assert (batches[0].global_mask & ~batches[1].global_mask).sum() == 0
+    ids, masks = (
+        [x.inputs[name] for x in batches] for name in ("input_ids", "global_attention_mask")
+    )
+    assert ids[0].equal(ids[1])
+    more = masks[1] & ~masks[0]
+    assert (masks[0] & ~masks[1]).sum() == 0
     separator = task.ids_to_tokens(np.arange(task.vocab_size)).index("[SEP]")
-    for windows, marked in zip(batches[1].inputs, more, strict=True):
+    for windows, marked in zip(ids[1], more, strict=True):
         is_separator = (windows == separator).flatten()
         # [SEP] document [SEP] [SEP] document [SEP]: every other one, over all windows.
         places = is_separator.nonzero().flatten()[::2]
         assert marked.flatten().nonzero().flatten().equal(places)
         assert marked.sum() == 3
-    assert batches[1].global_mask.sum(-1).max() <= task.num_global_tokens
+    assert masks[1].sum(-1).max() <= task.num_global_tokens
     short = build("wikihop", {**SMALL, "global_tokens": "boundaries"})
     assert short.num_global_tokens == SMALL["length"]
     longer = build("wikihop", {"global_tokens": "boundaries"})
@@ -128,10 +134,10 @@ def test_training_examples_are_shuffled_by_seed_and_number(cache, folder):
     right = [x[label] for x, label in zip(texts, batch.targets.tolist(), strict=True)]
     assert right == [x[label] for x, label in zip(plain, same.targets.tolist(), strict=True)]
     again = next(task.batches("train", batch_size=18, seed=3))
-    assert again.inputs.equal(batch.inputs)
+    assert again.inputs["input_ids"].equal(batch.inputs["input_ids"])
     assert not next(task.batches("train", batch_size=18, seed=4)).targets.equal(batch.targets)
     # Evaluations are never shuffled.
-    whole_train = [whole(x, "train").inputs for x in (task, fixed)]
+    whole_train = [whole(x, "train").inputs["input_ids"] for x in (task, fixed)]
     assert whole_train[0].equal(whole_train[1])
 
 
@@ -154,7 +160,7 @@ def test_slices_say_what_is_read(tmp_path):
         (grouping,) = task.groupings("test")
         assert {grouping.labels[i] for i in grouping.group} == expected
         batch = whole(task, "test")
-        assert (batch.inputs.shape[1] > 1) == (expected == {"several windows"})
+        assert (batch.inputs["input_ids"].shape[1] > 1) == (expected == {"several windows"})
 
 
 def test_facts_count_questions(cache, folder):
@@ -195,11 +201,13 @@ def test_word_pieces_of_a_checkpoint(tmp_path, folder):
     task = opened(tmp_path, folder, vocabulary=f"tokenizer:{tokenizer}")
     assert task.vocab_size == 50_265 + 4
     batch = whole(task, "test")
-    symbols = task.ids_to_tokens(batch.inputs[0, 0][batch.key_mask[0, 0]].numpy())
+    symbols = task.ids_to_tokens(
+        batch.inputs["input_ids"][0, 0][batch.inputs["attention_mask"][0, 0]].numpy()
+    )
     text = "".join(symbols).replace("Ġ", " ")
     assert text.startswith("<s>[question] country person20[/question][ent] france[/ent][ent] spa")
     assert "[/ent]</s> Person20 was born in City20.</s></s> City20 (a town) is in" in text
-    assert batch.inputs.dtype == torch.int64
+    assert batch.inputs["input_ids"].dtype == torch.int64
 
 
 def experiment(changes=None, **options):
@@ -214,10 +222,8 @@ def test_dummy_batches_are_those_of_full_windows(cache, folder):
     task = opened(cache, folder, length=64, candidates=4)
     batch = next(task.batches("train", batch_size=18))
     dummy = make_dummy_batch(task, 18)
-    for name, x in vars(batch).items():
-        assert (x is None) == (getattr(dummy, name) is None), name
-        if x is not None:
-            assert x.shape == getattr(dummy, name).shape, name
+    wanted = {**batch.inputs, "labels": batch.targets}
+    assert {k: x.shape for k, x in dummy.items()} == {k: x.shape for k, x in wanted.items()}
     made = experiment(length=64, candidates=4)
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
     one = experiment(length=64, candidates=4, windows=1)

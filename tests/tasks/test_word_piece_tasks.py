@@ -50,8 +50,8 @@ def test_ids_are_those_of_the_tokenizer(imdb, pieces):
     )
     found = []
     for batch in task.batches("test", batch_size=7):
-        assert batch.inputs.max() < task.vocab_size
-        lines = zip(batch.inputs, batch.key_mask, strict=True)
+        assert batch.inputs["input_ids"].max() < task.vocab_size
+        lines = zip(batch.inputs["input_ids"], batch.inputs["attention_mask"], strict=True)
         found += [ids[mask].tolist() for ids, mask in lines]
     assert sorted(found) == expected
     assert {ids[0] for ids in found} == {theirs.cls_token_id}

@@ -15,7 +15,8 @@ from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.adaptive import AdaptiveSoftmax
 from longspan.tasks import IGNORE
 from longspan.training import Callback, fit
-from longspan.training.evaluate import evaluate, target_arguments, warm_up
+from longspan.training.arguments import logit_arguments
+from longspan.training.evaluate import evaluate, warm_up
 from longspan.training.footprint import measure_step_memory
 
 STEPS, CPU = 8, torch.device("cpu")
@@ -100,7 +101,7 @@ def test_training_without_logits_is_that_of_a_plain_loop_with_them(tied, tmp_pat
     model, expected = make_model("full", tied), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, eps=1e-6, weight_decay=0.0)
     for batch in itertools.islice(task.batches("train", batch_size=3, seed=0), STEPS):
-        logits = model(batch.inputs, batch.key_mask).logits
+        logits = model(**batch.inputs).logits
         loss = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE)
         loss.backward()
         optimizer.step()
@@ -159,11 +160,12 @@ def test_interrupted_training_ends_as_an_uninterrupted_one(tmp_path):
         assert_bitwise_equal(one, two, "resumption")
 
 
-def test_models_without_clusters_get_no_targets():
-    metrics, targets = (get_metric("perplexity"),), torch.zeros(2, 3, dtype=torch.long)
-    assert target_arguments(make_model(adaptive_cutoffs=[]), metrics, targets) == {}
-    assert target_arguments(make_model(), (*metrics, get_metric("accuracy")), targets) == {}
-    assert target_arguments(make_model(), metrics, targets)["shift_labels"] is targets
+def test_adaptive_models_compute_logits_for_metrics_that_read_them():
+    metrics = (get_metric("perplexity"),)
+    both = (*metrics, get_metric("accuracy"))
+    assert logit_arguments(make_model(adaptive_cutoffs=[]), both) == {}
+    assert logit_arguments(make_model(), both) == {"return_logits": True}
+    assert logit_arguments(make_model(), metrics) == {}
 
 
 def test_memory_of_a_step_has_no_logits_of_rare_words(tmp_path):

@@ -5,12 +5,14 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers.modeling_outputs import TokenClassifierOutput
 
 import tiny
 from longspan.arena import make_model
 from longspan.models import LongspanConfig
-from longspan.tasks import IGNORE, Batch, build
-from longspan.training.evaluate import evaluate, model_inputs
+from longspan.models.heads.losses import label_loss
+from longspan.tasks import IGNORE, build
+from longspan.training.evaluate import evaluate
 
 CPU = torch.device("cpu")
 
@@ -25,7 +27,7 @@ def evaluate_one_by_one(model, task, split):
     hits, losses = [], []
     for part in task.batches(split, batch_size=1):
         with torch.no_grad():
-            logits = model(part.inputs, part.key_mask).logits[0]
+            logits = model(part.inputs["input_ids"], part.inputs["attention_mask"]).logits[0]
         hits.append(int(logits.argmax()) == int(part.targets))
         losses.append(float(F.cross_entropy(logits, part.targets[0])))
     return sum(hits) / len(hits), sum(losses) / len(losses)
@@ -67,24 +69,6 @@ def test_evaluation_leaves_no_gradients_and_keeps_random_state(model, listops):
     assert all(weight.grad is None for weight in model.parameters())
 
 
-def test_model_inputs_of_pairs_have_both_masks(model, listops):
-    mask = torch.tensor([[True, False]])
-    ids = torch.tensor([[1, 0]])
-    pair = Batch(
-        inputs=ids, key_mask=mask, targets=ids[0, :1], rows=ids[0, :1], inputs_b=ids + 1,
-        key_mask_b=~mask,
-    )  # fmt: skip
-    sent = model_inputs(model, listops, pair, CPU)
-    assert torch.equal(sent["input_ids_b"], ids + 1)
-    assert torch.equal(sent["attention_mask_b"], ~mask)
-    first = model_inputs(model, listops, first_of_pair(pair), CPU)
-    assert set(first) == {"input_ids", "attention_mask"}
-
-
-def first_of_pair(pair):
-    return Batch(inputs=pair.inputs, key_mask=pair.key_mask, targets=pair.targets, rows=pair.rows)
-
-
 COPYING = {"train": 40, "validation": 10, "test": 17}
 
 
@@ -104,21 +88,16 @@ class ConstantAnswers(torch.nn.Module):
         self.classes, self.answer = classes, answer
         self.config = LongspanConfig()
 
-    def forward(self, input_ids, attention_mask):
-        chosen = self.answer(input_ids).remainder(self.classes)
-        return Logits(20.0 * F.one_hot(chosen, self.classes))
-
-
-class Logits:
-    def __init__(self, logits):
-        self.logits = logits
+    def forward(self, input_ids, attention_mask, labels):
+        logits = 20.0 * F.one_hot(self.answer(input_ids).remainder(self.classes), self.classes)
+        return TokenClassifierOutput(loss=label_loss(logits, labels), logits=logits)
 
 
 def scored_tokens(task, split):
     """Return IDs and targets of all scored tokens of a split."""
     (whole,) = task.batches(split, batch_size=1000)
     chosen = whole.targets != IGNORE
-    return whole.inputs[chosen], whole.targets[chosen]
+    return whole.inputs["input_ids"][chosen], whole.targets[chosen]
 
 
 @pytest.mark.parametrize("batch", [1, 5, 17, 100])
@@ -147,24 +126,11 @@ def test_majority_baseline_of_scored_tokens_counts_targets(copying):
 def test_losses_and_accuracy_skip_unscored_tokens(copying):
     logits = torch.randn(2, 3, 4, dtype=torch.float64)
     targets = torch.tensor([[1, IGNORE, 0], [IGNORE, IGNORE, 3]])
-    losses = copying.losses(logits, targets)
-    assert losses.shape == (2, 3)
-    nll = -logits.float().log_softmax(-1)
+    nll = -logits.log_softmax(-1)
     scored = ((0, 0), (0, 2), (1, 2))
-    for place in scored:
-        torch.testing.assert_close(losses[place], nll[place][targets[place]])
-    for place in ((0, 1), (1, 0), (1, 1)):
-        assert losses[place] == 0
+    expected = torch.stack([nll[place][targets[place]] for place in scored]).mean()
+    torch.testing.assert_close(label_loss(logits, targets), expected)
     correct = [[int(logits[i].argmax() == targets[i]) for i in scored if i[0] == n] for n in (0, 1)]
     rows = torch.arange(2)
     found = copying.example_statistics(copying.metrics, "test", rows, logits, targets)
     assert found["accuracy"].tolist() == [[sum(correct[0]), 2], [sum(correct[1]), 1]]
-
-
-def test_continuous_inputs_are_passed_as_input_values(model, listops):
-    numbers = torch.rand(1, 2, 3)
-    ids = torch.ones(1, 2, dtype=torch.long)
-    batch = Batch(inputs=numbers, key_mask=ids.bool(), targets=ids[0, :1], rows=ids[0, :1])
-    sent = model_inputs(model, listops, batch, CPU)
-    assert set(sent) == {"input_values", "attention_mask"}
-    assert sent["input_values"].equal(numbers)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import warnings
 
 import pytest
@@ -14,18 +15,7 @@ from longspan.arena.model import make_model
 from longspan.attention import MECHANISMS, Attention
 from longspan.attention.mechanisms.full import FullAttention
 from longspan.tasks import TASKS, build
-from longspan.tasks.layout import (
-    CandidateLayout,
-    CoreferenceLayout,
-    MaskedLayout,
-    MultiHopLayout,
-    PairLayout,
-    RetrievalLayout,
-    SpanLayout,
-    StreamLayout,
-    TextToTextLayout,
-    TokenLayout,
-)
+from longspan.tasks.batching import Batch
 from longspan.training import Callback
 from longspan.training import footprint as module
 from longspan.training.fitting import fit
@@ -91,9 +81,9 @@ def test_parameters_and_optimizer_state_are_counted():
 def test_tensors_kept_by_mechanism_count_in_every_layer(monkeypatch):
     """Compare with a mechanism that keeps one more tensor of shape (B, H, T, T)."""
 
-    def attend(self, q, k, v, key_mask, global_mask, bias):
-        weights = (q @ k.mT).softmax(-1)
-        return (weights.exp() if self.twice else weights) @ v
+    def attend(self, x):
+        weights = (x.q @ x.k.mT).softmax(-1)
+        return (weights.exp() if self.twice else weights) @ x.v
 
     monkeypatch.setattr(FullAttention, "attend", attend)
     working = {}
@@ -165,10 +155,10 @@ def test_value_dependent_shapes_are_measured_with_real_tensors(monkeypatch):
     plain = measure_step_memory(*build_step("full"))
     attend = FullAttention.attend
 
-    def attend_with_nonzero(self, q, k, v, key_mask, global_mask, bias):
-        chosen = key_mask[0].nonzero()[:, 0]
-        assert len(chosen) == q.shape[2] - 1, "one symbol is hidden"
-        return attend(self, q, k, v, key_mask, global_mask, bias)
+    def attend_with_nonzero(self, x):
+        chosen = x.key_mask[0].nonzero()[:, 0]
+        assert len(chosen) == x.q.shape[2] - 1, "one symbol is hidden"
+        return attend(self, x)
 
     monkeypatch.setattr(FullAttention, "attend", attend_with_nonzero)
     assert measure_step_memory(*build_step("full")).total >= plain.total
@@ -193,7 +183,9 @@ class _PeakRecorder(Callback):
 def test_training_loop_uses_measured_memory(listops, tmp_path, monkeypatch):
     """Compare peaks; the loop additionally allocates only counters and losses."""
     experiment = tiny.experiment("local", changes={"training.steps": 3, "model.hidden_size": 64})
-    longest = make_dummy_batch(listops, experiment.config.training.batch_size)
+    inputs = make_dummy_batch(listops, experiment.config.training.batch_size)
+    targets = inputs.pop("labels")
+    longest = Batch(inputs=inputs, targets=targets, rows=torch.arange(len(targets)))
     monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
     model, recorder = make_model(experiment, listops), _PeakRecorder()
     with LiveTensorBytes() as recorder.live:
@@ -235,27 +227,18 @@ def test_activation_checkpointing_uses_no_deprecated_name():
         measure_step_memory(model, task, config)
 
 
-def windows_of(layout):
-    """Return the number of windows of an example, in a tuple; empty where there is one text."""
-    has_windows = isinstance(layout, CandidateLayout | CoreferenceLayout)
-    return (layout.windows,) if has_windows else ()
-
-
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_every_task_has_a_dummy_batch(name):
     task = TASKS[name]()
     batch = make_dummy_batch(task, 3)
-    windows = (3, *windows_of(task.layout), task.length)
-    assert batch.inputs.shape[: len(windows)] == batch.key_mask.shape == windows
-    assert batch.inputs.is_floating_point() == (task.input_features is not None)
-    is_pair = isinstance(task.layout, PairLayout | RetrievalLayout | TextToTextLayout)
-    assert (batch.inputs_b is not None) == is_pair
-    is_per_token = isinstance(
-        task.layout, TokenLayout | MaskedLayout | StreamLayout | SpanLayout | MultiHopLayout
-    )
-    shape = (3, task.length) if is_per_token else (3,)
-    if isinstance(task.layout, TextToTextLayout):
-        shape = (3, task.layout.target_length)
-    # Mentions of coreference have a start, an end and a cluster.
-    mentions = (3, 1, 3) if isinstance(task.layout, CoreferenceLayout) else shape
-    assert batch.targets.shape == mentions
+    texts = {x: shape for x, shape in task.input_shapes.items() if "input_ids" in x}
+    for text, shape in texts.items():
+        given = "input_values" if task.input_features else text
+        mask = batch[text.replace("input_ids", "attention_mask")]
+        assert batch[given].shape[: mask.ndim] == mask.shape == (3, *shape)
+        assert int((~mask).sum()) == 1
+        assert batch[given].is_floating_point() == (task.input_features is not None)
+    labels = [x for x in batch if "label" in x or "positions" in x]
+    assert bool(labels) != task.head.compares_examples
+    known = {*inspect.signature(task.head.forward).parameters, "shift_labels"}
+    assert batch.keys() <= known

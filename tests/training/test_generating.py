@@ -15,8 +15,9 @@ from longspan.arena.rescore import evaluate_run
 from longspan.config import TaskConfig
 from longspan.metrics.summaries import ROUGE, rouge
 from longspan.tasks import build
+from longspan.training.arguments import model_inputs
 from longspan.training.distributed.group import SINGLE_PROCESS
-from longspan.training.evaluate import evaluate, model_inputs
+from longspan.training.evaluate import evaluate
 from longspan.training.generating import generate_tokens
 
 CPU = torch.device("cpu")
@@ -55,7 +56,7 @@ def generated(model, task, rows, batch_size=4):
     """Return the texts of some rows of test."""
     texts = {}
     for batch in task.batches("test", batch_size=batch_size, rows=np.array(rows)):
-        inputs = model_inputs(model, task, batch, CPU)
+        inputs = model_inputs(model, batch.inputs, CPU)
         with torch.no_grad():
             output = model(**inputs)
         ids = generate_tokens(model, inputs, output, task.generation, SINGLE_PROCESS)
@@ -68,16 +69,18 @@ def generated(model, task, rows, batch_size=4):
 def greedy(model, task, row):
     """Return the most probable tokens, from forward passes over the whole text so far."""
     (batch,) = task.batches("test", batch_size=1, rows=np.array([row]))
-    inputs = model_inputs(model, task, batch, CPU)
-    chosen, ids = task.generation, [task.generation.start_token]
-    while len(ids) <= chosen.max_tokens and (len(ids) == 1 or ids[-1] != chosen.end_token):
+    inputs = model_inputs(model, batch.inputs, CPU)
+    chosen, ids = task.generation, [task.generation["decoder_start_token_id"]]
+    while len(ids) <= chosen["max_new_tokens"] and (
+        len(ids) == 1 or ids[-1] != chosen["eos_token_id"]
+    ):
         given = {**inputs, "decoder_input_ids": torch.tensor([ids])}
         del given["decoder_attention_mask"]
         with torch.no_grad():
             scores = model(**given).logits[0, -1]
-        scores[list(chosen.suppressed_tokens)] = -torch.inf
-        if len(ids) <= chosen.min_tokens:
-            scores[chosen.end_token] = -torch.inf
+        scores[chosen["suppress_tokens"] or []] = -torch.inf
+        if len(ids) <= chosen["min_new_tokens"]:
+            scores[chosen["eos_token_id"]] = -torch.inf
         # The start is the end token, as in BART: a repeated pair of tokens is no pair of a text.
         pairs = set(itertools.pairwise(ids))
         for token in range(len(scores)):

@@ -18,7 +18,7 @@ from longspan.arena import make_model
 from longspan.config import TrainingConfig
 from longspan.errors import DivergedError, NonFiniteLossError, OptionError, RunError
 from longspan.training import Callback, final_evaluation, fit, inference, loop
-from longspan.training.evaluate import model_inputs
+from longspan.training.arguments import model_inputs
 from longspan.training.footprint import measure_step_memory
 from longspan.training.schedule import compute_learning_rate
 
@@ -88,7 +88,7 @@ def test_loop_equals_adamw_on_mean_loss_of_each_batch(train, listops):
     losses = []
     for step, batch in zip(range(12), listops.batches("train", batch_size=4, seed=0), strict=False):
         optimizer.param_groups[0]["lr"] = compute_learning_rate(recipe, step)
-        logits = truth(**model_inputs(truth, listops, batch, torch.device("cpu"))).logits
+        logits = truth(**model_inputs(truth, batch.inputs, torch.device("cpu"))).logits
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(truth.parameters(), 0.5)
@@ -295,7 +295,7 @@ def test_callback_receives_every_step_and_point(train, listops):
     outcome, _ = train(callback=callback)
     assert [step for step, *_ in callback.steps] == list(range(1, 13))
     batches = zip(range(12), listops.batches("train", batch_size=4, seed=0), strict=False)
-    real = itertools.accumulate(int(batch.key_mask.sum()) for _, batch in batches)
+    real = itertools.accumulate(int(batch.inputs["attention_mask"].sum()) for _, batch in batches)
     assert [tokens for _, _, tokens, _ in callback.steps] == list(real)
     seconds = [seconds for *_, seconds in callback.steps]
     assert seconds == sorted(seconds)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from longspan.models import LongspanConfig
 from longspan.tasks import Batch
 from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.training import ranking
@@ -23,6 +24,7 @@ class Table(nn.Module):
         super().__init__()
         self.queries, self.documents = nn.Parameter(queries), nn.Parameter(documents)
         self.alive, self.most = [], 0
+        self.config = LongspanConfig()
 
     def forward(self, query_input_ids=None, document_input_ids=None, return_loss=True):
         assert not return_loss
@@ -40,12 +42,11 @@ class Output:
     document_embeddings: torch.Tensor | None = None
 
 
-def batches(rows, size):
+def batches(rows, size, text="document"):
     for first in range(0, len(rows), size):
         own = torch.from_numpy(rows[first : first + size])
         yield Batch(
-            inputs=own[:, None],
-            key_mask=torch.ones(len(own), 1, dtype=torch.bool),
+            inputs={f"{text}_input_ids": own[:, None]},
             targets=torch.zeros(len(own), dtype=torch.int64),
             rows=own,
         )
@@ -82,11 +83,9 @@ def rank(model, documents, batch_size=7, group=SINGLE_PROCESS):
     count = len(model.queries)
     return rank_documents(
         model,
-        batches(np.arange(count)[::-1].copy(), 4),
+        batches(np.arange(count)[::-1].copy(), 4, "query"),
         torch.arange(count),
         documents,
-        query_inputs=lambda batch: {"query_input_ids": batch.inputs},
-        document_inputs=lambda batch: {"document_input_ids": batch.inputs},
         batch_size=batch_size,
         group=group,
     )

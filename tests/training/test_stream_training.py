@@ -14,6 +14,7 @@ import toy_streams
 from exactness import assert_bitwise_equal
 from longspan.config import TrainingConfig
 from longspan.tasks import IGNORE
+from longspan.tasks.batching import find_mask
 from longspan.training import Callback, fit
 from longspan.training.distributed.group import SINGLE_PROCESS, RowShard
 from longspan.training.evaluate import evaluate, warm_up
@@ -86,7 +87,9 @@ def test_by_default_recurrent_mechanisms_alone_keep_a_state(task, mechanism, kee
     with_state = evaluate(model, task, "test", batch_size=1, device=CPU).score.loss
     fresh = total = 0.0
     for batch in task.batches("test", batch_size=1):
-        logits = model.eval()(batch.inputs, attention_mask=batch.key_mask).logits
+        logits = model.eval()(
+            batch.inputs["input_ids"], attention_mask=find_mask(batch.inputs, "input_ids")
+        ).logits
         fresh += float(F.cross_entropy(logits[0].detach(), batch.targets[0], reduction="sum"))
         total += int((batch.targets != IGNORE).sum())
     assert (abs(with_state - fresh / total) > 1e-4) == keeps
@@ -100,9 +103,11 @@ def test_rows_that_end_earlier_leave_the_others_unchanged(task, batch_size):
     states, nats = [None] * batch_size, torch.zeros(task.size("test"))
     for batch in task.batches("test", batch_size=batch_size):
         for line, row in enumerate(batch.rows.tolist()):
-            real = int(batch.key_mask[line].sum())
+            real = int(find_mask(batch.inputs, "input_ids")[line].sum())
             past = states[line] if batch.continues[line] else None
-            output = model(batch.inputs[line : line + 1, :real], cache=past, use_cache=True)
+            output = model(
+                batch.inputs["input_ids"][line : line + 1, :real], cache=past, use_cache=True
+            )
             states[line] = output.cache
             nats[row] = F.cross_entropy(
                 output.logits[0], batch.targets[line, :real], reduction="sum"
@@ -149,7 +154,12 @@ def reference_losses(model, task, config, auxiliary=False):
     for batch in itertools.islice(batches, config.steps):
         if state is not None:
             state = model.model.clear_rows(state, ~batch.continues)
-        output = model(batch.inputs, batch.key_mask, cache=state, use_cache=True)
+        output = model(
+            batch.inputs["input_ids"],
+            find_mask(batch.inputs, "input_ids"),
+            cache=state,
+            use_cache=True,
+        )
         state = output.cache.detach()
         loss = F.cross_entropy(output.logits.flatten(0, 1), batch.targets.flatten())
         total = loss
@@ -249,7 +259,7 @@ def test_a_state_survives_its_form_in_a_checkpoint(task):
     batches = list(itertools.islice(task.batches("train", batch_size=3), 3))
     shard = RowShard(slice(0, 3), 1)
     for batch in batches[:2]:
-        state.store(shard, model(batch.inputs, **state.arguments(batch, shard)))
+        state.store(shard, model(batch.inputs["input_ids"], **state.arguments(batch, shard)))
     saved = {**state.gather(SINGLE_PROCESS), "other": torch.zeros(1)}
     restored = StreamState(model, task)
     restored.restore(saved, SINGLE_PROCESS)
@@ -259,7 +269,8 @@ def test_a_state_survives_its_form_in_a_checkpoint(task):
         dataclasses.replace(x.state, state={}) for x in after.layers
     ]
     logits = [
-        model(batches[2].inputs, **x.arguments(batches[2], shard)).logits for x in (state, restored)
+        model(batches[2].inputs["input_ids"], **x.arguments(batches[2], shard)).logits
+        for x in (state, restored)
     ]
     torch.testing.assert_close(*logits)
 
@@ -286,7 +297,7 @@ def test_each_process_restores_its_own_state(task):
     def saved_and_restored(group):
         (shard,) = group.shard_rows(5)
         state = StreamState(copy.deepcopy(model), task)
-        rows = batch.inputs[shard.rows]
+        rows = batch.inputs["input_ids"][shard.rows]
         state.store(shard, state.model(rows, **state.arguments(batch, shard)))
         restored = StreamState(copy.deepcopy(model), task)
         restored.restore(state.gather(group), group)
@@ -303,7 +314,7 @@ def test_another_number_of_processes_begins_without_state(task, caplog):
     batch = next(task.batches("train", batch_size=4))
     shard = RowShard(slice(0, 4), 1)
     state = StreamState(model, task)
-    state.store(shard, model(batch.inputs, **state.arguments(batch, shard)))
+    state.store(shard, model(batch.inputs["input_ids"], **state.arguments(batch, shard)))
     saved = state.gather(SINGLE_PROCESS)
     saved["stream.1"] = saved["stream.0"]
     restored = StreamState(model, task)

@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from longspan.arena.model import forward_flops, full_num_parameters, model_class, model_config
+from longspan.arena.model import forward_flops, full_num_parameters, model_config
 from longspan.arena.record import attended_pairs
 from longspan.tasks import build
 
@@ -14,7 +14,7 @@ def with_counts(record):
     config = record.effective_config
     task = build(config.task.name, config.task.options)
     with torch.device("meta"):
-        model = model_class(task)(model_config(config, task))
+        model = task.head(model_config(config, task))
     return dataclasses.replace(
         record,
         num_parameters=model.num_parameters(),

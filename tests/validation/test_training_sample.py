@@ -26,7 +26,7 @@ def record_with(train, requested, found):
 
 def findings(train, requested, found):
     record = record_with(train, requested, found)
-    file = RecordFile(path=Path("record.json"), record=record, stored_hash=record.config_hash)
+    file = RecordFile(path=Path("record.json"), record=record)
     return [(one.field, one.expected) for one in check_splits(file)]
 
 

@@ -14,6 +14,7 @@ from counted_records import with_counts
 import synthetic
 from longspan.arena import get, override, replace_budget
 from longspan.arena.budget_resolution import find_resolution, scale_steps
+from longspan.arena.experiment import hash_config
 from longspan.arena.model import forward_flops
 from longspan.arena.stage_costs import mean_step_flops, training_flops
 from longspan.config import Budget, StageConfig, replace_fields
@@ -166,7 +167,7 @@ PLANTED_ERRORS = {
         put(1, "config", "mechanism", "options", "depth"), "config.mechanism.depth", ERROR
     ),
     "absent option": (
-        remove("config", "mechanism", "options", "window"), "config.mechanism.window", WARNING
+        remove("config", "mechanism", "options", "window"), "config.mechanism.window", ERROR
     ),
     "no commit": (put(None, "git_commit"), "git_commit", NOTE),
     "changed file": (put_changes({"longspan/models/layers.py": "ab" * 32}), "git_commit", WARNING),
@@ -305,7 +306,7 @@ def test_staged_runs_have_token_counts_of_their_own(valid_records):
 
     def found_with(other):
         records = (first, other)
-        files = [RecordFile(path=Path("file"), record=x, stored_hash="") for x in records]
+        files = [RecordFile(path=Path("file"), record=x) for x in records]
         return list(check_data(files))
 
     assert not found_with(staged)
@@ -344,7 +345,7 @@ def own_record(changes=None):
         record.config, mechanism=mechanism, budget=Budget(kind="memory", limit=1e9)
     )
     own = {"mechanism": SourceFile(name="mine.py", sha256="ab" * 32)}
-    fields = {"config": config, "config_hash": config.hash, "source_files": own}
+    fields = {"config": config, "source_files": own}
     budget = ResolvedBudget(changes={"mechanism.window": 8}, measurements={"bytes": 9e8})
     return dataclasses.replace(record, **{**fields, "resolved_budget": budget, **(changes or {})})
 
@@ -461,7 +462,7 @@ def test_steps_of_flops_budget_are_those_of_all_stages(tmp_path):
         flops=forward_flops(config, task),
         resolved_budget=ResolvedBudget(changes=changes, measurements={"flops_per_step": step}),
     )
-    file = RecordFile(path=Path("file"), record=record, stored_hash="")
+    file = RecordFile(path=Path("file"), record=record)
     assert list(check_budget(file)) == []
 
 
@@ -474,7 +475,7 @@ def test_tokens_of_all_stages_are_counted():
     most = record.steps * (320 + 32) // 2 * record.length
     for tokens, fields in ((most, []), (most + 1, ["tokens_per_second"])):
         one = dataclasses.replace(record, tokens_per_second=tokens / record.seconds)
-        file = RecordFile(path=Path("file"), record=one, stored_hash="")
+        file = RecordFile(path=Path("file"), record=one)
         assert [x.field for x in check_costs([file])] == fields
 
 
@@ -596,7 +597,9 @@ def test_equivalent_mechanisms_are_distinguished_from_copies(
     record = next(r for r in valid_records if r.mechanism == "local" and r.task == "listops")
     moved = {name: getattr(record, name) + by for name, by in change.items()}
     config = get("smoke").config("listops", "longformer")
-    path = dataclasses.replace(record, config=config, config_hash=config.hash, **moved).save(folder)
+    path = dataclasses.replace(
+        record, config=config, config_hash=hash_config(config), **moved
+    ).save(folder)
     found = [f for f in findings(folder) if f.field == "curve" and "those of" in f.found]
     assert [f.severity for f in found] == [severity]
     assert str(path) in (found[0].file, found[0].found.removeprefix("those of "))

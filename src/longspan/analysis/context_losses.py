@@ -20,8 +20,8 @@ from longspan.tasks._segments import Segments
 from longspan.tasks._streams import StreamTask
 from longspan.tasks.base import Split
 from longspan.tasks.scoring import IGNORE
+from longspan.training.arguments import model_inputs
 from longspan.training.distributed.group import SINGLE_PROCESS
-from longspan.training.evaluate import model_inputs
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.stream_state import StreamState
 
@@ -64,11 +64,11 @@ def sum_by_position(
             given = batch if keeps_state else dataclasses.replace(batch, continues=None)
             first_rows = first_rows or len(batch.rows)
             own = stream.shard(SINGLE_PROCESS, len(batch.rows), first_rows)
-            inputs = model_inputs(model, task, batch, device)
+            inputs = model_inputs(model, batch.inputs, device)
             output = model(**inputs, **stream.arguments(given, own))
             stream.store(own, output)
             targets = batch.targets.to(device)
-            nats = _losses(task.output_logits(output), targets).double().sum(0)
+            nats = _losses(output.logits, targets).double().sum(0)
             found = torch.stack((nats, (targets != IGNORE).sum(0)))
             sums[:, : found.shape[1]] += found.cpu().numpy()
     return sums

@@ -24,20 +24,9 @@ from longspan.models import LongspanModel, LongspanPreTrainedModel
 from longspan.results import Rollout, pack_levels, pack_tokens, quantize
 from longspan.tasks import Task
 from longspan.tasks.base import Batch
-from longspan.tasks.layout import (
-    CandidateLayout,
-    CoreferenceLayout,
-    ImageLayout,
-    Layout,
-    MaskedLayout,
-    MultiHopLayout,
-    RetrievalLayout,
-    SpanLayout,
-    StreamLayout,
-    TokenLayout,
-)
+from longspan.tasks.batching import text_names
 from longspan.tasks.scoring import IGNORE
-from longspan.training.evaluate import model_inputs
+from longspan.training.arguments import model_inputs
 
 STARTS = {"cls": "the CLS token", "first": "the first token"}
 
@@ -96,17 +85,16 @@ def _roll_out(
     """Return the rollouts of a batch of one example: one, or two for a pair."""
     (row,) = example.rows.tolist()
     label, prediction = _classes(model, task, example)
-    stored, layout = task.dataset.splits[SPLIT], task.layout
-    scored = _scored_tokens(layout, example)
+    stored, scored = task.dataset.splits[SPLIT], _scored_tokens(example)
     found = []
     for part, given in enumerate(sequences(example), 1):
         shares, start = _shares(model, given, scored, token if part == 1 else None)
         ragged = stored.tokens if part == 1 else stored.second
         assert ragged is not None
-        in_windows = example.inputs.ndim == 3 and not example.inputs.is_floating_point()
+        in_windows = example.inputs.get("input_ids", given.mask).ndim == 3
         # Windows have tokens that are not stored: special ones, or the question again.
         tokens = given.inputs[given.mask].numpy() if in_windows else ragged[row]
-        side = layout.side if isinstance(layout, ImageLayout) else None
+        side = task.image_side
         text = pack_tokens(task.ids_to_tokens(tokens)) if side is None else {"text": None}
         rollout = Rollout(
             split=SPLIT,
@@ -124,17 +112,16 @@ def _roll_out(
     return found
 
 
-def _scored_tokens(layout: Layout, example: Batch) -> Tensor | None:
+def _scored_tokens(example: Batch) -> Tensor | None:
     """Return the mask (1, T) of the tokens whose states are scored; None if a pooled state is."""
-    if isinstance(layout, CandidateLayout) and example.candidate_positions is not None:
-        places = torch.arange(example.inputs.shape[-1])
-        return (example.candidate_positions[..., None] == places).any(1)
-    has_targets = isinstance(layout, TokenLayout | MaskedLayout | StreamLayout | MultiHopLayout)
-    if has_targets or (isinstance(layout, SpanLayout) and layout.has_several):
-        return example.targets != IGNORE
-    if isinstance(layout, CoreferenceLayout) and example.token_features is not None:
-        return example.token_features[:, 0, :, 0] >= 0
-    return None
+    inputs, targets = example.inputs, example.targets
+    text = inputs[text_names(inputs)[0]]
+    if "candidate_positions" in inputs:
+        places = torch.arange(text.shape[-1])
+        return (inputs["candidate_positions"][..., None] == places).any(1)
+    if "sentence_ids" in inputs:
+        return inputs["sentence_ids"][:, 0] >= 0
+    return targets != IGNORE if targets.shape == text.shape[:2] else None
 
 
 def _shares(
@@ -153,10 +140,10 @@ def _classes(
     model: LongspanPreTrainedModel, task: Task, example: Batch
 ) -> tuple[str, str] | tuple[None, None]:
     """Return the class of an example and the predicted one; None where a task has no classes."""
-    if example.targets.ndim != 1 or isinstance(task.layout, RetrievalLayout):
+    if example.targets.ndim != 1 or task.head.compares_examples:
         return None, None
     device = next(model.parameters()).device
     with torch.no_grad():
-        output = model(**model_inputs(model, task, example, device))
-    predicted = int(task.output_logits(output).argmax())
+        output = model(**model_inputs(model, example.inputs, device))
+    predicted = int(output.logits.argmax())
     return task.class_name(int(example.targets)), task.class_name(predicted)

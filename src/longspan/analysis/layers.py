@@ -1,7 +1,6 @@
 """Examples of the validation split, and the calls of the mechanism in each layer on them."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -15,6 +14,7 @@ from longspan.models import LongspanModel
 from longspan.models.attention_layer import SelfAttention
 from longspan.tasks import Task
 from longspan.tasks.base import Batch, Split
+from longspan.tasks.batching import find_mask, mask_name, text_names
 
 SPLIT: Split = "validation"
 TOKENS_PER_BATCH = 4_096
@@ -50,8 +50,7 @@ def batches_of_rows(task: Task, rows: np.ndarray) -> Iterator[Batch]:
 
 def select(batch: Batch, chosen: Tensor) -> Batch:
     """Return some examples of a batch, by index."""
-    tensors = {name: x[chosen] for name, x in vars(batch).items() if x is not None}
-    return dataclasses.replace(batch, **tensors)
+    return batch.map(lambda x: x[chosen])
 
 
 def sequences(batch: Batch) -> Iterator[Sequences]:
@@ -59,16 +58,15 @@ def sequences(batch: Batch) -> Iterator[Sequences]:
 
     Of a text in several windows it is the first window, which every example has.
     """
-    yield _first_windows(Sequences(batch.inputs, batch.key_mask, batch.global_mask))
-    if batch.inputs_b is not None and batch.key_mask_b is not None:
-        yield Sequences(batch.inputs_b, batch.key_mask_b, batch.global_mask_b)
-
-
-def _first_windows(found: Sequences) -> Sequences:
-    if found.mask.ndim == 2:
-        return found
-    marked = found.global_mask
-    return Sequences(found.inputs[:, 0], found.mask[:, 0], None if marked is None else marked[:, 0])
+    for name in text_names(batch.inputs):
+        if name.startswith("negative_"):
+            continue
+        texts, mask = batch.inputs[name], find_mask(batch.inputs, name)
+        marked = batch.inputs.get(mask_name(name, "global_attention_mask"))
+        if mask.ndim == 3:
+            texts, mask = texts[:, 0], mask[:, 0]
+            marked = None if marked is None else marked[:, 0]
+        yield Sequences(texts, mask, marked)
 
 
 def read_layers(

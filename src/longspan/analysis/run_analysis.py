@@ -27,7 +27,6 @@ from longspan.models import LongspanModel
 from longspan.results import Analysis, AttentionSpans, Result, Span
 from longspan.tasks import Task
 from longspan.tasks.batching import sample_rows
-from longspan.tasks.layout import ImageLayout, PairLayout, TextToTextLayout
 
 ProgressCallback = Callable[[int, int], None]  # called with (done, total) examples
 
@@ -108,7 +107,7 @@ def _check_layout(record: Path, task: Task) -> None:
     Raises:
         OptionError: the model is one.
     """
-    if isinstance(task.layout, TextToTextLayout):
+    if "decoder_input_ids" in task.input_shapes:
         raise OptionError(
             "analyses need a model with one stack of layers, such as a classifier or a language "
             f"model; {record.name} is an encoder-decoder of {task.info.name}. Name the record of a "
@@ -122,7 +121,7 @@ def _identity(result: Result) -> dict[str, Any]:
 
 
 def _embeddings(encoder: LongspanModel, task: Task) -> dict[str, Any]:
-    side = task.layout.side if isinstance(task.layout, ImageLayout) else None
+    side = task.image_side
     return {"positions": position_similarity(encoder, side), "tokens": token_similarity(encoder)}
 
 
@@ -194,7 +193,7 @@ def _average(measured: SpanSamples, task: Task, name: str) -> AttentionSpans:
     layers = range(values.shape[1])
     return AttentionSpans(
         samples=len(values),
-        available=task.size(SPLIT) * (2 if isinstance(task.layout, PairLayout) else 1),
+        available=task.size(SPLIT) * (2 if "input_ids_b" in task.head.texts else 1),
         mean_length=float(measured.lengths[kept].mean()),
         uniform=uniform_span(measured.lengths[kept].tolist()),
         negative=float(np.nanmean(measured.negative[kept])),

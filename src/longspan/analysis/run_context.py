@@ -35,7 +35,6 @@ from longspan.tasks import Task
 from longspan.tasks._streams import StreamTask
 from longspan.tasks.base import Split
 from longspan.tasks.batching import sample_rows
-from longspan.tasks.layout import StreamLayout
 from longspan.training.evaluation_options import EvaluationOptions
 from longspan.wording import counted
 
@@ -120,13 +119,13 @@ def _check_numbers(blocks: int, tolerance: float, max_context: int | None) -> No
 
 
 def _check_layout(task: Task) -> StreamTask:
-    if not isinstance(task.layout, StreamLayout):
+    if not isinstance(task, StreamTask):
         raise OptionError(
             "the use of the context is measured on documents that a language model reads from left "
             f"to right; {task.info.name} has examples of another form. Pass the record of a run on "
             "a corpus imported with --objective next"
         )
-    return cast(StreamTask, task)
+    return task
 
 
 def _options(result: Result, model: LongspanPreTrainedModel) -> EvaluationOptions:

@@ -17,8 +17,7 @@ from longspan.arena.rescore import (
 from longspan.errors import OptionError
 from longspan.files import atomic_write
 from longspan.tasks.base import Split, Task
-from longspan.tasks.layout import CoreferenceLayout
-from longspan.training.evaluate import model_inputs
+from longspan.training.arguments import model_inputs
 
 
 def answer_questions(
@@ -66,7 +65,7 @@ def write_answers(
         RunError: the file cannot be written.
     """
     found, task = _answer(record, split, paths, batch_size)
-    if isinstance(task.layout, CoreferenceLayout):
+    if task.head_name == "coreference":
         text, count, unit = "".join(found.values()), len(found), "document"
     else:
         text = json.dumps(found, indent=1, ensure_ascii=False)
@@ -94,8 +93,8 @@ def _answer(
     with evaluation_options(result, prepared).applied(chosen):
         for batch in task.batches(chosen, batch_size=where["batch_size"], rows=rows):
             with torch.no_grad():
-                output = prepared(**model_inputs(prepared, task, batch, where["device"]))
-            logits = task.output_logits(output).cpu()
+                output = prepared(**model_inputs(prepared, batch.inputs, where["device"]))
+            logits = task.head.scores(output).cpu()
             _merge(found, task.answers(chosen, batch.rows, logits, batch.targets))
     return found, task
 

@@ -18,7 +18,6 @@ from longspan.files import to_json_types
 from longspan.launch import launched_processes
 from longspan.results import ResolvedBudget
 from longspan.tasks import Task
-from longspan.tasks.layout import RetrievalLayout
 
 SMALLEST = 8  # smallest size tried under a memory budget
 PATIENCE = 0.1  # share of a budget of seconds that timing its steps may take
@@ -173,7 +172,7 @@ def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) 
     """Split the batch into the fewest micro-batches of which a step fits the limit."""
     batch_size, limit = experiment.config.training.batch_size, _limit(experiment)
     # The documents of a micro-batch are each other's negatives: split, they are another loss.
-    most = 1 if isinstance(task.layout, RetrievalLayout) else batch_size
+    most = 1 if task.head.compares_examples else batch_size
     candidates: dict[int, int] = {}
 
     def fits(number: int) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import get, protocol_names
 from longspan.arena.provenance import device_name, git_commit, versions
@@ -27,7 +26,6 @@ from longspan.models import lengthen
 from longspan.results import CrossEvaluation, Result, load_result
 from longspan.tasks import Task, build, configure
 from longspan.tasks.base import HELD_OUT, ProgressCallback, Split
-from longspan.tasks.layout import ImageLayout, PairLayout, SequenceLayout
 from longspan.tasks.own_texts import OwnTexts
 from longspan.tasks.vocabulary import describe_other_tokens
 from longspan.training.evaluation_options import EvaluationOptions
@@ -194,9 +192,9 @@ def misfits(trained: Task, target: Task) -> list[str]:
     The tasks need not be open; see `vocabulary_misfits` for those that must be.
     """
     reasons = []
-    if model_class(trained) is not model_class(target):
-        layouts = [type(task.layout).__name__ for task in (target, trained)]
-        reasons.append(f"its layout is {layouts[0]}, the model was trained on {layouts[1]}")
+    if trained.head is not target.head:
+        heads = [task.head_name for task in (target, trained)]
+        reasons.append(f"its head is {heads[0]}, the model was trained with {heads[1]}")
     if target.input_features != trained.input_features:
         inputs = [_inputs(task) for task in (target, trained)]
         reasons.append(f"its inputs are {inputs[0]}, those of the model {inputs[1]}")
@@ -236,7 +234,7 @@ def _other_classes(trained: Task, target: Task) -> str | None:
 def _names_classes(task: Task) -> bool:
     """Return whether each example has one class, and the classes have names."""
     has_names = type(task).class_name is not Task.class_name and not task.is_regression
-    return has_names and isinstance(task.layout, SequenceLayout | PairLayout | ImageLayout)
+    return has_names and task.head_name in ("sequence_classification", "pair_classification")
 
 
 def _inputs(task: Task) -> str:

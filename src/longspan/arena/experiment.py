@@ -1,6 +1,8 @@
 """Experiments: a protocol's configuration with a seed."""
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,18 @@ from longspan.config import (
     setting,
     settings,
 )
+from longspan.config.base import defaults_of
 from longspan.config.model import expand_scale
-from longspan.config.stages import PARTS
+from longspan.config.stages import PARTS, stage_values
 from longspan.errors import check_name
+from longspan.files import to_json_types
 from longspan.results import find_named_row
 from longspan.results.record import record_stem
 from longspan.tasks import TASKS
+
+# Version of all defaults together: those of settings, and of the options of mechanisms and tasks.
+# A changed default needs the next version; a new field or option needs none.
+DEFAULTS_VERSION = 1
 
 
 @settings
@@ -71,7 +79,7 @@ class Experiment:
     @property
     def hash(self) -> str:
         """Ten hex digits that name the configuration."""
-        return self.config.hash
+        return hash_config(self.config)
 
     @property
     def name(self) -> str:
@@ -87,6 +95,73 @@ class Experiment:
         """Return the experiment, and the runs that it needs, under another seed."""
         source = self.source and self.source.with_seed(seed)
         return dataclasses.replace(self, seed=seed, source=source)
+
+
+def hash_config(config: RunConfig) -> str:
+    """Return ten hex digits that name a configuration, the same in every process.
+
+    They cover what differs from the defaults, so that new fields and options with a default change
+    no hash, and `DEFAULTS_VERSION`.
+
+    Raises:
+        UnknownNameError: the task or the mechanism is not registered.
+    """
+    parts = {part: defaults_of(getattr(config, part)) for part in ("model", "training", "budget")}
+    if config.start is not None:
+        parts["start"] = defaults_of(config.start)
+    for part, options in _default_options(config).items():
+        parts[part] = {**defaults_of(getattr(config, part)), **options}
+    defaults = {
+        f"{part}.{name}": to_json_types(x) for part, own in parts.items() for name, x in own.items()
+    }
+    values = identity(config).items()
+    tree = {name: x for name, x in values if name not in defaults or x != defaults[name]}
+    text = json.dumps([DEFAULTS_VERSION, tree], sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def identity(config: RunConfig) -> dict[str, Any]:
+    """Return the values that decide a run by dotted name, those of stages as `stage.1.task.length`.
+
+    The folder of a tokenizer does not, where `start` has its digest; nor do options of evaluations
+    that are those of training.
+
+    Raises:
+        UnknownNameError: the task or the mechanism is not registered.
+    """
+    values = flatten(add_default_options(config))
+    values |= stage_values(values.pop("training.stages"))
+    if config.start is not None and config.start.tokenizer is not None:
+        values.pop("task.vocabulary", None)
+    changed = config.evaluation_changes
+    # What equals the options of the last stage may differ from those of an earlier one.
+    if config.training.stages and any(stage.evaluation_changes for stage in config.stages()):
+        changed = config.evaluation.options
+    return {
+        name: x
+        for name, x in values.items()
+        if not name.startswith("evaluation.") or name.partition(".")[2] in changed
+    }
+
+
+def add_default_options(config: RunConfig) -> RunConfig:
+    """Return a configuration with the options that are newer than it, at their defaults.
+
+    Raises:
+        UnknownNameError: the task or the mechanism is not registered.
+    """
+    own = {part: getattr(config, part) for part in ("task", "mechanism")}
+    parts = {
+        part: dataclasses.replace(own[part], options={**options, **own[part].options})
+        for part, options in _default_options(config).items()
+    }
+    return dataclasses.replace(config, **parts)
+
+
+def _default_options(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """Return the default options of the task and of the mechanism."""
+    task = TASKS[check_name(config.task.name, TASKS, "task")]
+    return {"task": defaults_of(task.Options), "mechanism": options_of(config.mechanism.name)}
 
 
 def _check_stage(stage: StageConfig) -> None:

@@ -12,7 +12,7 @@ from longspan.data.word_pieces import WordPieceTokenizer, has_word_pieces, token
 from longspan.errors import DataError, OptionError
 from longspan.models import LongspanConfig
 from longspan.tasks import TASKS, Task, build
-from longspan.tasks.layout import LANGUAGE_MODELING
+from longspan.tasks.info import LANGUAGE_MODELING
 from longspan.training.checkpoint import Checkpoints
 
 # Fields of a model that settings of a run or its task decide.
@@ -137,7 +137,7 @@ class GivenCheckpoint:
         """Return the fields of the configuration that differ from the defaults of models."""
         defaults = LongspanConfig()
         left_out = set(_DECIDED)
-        if not isinstance(task.info.layout, LANGUAGE_MODELING):
+        if task.info.head not in LANGUAGE_MODELING:
             left_out.update(_FREEZING)
         return {
             name: getattr(self.config, name)

@@ -11,67 +11,13 @@ from longspan.attention import MECHANISMS, options_of
 from longspan.attention.allocation import sizes_alone
 from longspan.config import EvaluationConfig, MechanismConfig, RunConfig, StartConfig
 from longspan.errors import OptionError
-from longspan.models import (
-    LongspanConfig,
-    LongspanDualEncoder,
-    LongspanForCandidates,
-    LongspanForCausalLM,
-    LongspanForConditionalGeneration,
-    LongspanForCoreference,
-    LongspanForMaskedLM,
-    LongspanForMultiHopQuestionAnswering,
-    LongspanForMultipleChoice,
-    LongspanForPairClassification,
-    LongspanForQuestionAnswering,
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
-    LongspanPreTrainedModel,
-    count_candidate_flops,
-    count_coreference_flops,
-    count_flops,
-    count_language_flops,
-    count_multi_hop_flops,
-    count_span_flops,
-    count_text_to_text_flops,
-    encoder_flops,
-)
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.models.heads.sequence_classification import LongspanClassifier
 from longspan.results import BASELINE
 from longspan.space import check_memory
 from longspan.tasks import TASKS, Task
-from longspan.tasks.layout import (
-    CandidateLayout,
-    ChoiceLayout,
-    CoreferenceLayout,
-    ImageLayout,
-    Layout,
-    MaskedLayout,
-    MultiHopLayout,
-    PairLayout,
-    RetrievalLayout,
-    SequenceLayout,
-    SpanLayout,
-    StreamLayout,
-    TextToTextLayout,
-    TokenLayout,
-)
 
 TRAINING_COPIES = 4  # weights, gradients, and two moments of AdamW
-MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
-    SequenceLayout: LongspanForSequenceClassification,
-    ImageLayout: LongspanForSequenceClassification,
-    PairLayout: LongspanForPairClassification,
-    TokenLayout: LongspanForTokenClassification,
-    MaskedLayout: LongspanForMaskedLM,
-    StreamLayout: LongspanForCausalLM,
-    SpanLayout: LongspanForQuestionAnswering,
-    MultiHopLayout: LongspanForMultiHopQuestionAnswering,
-    ChoiceLayout: LongspanForMultipleChoice,
-    CandidateLayout: LongspanForCandidates,
-    CoreferenceLayout: LongspanForCoreference,
-    RetrievalLayout: LongspanDualEncoder,
-    TextToTextLayout: LongspanForConditionalGeneration,
-}
-CLASSIFIERS = (SequenceLayout, ImageLayout, PairLayout, TokenLayout)
 
 
 def model_config(config: RunConfig, task: Task) -> LongspanConfig:
@@ -100,7 +46,7 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
     }
     model = LongspanConfig(**{**(start.fields or {} if start else {}), **fields})
     _check_state(model, task)
-    if not isinstance(task.layout, CLASSIFIERS):
+    if not issubclass(task.head, LongspanClassifier):
         return model
     model.num_labels = task.num_classes
     if task.is_regression:
@@ -132,10 +78,15 @@ def _check_state(model: LongspanConfig, task: Task) -> None:
 
 def _decoder_fields(task: Task, start: StartConfig | None) -> dict[str, Any]:
     """Return the fields of a model's decoder: that of the checkpoint, or one for the task."""
-    if not isinstance(task.layout, TextToTextLayout):
+    if (target := _target_length(task)) is None:
         return {"is_encoder_decoder": False}
-    own = {"decoder_overrides": {"max_position_embeddings": task.layout.target_length}}
+    own = {"decoder_overrides": {"max_position_embeddings": target}}
     return {"is_encoder_decoder": True, **({} if _has_decoder(start) else own)}
+
+
+def _target_length(task: Task) -> int | None:
+    """Return the maximum number of tokens of the decoder; None: the task has none."""
+    return task.input_shapes.get("decoder_input_ids", (None,))[0]
 
 
 def _has_decoder(start: StartConfig | None) -> bool:
@@ -144,14 +95,14 @@ def _has_decoder(start: StartConfig | None) -> bool:
 
 def _decoder_misfit(start: StartConfig, task: Task) -> str | None:
     """Return the reason why a checkpoint's decoder is too short for the targets, or None."""
-    if not isinstance(task.layout, TextToTextLayout) or not _has_decoder(start):
+    if (target := _target_length(task)) is None or not _has_decoder(start):
         return None
     overrides = (start.fields or {}).get("decoder_overrides", {})
     positions = overrides.get("max_position_embeddings", start.positions)
-    if task.layout.target_length <= positions:
+    if target <= positions:
         return None
     return (
-        f"targets of {task.info.name} have up to {task.layout.target_length} tokens, the "
+        f"targets of {task.info.name} have up to {target} tokens, the "
         f"checkpoint's decoder {positions} positions; set {task.info.name}.task.target_length="
         f"{positions}, or less"
     )
@@ -202,10 +153,9 @@ def _check_frequencies(task: Task) -> None:
     Raises:
         OptionError: the message names the tasks that have them.
     """
-    if isinstance(task.layout, StreamLayout) and task.layout.by_frequency:
+    if task.sorts_by_frequency:
         return
-    layouts = {name: cls.info.layout for name, cls in TASKS.items()}
-    able = [name for name, x in layouts.items() if isinstance(x, StreamLayout) and x.by_frequency]
+    able = [name for name, cls in TASKS.items() if cls.sorts_by_frequency]
     raise OptionError(
         f"model.adaptive_cutoffs require ids in the order of decreasing frequency, which "
         f"{task.info.name} does not have; use one of {', '.join(able)}, or set them to []"
@@ -219,7 +169,7 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
         NoMemoryError: the weights are larger than the available memory.
     """
     check_weights(experiment.config, task)
-    config, cls = model_config(experiment.config, task), model_class(task)
+    config, cls = model_config(experiment.config, task), task.head
     config.architectures = [cls.__name__]  # as save_pretrained writes, so that checkpoints name it
     # Weights are drawn on the CPU, so generators of other devices keep their state.
     with torch.random.fork_rng(devices=()):
@@ -227,7 +177,7 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
         model = cls(config)
     if task.generation is not None:
         # Checkpoints then generate as they were scored.
-        model.generation_config = GenerationConfig(**task.generation.arguments())
+        model.generation_config = GenerationConfig(**task.generation)
     return model
 
 
@@ -262,67 +212,22 @@ def free_cuda_memory() -> int:
     return torch.cuda.mem_get_info()[0] + unused
 
 
-def model_class(task: Task) -> type[LongspanPreTrainedModel]:
-    """Return the model class for the layout of a task.
-
-    Raises:
-        OptionError: there is no model for it.
-    """
-    layout = type(task.layout)
-    if layout not in MODELS:
-        known = ", ".join(cls.__name__ for cls in MODELS)
-        raise OptionError(
-            f"task {task.info.name!r} has the layout {layout.__name__}; models exist for {known}"
-        )
-    return MODELS[layout]
-
-
 def forward_flops(config: RunConfig, task: Task) -> int:
-    """Return the forward FLOPs of one example of the task's length; see `models.count_flops`."""
+    """Return the forward FLOPs of one example of the task's length; see `Head.flops`."""
     with sizes_alone():
-        return _forward_flops(model_config(config, task), task)
-
-
-def _forward_flops(model: LongspanConfig, task: Task) -> int:
-    layout, length = task.layout, task.length
-    match layout:
-        case MaskedLayout() | StreamLayout():
-            return count_language_flops(model, length)
-        case SpanLayout():
-            return count_span_flops(model, length)
-        case MultiHopLayout():
-            return count_multi_hop_flops(model, length)
-        case ChoiceLayout():
-            return layout.candidates * count_flops(model, length, 1)
-        case CandidateLayout():
-            return layout.windows * count_candidate_flops(model, length, layout.candidates)
-        case CoreferenceLayout():
-            return count_coreference_flops(model, length, layout.windows)
-        case RetrievalLayout():
-            documents = 1 + layout.negatives
-            query = encoder_flops(model, layout.query_length)
-            return query + documents * encoder_flops(model, length)
-        case TextToTextLayout():
-            return count_text_to_text_flops(model, length, layout.target_length)
-    return count_flops(
-        model,
-        length,
-        task.num_classes,
-        pair=isinstance(layout, PairLayout),
-        per_token=isinstance(layout, TokenLayout),
-    )
+        return task.head.flops(model_config(config, task), task.input_shapes)
 
 
 def num_parameters(config: RunConfig, task: Task) -> int:
     """Count the parameters of a run's model, without allocating them."""
     with sizes_alone():
-        return model_class(task)(model_config(config, task)).num_parameters(only_trainable=True)
+        return task.head(model_config(config, task)).num_parameters(only_trainable=True)
 
 
 def is_dense(config: RunConfig, task: Task) -> bool:
     """Return whether every layer of the mechanism is full attention on the task's tokens."""
     with sizes_alone():
-        model = model_class(task)(model_config(config, task))
+        model = task.head(model_config(config, task))
     length = model.config.sequence_length(task.length)
     own = MECHANISMS[config.mechanism.name]
     return all(x.is_dense(length) for x in model.modules() if isinstance(x, own))

@@ -19,7 +19,7 @@ from longspan.config import Budget
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import BASELINE, ROW, VARIANT, Result
 from longspan.tasks import TASKS, build
-from longspan.tasks.layout import LANGUAGE_MODELING
+from longspan.tasks.info import LANGUAGE_MODELING
 
 if TYPE_CHECKING:
     from longspan.arena.given_checkpoint import GivenCheckpoint
@@ -121,7 +121,7 @@ def pretraining_experiment(
         DataError: see `pretrain`.
     """
     chosen = protocols.get(choices.protocol or "pretrain")
-    if corpus in TASKS and not isinstance(TASKS[corpus].info.layout, LANGUAGE_MODELING):
+    if corpus in TASKS and TASKS[corpus].info.head not in LANGUAGE_MODELING:
         raise OptionError(
             f"{corpus} has neither masked nor next tokens to predict; name an imported corpus, "
             "longspan data import corpus PATH"

@@ -16,9 +16,8 @@ from longspan.errors import OptionError
 from longspan.tasks._encoded_text import EncodedTextTask
 from longspan.tasks._summaries import SummaryTask
 from longspan.tasks.batching import evaluation_rows
-from longspan.tasks.layout import PairLayout, RetrievalLayout
 from longspan.tasks.own_texts import OwnTexts
-from longspan.training.evaluate import model_inputs
+from longspan.training.arguments import model_inputs
 from longspan.training.generating import generate_tokens
 
 
@@ -57,9 +56,9 @@ def predict(
     result, task, model = load_run(record, paths)
     if not isinstance(task, EncodedTextTask):
         raise OptionError(f"{record} was trained on {task.info.name}, whose inputs are no texts")
-    if isinstance(task.layout, RetrievalLayout):
+    if task.head.compares_examples:
         raise OptionError(f"{record} was trained on {task.info.name}, which ranks documents")
-    expected = 2 if isinstance(task.layout, PairLayout) else 1
+    expected = len(task.head.texts)
     if any(len(row) != expected for row in texts):
         raise OptionError(
             f"{record} was trained on {'pairs of texts' if expected == 2 else 'single texts'}; "
@@ -108,7 +107,7 @@ def _logits(
     model.eval()
     found = torch.zeros(len(texts), task.num_classes, dtype=torch.float64)
     for rows, inputs in _batches(model, task, texts, where):
-        found[rows] = task.output_logits(model(**inputs)).double().cpu()
+        found[rows] = model(**inputs).logits.double().cpu()
     return found
 
 
@@ -130,4 +129,4 @@ def _batches(
     )
     for rows in evaluation_rows(examples, where["batch_size"], 0):
         batch = task.collate(examples, rows)
-        yield batch.rows, model_inputs(model, task, batch, where["device"])
+        yield batch.rows, model_inputs(model, batch.inputs, where["device"])

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.experiment import Experiment
+from longspan.arena.experiment import Experiment, add_default_options
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import data_mismatch
 from longspan.arena.run import train
@@ -112,7 +112,7 @@ def _experiment(record: Result, runs: Path) -> Experiment:
         config = dataclasses.replace(record.effective_config, budget=Budget())
     return Experiment(
         protocol=record.protocol,
-        config=config,
+        config=add_default_options(config),
         seed=record.seed,
         overrides=record.overrides,
         # A run that it started from is below the folder, a given checkpoint has a whole path.
@@ -162,7 +162,7 @@ def _compare_environment(before: Result, after: Result) -> dict[str, tuple[Any, 
     """Return what differs between the environments of two runs, by name."""
     one, two = _describe_environment(before), _describe_environment(after)
     names = dict.fromkeys((*one, *two))
-    if before.source_files is None:  # schema 4 and below
+    if before.source_files is None:  # not recorded
         names = {name: None for name in names if name not in (after.source_files or {})}
     return {x: (one.get(x), two.get(x)) for x in names if one.get(x) != two.get(x)}
 

@@ -7,7 +7,6 @@ import numpy as np
 from torch import nn
 
 from longspan.arena.checkpoint_folder import load_pretrained
-from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import data_mismatch
 from longspan.attention import MECHANISMS
@@ -206,4 +205,4 @@ def _selected_model(record: Path, result: Result, task: Task) -> LongspanPreTrai
         raise DataError(f"{run_dir} holds no saved model of {record.name}; run it again")
     if reason := data_mismatch(result, task.checksum, record):
         raise DataError(reason)
-    return load_pretrained(model_class(task), saved, "run it again")
+    return load_pretrained(task.head, saved, "run it again")

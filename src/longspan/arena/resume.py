@@ -74,8 +74,9 @@ def load_checked(experiment: Experiment, checksum: str | None, path: Path) -> Re
         raise RunError(
             f"{path} records row {result.row_name!r}, expected {experiment.row_name!r}; {REMEDY}"
         )
-    if result.config_hash != experiment.hash or result.seed != experiment.seed:
-        differing = differences(result.config, experiment.config)
+    # A default that changed without the next version leaves the hash.
+    differing = differences(result.config, experiment.config)
+    if differing or result.config_hash != experiment.hash or result.seed != experiment.seed:
         raise RunError(
             f"{path} records configuration {result.config_hash} with seed {result.seed}, expected "
             f"{experiment.hash} with seed {experiment.seed}{in_brackets(differing)}; {REMEDY}"

@@ -1,4 +1,4 @@
-"""Scoring the rules of tasks for records that lack them: those of schema 5 and below."""
+"""Scoring the rules of tasks for records that lack them."""
 
 import dataclasses
 from collections.abc import Hashable, Iterable

@@ -5,11 +5,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from longspan.arena.experiment import Experiment
+from longspan.arena.experiment import Experiment, identity
 from longspan.arena.provenance import code_differences, code_version
-from longspan.config import RunConfig, flatten, settings
-from longspan.config.run import add_newer_options
-from longspan.config.stages import stage_values
+from longspan.config import RunConfig, settings
 from longspan.errors import DataError, RunError
 from longspan.files import read_json_file, write_json
 from longspan.results import CodeVersion, ResolvedBudget, StartRecord
@@ -48,8 +46,6 @@ class RunState:
 def read_state(run_dir: Path) -> RunState | None:
     """Read the state of a run directory; None for a directory without one.
 
-    Options that an earlier version did not have are added, so that its runs can be resumed.
-
     Raises:
         RunError: the file is invalid, or was written by another version.
     """
@@ -57,10 +53,9 @@ def read_state(run_dir: Path) -> RunState | None:
     if not path.exists():
         return None
     try:
-        state = validate(RunState, read_json_file(path).text, path)
+        return validate(RunState, read_json_file(path).text, path)
     except DataError as error:
         raise RunError(f"{error}; {REMEDY}") from error
-    return dataclasses.replace(state, config=add_newer_options(state.config))
 
 
 def write_state(run_dir: Path, state: RunState) -> None:
@@ -141,23 +136,14 @@ def check_code(trained: str, differing: list[str], *, accept_changes: bool) -> N
 def differences(there: RunConfig, here: RunConfig) -> list[str]:
     """Return the fields that differ, as `training.steps: 200 there, 300 here`.
 
-    Those of stages are `stage.NUMBER.FIELD`. Configurations of one hash have none: a
-    tokenizer may be in another folder.
+    Those of stages are `stage.NUMBER.FIELD`.
     """
-    if there.hash == here.hash:
-        return []
-    old, new, absent = _values(there), _values(here), _Absent()
+    old, new, absent = identity(there), identity(here), _Absent()
     return [
         f"{name}: {_short(old.get(name, absent))} there, {_short(new.get(name, absent))} here"
         for name in sorted({*old, *new})
         if old.get(name, absent) != new.get(name, absent)
     ]
-
-
-def _values(config: RunConfig) -> dict[str, Any]:
-    """Return the leaves of a configuration by dotted name, those of each stage included."""
-    values = flatten(config)
-    return values | stage_values(values.pop("training.stages"))
 
 
 def in_brackets(differing: list[str]) -> str:

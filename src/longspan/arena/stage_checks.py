@@ -2,7 +2,7 @@
 
 import itertools
 
-from longspan.arena.model import model_class, model_config
+from longspan.arena.model import model_config
 from longspan.arena.stage_tasks import stage_task
 from longspan.attention.allocation import sizes_alone
 from longspan.attention.other_options import OtherOptions
@@ -79,7 +79,7 @@ def _shapes(number: int, stage: RunConfig, task: Task) -> Shapes:
     try:
         own = stage_task(stage, task)
         with sizes_alone():
-            model = model_class(own)(model_config(stage, own))
+            model = own.head(model_config(stage, own))
     except LongspanError as error:
         raise OptionError(f"stage {number}: {error}") from None
     parameters = model.named_parameters()

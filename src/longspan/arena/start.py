@@ -148,8 +148,8 @@ def _check_tokens(checkpoint: GivenCheckpoint, task: Task, paths: RunPaths) -> N
             remedy = _EXPORT
     if reason is not None:
         raise OptionError(
-            f"token ids of {task.info.name} are not those of {checkpoint.folder} ({owner}): {reason}; "
-            f"{remedy}"
+            f"token ids of {task.info.name} are not those of {checkpoint.folder} ({owner}): "
+            f"{reason}; {remedy}"
         )
 
 

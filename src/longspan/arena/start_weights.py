@@ -13,23 +13,9 @@ from longspan.models import LongspanConfig, LongspanDualEncoder, LongspanPreTrai
 from longspan.models.conversion.family import POSITIONS
 from longspan.models.conversion.positions import stretch_own_table
 from longspan.models.conversion.weights import matches, start_projections
+from longspan.models.fields import declared
 from longspan.results import StartRecord
 
-# Fields that decide what the weights compute. The others are of heads, of training, or of the
-# mechanism, whose weights are checked by name and shape.
-ARCHITECTURE = (
-    *("type_vocab_size", "embedding_size", "scale_embedding", "input_features", "hidden_size"),
-    "adaptive_cutoffs",
-    *("num_hidden_layers", "num_hidden_groups", "num_attention_heads"),
-    *("attention_head_size", "intermediate_size"),
-    *("feed_forward", "linear_bias", "qkv_bias", "attention_output_bias", "hidden_act"),
-    *("position_encoding", "axial_shape", "axial_widths", "rotary_base", "positions_skip_padding"),
-    "has_relative_attention_bias",
-    *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_clamp"),
-    *("stem", "norm", "norm_type", "norm_bias", "embedding_norm", "first_attention_norm"),
-    "residual",
-    *("layer_norm_eps", "is_decoder", "cross_attention", "is_encoder_decoder"),
-)
 # Fields of an encoder-decoder that an encoder, from which it may start, does not have.
 _OF_DECODERS = ("is_encoder_decoder",)
 MOST_NAMES = 5  # names of weights that one message lists
@@ -96,9 +82,9 @@ def architecture_misfits(there: LongspanConfig, here: LongspanConfig) -> list[st
     """Return the fields of two configurations that make weights of one useless in the other."""
     left_out = _OF_DECODERS if is_encoder_of(there, here) else ()
     return [
-        f"{name} is {getattr(there, name)!r} there, {getattr(here, name)!r} here"
-        for name in ARCHITECTURE
-        if name not in left_out and getattr(there, name) != getattr(here, name)
+        f"{name} is {there.resolve(name)!r} there, {here.resolve(name)!r} here"
+        for name in declared(here, "weights")
+        if name not in left_out and there.resolve(name) != here.resolve(name)
     ]
 
 
@@ -109,7 +95,8 @@ def is_encoder_of(there: LongspanConfig, here: LongspanConfig) -> bool:
 
 def _changed_fields(there: LongspanConfig, here: LongspanConfig) -> dict[str, list]:
     """Return the other fields that differ, as JSON."""
-    names = [name for name in LongspanConfig.__annotations__ if name not in ARCHITECTURE]
+    architecture = declared(LongspanConfig, "weights")
+    names = [x for x in declared(LongspanConfig, "effect") if x not in architecture]
     pairs = {name: [getattr(there, name), getattr(here, name)] for name in names}
     return {name: json.loads(json.dumps(x)) for name, x in pairs.items() if x[0] != x[1]}
 

@@ -19,7 +19,6 @@ from longspan.models import (
     LongspanConfig,
     LongspanForCausalLM,
     LongspanForSequenceClassification,
-    count_flops,
 )
 from longspan.models.attention_layer import LayerContext, SelfAttention, build_mechanism
 from longspan.results.efficiency import Sizes
@@ -209,7 +208,7 @@ def _model(case: Case, sizes: Sizes, device: torch.device) -> Workload:
 def _model_flops(case: Case, config: LongspanConfig, sizes: Sizes) -> int:
     """Return the operations of the pass of a classifier."""
     with unset_fake_temporarily():
-        flops = count_flops(config, case.length, sizes.num_labels)
+        flops = LongspanForSequenceClassification.flops(config, {"input_ids": (case.length,)})
         dense = sizes.heads * build_mechanism(config, 0).flops(case.length, sizes.head_dim)
     if case.name == IDENTITY:
         flops -= sizes.layers * (dense + 4 * case.length * sizes.hidden_size**2)

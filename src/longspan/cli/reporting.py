@@ -318,15 +318,15 @@ def _build(
     from longspan.report.context import Context
     from longspan.report.leaderboard.build import build_leaderboards
     from longspan.report.tables.published import read_published
-    from longspan.results import load_analyses, load_context_uses, load_cross_evaluations
+    from longspan.results import Analysis, ContextUse, CrossEvaluation, load_side_records
 
     boards = build_leaderboards(results, failures)
     return boards, Context(
         boards=tuple(boards),
         published=read_published(),
-        analyses=tuple(load_analyses(folders)),
-        evaluations=tuple(load_cross_evaluations(folders)),
-        context_uses=tuple(load_context_uses(folders)),
+        analyses=tuple(load_side_records(Analysis, folders)),
+        evaluations=tuple(load_side_records(CrossEvaluation, folders)),
+        context_uses=tuple(load_side_records(ContextUse, folders)),
         efficiency=tuple(_load_efficiency(folders)),
     )
 

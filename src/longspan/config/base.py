@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast, dataclass_transform, no_type_c
 import pydantic
 from pydantic_core import ErrorDetails
 
-from longspan.bounds import LONGEST, MOST_EXAMPLES
+from longspan.bounds import LONGEST, MOST_EXAMPLES, range_error
 from longspan.errors import OptionError
 
 T = TypeVar("T")
@@ -24,9 +24,34 @@ NumExamples = Annotated[int, pydantic.Field(gt=0, le=MOST_EXAMPLES)]  # of a spl
 Length = Annotated[int, pydantic.Field(gt=0, lt=LONGEST)]
 
 
-def setting(help: str, default: Any = dataclasses.MISSING) -> Any:
-    """Return a dataclass field with its help text; a field without a default is required."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def setting(
+    help: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    bounds: tuple[float | int, float | int] | None = None,
+    is_fixed: bool = True,
+) -> Any:
+    """Return a dataclass field with its help text; a field without a default is required.
+
+    Args:
+        help: help text.
+        default: value where none is given.
+        bounds: least and largest number, which `list_out_of_bounds` compares with.
+        is_fixed: whether the default is that of this version of longspan; False: it depends on the
+            data of a user, so that it says nothing about equal configurations.
+    """
+    notes = {"help": help, "bounds": bounds, "is_fixed": is_fixed}
+    return dataclasses.field(default=default, metadata=notes)
+
+
+def list_out_of_bounds(record: Any) -> list[str]:
+    """Return the reasons why numbers of settings are out of their bounds; None is in all."""
+    reasons = []
+    for field in dataclasses.fields(record):
+        value, bounds = getattr(record, field.name), field.metadata.get("bounds")
+        if value is not None and bounds and (error := range_error(field.name, value, *bounds)):
+            reasons.append(error)
+    return reasons
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -51,6 +76,18 @@ def settings(cls: type[T]) -> type[T]:
 
     made.__init__ = no_type_check(__init__)  # type: ignore[method-assign]
     return cast("type[T]", made)
+
+
+def defaults_of(record: Any) -> dict[str, Any]:
+    """Return the declared defaults of a settings class or instance, of the fields that have one."""
+    made = {
+        field.name: field.default
+        if field.default_factory is dataclasses.MISSING
+        else field.default_factory()
+        for field in dataclasses.fields(record)
+        if field.metadata.get("is_fixed", True)
+    }
+    return {name: x for name, x in made.items() if x is not dataclasses.MISSING}
 
 
 def help_of(record: Any) -> dict[str, str]:

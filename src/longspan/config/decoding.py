@@ -1,7 +1,7 @@
 """Decoding of a causal language model: length, sampling, and how the prompt is read."""
 
-from longspan.bounds import LARGEST_SEED, LONGEST, MOST_IDS, range_error
-from longspan.config.base import setting, settings
+from longspan.bounds import LARGEST_SEED, LONGEST, MOST_IDS
+from longspan.config.base import list_out_of_bounds, setting, settings
 from longspan.errors import OptionError
 
 SINGLE = 1.0  # temperature of the distribution that the model predicts
@@ -14,15 +14,21 @@ class DecodingConfig:
     The temperature is applied first, then `top_k`, then `top_p`, as in transformers.
     """
 
-    max_new_tokens: int = setting("maximum number of new tokens, the end token included", 256)
+    max_new_tokens: int = setting(
+        "maximum number of new tokens, the end token included", 256, bounds=(1, LONGEST)
+    )
     temperature: float = setting("divisor of the logits before sampling", SINGLE)
-    top_k: int | None = setting("most probable tokens to sample from; none: all", None)
+    top_k: int | None = setting(
+        "most probable tokens to sample from; none: all", None, bounds=(1, MOST_IDS)
+    )
     top_p: float | None = setting(
         "probability of the smallest set of tokens to sample from; none: all tokens", None
     )
     greedy: bool = setting("take the most probable token, without sampling", False)
-    seed: int = setting("seed of the samples", 0)
-    prefill_chunk_size: int = setting("tokens of the prompt that one call reads", 4096)
+    seed: int = setting("seed of the samples", 0, bounds=(0, LARGEST_SEED))
+    prefill_chunk_size: int = setting(
+        "tokens of the prompt that one call reads", 4096, bounds=(1, LONGEST)
+    )
 
     def __post_init__(self) -> None:
         """Check the ranges, and that sampling has an effect.
@@ -31,15 +37,7 @@ class DecodingConfig:
             OptionError: a value is out of range, or greedy decoding has options of sampling; the
                 message lists every reason.
         """
-        ranges = {
-            "max_new_tokens": (1, LONGEST),
-            "top_k": (1, MOST_IDS),
-            "seed": (0, LARGEST_SEED),
-            "prefill_chunk_size": (1, LONGEST),
-        }
-        given = {name: x for name in ranges if (x := getattr(self, name)) is not None}
-        errors = (range_error(name, x, *ranges[name]) for name, x in given.items())
-        reasons = [error for error in errors if error]
+        reasons = list_out_of_bounds(self)
         if self.temperature <= 0:
             remedy = "for the most probable tokens, set greedy"
             reasons.append(f"temperature must be > 0, got {self.temperature:g}; {remedy}")

@@ -1,10 +1,9 @@
-"""Configuration of a run: one tree, hashed, shared by experiments and records.
+"""Configuration of a run: one tree, shared by experiments and records.
 
 Every field and option is present, defaults included, so a record says by itself what ran.
 """
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -20,41 +19,6 @@ from longspan.errors import OptionError, check_name
 from longspan.files import to_json_types
 
 PARTS = (*STAGE_PARTS, "evaluation")  # whose fields settings change
-# Fields and options (`mechanism.NAME.OPTION`) that are newer than published records, with the value
-# under which a run is the one that those records describe. They are hashed where they have another
-# value: a record keeps its name.
-NEWER_FIELDS: dict[str, Any] = {
-    "mechanism.bigbird.full_up_to": 0,
-    "mechanism.bigbird.padded_blocks": False,
-    "mechanism.bigbird.repeats": False,
-    "mechanism.blockwise.circle": True,
-    "mechanism.blockwise.grid": None,
-    "mechanism.blockwise.neighbors": None,
-    "mechanism.longformer.first_global": False,
-    "mechanism.linformer.seed": 0,
-    "mechanism.nystrom.inverse_scale": "matrix",
-    "mechanism.nystrom.reads_padding": False,
-    "mechanism.reformer.grid": None,
-    "mechanism.reformer.same_hashes": False,
-    "model.adaptive_cutoffs": (),
-    "model.adaptive_factor": 4,
-    "model.stem": "none",
-    "start.extend_positions": None,
-    "start.tokenizer": None,
-    "training.schedule_over": "stage",
-    "training.stages": (),
-    "training.train_eval_examples": None,
-}
-# Likewise, options of the tasks of texts, whose names imports choose: they are known by options.
-NEWER_TEXT_OPTIONS: dict[str, Any] = {"global_tokens": "none"}
-# Likewise, options of single tasks: the published rules by which their records were scored.
-NEWER_TASK_OPTIONS: dict[str, dict[str, Any]] = {
-    "squad": {"language": "en"},
-    "xquad": {"language": "en"},
-    "arxiv_summarization": {"rouge": "rouge-score"},
-    "pubmed_summarization": {"rouge": "rouge-score"},
-}
-_TEXT_OPTIONS = {"length", "vocabulary", "minimum", "end"}
 
 
 @settings
@@ -167,73 +131,6 @@ class RunConfig:
                 f"the run, and omit {', '.join(stages[-1].changes)}"
             )
         return made
-
-    def _hashed_evaluation(self) -> dict[str, Any]:
-        """Return the options of evaluations, unless no evaluation differs from training.
-
-        What equals the options of the last stage may differ from those of an earlier one.
-        """
-        if not self.training.stages or not self.evaluation.options:
-            return self.evaluation_changes
-        differs = any(stage.evaluation_changes for stage in self.stages())
-        return dict(self.evaluation.options) if differs else {}
-
-    @property
-    def hash(self) -> str:
-        """Ten hex digits that name the configuration, the same in every process."""
-        tree = dataclasses.asdict(self)
-        for part, fields in newer_fields(self.mechanism.name).items():
-            own = tree[part]["options"] if part == "mechanism" else tree[part]
-            for field, unchanged in fields.items():
-                if own is not None and field in own and own[field] == unchanged:
-                    del own[field]
-        # Newer than published records, as `NEWER_FIELDS` are.
-        if self.start is None:
-            del tree["start"]
-        elif self.start.tokenizer is not None:
-            # Its folder may be another one; the digest is in `start`.
-            tree["task"]["options"].pop("vocabulary", None)
-        tree["evaluation"] = self._hashed_evaluation()
-        if not tree["evaluation"]:
-            del tree["evaluation"]
-        options = tree["task"]["options"].items()
-        newer = {**NEWER_TEXT_OPTIONS, **NEWER_TASK_OPTIONS.get(self.task.name, {})}.items()
-        tree["task"]["options"] = {k: x for k, x in options if (k, x) not in newer}
-        text = json.dumps(tree, sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
-
-
-def newer_fields(mechanism: str) -> dict[str, dict[str, Any]]:
-    """Return `NEWER_FIELDS` of the parts of a configuration, options of one mechanism included."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, value in NEWER_FIELDS.items():
-        part, _, field = name.partition(".")
-        owner, _, option = field.rpartition(".")
-        if owner in ("", mechanism):
-            found.setdefault(part, {})[option] = value
-    return found
-
-
-def add_newer_options(config: RunConfig) -> RunConfig:
-    """Return a configuration of an earlier version with the newer options added.
-
-    These are the `NEWER_FIELDS` of its mechanism, `NEWER_TEXT_OPTIONS` on a task of texts, and
-    `NEWER_TASK_OPTIONS`.
-    """
-    mechanism = config.mechanism
-    newer = newer_fields(mechanism.name).get("mechanism", {})
-    options = {
-        **mechanism.options,
-        **{k: x for k, x in newer.items() if k not in mechanism.options},
-    }
-    task = config.task
-    added = NEWER_TEXT_OPTIONS if task.options.keys() >= _TEXT_OPTIONS else {}
-    own = NEWER_TASK_OPTIONS.get(task.name, {})
-    return dataclasses.replace(
-        config,
-        mechanism=dataclasses.replace(mechanism, options=options),
-        task=dataclasses.replace(task, options={**added, **own, **task.options}),
-    )
 
 
 def _store_options(config: TaskConfig | MechanismConfig | EvaluationConfig) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PositiveInt, Strict
 
-from longspan.config.base import setting, settings
+from longspan.config.base import defaults_of, setting, settings
 from longspan.errors import OptionError
 
 PARTS = ("task", "mechanism", "model", "training")  # of a configuration; else a mechanism
@@ -73,6 +73,9 @@ class StageConfig:
             raise OptionError("; ".join(reasons))
 
 
+_DEFAULTS = defaults_of(StageConfig)
+
+
 def _to_stage(value: Any) -> Any:
     """Return a stage that a file or a record has as a table."""
     return StageConfig(**value) if isinstance(value, dict) else value
@@ -104,14 +107,14 @@ def stage_ends(stages: tuple[StageConfig, ...], steps: int) -> list[int]:
 def stage_values(stages: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the values of stages by name: `stage.1.steps`, `stage.1.task.length`.
 
-    `keep_optimizer` is among them where a stage begins with fresh moments.
+    Fields at their defaults are left out.
 
     Args:
         stages: stages, as `flatten` returns them in `training.stages`.
     """
     values: dict[str, Any] = {}
     for number, stage in enumerate(stages, start=1):
-        own = {"steps": stage["steps"], **stage["changes"]}
-        own |= {} if stage["keep_optimizer"] else {"keep_optimizer": False}
+        own = {name: x for name, x in stage.items() if x != _DEFAULTS.get(name)}
+        own |= own.pop("changes", {})
         values |= {f"stage.{number}.{field}": x for field, x in own.items()}
     return values

@@ -4,14 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Strict
 
-from longspan.bounds import (
-    LARGEST_BATCH,
-    LARGEST_RATE,
-    MOST_EXAMPLES,
-    MOST_STEPS,
-    range_error,
-)
-from longspan.config.base import setting, settings
+from longspan.bounds import LARGEST_BATCH, LARGEST_RATE, MOST_EXAMPLES, MOST_STEPS
+from longspan.config.base import list_out_of_bounds, setting, settings
 from longspan.config.stages import Stages, stage_ends
 from longspan.errors import OptionError
 
@@ -24,10 +18,12 @@ Parallelism = Literal["ddp", "fsdp", "context"]  # of several processes that tra
 class TrainingConfig:
     """The training recipe of a run."""
 
-    steps: int = setting("optimizer steps")
-    batch_size: int = setting("examples per optimizer step")
-    learning_rate: float = setting("peak learning rate (rsqrt: the factor of 1/sqrt(step))")
-    warmup_steps: int = setting("steps of linear warmup")
+    steps: int = setting("optimizer steps", bounds=(1, MOST_STEPS))
+    batch_size: int = setting("examples per optimizer step", bounds=(1, LARGEST_BATCH))
+    learning_rate: float = setting(
+        "peak learning rate (rsqrt: the factor of 1/sqrt(step))", bounds=(0, LARGEST_RATE)
+    )
+    warmup_steps: int = setting("steps of linear warmup", bounds=(0, MOST_STEPS))
     schedule: Literal["linear", "cosine", "rsqrt", "constant"] = setting(
         "learning rate schedule after warmup"
     )
@@ -35,23 +31,26 @@ class TrainingConfig:
         "what warmup and schedule span: each stage has its own, or one spans all steps of the run",
         "stage",
     )
-    evaluate_every: int = setting("steps between evaluations on validation")
-    weight_decay: float = setting("decoupled weight decay (AdamW)", 0.0)
+    evaluate_every: int = setting("steps between evaluations on validation", bounds=(1, MOST_STEPS))
+    weight_decay: float = setting("decoupled weight decay (AdamW)", 0.0, bounds=(0, LARGEST_RATE))
     # JSON has lists in place of tuples.
     adam_betas: Annotated[tuple[float, float], Strict(False)] = setting(
         "AdamW's decay rates of the moments", (0.9, 0.999)
     )
-    adam_epsilon: float = setting("AdamW's epsilon", 1e-6)
+    adam_epsilon: float = setting("AdamW's epsilon", 1e-6, bounds=(0, LARGEST_RATE))
     max_grad_norm: float | None = setting("largest gradient norm; none: no clipping", None)
     gradient_accumulation_steps: int = setting("micro-batches per optimizer step", 1)
     precision: Literal["no", "bf16", "fp16"] = setting("mixed precision", "no")
     gradient_checkpointing: bool = setting("recompute activations in the backward pass", False)
-    eval_batch_size: int = setting("examples per evaluation batch", 64)
+    eval_batch_size: int = setting("examples per evaluation batch", 64, bounds=(1, LARGEST_BATCH))
     train_eval_examples: int | None = setting(
         "training examples scored at the end, without dropout; none: as many as validation has",
         None,
+        bounds=(0, MOST_EXAMPLES),
     )
-    checkpoint_every: int = setting("steps between checkpoints for resumption", 500)
+    checkpoint_every: int = setting(
+        "steps between checkpoints for resumption", 500, bounds=(1, MOST_STEPS)
+    )
     selection: Literal["best validation", "last"] = setting(
         "checkpoint that is scored on test", "best validation"
     )
@@ -63,17 +62,7 @@ class TrainingConfig:
         Raises:
             OptionError: a value is out of range; the message lists every reason.
         """
-        ranges = {
-            **dict.fromkeys(("steps", "evaluate_every", "checkpoint_every"), (1, MOST_STEPS)),
-            **dict.fromkeys(("batch_size", "eval_batch_size"), (1, LARGEST_BATCH)),
-            "warmup_steps": (0, MOST_STEPS),
-            **dict.fromkeys(("learning_rate", "weight_decay", "adam_epsilon"), (0, LARGEST_RATE)),
-        }
-        if self.train_eval_examples is not None:
-            ranges["train_eval_examples"] = (0, MOST_EXAMPLES)
-        errors = (range_error(name, getattr(self, name), *ends) for name, ends in ranges.items())
-        reasons = [error for error in errors if error]
-        reasons += [
+        reasons = list_out_of_bounds(self) + [
             f"{name} must be positive, got {getattr(self, name)}"
             for name in ("learning_rate", "adam_epsilon")
             if getattr(self, name) == 0

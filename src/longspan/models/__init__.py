@@ -15,45 +15,35 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
-from longspan.models.candidates import LongspanForCandidates
-from longspan.models.classification import (
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
-)
 from longspan.models.config import LongspanConfig
 from longspan.models.continuation import Continuation
 from longspan.models.conversion.converter import Conversion
 from longspan.models.conversion.from_source import convert, longify
 from longspan.models.conversion.to_source import to_transformers
-from longspan.models.coreference import LongspanForCoreference
-from longspan.models.coreference_head import decode_clusters
-from longspan.models.dual_encoder import LongspanDualEncoder
-from longspan.models.flops import (
-    count_candidate_flops,
-    count_coreference_flops,
-    count_flops,
-    count_language_flops,
-    count_multi_hop_flops,
-    count_span_flops,
-    count_text_to_text_flops,
-    encoder_flops,
-)
-from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
-from longspan.models.lengthening import lengthen
-from longspan.models.model import LongspanModel
-from longspan.models.multi_hop import (
+from longspan.models.flops import encoder_flops
+from longspan.models.heads.candidates import LongspanForCandidates
+from longspan.models.heads.causal_lm import LongspanForCausalLM
+from longspan.models.heads.coreference import LongspanForCoreference
+from longspan.models.heads.coreference_head import decode_clusters
+from longspan.models.heads.dual_encoder import LongspanDualEncoder
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
+from longspan.models.heads.multi_hop import (
     LongspanForMultiHopQuestionAnswering,
     MultiHopLabels,
     MultiHopLogits,
     multi_hop_losses,
 )
-from longspan.models.multiple_choice import LongspanForMultipleChoice
-from longspan.models.pair_classification import LongspanForPairClassification
-from longspan.models.question_answering import LongspanForQuestionAnswering, best_spans
-from longspan.models.seq2seq import (
+from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
+from longspan.models.heads.pair_classification import LongspanForPairClassification
+from longspan.models.heads.question_answering import LongspanForQuestionAnswering, best_spans
+from longspan.models.heads.seq2seq import (
     LongspanEncoderDecoderModel,
     LongspanForConditionalGeneration,
 )
+from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
+from longspan.models.heads.token_classification import LongspanForTokenClassification
+from longspan.models.lengthening import lengthen
+from longspan.models.model import LongspanModel
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)
@@ -91,13 +81,6 @@ __all__ = [
     "MultiHopLogits",
     "best_spans",
     "convert",
-    "count_candidate_flops",
-    "count_coreference_flops",
-    "count_flops",
-    "count_language_flops",
-    "count_multi_hop_flops",
-    "count_span_flops",
-    "count_text_to_text_flops",
     "decode_clusters",
     "encoder_flops",
     "lengthen",

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import initialization
 
 from longspan.attention.ops.precision import at_least_float32
-from longspan.models.losses import IGNORED, check_label_shape, label_error
+from longspan.models.heads.losses import IGNORED, check_label_shape, label_error
 from longspan.shapes import Float, Int
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def adaptive_refusals(config: "LongspanConfig") -> list[str]:
             f"adaptive_cutoffs must be ascending ids from 1 to {config.vocab_size - 1}, below "
             f"vocab_size={config.vocab_size}, got {cutoffs}"
         )
-    width = min(config.embedding_size or config.hidden_size, config.logits_input_size)
+    width = min(config.embedding_width, config.logits_input_size)
     if width // factor ** len(cutoffs) < 1:
         reasons.append(
             f"adaptive_factor={factor} leaves no dimension of {width} to the last of "
@@ -244,7 +244,7 @@ def adaptive_input_flops(config: "LongspanConfig", length: int) -> int:
     """Return the operations of the projections of `length` embeddings."""
     if not config.adaptive_cutoffs or not has_projections(config):
         return 0
-    width = config.embedding_size or config.hidden_size
+    width = config.embedding_width
     return sum(2 * length * x.width * width for x in make_clusters(config, width))
 
 

@@ -48,7 +48,7 @@ def axial_refusals(config: "LongspanConfig") -> list[str]:
         if shape is None and widths is None:
             return []
         return [f"axial_shape and axial_widths require position='axial', got {config.position!r}"]
-    width, length = config.embedding_size or config.hidden_size, config.max_sequence_length
+    width, length = config.embedding_width, config.max_sequence_length
     reasons = [
         f"position='axial' requires {name} of two positive numbers, got {value}"
         for name, value in (("axial_shape", shape), ("axial_widths", widths))

@@ -6,10 +6,13 @@ from typing import Any, no_type_check
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
 
 from longspan.attention import MECHANISMS, Traits
+from longspan.bounds import LARGEST_RATE, LONGEST, MOST_HEADS, MOST_IDS, MOST_LAYERS, WIDEST
 from longspan.errors import InputError, check_name
 from longspan.models.config_checks import TRANSFORMERS_FIELDS, check_config
+from longspan.models.fields import declared, option
 from longspan.models.positions import BASE
 
 logger = logging.getLogger(__name__)
@@ -116,7 +119,7 @@ class LongspanConfig(PreTrainedConfig):
             products, 20 for cosines, which are too close to each other without it.
         symmetric_loss: whether a dual encoder also learns to find the query of each document.
         coreference: options of a coreference head that differ from their defaults, see
-            `longspan.models.coreference_head.CoreferenceOptions`.
+            `longspan.models.heads.coreference_head.CoreferenceOptions`.
         initializer_range: standard deviation of the initial weights.
         is_decoder: whether a token sees itself and earlier tokens only; mechanisms are built with
             `causal=True`.
@@ -150,80 +153,109 @@ class LongspanConfig(PreTrainedConfig):
         *("cross_attentions", "encoder_last_hidden_state"),
     ]
 
-    vocab_size: int = 512
-    type_vocab_size: int = 0
-    embedding_size: int | None = None
-    adaptive_cutoffs: list[int] = dataclasses.field(default_factory=list)
-    adaptive_factor: int = 4
-    scale_embedding: bool = False
-    input_features: int | None = None
-    hidden_size: int = 64
-    num_hidden_layers: int = 2
-    num_attention_heads: int = 2
-    attention_head_size: int | None = None
-    intermediate_size: int = 128
-    feed_forward: str = "plain"
-    linear_bias: bool = True
-    qkv_bias: bool | None = None
-    attention_output_bias: bool | None = None
-    hidden_act: str = "gelu"
-    max_position_embeddings: int = 1024
-    position: str = "auto"
-    axial_shape: list[int] | None = None
-    axial_widths: list[int] | None = None
-    rotary_base: float | int | list[float | int] = BASE
-    positions_skip_padding: bool = False
-    frozen_positions: int = 0
-    freeze: str = "none"
-    has_relative_attention_bias: bool = False
-    relative_attention_num_buckets: int = 32
-    relative_attention_max_distance: int = 128
-    relative_clamp: int | None = None
-    stem: str = "none"
-    num_hidden_groups: int | None = None
-    norm: str = "pre"
-    norm_type: str = "layer_norm"
-    norm_bias: bool = True
-    residual: str = "standard"
-    embedding_norm: bool = False
-    first_attention_norm: bool = False
-    pooling: str = "mean"
-    hidden_dropout_prob: float | int = 0.1
-    attention_dropout: float | int = 0.1
-    layer_norm_eps: float = 1e-5
-    attention: str | list[str] = "full"
-    attention_options: dict[str, Any] | list[dict[str, Any]] = dataclasses.field(
-        default_factory=dict
+    vocab_size: int = option(512, bounds=(1, MOST_IDS))
+    type_vocab_size: int = option(0, bounds=(0, MOST_IDS), weights=True, in_decoder=0)
+    embedding_size: int | None = option(
+        None, bounds=(1, WIDEST), weights=True, resolved="embedding_width"
     )
-    attention_backend: str = "auto"
-    max_global_tokens: int | None = None
-    default_global_tokens: str = "none"
-    classifier_hidden_size: int = 128
-    classifier_activation: str = "relu"
-    lm_head_bias: bool = False
-    classifier_bias: bool = True
-    prediction_head: str = "transform"
-    pair_head: str = "interaction"
-    shared_towers: bool = True
-    similarity: str = "dot"
-    similarity_scale: float | int | None = None
-    symmetric_loss: bool = False
-    coreference: dict[str, Any] = dataclasses.field(default_factory=dict)
-    initializer_range: float = 0.02
-    is_decoder: bool = False
-    cross_attention: str | None = None
-    cross_attention_options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    max_encoder_positions: int | None = None
-    is_encoder_decoder: bool = False
-    decoder_overrides: dict[str, Any] = dataclasses.field(default_factory=dict)
-    decoder_start: str = "token"
-    decoder_start_token_id: int | None = None
-    use_cache: bool = True
-    tie_word_embeddings: bool = True
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = None
-    sep_token_id: int | None = None
+    adaptive_cutoffs: list[int] = option([], weights=True)
+    adaptive_factor: int = option(4, bounds=(1, WIDEST), effect="none")
+    scale_embedding: bool = option(False, weights=True)
+    input_features: int | None = option(None, bounds=(1, WIDEST), weights=True)
+    hidden_size: int = option(64, bounds=(1, WIDEST), weights=True)
+    num_hidden_layers: int = option(2, bounds=(0, MOST_LAYERS), weights=True, decoder=True)
+    num_attention_heads: int = option(2, bounds=(1, MOST_HEADS), weights=True, decoder=True)
+    attention_head_size: int | None = option(
+        None, bounds=(1, WIDEST), weights=True, decoder=True, resolved="head_dim"
+    )
+    intermediate_size: int = option(128, bounds=(1, WIDEST), weights=True, decoder=True)
+    feed_forward: str = option("plain", choices=("plain", "gated"), weights=True, decoder=True)
+    linear_bias: bool = option(True, weights=True, decoder=True)
+    qkv_bias: bool | None = option(None, weights=True, decoder=True, resolved="has_qkv_bias")
+    attention_output_bias: bool | None = option(
+        None, weights=True, decoder=True, resolved="has_attention_output_bias"
+    )
+    hidden_act: str = option("gelu", choices=tuple(ACT2FN), weights=True, decoder=True)
+    max_position_embeddings: int = option(1024, bounds=(1, LONGEST - 1), decoder=True)
+    position: str = option(
+        "auto",
+        choices=(
+            *("auto", "learned", "axial", "sinusoidal", "rotary", "relative_2d", "t5", "relative"),
+            "none",
+        ),
+        weights=True,
+        decoder=True,
+        resolved="position_encoding",
+    )
+    axial_shape: list[int] | None = option(None, weights=True)
+    axial_widths: list[int] | None = option(None, weights=True)
+    rotary_base: float | int | list[float | int] = option(
+        BASE, weights=True, decoder=True, resolved="applied_rotary_bases"
+    )
+    positions_skip_padding: bool = option(False, weights=True)
+    frozen_positions: int = option(0, bounds=(0, LONGEST), decoder=True, effect="none")
+    freeze: str = option("none", choices=("none", "all-but-positions", "all"), effect="none")
+    has_relative_attention_bias: bool = option(False, weights=True)
+    relative_attention_num_buckets: int = option(
+        32, bounds=(2, LONGEST), weights=True, decoder=True
+    )
+    relative_attention_max_distance: int = option(
+        128, bounds=(1, LONGEST), weights=True, decoder=True
+    )
+    relative_clamp: int | None = option(None, bounds=(0, LONGEST), weights=True, decoder=True)
+    stem: str = option("none", choices=("none", "convolution"), weights=True, in_decoder="none")
+    num_hidden_groups: int | None = option(None, bounds=(1, MOST_LAYERS), weights=True)
+    norm: str = option("pre", choices=("pre", "post"), weights=True, decoder=True)
+    norm_type: str = option(
+        "layer_norm", choices=("layer_norm", "rms_norm"), weights=True, decoder=True
+    )
+    norm_bias: bool = option(True, weights=True, decoder=True)
+    residual: str = option("standard", choices=("standard", "reversible"), weights=True)
+    embedding_norm: bool = option(False, weights=True, decoder=True)
+    first_attention_norm: bool = option(False, weights=True, decoder=True)
+    pooling: str = option(
+        "mean", choices=("mean", "cls", "first", "last"), in_decoder="last", effect="head"
+    )
+    hidden_dropout_prob: float | int = option(0.1, share=True, decoder=True)
+    attention_dropout: float | int = option(0.1, share=True, decoder=True)
+    layer_norm_eps: float = option(1e-5, bounds=(0, LARGEST_RATE), weights=True, decoder=True)
+    attention: str | list[str] = option("full", decoder=True, in_decoder="full", effect="attention")
+    attention_options: dict[str, Any] | list[dict[str, Any]] = option(
+        {}, decoder=True, in_decoder={}, effect="attention"
+    )
+    attention_backend: str = option("auto", decoder=True, effect="none")
+    max_global_tokens: int | None = option(
+        None, bounds=(0, LONGEST), in_decoder=None, effect="none"
+    )
+    default_global_tokens: str = option(
+        "none", choices=("none", "first", "before_separator", "after_separator"), effect="head"
+    )
+    classifier_hidden_size: int = option(128, bounds=(0, WIDEST), effect="head")
+    classifier_activation: str = option("relu", choices=tuple(ACT2FN), effect="head")
+    lm_head_bias: bool = option(False)
+    classifier_bias: bool = option(True, effect="head")
+    prediction_head: str = option("transform", choices=("transform", "linear"), effect="head")
+    pair_head: str = option("interaction", choices=("interaction", "concatenate"), effect="none")
+    shared_towers: bool = option(True, effect="none")
+    similarity: str = option("dot", choices=("dot", "cosine"), effect="none")
+    similarity_scale: float | int | None = option(None, effect="none")
+    symmetric_loss: bool = option(False, effect="none")
+    coreference: dict[str, Any] = option({})
+    initializer_range: float = option(0.02, bounds=(0, LARGEST_RATE))
+    is_decoder: bool = option(False, weights=True)
+    cross_attention: str | None = option(None, weights=True, decoder=True, in_decoder="full")
+    cross_attention_options: dict[str, Any] = option({}, decoder=True)
+    max_encoder_positions: int | None = option(None, bounds=(1, LONGEST))
+    is_encoder_decoder: bool = option(False, weights=True)
+    decoder_overrides: dict[str, Any] = option({}, effect="none")
+    decoder_start: str = option("token", choices=("token", "last"))
+    decoder_start_token_id: int | None = option(None, resolved="first_decoder_token")
+    use_cache: bool = option(True, effect="none")
+    tie_word_embeddings: bool = option(True, effect="none")
+    pad_token_id: int | None = option(0)
+    bos_token_id: int | None = option(None)
+    eos_token_id: int | list[int] | None = option(None)
+    sep_token_id: int | None = option(None)
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Reject unknown fields, which transformers would store, and check all values."""
@@ -259,6 +291,15 @@ class LongspanConfig(PreTrainedConfig):
     def _field_names(cls) -> set[str]:
         """Return the fields that the constructor takes."""
         return {field.name for field in dataclasses.fields(cls)} | TRANSFORMERS_FIELDS
+
+    def resolve(self, name: str) -> Any:
+        """Return the value of a field; where other fields decide it, what they say."""
+        return getattr(self, declared(self, "resolved").get(name, name))
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings; `embedding_size` resolved."""
+        return self.embedding_size or self.hidden_size
 
     @property
     def head_dim(self) -> int:
@@ -338,6 +379,11 @@ class LongspanConfig(PreTrainedConfig):
         if isinstance(self.rotary_base, list):
             return [float(base) for base in self.rotary_base]
         return [float(self.rotary_base)] * max(self.num_hidden_layers, 1)
+
+    @property
+    def applied_rotary_bases(self) -> list[float] | None:
+        """`rotary_bases` of a model with rotary positions; None: it has others."""
+        return self.rotary_bases if self.position_encoding == "rotary" else None
 
     @property
     def supports_global_tokens(self) -> bool:

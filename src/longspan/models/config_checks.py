@@ -4,22 +4,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from transformers.activations import ACT2FN
-
 from longspan.attention import MECHANISMS
 from longspan.attention.build import check_mechanism
-from longspan.bounds import (
-    LARGEST_RATE,
-    LONGEST,
-    MOST_HEADS,
-    MOST_IDS,
-    MOST_LAYERS,
-    WIDEST,
-    range_error,
-)
+from longspan.bounds import LARGEST_RATE, range_error
 from longspan.errors import OptionError, check_name
 from longspan.models.adaptive import adaptive_refusals
 from longspan.models.axial import axial_refusals
+from longspan.models.fields import declared
 from longspan.models.parts import check_cross_attention, check_parts
 from longspan.models.relative import relative_refusals
 from longspan.models.relative_2d import image_side
@@ -27,55 +18,12 @@ from longspan.models.relative_2d import image_side
 if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "position": (
-        *("auto", "learned", "axial", "sinusoidal", "rotary", "relative_2d", "t5", "relative"),
-        "none",
-    ),
-    "freeze": ("none", "all-but-positions", "all"),
-    "decoder_start": ("token", "last"),
-    "stem": ("none", "convolution"),
-    "norm": ("pre", "post"),
-    "norm_type": ("layer_norm", "rms_norm"),
-    "residual": ("standard", "reversible"),
-    "feed_forward": ("plain", "gated"),
-    "pooling": ("mean", "cls", "first", "last"),
-    "default_global_tokens": ("none", "first", "before_separator", "after_separator"),
-    "prediction_head": ("transform", "linear"),
-    "pair_head": ("interaction", "concatenate"),
-    "similarity": ("dot", "cosine"),
-    "hidden_act": tuple(ACT2FN),
-    "classifier_activation": tuple(ACT2FN),
-}
-# Least and largest sizes.
-SIZES = {
-    "vocab_size": (1, MOST_IDS),
-    "type_vocab_size": (0, MOST_IDS),
-    "embedding_size": (1, WIDEST),
-    "adaptive_factor": (1, WIDEST),
-    "input_features": (1, WIDEST),
-    "hidden_size": (1, WIDEST),
-    "num_hidden_layers": (0, MOST_LAYERS),
-    "num_hidden_groups": (1, MOST_LAYERS),
-    "num_attention_heads": (1, MOST_HEADS),
-    "attention_head_size": (1, WIDEST),
-    "intermediate_size": (1, WIDEST),
-    "max_position_embeddings": (1, LONGEST - 1),  # pooling="cls" adds one position
-    "frozen_positions": (0, LONGEST),
-    "max_encoder_positions": (1, LONGEST),
-    "relative_attention_num_buckets": (2, LONGEST),
-    "relative_attention_max_distance": (1, LONGEST),
-    "relative_clamp": (0, LONGEST),
-    "max_global_tokens": (0, LONGEST),
-    "classifier_hidden_size": (0, WIDEST),
-}
 PROBLEM_TYPES = (
     None,
     "single_label_classification",
     "multi_label_classification",
     "regression",
 )
-DROPOUTS = ("hidden_dropout_prob", "attention_dropout")
 # Fields that transformers and its tools add to a configuration.
 TRANSFORMERS_FIELDS = {
     "attn_implementation",
@@ -97,7 +45,7 @@ def check_config(config: "LongspanConfig") -> None:
         OptionError: values are invalid; the message lists every reason.
         UnknownNameError: a choice, mechanism, option or backend does not exist.
     """
-    for field, names in CHOICES.items():
+    for field, names in declared(config, "choices").items():
         check_name(getattr(config, field), names, field)
     reasons = _size_refusals(config) or _attention_refusals(config)
     if not reasons:
@@ -122,10 +70,17 @@ def check_config(config: "LongspanConfig") -> None:
 
 
 def _size_refusals(config: "LongspanConfig") -> list[str]:
-    sizes = {name: getattr(config, name) for name in SIZES}
-    given = {name: size for name, size in sizes.items() if size is not None}
-    errors = (range_error(name, size, *SIZES[name]) for name, size in given.items())
-    return [error for error in errors if error]
+    """Return the reasons why numbers are out of their bounds."""
+    reasons = []
+    for name, bounds in declared(config, "bounds").items():
+        number = getattr(config, name)
+        if number is not None and (error := range_error(name, number, *bounds)):
+            reasons.append(error)
+    return reasons + [
+        f"{name} must be in [0, 1), got {share}"
+        for name in declared(config, "share")
+        if not 0 <= (share := getattr(config, name)) < 1
+    ]
 
 
 def _attention_refusals(config: "LongspanConfig") -> list[str]:
@@ -338,12 +293,6 @@ def _global_refusals(config: "LongspanConfig") -> list[str]:
 
 def _number_refusals(config: "LongspanConfig") -> list[str]:
     reasons = []
-    for field in DROPOUTS:
-        if not 0 <= getattr(config, field) < 1:
-            reasons.append(f"{field} must be in [0, 1), got {getattr(config, field)}")
-    for field in ("initializer_range", "layer_norm_eps"):
-        if error := range_error(field, getattr(config, field), 0, LARGEST_RATE):
-            reasons.append(error)
     scale = config.similarity_scale
     if scale is not None and not 0 < scale <= LARGEST_RATE:
         reasons.append(f"similarity_scale must be in (0, {LARGEST_RATE}], got {scale}")

@@ -24,7 +24,7 @@ from longspan.config import DecodingConfig
 from longspan.errors import InputError, RunError
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
-from longspan.models.language import LongspanForCausalLM
+from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.shapes import Float
 
 

@@ -6,30 +6,11 @@ from typing import TYPE_CHECKING, Any
 from longspan.attention import MECHANISMS, Traits
 from longspan.attention.build import check_mechanism
 from longspan.errors import OptionError, check_name
+from longspan.models.fields import declared
 
 if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig
 
-# Fields in which a decoder may differ from its encoder. Widths and vocabulary are those of both.
-DECODER_FIELDS = (
-    *("num_hidden_layers", "num_attention_heads", "attention_head_size", "intermediate_size"),
-    *("feed_forward", "linear_bias", "qkv_bias", "attention_output_bias", "hidden_act"),
-    *("hidden_dropout_prob", "attention_dropout", "norm", "norm_bias", "embedding_norm"),
-    *("first_attention_norm", "norm_type", "layer_norm_eps"),
-    *("max_position_embeddings", "position", "rotary_base", "attention", "attention_options"),
-    *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_clamp"),
-    *("attention_backend", "cross_attention", "cross_attention_options", "frozen_positions"),
-)
-# Inputs and outputs of encoders only, and mechanisms that a decoder does not take over.
-DECODER_DEFAULTS: dict[str, Any] = {
-    "attention": "full",
-    "attention_options": {},
-    "cross_attention": "full",
-    "max_global_tokens": None,
-    "pooling": "last",
-    "stem": "none",
-    "type_vocab_size": 0,
-}
 # All parameters of the decoder.
 FROZEN: dict[str, Any] = {"freeze": "all", "frozen_positions": 0}
 
@@ -42,7 +23,7 @@ def encoder_config(config: "LongspanConfig") -> "LongspanConfig":
 def decoder_config(config: "LongspanConfig") -> "LongspanConfig":
     """Return the configuration of the decoder of an encoder-decoder."""
     own = {"is_decoder": True, "max_encoder_positions": config.max_position_embeddings}
-    fields = DECODER_DEFAULTS | own | config.decoder_overrides | _freezing(config)
+    fields = declared(config, "in_decoder") | own | config.decoder_overrides | _freezing(config)
     return _replace(encoder_config(config), fields)
 
 
@@ -68,7 +49,7 @@ def check_parts(config: "LongspanConfig") -> list[str]:
         UnknownNameError: `decoder_overrides` has a name that is no field of a decoder.
     """
     for name in config.decoder_overrides:
-        check_name(name, DECODER_FIELDS, "field of decoder_overrides")
+        check_name(name, declared(config, "decoder"), "field of decoder_overrides")
     if not config.is_encoder_decoder:
         unused = bool(config.decoder_overrides)
         return ["decoder_overrides requires is_encoder_decoder=True"] if unused else []

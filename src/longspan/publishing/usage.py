@@ -4,7 +4,6 @@ from transformers import PreTrainedModel
 
 from longspan.publishing.remote_code import auto_classes
 from longspan.tasks import Task
-from longspan.tasks.layout import PairLayout
 
 _LOAD = """import torch
 from transformers import {imports}
@@ -37,7 +36,7 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
     auto = next((name for name in names if name != "AutoModel"), "AutoModel")
     imports = [auto, "AutoTokenizer"] if has_tokenizer else [auto]
     load = _LOAD.format(imports=", ".join(imports), auto=auto)
-    is_pair = isinstance(task.layout, PairLayout)
+    is_pair = "input_ids_b" in task.head.texts
     if has_tokenizer and task.generation is not None:
         return load + _TOKENIZER + _TEXTS + _GENERATE
     if has_tokenizer:

@@ -10,21 +10,15 @@ from longspan.results.analysis import (
     AttentionSpans,
     Similarity,
     Span,
-    load_analyses,
-    load_analysis,
 )
 from longspan.results.context_use import (
     ContextLoss,
     ContextUse,
     PositionLoss,
     effective_context,
-    load_context_use,
-    load_context_uses,
 )
 from longspan.results.cross_evaluation import (
     CrossEvaluation,
-    load_cross_evaluation,
-    load_cross_evaluations,
 )
 from longspan.results.efficiency import (
     EfficiencyRecord,
@@ -74,6 +68,7 @@ from longspan.results.record import (
 )
 from longspan.results.rollout import Rollout, pack_levels, pack_tokens
 from longspan.results.scores import ExampleScores, pack_scores
+from longspan.results.side_record import load_side_record, load_side_records
 from longspan.results.start import StartRecord
 
 __all__ = [
@@ -116,17 +111,13 @@ __all__ = [
     "failure_from",
     "failure_paths",
     "find_named_row",
-    "load_analyses",
-    "load_analysis",
-    "load_context_use",
-    "load_context_uses",
-    "load_cross_evaluation",
-    "load_cross_evaluations",
     "load_efficiency",
     "load_failure",
     "load_failures",
     "load_result",
     "load_results",
+    "load_side_record",
+    "load_side_records",
     "pack_levels",
     "pack_scores",
     "pack_tokens",

@@ -3,19 +3,14 @@
 The path is `<results>/<protocol>/<task>/analysis/<file name of the record>`.
 """
 
-import json
-from collections.abc import Iterable
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from longspan.config import settings
 from longspan.errors import DataError
-from longspan.files import read_json_file
-from longspan.results.analysis_upgrade import upgrade_analysis
 from longspan.results.packing import Quantized
-from longspan.results.reading import ANALYSES, side_record_paths, validate
+from longspan.results.reading import ANALYSES
 from longspan.results.rollout import Rollout
 from longspan.results.side_record import SideRecord
 
@@ -115,6 +110,8 @@ class Analysis(SideRecord):
     """
 
     subfolder: ClassVar[str] = ANALYSES
+    title: ClassVar[str] = "an analysis"
+    remedy: ClassVar[str] = "analyze again"
     protocol: str
     task: str
     mechanism: str
@@ -132,39 +129,13 @@ class Analysis(SideRecord):
     reference: str | None = None
     schema: int = ANALYSIS_SCHEMA
 
+    def check(self) -> None:
+        """Check that the packed numbers can be read, and agree with each other.
 
-def load_analysis(path: Path) -> Analysis:
-    """Read one analysis; one of an older schema is upgraded.
-
-    Raises:
-        DataError: the file is not a valid analysis; the message lists every reason.
-    """
-    _, text, content = read_json_file(path)
-    schema = content.get("schema") if isinstance(content, dict) else None
-    if type(schema) is not int or not 1 <= schema <= ANALYSIS_SCHEMA:
-        raise DataError(
-            f"{path} is not an analysis of schema 1 to {ANALYSIS_SCHEMA}; analyze again"
-        )
-    if schema == 1:
-        try:
-            text = json.dumps(upgrade_analysis(content))
-        except DataError as error:
-            raise DataError(f"{path} {error}; analyze again") from error
-    analysis = validate(Analysis, text, path)
-    try:
-        for rollout in analysis.rollouts:
+        Raises:
+            DataError: they do not.
+        """
+        for rollout in self.rollouts:
             rollout.check()
-        for similarity in filter(None, (analysis.positions, analysis.tokens)):
+        for similarity in filter(None, (self.positions, self.tokens)):
             similarity.read_vectors()
-    except DataError as error:
-        raise DataError(f"{path}: {error}; analyze again") from error
-    return analysis
-
-
-def load_analyses(folders: Iterable[Path]) -> list[Analysis]:
-    """Read all analyses below some folders, in a stable order; there may be none.
-
-    Raises:
-        DataError: a file is invalid.
-    """
-    return [load_analysis(path) for path in side_record_paths(folders, ANALYSES)]

@@ -3,17 +3,14 @@
 The path is `<results>/<protocol>/<task>/context/<file name of the record>`.
 """
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import ClassVar
 
 from longspan.config import settings
 from longspan.errors import DataError
-from longspan.files import read_json_file
-from longspan.results.reading import CONTEXTS, side_record_paths, validate
+from longspan.results.reading import CONTEXTS
 from longspan.results.side_record import SideRecord
 
 CONTEXT_SCHEMA = 2
@@ -74,13 +71,15 @@ class ContextUse(SideRecord):
         parts: share of the attention weight on each part of the keys, by name of the part, for
             each layer; empty for a layer without a memory.
         buckets: share of the attention weight on equal buckets of the keys of each part, the oldest
-            first, for each layer like `parts`; empty: not measured (schema 1).
+            first, for each layer like `parts`; empty: not measured.
         part_windows: held-out sequences that these shares are averaged over; 0: none was long
             enough to fill the memories, or there are none.
         reference: name of the reference row or variant; None for a row of the mechanism.
     """
 
     subfolder: ClassVar[str] = CONTEXTS
+    title: ClassVar[str] = "a record of the use of the context"
+    remedy: ClassVar[str] = "measure again"
     protocol: str
     task: str
     mechanism: str
@@ -155,35 +154,3 @@ def effective_context(contexts: Sequence[ContextLoss], tolerance: float) -> int:
     """
     limit = contexts[-1].loss * (1 + tolerance)
     return next((x.context for x in contexts if x.loss <= limit), contexts[-1].context)
-
-
-def load_context_use(path: Path) -> ContextUse:
-    """Read one record of the use of the context.
-
-    Raises:
-        DataError: the file is not a valid record; the message lists every reason.
-    """
-    _, text, content = read_json_file(path)
-    schema = content.get("schema") if isinstance(content, dict) else None
-    if type(schema) is not int or not 1 <= schema <= CONTEXT_SCHEMA:
-        raise DataError(
-            f"{path} is not a record of the use of the context of schema 1 to {CONTEXT_SCHEMA}; "
-            "measure again"
-        )
-    if schema == 1:  # without buckets
-        text = json.dumps({**content, "buckets": [], "schema": CONTEXT_SCHEMA})
-    found = validate(ContextUse, text, path)
-    try:
-        found.check()
-    except DataError as error:
-        raise DataError(f"{path}: {error}; measure again") from error
-    return found
-
-
-def load_context_uses(folders: Iterable[Path]) -> list[ContextUse]:
-    """Read all records of the use of the context below some folders, in a stable order.
-
-    Raises:
-        DataError: a file is invalid.
-    """
-    return [load_context_use(path) for path in side_record_paths(folders, CONTEXTS)]

@@ -8,15 +8,12 @@ They are stored next to the record of the run and never count as its scores. The
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, ClassVar
 
 from longspan.config import TaskConfig, settings
 from longspan.errors import DataError
-from longspan.files import read_json_file
 from longspan.metrics import Metric, get_metric
-from longspan.results.reading import EVALUATIONS, side_record_paths, validate
+from longspan.results.reading import EVALUATIONS
 from longspan.results.record import Inference, Score
 from longspan.results.side_record import SideRecord
 
@@ -42,6 +39,8 @@ class CrossEvaluation(SideRecord):
     """
 
     subfolder: ClassVar[str] = EVALUATIONS
+    title: ClassVar[str] = "an evaluation"
+    remedy: ClassVar[str] = "evaluate again"
     protocol: str
     mechanism: str
     config_hash: str
@@ -98,6 +97,15 @@ class CrossEvaluation(SideRecord):
         options = self.mechanism_options
         return self.evaluated_on.key + (json.dumps(options, sort_keys=True) if options else "")
 
+    def check(self) -> None:
+        """Check that the score has the main metric.
+
+        Raises:
+            DataError: it does not.
+        """
+        if self.metric not in self.score.metrics:
+            raise DataError(f"the score lacks the main metric {self.metric}")
+
     @property
     def filename(self) -> str:
         """Name of the file, which a later evaluation on the same examples replaces.
@@ -108,29 +116,3 @@ class CrossEvaluation(SideRecord):
         scored = self.score.num_examples
         sample = "" if scored == self.available else f"-{scored}"
         return f"{self.run_stem}-on-{self.evaluated_on.name}-{digest}-{self.split}{sample}.json"
-
-
-def load_cross_evaluation(path: Path) -> CrossEvaluation:
-    """Read one evaluation.
-
-    Raises:
-        DataError: the file is not a valid evaluation; the message lists every reason.
-    """
-    _, text, content = read_json_file(path)
-    if not isinstance(content, dict) or content.get("schema") != CROSS_EVALUATION_SCHEMA:
-        raise DataError(
-            f"{path} is not an evaluation of schema {CROSS_EVALUATION_SCHEMA}; evaluate again"
-        )
-    found = validate(CrossEvaluation, text, path)
-    if found.metric not in found.score.metrics:
-        raise DataError(f"{path}: the score lacks the main metric {found.metric}; evaluate again")
-    return found
-
-
-def load_cross_evaluations(folders: Iterable[Path]) -> list[CrossEvaluation]:
-    """Read all evaluations below some folders, in a stable order; there may be none.
-
-    Raises:
-        DataError: a file is invalid.
-    """
-    return [load_cross_evaluation(path) for path in side_record_paths(folders, EVALUATIONS)]

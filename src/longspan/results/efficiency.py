@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from longspan.bounds import MOST_HEADS, MOST_IDS, MOST_LAYERS, WIDEST, check_range
-from longspan.config import settings
-from longspan.errors import DataError, OptionError
+from longspan.bounds import MOST_HEADS, MOST_IDS, MOST_LAYERS, WIDEST
+from longspan.config import setting, settings
+from longspan.config.base import list_out_of_bounds
+from longspan.errors import OptionError
 from longspan.files import read_json_file, write_json
-from longspan.results.reading import EFFICIENCY, validate
+from longspan.results.reading import EFFICIENCY, read_record
 
 EFFICIENCY_SCHEMA = 1
 Scope = Literal["operator", "layer", "model"]
@@ -18,35 +19,16 @@ Precision = Literal["float32", "bfloat16", "float16"]
 State = Literal["measured", "out of memory", "too slow", "refused"]
 
 
-LARGEST = {
-    "hidden_size": WIDEST,
-    "heads": MOST_HEADS,
-    "intermediate_size": WIDEST,
-    "layers": MOST_LAYERS,
-    "vocab_size": MOST_IDS,
-    "num_labels": MOST_IDS,
-}
-
-
 @settings
 class Sizes:
-    """Sizes of the measured attention, and of the model around it.
+    """Sizes of the measured attention, and of the model around it."""
 
-    Attributes:
-        hidden_size: width of layers and models.
-        heads: heads.
-        intermediate_size: width of the feed-forward layers.
-        layers: layers of a model.
-        vocab_size: tokens of a model.
-        num_labels: classes of a model.
-    """
-
-    hidden_size: int = 512
-    heads: int = 8
-    intermediate_size: int = 2_048
-    layers: int = 4
-    vocab_size: int = 256
-    num_labels: int = 2
+    hidden_size: int = setting("width of layers and models", 512, bounds=(1, WIDEST))
+    heads: int = setting("heads", 8, bounds=(1, MOST_HEADS))
+    intermediate_size: int = setting("width of the feed-forward layers", 2_048, bounds=(1, WIDEST))
+    layers: int = setting("layers of a model", 4, bounds=(1, MOST_LAYERS))
+    vocab_size: int = setting("tokens of a model", 256, bounds=(1, MOST_IDS))
+    num_labels: int = setting("classes of a model", 2, bounds=(1, MOST_IDS))
 
     def __post_init__(self) -> None:
         """Check the sizes.
@@ -54,8 +36,8 @@ class Sizes:
         Raises:
             OptionError: one is out of range, or the heads do not divide the width.
         """
-        for name, most in LARGEST.items():
-            check_range(name, getattr(self, name), 1, most)
+        if reasons := list_out_of_bounds(self):
+            raise OptionError("; ".join(reasons))
         if self.hidden_size % self.heads:
             raise OptionError(
                 f"heads must divide hidden_size, got {self.heads} heads and {self.hidden_size}"
@@ -194,13 +176,8 @@ def load_efficiency(path: Path) -> EfficiencyRecord:
     Raises:
         DataError: the file is not a valid record; the message lists every reason.
     """
-    _, text, content = read_json_file(path)
-    if not isinstance(content, dict) or content.get("schema") != EFFICIENCY_SCHEMA:
-        raise DataError(
-            f"{path} is not a record of efficiency of schema {EFFICIENCY_SCHEMA}; measure again "
-            "with `longspan bench`"
-        )
-    return validate(EfficiencyRecord, text, path)
+    remedy = "measure again with `longspan bench`"
+    return read_record(EfficiencyRecord, read_json_file(path), "a record of efficiency", remedy)
 
 
 def efficiency_paths(folders: Iterable[Path]) -> list[Path]:

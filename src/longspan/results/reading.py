@@ -1,7 +1,5 @@
-"""Reading records: validated field by field; older schemas are upgraded."""
+"""Reading records, which are validated field by field."""
 
-import dataclasses
-import json
 from collections.abc import Hashable, Iterable
 from functools import cache
 from pathlib import Path
@@ -9,12 +7,10 @@ from typing import Any, TypeVar, cast
 
 import pydantic
 
-from longspan.config.base import describe_errors
-from longspan.config.run import add_newer_options
+from longspan.config.base import defaults_of, describe_errors
 from longspan.errors import DataError, LongspanError, OptionError
 from longspan.files import JsonFile, read_json_file
-from longspan.results.record import FAILED, SCHEMA, Failure, Result
-from longspan.results.upgrades import upgrade
+from longspan.results.record import FAILED, Failure, Result
 
 # Folders of side records, beside those of runs.
 ANALYSES, EVALUATIONS, CONTEXTS = "analysis", "evaluations", "context"
@@ -23,7 +19,7 @@ EFFICIENCY = "efficiency"  # folder of measurements without runs
 # "snapshots" is one of old git revisions.
 OTHER_FOLDERS = {"work", "trials", ANALYSES, EVALUATIONS, CONTEXTS, EFFICIENCY, "snapshots"}
 T = TypeVar("T")
-R = TypeVar("R", Result, Failure)
+_RUN = ("a longspan record", "read it with the version of longspan that wrote it, or run it again")
 
 
 def load_result(path: Path) -> Result:
@@ -50,7 +46,7 @@ def result_from(file: JsonFile) -> Result:
     Raises:
         DataError: it is invalid; the message names the file and lists every reason.
     """
-    record = _with_newer_options(_validated(Result, file))
+    record = read_record(Result, file, *_RUN)
     try:
         main = record.main
     except LongspanError as error:
@@ -69,7 +65,7 @@ def failure_from(file: JsonFile) -> Failure:
     Raises:
         DataError: it is invalid; the message names the file and lists every reason.
     """
-    return _with_newer_options(_validated(Failure, file))
+    return read_record(Failure, file, *_RUN)
 
 
 def validate(kind: type[T], text: str, path: Path) -> T:
@@ -85,29 +81,26 @@ def validate(kind: type[T], text: str, path: Path) -> T:
         raise DataError(f"{path}: {describe_errors(error)}") from error
 
 
-def _with_newer_options(record: R) -> R:
-    """Return a record with the options of its mechanism and task that are newer than it."""
-    return dataclasses.replace(record, config=add_newer_options(record.config))
+def read_record(kind: type[T], file: JsonFile, title: str, remedy: str) -> T:
+    """Validate a JSON file as a record of the schema that its class declares.
 
+    Args:
+        kind: settings class with a field `schema`.
+        file: the file.
+        title: kind of record for errors, with its article.
+        remedy: what to do about another schema.
 
-def _validated(kind: type[T], file: JsonFile) -> T:
+    Raises:
+        DataError: it is invalid; the message names the file and lists every reason.
+    """
     path, text, content = file
+    expected = defaults_of(kind)["schema"]
     if not isinstance(content, dict) or "schema" not in content:
-        raise DataError(f"{path} is not a longspan record: it has no field 'schema'")
+        raise DataError(f"{path} is not {title}: it has no field 'schema'; {remedy}")
     schema = content["schema"]
-    if type(schema) is not int or not 1 <= schema <= SCHEMA:
-        raise DataError(
-            f"{path} has schema {schema!r}; expected 1 to {SCHEMA}, update longspan to read it"
-        )
-    if schema == SCHEMA:
-        return validate(kind, text, path)
-    try:
-        content = upgrade(content)
-    except KeyError as error:
-        raise DataError(f"{path}: field {error} of schema {schema} is missing") from error
-    except (LongspanError, TypeError, AttributeError, ValueError) as error:
-        raise DataError(f"{path} is not a valid record of schema {schema}: {error}") from error
-    return validate(kind, json.dumps(content), path)
+    if type(schema) is not int or schema != expected:
+        raise DataError(f"{path} is not {title} of schema {expected}, got {schema!r}; {remedy}")
+    return validate(kind, text, path)
 
 
 @cache

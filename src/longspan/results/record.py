@@ -11,7 +11,7 @@ from longspan.metrics import Metric, get_metric
 from longspan.results.scores import ExampleScores
 from longspan.results.start import StartRecord
 
-SCHEMA = 6
+SCHEMA = 7
 BASELINE = "full"  # mechanism that the others are compared with
 FAILED = ".failed.json"  # suffix of the file of a failure
 ROW = "row"  # override that names a reference row of the protocol
@@ -141,7 +141,7 @@ class SourceFile:
 
     Attributes:
         name: `longspan/...` in the package, else the name without its folder; None: no file, or
-            not recorded (schema 5 and below).
+            not recorded.
         sha256: of its content; None: the part has no file, as in a notebook.
     """
 
@@ -203,10 +203,10 @@ class RunRecord:
     Attributes:
         git_commit: commit of the working tree of longspan, marked if dirty; None outside one.
         source_files: files of the mechanism, of the task, and of kernels, protocols and plug-ins
-            from outside the package, by part. None: not recorded (schema 4 and below); of schema 5
-            there are those from outside the package alone.
+            from outside the package, by part; in older records those from outside the package
+            alone. None: not recorded.
         changed_files: sha256 of the Python files of the package that differ from the commit, by
-            name; None for a deleted file. None: not recorded (schema 5 and below), or no commit.
+            name; None for a deleted file. None: not recorded, or no commit.
         added_files: sha256 of those that the commit lacks, tracked or not; None as above.
         date: ISO 8601, UTC.
     """
@@ -281,31 +281,31 @@ class Result(RunRecord):
     metric: str  # name of the main metric
     chance: float | None  # expected main metric of a uniform guess; None: undefined
     selected_on: Literal["validation", "test"]  # split that selected the checkpoint
-    selected_step: int | None  # step of the scored checkpoint; None: not recorded (schema 2)
+    selected_step: int | None  # step of the scored checkpoint; None: not recorded
     resolved_budget: ResolvedBudget | None
     tuning: Tuning | None
-    family: str | None  # of the mechanism; None: not recorded (schema 4 and below)
+    family: str | None  # of the mechanism; None: not recorded
     backend_used: str
     num_parameters: int
-    full_num_parameters: int | None  # of the same model with `full`; None: not recorded (schema 2)
+    full_num_parameters: int | None  # of the same model with `full`; None: not recorded
     flops: int  # forward, one example of `length` tokens; multiply and add count as two
     attended_pairs: int | None  # query-key pairs per head and example, mean over heads and layers
     length: int  # maximum number of tokens of an example
     # By split, of the selected checkpoint, without dropout. "train" is scored on a sample; it is
-    # absent where that was not done (schema 4 and below).
+    # absent where that was not done.
     scores: dict[str, Score]
-    # Main metric of each rule, by split and name; None: not recorded (schema 5 and below).
+    # Main metric of each rule, by split and name; None: not recorded.
     rules: dict[str, dict[str, float]] | None
-    example_scores: ExampleScores | None  # main metric on test; None: not recorded (schema 2)
+    example_scores: ExampleScores | None  # main metric on test; None: not recorded
     slices: dict[str, list[Slice]]  # of the test examples, by property
     alarms: list[Alarm]
     steps: int
     curve: list[Point]
     seconds: float  # training time, without evaluation
-    data_wait_seconds: float | None  # part of `seconds`; None: not recorded (schema 1)
+    data_wait_seconds: float | None  # part of `seconds`; None: not recorded
     tokens_per_second: float  # training, without padding
     peak_memory: int | None  # of training, bytes above the pre-run baseline
-    inference: Inference | None  # None: not measured (schema 4 and below)
+    inference: Inference | None  # None: not measured
     world_size: int
     parallelism: str  # none, ddp, fsdp or context
     dtype: str
@@ -385,16 +385,5 @@ R = TypeVar("R", Result, Failure)
 
 def write_record(record: Result | Failure, path: Path) -> Path:
     """Write a record to a file, atomically; return its path."""
-    content = dataclasses.asdict(record)
-    # Absent where weights are drawn: such a record is that of an earlier version.
-    for tree in (content, content["config"]):
-        if tree.get("start") is None:
-            tree.pop("start", None)
-    # Likewise where one program trained the whole run.
-    if not content.get("earlier_code"):
-        content.pop("earlier_code", None)
-    # Likewise where an evaluation has no options of its own.
-    if not record.config.evaluation.options:
-        del content["config"]["evaluation"]
-    write_json(path, content)
+    write_json(path, dataclasses.asdict(record))
     return path

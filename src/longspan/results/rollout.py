@@ -20,7 +20,7 @@ class Rollout:
         row: row of the example.
         part: 1, or 2 for the second sequence of a pair.
         start: states that are traced back, such as "the CLS token" or "token 3".
-        label: class of the example; None where tokens are scored, or not recorded (schema 1).
+        label: class of the example; None where tokens are scored, or not recorded.
         prediction: class that the model predicts; None like `label`.
         shares: share of each input token.
         side: side of the image that the tokens form; None for other inputs.

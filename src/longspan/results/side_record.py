@@ -4,11 +4,16 @@ The path is `<results>/<protocol>/<task>/<subfolder>/<file name>`.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
-from longspan.files import write_json
+from longspan.errors import DataError
+from longspan.files import read_json_file, write_json
+from longspan.results.reading import read_record, side_record_paths
 from longspan.results.record import record_stem
+
+S = TypeVar("S", bound="SideRecord")
 
 
 class SideRecord:
@@ -16,6 +21,8 @@ class SideRecord:
 
     Attributes:
         subfolder: folder beside the records of runs.
+        title: kind of record for errors, with its article.
+        remedy: what to do about an invalid file.
         mechanism: mechanism of the run.
         config_hash: hash of its configuration.
         seed: its seed.
@@ -23,6 +30,8 @@ class SideRecord:
     """
 
     subfolder: ClassVar[str]
+    title: ClassVar[str]
+    remedy: ClassVar[str]
     mechanism: str
     config_hash: str
     seed: int
@@ -43,8 +52,39 @@ class SideRecord:
         """Name of the file, by default that of the run's record."""
         return f"{self.run_stem}.json"
 
+    def check(self) -> None:
+        """Check that the values agree with each other.
+
+        Raises:
+            DataError: they do not; the message lists every reason.
+        """
+
     def save(self, folder: Path) -> Path:
         """Write the record below the folder of the run's record; return its path."""
         path = folder / self.subfolder / self.filename
         write_json(path, dataclasses.asdict(cast(Any, self)))
         return path
+
+
+def load_side_record(kind: type[S], path: Path) -> S:
+    """Read one side record.
+
+    Raises:
+        DataError: the file is not a valid record; the message lists every reason.
+    """
+    record = read_record(kind, read_json_file(path), kind.title, kind.remedy)
+    try:
+        record.check()
+    except DataError as error:
+        raise DataError(f"{path}: {error}; {kind.remedy}") from error
+    return record
+
+
+def load_side_records(kind: type[S], folders: Iterable[Path]) -> list[S]:
+    """Read all side records of a kind below some folders, in a stable order; there may be none.
+
+    Raises:
+        DataError: a file is invalid.
+    """
+    paths = side_record_paths(folders, kind.subfolder)
+    return [load_side_record(kind, path) for path in paths]

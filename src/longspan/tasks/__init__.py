@@ -1,4 +1,4 @@
-"""Tasks: metadata, data, layout, metrics. Importing the package registers every task.
+"""Tasks: metadata, data, head, metrics. Importing the package registers every task.
 
 A module without a leading underscore is a task or part of the interface; a module with one is
 shared by tasks of this package alone.

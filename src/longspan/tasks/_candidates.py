@@ -11,8 +11,7 @@ from longspan.data.questions.candidates import CandidateEncoder, Parts, Windows
 from longspan.data.questions.wikihop import CandidateQuestion
 from longspan.data.store import Examples, Spool
 from longspan.shapes import Bool
-from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, Batch
-from longspan.tasks.layout import CandidateLayout
+from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, Batch, text_inputs
 
 GlobalTokens = Literal["candidates", "boundaries", "first", "none"]
 MOST_BOUNDARIES = 64  # documents of a window that may be marked; published questions have fewer
@@ -93,7 +92,7 @@ def collate_windows(
     labels: np.ndarray,
     rows: np.ndarray,
     *,
-    layout: CandidateLayout,
+    candidates: int,
     length: int,
     global_tokens: GlobalTokens,
 ) -> Batch:
@@ -103,7 +102,7 @@ def collate_windows(
         read: windows of each question.
         labels: index of the right candidate of each.
         rows: row of each in its split.
-        layout: layout of the task.
+        candidates: maximum number of candidates of a question.
         length: maximum number of tokens of a window.
         global_tokens: tokens of each window that are global.
     """
@@ -111,21 +110,18 @@ def collate_windows(
     rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
     shape = (len(read), max(len(x.texts) for x in read), min(rounded, length))
     ids, lengths = np.zeros(shape, np.int64), np.zeros((*shape[:2], 1), np.int64)
-    positions = np.full((len(read), layout.candidates), _ABSENT, np.int64)
+    positions = np.full((len(read), candidates), _ABSENT, np.int64)
     for row, windows in enumerate(read):
         positions[row, : len(windows.positions)] = windows.positions
         for number, text in enumerate(windows.texts):
             ids[row, number, : len(text)] = text
             lengths[row, number] = len(text)
     is_real = np.arange(shape[2]) < lengths
-    return Batch(
-        inputs=torch.from_numpy(ids),
-        key_mask=torch.from_numpy(is_real),
-        targets=torch.from_numpy(labels),
-        rows=torch.from_numpy(rows),
-        candidate_positions=torch.from_numpy(positions),
-        global_mask=_mark_global_tokens(read, is_real, global_tokens),
-    )
+    inputs = text_inputs(torch.from_numpy(ids), is_real)
+    inputs["candidate_positions"] = torch.from_numpy(positions)
+    if (marked := _mark_global_tokens(read, is_real, global_tokens)) is not None:
+        inputs["global_attention_mask"] = marked
+    return Batch(inputs=inputs, targets=torch.from_numpy(labels), rows=torch.from_numpy(rows))
 
 
 def _mark_global_tokens(

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from longspan.bounds import LONGEST
 from longspan.shapes import Bool, Int
-from longspan.tasks.batching import Batch
+from longspan.tasks.batching import Batch, find_mask, mask_name, text_names
 
 PassageLength = Annotated[int, Field(ge=1, lt=LONGEST)]
 GlobalTokens = Literal["none", "first"] | PassageLength
@@ -32,13 +32,12 @@ def mark_global_tokens(batch: Batch, chosen: GlobalTokens) -> Batch:
     """Return a batch with the global tokens of its texts marked; padding is never global."""
     if chosen == "none":
         return batch
-    masks = {"global_mask": batch.key_mask, "global_mask_b": batch.key_mask_b}
-    marked = {
-        name: mask & global_positions(chosen, mask.shape[1])
-        for name, mask in masks.items()
-        if mask is not None
-    }
-    return dataclasses.replace(batch, **marked)
+    inputs = dict(batch.inputs)
+    for name in text_names(batch.inputs):
+        mask = find_mask(batch.inputs, name)
+        marked = mask & global_positions(chosen, mask.shape[1])
+        inputs[mask_name(name, "global_attention_mask")] = marked
+    return dataclasses.replace(batch, inputs=inputs)
 
 
 def mask_sentences(

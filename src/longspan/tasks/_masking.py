@@ -19,7 +19,7 @@ from pydantic import Field
 
 from longspan.data.store import Ragged
 from longspan.errors import OptionError
-from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, Batch
+from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, Batch, text_inputs
 from longspan.tasks.scoring import IGNORE
 
 _STREAM = 15  # purpose of the random numbers, besides the seed and the number of the batch
@@ -132,8 +132,7 @@ def mask_rows(
     else:
         inputs, targets = masking.apply(ids, real, _generator(*draw))
     return Batch(
-        inputs=torch.from_numpy(inputs),
-        key_mask=torch.from_numpy(real),
+        inputs=text_inputs(torch.from_numpy(inputs), real),
         targets=torch.from_numpy(targets),
         rows=torch.from_numpy(rows),
     )

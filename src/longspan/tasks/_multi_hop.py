@@ -1,4 +1,4 @@
-"""Targets, loss and predictions of multi-hop questions.
+"""Targets, labels and predictions of multi-hop questions.
 
 Targets are the classes of `longspan.data.questions.encoding`. That of the first token of an example
 is `ELSEWHERE` plus the type of the answer: span, yes or no.
@@ -26,9 +26,10 @@ from longspan.data.questions.encoding import (
 )
 from longspan.data.questions.hotpotqa import Fact, MultiHopQuestion
 from longspan.data.questions.question import Span
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int
 from longspan.tasks._spans import (
     Targets,
+    bit_labels,
     has_bit,
     in_document,
     predicted_spans,
@@ -82,36 +83,15 @@ def mark_support(
 
 
 def labels_of(targets: Targets) -> dict[str, Int[torch.Tensor, "B ..."]]:
-    """Return the fields of `MultiHopLabels` from the targets of a batch."""
-
-    def labels(bit: int, among: Bool[torch.Tensor, "B T"]) -> Targets:
-        return has_bit(targets, bit).long().masked_fill(~among, IGNORE)
-
-    inside, first = in_document(targets), targets[:, 0]
+    """Return the labels of a batch; see `MultiHopLabels`."""
+    first = targets[:, 0]
     return {
-        "starts": labels(STARTS, inside),
-        "ends": labels(ENDS, inside),
-        "sentences": labels(SUPPORTS, has_bit(targets, SENTENCE)),
-        "paragraphs": labels(RELEVANT, has_bit(targets, PASSAGE)),
-        "types": (first - ELSEWHERE).masked_fill(first < ELSEWHERE, IGNORE),
+        "start_labels": bit_labels(targets, STARTS),
+        "end_labels": bit_labels(targets, ENDS),
+        "sentence_labels": bit_labels(targets, SUPPORTS, has_bit(targets, SENTENCE)),
+        "paragraph_labels": bit_labels(targets, RELEVANT, has_bit(targets, PASSAGE)),
+        "type_labels": (first - ELSEWHERE).masked_fill(first < ELSEWHERE, IGNORE),
     }
-
-
-def joint_losses(
-    logits: Float[torch.Tensor, "B N"], targets: Targets, support_weight: float
-) -> Float[torch.Tensor, " B"]:
-    """Return the joint loss of each example; see `multi_hop_losses`.
-
-    Args:
-        logits: packed scores.
-        targets: targets of the batch.
-        support_weight: factor of the losses of sentences and paragraphs.
-    """
-    # The models import transformers, which lists of tasks do not need.
-    from longspan.models.multi_hop import MultiHopLabels, MultiHopLogits, multi_hop_losses
-
-    labels = MultiHopLabels(**labels_of(targets))
-    return multi_hop_losses(MultiHopLogits.unpack(logits), labels, support_weight)
 
 
 def predict(
@@ -133,7 +113,8 @@ def predict(
             facts: the best sentence of each, and all whose probability is above one half. None:
             the latter alone, of all paragraphs.
     """
-    from longspan.models.multi_hop import MultiHopLogits
+    # The models import transformers, which lists of tasks do not need.
+    from longspan.models.heads.multi_hop import MultiHopLogits
 
     scores = MultiHopLogits.unpack(logits.float())
     inside, firsts = in_document(targets), question_mask(targets).sum(1)

@@ -15,7 +15,6 @@ from longspan.config import setting, settings
 from longspan.data.store import Examples, Ragged
 from longspan.tasks._image_drawing import LEVELS, PICTURE_SIDE, draw_as_png, draw_as_text
 from longspan.tasks.base import Grouping, Split, Task
-from longspan.tasks.layout import ImageLayout
 
 
 @settings
@@ -46,9 +45,9 @@ class PixelTask(Task):
         return self.side**2
 
     @property
-    def layout(self) -> ImageLayout:
+    def image_side(self) -> int:
         """Square images."""
-        return ImageLayout(self.side)
+        return self.side
 
     @property
     @abstractmethod

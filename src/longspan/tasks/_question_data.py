@@ -242,7 +242,8 @@ class QuestionData(Task, Generic[Q]):
             mask[:, 0] = True
         elif choice == "boundaries":
             mask |= boundary_mask(batch.targets, self.options.boundaries)
-        return dataclasses.replace(batch, global_mask=mask)
+        inputs = {**batch.inputs, "global_attention_mask": mask}
+        return dataclasses.replace(batch, inputs=inputs)
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the outcome of the search for right answers among the tokens."""

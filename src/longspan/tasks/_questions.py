@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from longspan.data.questions.encoding import cut_out
+from longspan.data.questions.encoding import ENDS, STARTS, cut_out
 from longspan.data.questions.question import Question
 from longspan.metrics import Metric
 from longspan.metrics.answers import (
@@ -20,7 +20,7 @@ from longspan.metrics.answers import (
 )
 from longspan.shapes import Float, Int
 from longspan.tasks._question_data import QuestionData
-from longspan.tasks._spans import answerable, predicted_spans, question_mask, span_losses
+from longspan.tasks._spans import bit_labels, predicted_spans, question_mask
 from longspan.tasks.base import Split
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -41,15 +41,10 @@ class QuestionTask(QuestionData[Question]):
     tokens of passages. Scores count every question, also those whose answer is not in the tokens.
     """
 
-    def losses(
-        self, logits: Float[Tensor, "B 2 T"], targets: Int[Tensor, "B T"]
-    ) -> Float[Tensor, " B"]:
-        """Return the loss of each example, over all of its right answers."""
-        return span_losses(logits, targets)
-
-    def count_targets(self, targets: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-        """Return 1 for each example with a marked answer."""
-        return answerable(targets).long()
+    def label_arguments(self, targets: Int[Tensor, "B T"]) -> dict[str, Int[Tensor, "B T"]]:
+        """Return the labels of all tokens, as starts and as ends of right answers."""
+        sides = {"start_positions": STARTS, "end_positions": ENDS}
+        return {name: bit_labels(targets, bit) for name, bit in sides.items()}
 
     def example_statistics(
         self,

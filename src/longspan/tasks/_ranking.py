@@ -22,14 +22,13 @@ from longspan.data.store import Examples
 from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.ranking import cutoff, ranking_score
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int
 from longspan.tasks._encoded_text import EncodedTextTask, EncodingOptions, count_unknown
-from longspan.tasks._global_tokens import global_positions
+from longspan.tasks._global_tokens import mark_global_tokens
 from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks._ranking_build import DOCUMENTS, encode_collection
 from longspan.tasks.base import Batch, Grouping, ProgressCallback, Split
-from longspan.tasks.batching import evaluation_rows, pad_sequences
-from longspan.tasks.layout import RetrievalLayout
+from longspan.tasks.batching import evaluation_rows, pad_sequences, text_inputs
 from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.words import split_words
 
@@ -95,9 +94,11 @@ class RankingTask(EncodedTextTask):
     options: RankingOptions
 
     @property
-    def layout(self) -> RetrievalLayout:
-        """Queries with their documents and hard negatives."""
-        return RetrievalLayout(self.options.query_length, self.options.negatives)
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """A query with its document and hard negatives."""
+        query, negatives = self.options.query_length, self.options.negatives
+        shapes = {"query_input_ids": (query,), "document_input_ids": (self.length,)}
+        return {**shapes, **({"negative_input_ids": (negatives, self.length)} if negatives else {})}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -160,21 +161,21 @@ class RankingTask(EncodedTextTask):
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
     ) -> Batch:
         """Return some queries as a batch; in training, with a document and negatives of each."""
-        batch = self._collate_texts(examples, rows, self.options.query_length)
+        batch = self._collate_texts("query_", examples, rows, self.options.query_length)
         if draw is None:
             return batch
         draws = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*draw, _DRAW])))
         own, negatives = self._draw_documents(examples, rows, draws)
         numbers = np.concatenate((own[:, None], negatives), axis=1)
-        documents = self._collate_texts(self._documents, own, self.length)
-        found: dict[str, Any] = {
-            "inputs_b": documents.inputs,
-            "key_mask_b": documents.key_mask,
-            "global_mask_b": documents.global_mask,
+        documents = self._collate_texts("document_", self._documents, own, self.length)
+        inputs = {
+            **batch.inputs,
+            **documents.inputs,
+            **self._collate_negatives(negatives),
             "document_numbers": torch.from_numpy(own),
             "answer_numbers": torch.from_numpy(_no_negatives(numbers, examples, rows)),
         }
-        return dataclasses.replace(batch, **found, **self._collate_negatives(negatives))
+        return dataclasses.replace(batch, inputs=inputs)
 
     def ranked_documents(self, split: Split, rows: np.ndarray) -> RankedDocuments:
         """Return the collection, and which of its documents answer some queries."""
@@ -196,9 +197,9 @@ class RankingTask(EncodedTextTask):
             scale=1 / self.options.temperature,
         )
 
-    def output_logits(self, output: Any) -> Float[Tensor, "B C"]:
-        """Return the similarities over the temperature, of each query's document first."""
-        return super().output_logits(output).float() / self.options.temperature
+    def label_arguments(self, targets: Int[Tensor, " B"]) -> dict[str, Tensor]:
+        """Return nothing: documents are in the order of their queries."""
+        return {}
 
     def example_statistics(
         self,
@@ -249,34 +250,39 @@ class RankingTask(EncodedTextTask):
     def _document_batches(self, batch_size: int) -> Iterator[Batch]:
         documents = self._documents
         for rows in evaluation_rows(documents, batch_size, 0):
-            yield self._collate_texts(documents, rows, self.length)
+            yield self._collate_texts("document_", documents, rows, self.length)
 
-    def _collate_texts(self, examples: Examples, rows: np.ndarray, length: int) -> Batch:
-        """Return some texts as a batch; the document of a query is class 0."""
+    def _collate_texts(
+        self, prefix: str, examples: Examples, rows: np.ndarray, length: int
+    ) -> Batch:
+        """Return some texts as a batch; the document of a query is class 0.
+
+        Args:
+            prefix: beginning of the names of the model's arguments.
+            examples: texts.
+            rows: rows of the batch.
+            length: maximum number of tokens of a text.
+        """
         examples.check(rows)
         tokens, mask = pad_sequences(examples.tokens, rows, length)
-        key_mask = torch.from_numpy(mask)
-        return Batch(
-            inputs=self.to_inputs(tokens),
-            key_mask=key_mask,
+        batch = Batch(
+            inputs=text_inputs(self.to_inputs(tokens), mask, f"{prefix}input_ids"),
             targets=torch.zeros(len(rows), dtype=torch.int64),
             rows=torch.from_numpy(rows),
-            global_mask=self._global_mask(key_mask),
         )
+        return mark_global_tokens(batch, self.options.global_tokens)
 
-    def _collate_negatives(self, numbers: np.ndarray) -> dict[str, Any]:
-        """Return the fields of a batch for hard negatives (B, N); -1 is padding."""
+    def _collate_negatives(self, numbers: np.ndarray) -> dict[str, Tensor]:
+        """Return the inputs of a batch for hard negatives (B, N); -1 is padding."""
         if not numbers.size:
             return {}
-        flat = self._collate_texts(self._documents, numbers.clip(min=0).ravel(), self.length)
-        mask = flat.key_mask & torch.from_numpy(numbers.ravel() >= 0)[:, None]
-        parts = {
-            "negatives": flat.inputs.masked_fill(~mask, 0),
-            "negatives_mask": mask,
-            "global_mask_negatives": None if flat.global_mask is None else flat.global_mask & mask,
-        }
-        shaped = {k: None if x is None else x.unflatten(0, numbers.shape) for k, x in parts.items()}
-        return {**shaped, "negative_numbers": torch.from_numpy(numbers)}
+        rows = numbers.clip(min=0).ravel()
+        flat = self._collate_texts("negative_", self._documents, rows, self.length)
+        is_padding = torch.from_numpy(numbers.ravel() < 0)[:, None]
+        # Padding has no tokens, neither real nor global ones.
+        parts = {name: x.masked_fill(is_padding, 0) for name, x in flat.inputs.items()}
+        parts = {name: x.unflatten(0, numbers.shape) for name, x in parts.items()}
+        return {**parts, "negative_numbers": torch.from_numpy(numbers)}
 
     def _draw_documents(
         self, examples: Examples, rows: np.ndarray, draws: np.random.Generator
@@ -290,11 +296,6 @@ class RankingTask(EncodedTextTask):
             count = min(self.options.negatives, len(others))
             negatives[place, :count] = draws.choice(others, count, replace=False)
         return own, negatives
-
-    def _global_mask(self, mask: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T"] | None:
-        if self.options.global_tokens == "none":
-            return None
-        return mask & global_positions(self.options.global_tokens, mask.shape[1])
 
 
 # Options that decide the built data.

@@ -1,13 +1,12 @@
-"""Loss and answers of span models: logits of the first and of the last token of an answer.
+"""Labels and answers of span models: logits of the first and of the last token of an answer.
 
 Targets are those of `longspan.data.questions.encoding`: a class made of bits at each token where an
 answer may be, `IGNORE` elsewhere.
 """
 
-import torch
 from torch import Tensor
 
-from longspan.data.questions.encoding import BOUNDARY, ELSEWHERE, ENDS, STARTS
+from longspan.data.questions.encoding import BOUNDARY, ELSEWHERE
 from longspan.shapes import Bool, Float, Int
 from longspan.tasks.scoring import IGNORE
 
@@ -15,23 +14,19 @@ SpanLogits = Float[Tensor, "B 2 T"]
 Targets = Int[Tensor, "B T"]
 
 
-def span_losses(logits: SpanLogits, targets: Targets) -> Float[Tensor, " B"]:
-    """Return the loss of each example: the mean of those of the start and of the end, in nats.
+def bit_labels(
+    targets: Targets, bit: int, among: Bool[Tensor, "B T"] | None = None
+) -> Int[Tensor, "B T"]:
+    """Return 1 at tokens with any of the bits of a class, 0 at others, and `IGNORE` elsewhere.
 
-    Each is the negative log of the summed probabilities of all right tokens; see
-    `marginal_losses`. Probabilities are over the tokens where an answer may be; in the published
-    code of Longformer the question's tokens compete with them. An example without a marked answer
-    has loss 0.
+    Args:
+        targets: targets of a batch.
+        bit: the bits.
+        among: labeled tokens; None: those of the document. In the published code of Longformer the
+            question's tokens compete with them.
     """
-    # The models import transformers, which lists of tasks do not need.
-    from longspan.models.losses import marginal_losses
-
-    allowed = in_document(targets)
-    losses = [
-        marginal_losses(logits[:, side], allowed, has_bit(targets, bit))
-        for side, bit in enumerate((STARTS, ENDS))
-    ]
-    return torch.stack(losses).mean(0)
+    labeled = in_document(targets) if among is None else among
+    return has_bit(targets, bit).long().masked_fill(~labeled, IGNORE)
 
 
 def in_document(targets: Targets) -> Bool[Tensor, "B T"]:
@@ -44,11 +39,6 @@ def has_bit(targets: Targets, bit: int) -> Bool[Tensor, "B T"]:
     return in_document(targets) & (targets & bit > 0)
 
 
-def answerable(targets: Targets) -> Bool[Tensor, " B"]:
-    """Return which examples have a marked answer."""
-    return has_bit(targets, STARTS | ENDS).any(1)
-
-
 def predicted_spans(
     logits: SpanLogits, targets: Targets, *, max_length: int
 ) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
@@ -58,10 +48,11 @@ def predicted_spans(
 
     Args:
         logits: scores of first and last tokens.
-        targets: as for `span_losses`.
+        targets: targets of the batch.
         max_length: maximum number of tokens of an answer.
     """
-    from longspan.models.question_answering import best_spans
+    # The models import transformers, which lists of tasks do not need.
+    from longspan.models.heads.question_answering import best_spans
 
     start, end = logits.float().unbind(1)
     spans = best_spans(start, end, in_document(targets), max_length=max_length)

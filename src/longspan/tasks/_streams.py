@@ -30,8 +30,8 @@ from longspan.tasks._segments import (
     training_walks,
 )
 from longspan.tasks.base import Batch, Split, Task
-from longspan.tasks.batching import SAMPLE_SEED, check_batches
-from longspan.tasks.scoring import IGNORE, LOGIT_STATISTICS
+from longspan.tasks.batching import SAMPLE_SEED, check_batches, text_inputs
+from longspan.tasks.scoring import IGNORE, LOGIT_STATISTICS, cross_entropy
 
 FEW_DOCUMENTS, BLOCKS = 20, 100  # see `StreamTask.units`
 _KEEP = (
@@ -221,30 +221,15 @@ class StreamTask(Task):
         places = np.arange(width)
         real = places < lengths[:, None]
         is_scored = real & (places >= (lengths - scored)[:, None])
+        inputs = text_inputs(torch.from_numpy(np.where(real, tokens[:, :-1], 0)), real)
+        if real.all():  # a mask that hides nothing
+            del inputs["attention_mask"]
         return Batch(
-            inputs=torch.from_numpy(np.where(real, tokens[:, :-1], 0)),
-            key_mask=torch.from_numpy(real),
+            inputs=inputs,
             targets=torch.from_numpy(np.where(is_scored, tokens[:, 1:], IGNORE)),
             rows=torch.from_numpy(rows),
             continues=torch.from_numpy(continues),
         )
-
-    def model_arguments(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the inputs, and their mask unless it hides nothing."""
-        arguments = super().model_arguments(batch)
-        if batch.key_mask.all():
-            del arguments["attention_mask"]
-        return arguments
-
-    def output_logits(self, output: Any) -> Float[Tensor, "B T V"] | Float[Tensor, "B T"]:
-        """Return the logits, or the losses of the targets of a model that got them as labels."""
-        return super().output_logits(output) if output.logits is not None else output.token_losses
-
-    def losses(
-        self, logits: Float[Tensor, "B T V"] | Float[Tensor, "B T"], targets: Int[Tensor, "B T"]
-    ) -> Float[Tensor, "B T"]:
-        """Return the nats of each target, from logits or as the model has computed them."""
-        return logits if logits.shape == targets.shape else super().losses(logits, targets)
 
     def example_statistics(
         self,
@@ -259,7 +244,8 @@ class StreamTask(Task):
         Arguments are those of `Task.example_statistics`, with the losses of the targets in place of
         the logits if the metrics follow from nats.
         """
-        found, nats = {}, self.losses(logits, targets).double().sum(1)
+        losses = logits if logits.shape == targets.shape else cross_entropy(logits, targets)
+        found, nats = {}, losses.double().sum(1)
         for metric in metrics:
             if not metric.is_likelihood:
                 found[metric.name] = LOGIT_STATISTICS[metric.name](logits, targets)

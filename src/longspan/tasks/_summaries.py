@@ -35,9 +35,7 @@ from longspan.tasks._summary_build import (
 )
 from longspan.tasks._summary_options import METRICS, NOT_IN_DATA, SELECTION, SummaryOptions
 from longspan.tasks.base import HELD_OUT, SPLITS, Batch, ProgressCallback, Split
-from longspan.tasks.batching import pad_sequences
-from longspan.tasks.generation import Generation
-from longspan.tasks.layout import TextToTextLayout
+from longspan.tasks.batching import pad_sequences, text_inputs
 from longspan.tasks.scoring import IGNORE
 from longspan.wording import counted
 
@@ -70,9 +68,10 @@ class SummaryTask(EncodedTextTask):
         """
 
     @property
-    def layout(self) -> TextToTextLayout:
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """Documents and summaries of these lengths."""
-        return TextToTextLayout(self.options.target_length)
+        shapes = {"input_ids": self.length, "decoder_input_ids": self.options.target_length}
+        return {name: (length,) for name, length in shapes.items()}
 
     @property
     def sizes(self) -> dict[Split, int | None]:
@@ -111,32 +110,31 @@ class SummaryTask(EncodedTextTask):
         return super().vocab_size if own is None else own
 
     @property
-    def generation(self) -> Generation:
+    def generation(self) -> dict[str, Any]:
         """Beam search of these options."""
         options, pieces = self.options, self._pieces
         padding = 0 if pieces is None else pieces.fast.pad_token_id
-        return Generation(
-            beams=options.beams,
-            length_penalty=options.length_penalty,
-            no_repeat_ngram_size=options.no_repeat_ngram_size,
-            min_tokens=options.min_tokens,
-            max_tokens=options.target_length,
-            start_token=self.end_token,
-            end_token=self.end_token,
-            padding_token=self.end_token if padding is None else padding,
-            suppressed_tokens=self._textless_tokens(),
-        )
+        has_beams = options.beams > 1
+        return {
+            "do_sample": False,
+            "num_beams": options.beams,
+            # Without beams these have no effect, and transformers warns about other values.
+            "length_penalty": options.length_penalty if has_beams else 1.0,
+            "early_stopping": has_beams,
+            "no_repeat_ngram_size": options.no_repeat_ngram_size,
+            "min_new_tokens": options.min_tokens,
+            "max_new_tokens": options.target_length,
+            "decoder_start_token_id": self.end_token,
+            "eos_token_id": self.end_token,
+            "pad_token_id": self.end_token if padding is None else padding,
+            "suppress_tokens": list(self._textless_tokens()) or None,
+        }
 
     @property
     def model_fields(self) -> dict[str, Any]:
         """Tokens of the decoder."""
-        chosen = self.generation
-        return {
-            "decoder_start": "token",
-            "decoder_start_token_id": chosen.start_token,
-            "eos_token_id": chosen.end_token,
-            "pad_token_id": chosen.padding_token,
-        }
+        names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
+        return {"decoder_start": "token", **{name: self.generation[name] for name in names}}
 
     @property
     def rule_names(self) -> tuple[str, ...]:
@@ -224,12 +222,12 @@ class SummaryTask(EncodedTextTask):
             padded, mask = pad_sequences(examples.second, rows, self.options.target_length)
             ids = padded.astype(np.int64)
         first = np.full((len(rows), 1), self.end_token)
+        shifted = torch.from_numpy(np.concatenate((first, ids[:, :-1]), axis=1))
         return dataclasses.replace(
             batch,
+            inputs={name: x for name, x in batch.inputs.items() if not name.endswith("_b")}
+            | text_inputs(shifted, mask, "decoder_input_ids"),
             targets=torch.from_numpy(np.where(mask, ids, IGNORE)),
-            inputs_b=torch.from_numpy(np.concatenate((first, ids[:, :-1]), axis=1)),
-            key_mask_b=torch.from_numpy(mask),
-            global_mask_b=None,
         )
 
     def generation_statistics(

@@ -14,7 +14,6 @@ from longspan.tasks._streams import StreamTask
 from longspan.tasks._task_data import SPLITS
 from longspan.tasks.base import ProgressCallback
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import StreamLayout
 
 _NOTES = (
     "Words are those of the published tokenized files, with `<unk>` for rare ones, and `<eos>` "
@@ -29,6 +28,7 @@ _NOTES = (
 class WikiTextTask(StreamTask):
     """Next words of articles; a subclass names the published set."""
 
+    sorts_by_frequency = True
     published_set: ClassVar[WikiText]
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def make_info(published: WikiText, *, name: str, title: str, checksum: str) -> T
         num_classes=size,
         metrics=("perplexity",),
         chance=None,
-        layout=StreamLayout(by_frequency=True),
+        head="causal_lm",
         published=published_language_scores(name, "perplexity"),
         notes=_NOTES,
     )

@@ -15,7 +15,6 @@ from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks._ranking import METRICS, RankingOptions, RankingTask
 from longspan.tasks.base import ProgressCallback
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import RetrievalLayout
 from longspan.tasks.registry import register
 
 
@@ -45,7 +44,7 @@ class AanRetrieval(RankingTask):
         num_classes=2,
         metrics=METRICS,
         chance=None,
-        layout=RetrievalLayout(2_048, negatives=1),
+        head="dual_encoder",
         published=(),
         notes=(
             "A query is a citing paper, and every paper is a document; a paper is not ranked for "

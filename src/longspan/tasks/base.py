@@ -1,11 +1,11 @@
-"""Tasks: metadata, data, layout, metrics.
+"""Tasks: metadata, data, head, metrics.
 
 A task never yields test examples for training or selection, and evaluation covers every example.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from longspan.data.store import Examples
 from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
-from longspan.tasks import model_io
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 from longspan.tasks.batching import (
@@ -27,11 +26,12 @@ from longspan.tasks.batching import (
     scored_targets,
     training_rows,
 )
-from longspan.tasks.generation import Generation
-from longspan.tasks.layout import Layout
 from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.tasks.rules import Rule
-from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy, is_scored
+from longspan.tasks.scoring import LOGIT_STATISTICS
+
+if TYPE_CHECKING:
+    from longspan.models.heads.base import Head
 
 __all__ = ["HELD_OUT", "SPLITS", "Batch", "Grouping", "ProgressCallback", "Split", "Task"]
 
@@ -47,6 +47,7 @@ class Task(TaskData):
     unit: ClassVar[str] = "example"  # name of what `units` returns the numbers of
     has_answers: ClassVar[bool] = False  # True: `answers` returns them as text
     is_own: ClassVar[bool] = False  # made of a user's texts, which have no published length
+    sorts_by_frequency: ClassVar[bool] = False  # ids by decreasing frequency of their words
 
     @property
     @abstractmethod
@@ -54,9 +55,30 @@ class Task(TaskData):
         """Maximum number of tokens of an example."""
 
     @property
-    def layout(self) -> Layout:
-        """Form of the examples under these options."""
-        return self.info.layout
+    def head_name(self) -> str:
+        """File of the model head under these options; see `longspan.models.heads`."""
+        return self.info.head
+
+    @property
+    def head(self) -> "type[Head]":
+        """Model class that the task trains."""
+        # The models import transformers, which lists of tasks do not need.
+        from longspan.models.heads import find_head
+
+        return find_head(self.head_name)
+
+    @property
+    def image_side(self) -> int | None:
+        """Number of rows, and of columns, of an image read row by row; None: there is none."""
+        return None
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each input of the largest example, by argument of the model.
+
+        Override where a head reads more than one text of full length, or other inputs.
+        """
+        return dict.fromkeys(self.head.texts, (self.length,))
 
     @property
     def sizes(self) -> dict[Split, int | None]:
@@ -87,8 +109,8 @@ class Task(TaskData):
         return self.selection_metrics[:1]
 
     @property
-    def generation(self) -> Generation | None:
-        """Generation of the texts that are scored at the end; None: logits are scored.
+    def generation(self) -> dict[str, Any] | None:
+        """Fields of transformers' `GenerationConfig` for scored texts; None: logits are scored.
 
         `metrics` without the `selection_metrics` are then those of `generation_statistics`.
         """
@@ -233,34 +255,14 @@ class Task(TaskData):
         """
         return collate(examples, rows, self.to_inputs, self.length)
 
-    def model_arguments(self, batch: Batch) -> dict[str, Tensor]:
-        """Return a batch as the keyword arguments of the model, named by the layout."""
-        return model_io.model_arguments(self.layout, batch)
-
-    def output_logits(self, output: Any) -> Float[Tensor, "*B C"]:
-        """Return what `losses` and `example_statistics` take, from the model's whole output.
-
-        Override where the layout's logits are not what the task scores.
-        """
-        return model_io.output_logits(self.layout, output)
-
-    def losses(
-        self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"] | Float[Tensor, "*B"]
-    ) -> Float[Tensor, "*B"]:
-        """Return the training loss of each target: cross entropy in nats, 0 where `IGNORE`.
-
-        Override for other losses, such as the squared error of a regression.
-        """
-        return cross_entropy(logits, targets)
-
-    def count_targets(
+    def label_arguments(
         self, targets: Int[Tensor, "B ..."] | Float[Tensor, " B"]
-    ) -> Int[Tensor, " B"]:
-        """Return the number of scored targets of each example, by which losses are averaged.
+    ) -> dict[str, Any]:
+        """Return the targets of a batch as the arguments from which the model computes its loss.
 
-        Override where several targets have one loss.
+        Override where a head has other labels, or none.
         """
-        return is_scored(targets).reshape(len(targets), -1).sum(1)
+        return {self.head.label: targets}
 
     def example_statistics(
         self,

@@ -1,7 +1,9 @@
 """Batches: padded examples, and the rows of each batch."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -23,54 +25,55 @@ class Batch:
     """Padded examples.
 
     Attributes:
-        inputs: token ids, or F numbers at each position; of C candidates
-            or windows in each example, or of one.
-        key_mask: True at real tokens.
+        inputs: arguments of the model, by name: token ids or numbers, masks, and what else its head
+            reads; each has a row for each example. Masks are True at real tokens, and at tokens
+            that attend to all others, and all others to them.
         targets: classes of each example (`IGNORE` where unscored), such as one, or one per token;
             or one number per example, float32.
         rows: row of each example in its split.
-        inputs_b: second sequences: of pairs, documents of queries, or the decoder's inputs.
-        key_mask_b: True at real tokens of the second sequences.
-        global_mask: True at tokens that attend to all others, and all others to them; for
-            mechanisms that support such tokens. None: there are none.
-        global_mask_b: global tokens of the second sequences.
-        candidate_positions: index of each candidate's first token, the same in every window; -1
-            where an example has fewer candidates.
-        token_features: F numbers of each token, such as its sentence; the layout names them.
-        negatives: N documents of each query that do not answer it.
-        negatives_mask: True at real tokens of the negatives.
-        global_mask_negatives: global tokens of the negatives.
-        document_numbers: number that identifies the document of each query.
-        negative_numbers: likewise, of each negative.
-        answer_numbers: numbers of the documents of the batch that are no negatives of each query:
-            they answer it, or are the query itself; -1 for padding.
         continues: True at rows that continue the document of the same row in the batch before;
             None: examples are independent.
     """
 
-    inputs: Int[Tensor, "B *C T"] | Float[Tensor, "B T F"]
-    key_mask: Bool[Tensor, "B *C T"]
+    inputs: dict[str, Tensor]
     targets: Int[Tensor, "B ..."] | Float[Tensor, " B"]
     rows: Int[Tensor, " B"]
-    inputs_b: Int[Tensor, "B U"] | None = None
-    key_mask_b: Bool[Tensor, "B U"] | None = None
-    global_mask: Bool[Tensor, "B *C T"] | None = None
-    global_mask_b: Bool[Tensor, "B U"] | None = None
-    candidate_positions: Int[Tensor, "B C"] | None = None
-    token_features: Int[Tensor, "B *C T F"] | None = None
-    negatives: Int[Tensor, "B N V"] | None = None
-    negatives_mask: Bool[Tensor, "B N V"] | None = None
-    global_mask_negatives: Bool[Tensor, "B N V"] | None = None
-    document_numbers: Int[Tensor, " B"] | None = None
-    negative_numbers: Int[Tensor, "B N"] | None = None
-    answer_numbers: Int[Tensor, "B A"] | None = None
     continues: Bool[Tensor, " B"] | None = None
 
     @property
     def num_tokens(self) -> int:
         """Number of real tokens of all sequences."""
-        masks = (self.key_mask, self.key_mask_b, self.negatives_mask)
-        return sum(int(mask.sum()) for mask in masks if mask is not None)
+        masks = {name: find_mask(self.inputs, name) for name in text_names(self.inputs)}
+        return sum(int(mask.sum()) for mask in masks.values())
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """Return the batch with each of its tensors changed."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        made = {name: change(x) for name, x in fields.items() if isinstance(x, Tensor)}
+        inputs = {name: change(x) for name, x in self.inputs.items()}
+        return dataclasses.replace(self, inputs=inputs, **made)
+
+
+def text_names(inputs: Iterable[str]) -> list[str]:
+    """Return the arguments of the texts of a batch: token ids, or numbers."""
+    return [name for name in inputs if "input_ids" in name or name == "input_values"]
+
+
+def count_tokens(shapes: Mapping[str, Sequence[int]]) -> int:
+    """Return the tokens of all texts of an example, from the shapes of its inputs."""
+    return sum(math.prod(shapes[name]) for name in text_names(shapes))
+
+
+def mask_name(text: str, kind: str = "attention_mask") -> str:
+    """Return the argument of the mask of a text."""
+    return re.sub("input_(ids|values)", kind, text)
+
+
+def find_mask(inputs: Mapping[str, Tensor], text: str) -> Bool[Tensor, "B ..."]:
+    """Return the mask of the real tokens of a text; a model without one reads all of them."""
+    if mask_name(text) in inputs:
+        return inputs[mask_name(text)]
+    return torch.ones_like(inputs[text], dtype=torch.bool)
 
 
 def check_batches(count: int | None, batch_size: int, seed: int, start: int) -> None:
@@ -163,20 +166,24 @@ def collate(
     """
     examples.check(rows)
     tokens, key_mask = pad_sequences(examples.tokens, rows, max_length)
-    second = None if examples.second is None else pad_sequences(examples.second, rows, max_length)
+    inputs = text_inputs(to_inputs(tokens), key_mask)
+    if examples.second is not None:
+        second, mask = pad_sequences(examples.second, rows, max_length)
+        inputs |= text_inputs(to_inputs(second), mask, "input_ids_b")
     if examples.targets is None:
         targets = scored_targets(examples, rows)
     else:
         targets = pad_sequences(examples.targets, rows, max_length)[0].astype(np.int64) - 1
         targets[targets < 0] = IGNORE
-    return Batch(
-        inputs=to_inputs(tokens),
-        key_mask=torch.from_numpy(key_mask),
-        targets=torch.from_numpy(targets),
-        rows=torch.from_numpy(rows),
-        inputs_b=None if second is None else to_inputs(second[0]),
-        key_mask_b=None if second is None else torch.from_numpy(second[1]),
-    )
+    return Batch(inputs=inputs, targets=torch.from_numpy(targets), rows=torch.from_numpy(rows))
+
+
+def text_inputs(
+    x: Int[Tensor, "B ..."] | Float[Tensor, "B T F"], mask: np.ndarray, name: str = "input_ids"
+) -> dict[str, Tensor]:
+    """Return the arguments of a text: its token ids or numbers, and the mask of its real tokens."""
+    found = {"input_values" if x.is_floating_point() else name: x}
+    return {**found, mask_name(name): torch.from_numpy(mask)}
 
 
 def pad_sequences(

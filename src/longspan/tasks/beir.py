@@ -10,7 +10,6 @@ from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks._ranking import METRICS, RankingOptions, RankingTask
 from longspan.tasks.base import ProgressCallback, Task
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
-from longspan.tasks.layout import RetrievalLayout
 
 _NOTES = (
     "A document has its title before its text. As in BEIR's evaluation, a document with the id of "
@@ -61,7 +60,6 @@ class BeirTask(ImportedTask, RankingTask):
 @makes_tasks(BEIR)
 def _make(folder: Path, description: BeirDescription) -> type[Task]:
     """Return the task class of an import."""
-    options = BeirOptions()
     return make_task(
         BeirTask,
         folder,
@@ -73,6 +71,6 @@ def _make(folder: Path, description: BeirDescription) -> type[Task]:
         num_classes=2,
         metrics=METRICS,
         chance=None,
-        layout=RetrievalLayout(options.query_length, options.negatives),
+        head="dual_encoder",
         notes=_NOTES,
     )

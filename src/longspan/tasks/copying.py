@@ -21,7 +21,6 @@ from longspan.tasks._generated import GeneratedOptions, GeneratedTask
 from longspan.tasks._grouping import group_by_ranges
 from longspan.tasks.base import Grouping, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import TokenLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule
 
@@ -84,7 +83,7 @@ class CopyingTask(GeneratedTask):
         num_classes=14,
         metrics=("accuracy",),
         chance=1 / 14,
-        layout=TokenLayout(),
+        head="token_classification",
         published=(),
         notes=(
             "A diagnostic task, not part of Long Range Arena. Gu and Dao use length 4096 and "

@@ -37,14 +37,13 @@ from longspan.tasks._global_tokens import SentenceTokens, mask_sentences
 from longspan.tasks._grouping import Grouping
 from longspan.tasks._pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
-from longspan.tasks.batching import PAD_TO_MULTIPLE_OF
+from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, text_inputs
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import CoreferenceLayout
 from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
 
 if TYPE_CHECKING:
-    from longspan.models.coreference_head import Scores
+    pass
 
 _PARTS: dict[Split, Part] = {"train": "train", "validation": "development", "test": "test"}
 # Options that change neither the examples nor their order.
@@ -108,7 +107,7 @@ class Coreference(Task):
         num_classes=len(GENRES),
         metrics=("conll_f1", "muc_f1", "b_cubed_f1", "ceaf_f1"),
         chance=None,
-        layout=CoreferenceLayout(),
+        head="coreference",
         published=(),
         notes=(
             "Scores are those of whole documents, including mentions behind the last window; they "
@@ -125,9 +124,9 @@ class Coreference(Task):
         return self.options.length
 
     @property
-    def layout(self) -> CoreferenceLayout:
-        """One document, in windows."""
-        return CoreferenceLayout(self.options.windows)
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Windows of a document."""
+        return {"input_ids": (self.options.windows, self.length)}
 
     @property
     def vocab_size(self) -> int:
@@ -225,36 +224,24 @@ class Coreference(Task):
             features[row, ..., 2] = np.array([0, *details["speakers"]])[features[row, ..., 1]]
             features[row, ..., 3] = GENRES.index(details["genre"])
         features[..., 1] -= 1
-        real, known = torch.from_numpy(is_real), torch.from_numpy(features)
+        inputs = text_inputs(torch.from_numpy(ids), is_real)
+        sentences, words, speakers, genres = torch.from_numpy(features).unbind(-1)
+        marked = mask_sentences(
+            options.global_tokens, options.boundaries, inputs["attention_mask"], sentences
+        )
+        if marked is not None:
+            inputs["global_attention_mask"] = marked
         return Batch(
-            inputs=torch.from_numpy(ids),
-            key_mask=real,
+            inputs={
+                **inputs,
+                "sentence_ids": sentences,
+                "word_ids": words,
+                "speaker_ids": speakers,
+                "genre_ids": genres.flatten(1)[:, 0],
+            },
             targets=torch.from_numpy(targets),
             rows=torch.from_numpy(rows),
-            token_features=known,
-            global_mask=mask_sentences(
-                options.global_tokens, options.boundaries, real, known[..., 0]
-            ),
         )
-
-    def output_logits(self, output: Any) -> Float[Tensor, "B K _"]:
-        """Return spans, antecedents and their scores as one tensor; see `_unpack`."""
-        parts = (output.spans, output.antecedents, output.antecedent_scores)
-        return torch.cat([x.float() for x in parts if x is not None], dim=-1)
-
-    def losses(
-        self, logits: Float[Tensor, "B K _"], targets: Int[Tensor, "B N 3"]
-    ) -> Float[Tensor, " B"]:
-        """Return the loss of each document, summed over its spans."""
-        # The models import transformers, which lists of tasks do not need.
-        from longspan.models.coreference_head import pair_losses
-
-        pairs = zip(_unpack(logits), targets, strict=True)
-        return torch.stack([pair_losses(scores, labels).sum() for scores, labels in pairs])
-
-    def count_targets(self, targets: Int[Tensor, "B N 3"]) -> Int[Tensor, " B"]:
-        """Return 1 for each document."""
-        return torch.ones(len(targets), dtype=torch.long, device=targets.device)
 
     def example_statistics(
         self,
@@ -281,12 +268,13 @@ class Coreference(Task):
         Args:
             split: split of the examples.
             rows: their rows.
-            logits: see `output_logits`.
+            logits: see `LongspanForCoreference.scores`.
         """
-        from longspan.models.coreference_head import decode_clusters
+        # The models import transformers, which lists of tasks do not need.
+        from longspan.models.heads.coreference_head import decode_clusters, unpack_scores
 
         found = []
-        for row, scores in zip(rows.tolist(), _unpack(logits), strict=True):
+        for row, scores in zip(rows.tolist(), unpack_scores(logits), strict=True):
             tokens = load_details(self._examples(split), row)["tokens"]
             words = np.repeat(np.arange(len(tokens)), tokens).tolist()
             clusters = decode_clusters(scores.spans, scores.antecedents, scores.scores)
@@ -350,19 +338,3 @@ class Coreference(Task):
                 features[(*own, 0)] = window.sentences
                 features[(*own, 1)] = window.words + (window.sentences >= 0)
         return ids, is_real, features
-
-
-def _unpack(logits: Float[Tensor, "B K _"]) -> "list[Scores]":
-    """Return the scores of each document from one tensor: spans, antecedents, scores.
-
-    A tensor has 2 + A + 1 + A columns. Token numbers below 2**24 are exact in float32.
-    """
-    from longspan.models.coreference_head import Scores
-
-    A = (logits.shape[-1] - 3) // 2
-    found = []
-    for document in logits:
-        own = document[document[:, 0] >= 0]
-        spans, antecedents, scores = own.split((2, A, 1 + A), dim=1)
-        found.append(Scores(spans.long(), scores.new_zeros(len(own)), antecedents.long(), scores))
-    return found

@@ -30,7 +30,6 @@ from longspan.tasks.base import ProgressCallback, Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.corpus_streams import ImportedCorpus, make_corpus, make_stream
 from longspan.tasks.imported import makes_tasks
-from longspan.tasks.layout import MaskedLayout
 
 _NOTES = (
     "Documents are split by their sha256 unless files were given for the splits; equal documents "
@@ -261,7 +260,7 @@ def _make(folder: Path, description: CorpusDescription) -> type[Task]:
         summary="Predict the masked tokens of a document from the others.",
         metrics=("perplexity", "accuracy"),
         chance=float(description.tokenizer["ids"]),
-        layout=MaskedLayout(),
+        head="masked_lm",
         notes=_NOTES,
     )
     cls.Options = _options(description)
@@ -276,6 +275,6 @@ def _options(description: CorpusDescription) -> type[CorpusOptions]:
     class Options(CorpusOptions):
         """Windows of documents, masks, and the weights of the import."""
 
-        weights: Weights | None = setting(_WEIGHTS, given)
+        weights: Weights | None = setting(_WEIGHTS, given, is_fixed=False)
 
     return Options

@@ -16,7 +16,6 @@ from longspan.data.word_piece_vocabulary import WordPieceVocabulary
 from longspan.tasks._streams import StreamTask
 from longspan.tasks.base import ProgressCallback, Task
 from longspan.tasks.imported import ImportedTask, make_task
-from longspan.tasks.layout import StreamLayout
 from longspan.wording import counted
 
 _NOTES = (
@@ -93,6 +92,6 @@ def make_stream(folder: Path, description: CorpusDescription) -> type[Task]:
         summary="Predict the next token of a document.",
         metrics=_TOKENIZED if has_tokenizer else _METRICS[description.tokenizer["name"]],
         chance=None,
-        layout=StreamLayout(),
+        head="causal_lm",
         notes=_NOTES,
     )

@@ -16,7 +16,6 @@ from longspan.data.cache import Manifest
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.tasks.base import HELD_OUT, SPLITS, Split, Task
-from longspan.tasks.layout import PairLayout, RetrievalLayout, TextToTextLayout, TokenLayout
 from longspan.tasks.registry import TASKS
 from longspan.tasks.rules import accuracy_with_error
 
@@ -26,8 +25,6 @@ GENERATED = (
 )
 _MAX_CLASSES = 20  # of a table of labels
 _PIECE = 1 << 22  # tokens whose targets are counted at a time
-# Name of the second sequences in a layout.
-_SECOND: dict[type, str] = {RetrievalLayout: "documents (their number)", TextToTextLayout: "target"}
 _LONGEST_FACT = 1_000  # characters of a text in the manifest that a card shows
 
 
@@ -161,7 +158,7 @@ def write_card(task: Task, cache: Path) -> str:
 def describe_task(task: Task) -> str:
     """Return a table of the model's inputs and targets, and of the metrics."""
     info, features = task.info, task.input_features
-    is_pair = isinstance(task.layout, PairLayout | RetrievalLayout)
+    is_pair = len(task.head.texts) > 1
     tokens = f"ids below {task.vocab_size:,}" if features is None else f"{features} number(s) each"
     rows = [
         ("task", f"`{info.name}`, data version {info.version}"),
@@ -182,12 +179,12 @@ def _describe_target(task: Task) -> tuple[str, str]:
     """Return a row of the table of `describe_task`."""
     if task.is_regression:
         return "target", "a number"
-    if isinstance(task.layout, RetrievalLayout):
+    if task.head.compares_examples:
         return "target", "documents that answer the query"
-    if isinstance(task.layout, TextToTextLayout):
-        return "target", f"a text of at most {task.layout.target_length:,} tokens"
-    per_token = ", for each scored token" if isinstance(task.layout, TokenLayout) else ""
-    return "classes", f"{task.num_classes:,}{per_token}"
+    for length in task.input_shapes.get("decoder_input_ids", ()):
+        return "target", f"a text of at most {length:,} tokens"
+    per_token = task.head_name == "token_classification"
+    return "classes", f"{task.num_classes:,}{', for each scored token' if per_token else ''}"
 
 
 def _describe_metric(metric: Metric) -> str:
@@ -239,7 +236,8 @@ def _expected_splits(task: Task) -> list[str]:
 def _measured_splits(task: Task) -> list[str]:
     """Return the sizes, lengths and labels of an open task."""
     found = {split: compute_statistics(task, split) for split in SPLITS}
-    rows, second = [], _SECOND.get(type(task.layout), "second")
+    other = "second" if task.generation is None else "target"
+    rows, second = [], "documents (their number)" if task.head.compares_examples else other
     for split, counts in found.items():
         for name, sequence in counts["sequences"].items():
             what = second if name == "second" else name
@@ -248,7 +246,7 @@ def _measured_splits(task: Task) -> list[str]:
             rows.append((title, *(f"{figure:,.10g}" for figure in figures)))
     head = ("split", "examples", "tokens", "shortest", "median", "longest", "bytes of the split")
     targets = _numbers(task) if task.is_regression else _labels(task, found)
-    has_labels = not isinstance(task.layout, TextToTextLayout)
+    has_labels = task.generation is None
     return ["## Splits", _table(head, rows), *(("## Labels", targets) if has_labels else ())]
 
 
@@ -340,7 +338,7 @@ def _other_rule_scores(task: Task) -> list[str]:
         (name, metric.title, *(metric.format(task.rule_scores(x)[name]) for x in HELD_OUT))
         for name in task.rule_names
     ]
-    kind = "Rankings" if isinstance(task.layout, RetrievalLayout) else "Texts"
+    kind = "Texts" if task.generation is not None else "Rankings"
     table = _table((kind.lower().rstrip("s"), "metric", *HELD_OUT), rows)
     return [f"## {kind} without a model", table] if rows else []
 

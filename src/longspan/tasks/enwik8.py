@@ -13,7 +13,6 @@ from longspan.data.stream_vocabularies import ByteVocabulary
 from longspan.tasks._published_language import published_language_scores
 from longspan.tasks._published_text import PublishedTextTask
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import StreamLayout
 from longspan.tasks.registry import register
 
 VOCABULARY = ByteVocabulary()
@@ -43,7 +42,7 @@ class Enwik8(PublishedTextTask):
         num_classes=VOCABULARY.size,
         metrics=("bits_per_byte",),
         chance=None,
-        layout=StreamLayout(),
+        head="causal_lm",
         published=published_language_scores("enwik8", "bits_per_byte"),
         notes=(
             "The splits are the first 90 million bytes, the next 5 million and the last 5 million; "

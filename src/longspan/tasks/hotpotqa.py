@@ -34,7 +34,7 @@ from longspan.tasks._multi_hop import (
     NUM_CLASSES,
     Prediction,
     class_name,
-    joint_losses,
+    labels_of,
     mark_support,
     predict,
 )
@@ -42,7 +42,6 @@ from longspan.tasks._question_data import GlobalTokens, QuestionData, QuestionOp
 from longspan.tasks._questions import Share
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import MultiHopLayout
 from longspan.tasks.registry import register
 
 Weight = Annotated[float, Field(ge=0, le=1_000)]
@@ -112,7 +111,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
             *("support_f1", "support_exact_match"),
         ),
         chance=None,
-        layout=MultiHopLayout(),
+        head="multi_hop",
         published=(),
         notes=(
             "Validation is held out of the training questions; test is the published development "
@@ -167,15 +166,9 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         marked, more = mark_support(question, encoded)
         return marked, details | more
 
-    def losses(
-        self, logits: Float[Tensor, "B N"], targets: Int[Tensor, "B T"]
-    ) -> Float[Tensor, " B"]:
-        """Return the joint loss of each example."""
-        return joint_losses(logits, targets, self.options.support_weight)
-
-    def count_targets(self, targets: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-        """Return 1 for each example: its parts have one loss."""
-        return torch.ones(len(targets), dtype=torch.long, device=targets.device)
+    def label_arguments(self, targets: Int[Tensor, "B T"]) -> dict[str, Any]:
+        """Return the labels of the joint loss, and the weight of support in it."""
+        return {**labels_of(targets), "support_weight": self.options.support_weight}
 
     def example_statistics(
         self,

@@ -20,7 +20,6 @@ from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks._documents import HELD_OUT_SHARE, DocumentOptions, Documents, DocumentTask
 from longspan.tasks.base import HELD_OUT, SPLITS, ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import SequenceLayout
 from longspan.tasks.registry import register
 
 _PUBLISHED_SIZES: dict[Split, int | None] = {"train": 516, "validation": 64, "test": 65}
@@ -59,7 +58,7 @@ class Hyperpartisan(DocumentTask):
         num_classes=2,
         metrics=("accuracy", "f1"),
         chance=0.5,
-        layout=SequenceLayout(),
+        head="sequence_classification",
         published=(),
         notes=(
             "The published splits (split='published') overlap: of the 65 test articles 51 are in "

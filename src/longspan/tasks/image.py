@@ -23,7 +23,6 @@ from longspan.tasks._pixels import PixelOptions, PixelTask, pack_images
 from longspan.tasks._published import published_scores
 from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import ImageLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import NEAREST_CENTROID, Rule
 
@@ -67,7 +66,7 @@ class ImageTask(PixelTask):
         num_classes=len(cifar.CLASSES),
         metrics=("accuracy",),
         chance=0.1,
-        layout=ImageLayout(cifar.SIDE),
+        head="sequence_classification",
         hub=cifar.HUB,
         published=published_scores("image"),
         notes=(

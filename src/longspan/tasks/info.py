@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from longspan.tasks.layout import Layout
+# Heads of tasks that are texts without labels.
+LANGUAGE_MODELING = ("masked_lm", "causal_lm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class TaskInfo:
         sizes: examples by split, at the default options.
         vocab_size: number of token ids, padding (id 0) included.
         num_classes: number of classes.
-        layout: form of the examples, at the default options.
+        head: file of the model head in `longspan.models.heads`, at the default options.
         metrics: names of the metrics, the main one first.
         chance: expected main metric of a uniform guess; None where undefined.
         published: scores reported elsewhere.
@@ -49,7 +50,7 @@ class TaskInfo:
     sizes: dict[str, int]
     vocab_size: int
     num_classes: int
-    layout: Layout
+    head: str
     metrics: tuple[str, ...]
     chance: float | None
     published: tuple[Published, ...]

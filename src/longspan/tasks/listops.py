@@ -33,7 +33,6 @@ from longspan.tasks._grouping import group_by_ranges
 from longspan.tasks._published import published_scores
 from longspan.tasks.base import SPLITS, Grouping, ProgressCallback, Split, Task
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import SequenceLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels
 
@@ -128,7 +127,7 @@ class ListOps(Task):
         num_classes=10,
         metrics=("accuracy",),
         chance=0.1,
-        layout=SequenceLayout(),
+        head="sequence_classification",
         published=published_scores("listops"),
         notes=(
             "The published scores are on LRA's own expressions. Classes are not uniform: 0 and 9 "

@@ -28,7 +28,6 @@ from longspan.tasks._pixels import PixelTask
 from longspan.tasks.base import Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.image import ImageTask
-from longspan.tasks.layout import Layout, MaskedLayout, PairLayout, TokenLayout
 from longspan.tasks.listops import ListOps
 from longspan.tasks.pathfinder import Pathfinder, PathX
 from longspan.tasks.registry import register
@@ -93,9 +92,14 @@ class MaskedInputs(Task):
         return self.base(self.base.Options(**{x: getattr(self.options, x) for x in names}))
 
     @property
-    def layout(self) -> Layout:
+    def head_name(self) -> str:
         """Masked tokens; continuous inputs have a class, their gray level, at masked positions."""
-        return MaskedLayout() if self.input_features is None else TokenLayout()
+        return "masked_lm" if self.input_features is None else "token_classification"
+
+    @property
+    def image_side(self) -> None:
+        """None: a picture of the inputs would show what is masked."""
+        return None
 
     @property
     def vocab_size(self) -> int:
@@ -154,10 +158,11 @@ class MaskedInputs(Task):
         batch = mask_rows(examples.tokens, rows, self.masking, draw, self.length)
         if self.input_features is None:
             return batch
-        is_hidden = batch.inputs == self._num_symbols
-        numbers = self.to_inputs(batch.inputs.masked_fill(is_hidden, 0).numpy())
-        hidden = is_hidden[..., None]
-        return dataclasses.replace(batch, inputs=numbers.masked_fill(hidden, 0.0))
+        ids, mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
+        is_hidden = ids == self._num_symbols
+        numbers = self.to_inputs(ids.masked_fill(is_hidden, 0).numpy())
+        numbers = numbers.masked_fill(is_hidden[..., None], 0.0)
+        return dataclasses.replace(batch, inputs={"input_values": numbers, "attention_mask": mask})
 
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
@@ -210,7 +215,7 @@ class MaskedInputs(Task):
         self._example(split, row)  # a row that does not exist is refused
         tokens = self._examples(split).tokens
         batch = mask_rows(tokens, np.array([row]), self.masking, None, self.length)
-        return batch.inputs[batch.key_mask].numpy()
+        return batch.inputs["input_ids"][batch.inputs["attention_mask"]].numpy()
 
     def _text(self, ids: np.ndarray) -> str:
         """Return token ids as text."""
@@ -230,7 +235,7 @@ class MaskedInputs(Task):
 
     @property
     def _has_pairs(self) -> bool:
-        return isinstance(self.base.info.layout, PairLayout)
+        return self.base.info.head == "pair_classification"
 
     def _examples(self, split: str) -> Examples:
         stored = super()._examples(split)
@@ -249,7 +254,7 @@ def mask_inputs(base: type[Task], mask_probability: float) -> type[MaskedInputs]
         mask_probability: share of the tokens that are masked by default.
     """
     info = base.info
-    factor = 2 if isinstance(info.layout, PairLayout) else 1
+    factor = 2 if info.head == "pair_classification" else 1
     masked = dataclasses.replace(
         info,
         name=f"{PREFIX}{info.name}",
@@ -260,7 +265,7 @@ def mask_inputs(base: type[Task], mask_probability: float) -> type[MaskedInputs]
         num_classes=info.vocab_size + 1,
         metrics=("perplexity", "accuracy"),
         chance=None,
-        layout=MaskedLayout(),
+        head="masked_lm",
         published=(),
         notes=_NOTES.format(name=info.name),
     )

@@ -20,7 +20,6 @@ from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks._documents import HELD_OUT_SHARE, DocumentOptions, Documents, DocumentTask
 from longspan.tasks.base import SPLITS, ProgressCallback
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import SequenceLayout
 from longspan.tasks.registry import register
 
 TEST_SHARE = 0.2  # of a copy that is not split by date
@@ -56,7 +55,7 @@ class Newsgroups(DocumentTask):
         num_classes=len(newsgroups.GROUPS),
         metrics=("accuracy",),
         chance=1 / len(newsgroups.GROUPS),
-        layout=SequenceLayout(),
+        head="sequence_classification",
         published=(),
         notes=(
             "Validation is a tenth of each class of the training part, near duplicates together. A "

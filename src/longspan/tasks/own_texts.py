@@ -28,7 +28,6 @@ from longspan.tasks._summaries import SummaryTask
 from longspan.tasks._summary_options import METRICS
 from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
-from longspan.tasks.layout import PairLayout, SequenceLayout, TextToTextLayout
 from longspan.wording import first_of
 
 _NOTES = (
@@ -107,13 +106,12 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         """
         return logits[..., 0].double() * self.description.deviation + self.description.mean
 
-    def losses(
-        self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"] | Float[Tensor, "*B"]
-    ) -> Float[Tensor, "*B"]:
-        """Return the cross entropy of each class, or the squared error of a standardized number."""
-        if not self.is_regression:
-            return super().losses(logits, targets)
-        return (logits[..., 0].float() - self._standardized(targets).float()).square()
+    def label_arguments(
+        self, targets: Int[Tensor, " B"] | Float[Tensor, " B"]
+    ) -> dict[str, Tensor]:
+        """Return the classes, or the standardized numbers."""
+        known = self._standardized(targets) if self.is_regression else targets
+        return super().label_arguments(known)
 
     def example_statistics(
         self,
@@ -196,7 +194,7 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
             num_classes=ByteTokenizer.vocab_size + 1,
             metrics=METRICS["unicode"],
             chance=None,
-            layout=TextToTextLayout(SummaryTask.Options().target_length),
+            head="seq2seq",
             notes=_SUMMARY_NOTES,
         )
     count = len(description.classes)
@@ -213,6 +211,6 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
         num_classes=max(1, count),
         metrics=("accuracy",) if count else ("r2", "rmse"),
         chance=1 / count if count else 0.0,
-        layout=PairLayout() if description.is_pair else SequenceLayout(),
+        head="pair_classification" if description.is_pair else "sequence_classification",
         notes=_NOTES,
     )

@@ -19,7 +19,6 @@ from longspan.tasks._summaries import SummaryTask
 from longspan.tasks._summary_options import METRICS, ROUGE_TOKENS, SummaryOptions
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import Published, TaskInfo
-from longspan.tasks.layout import TextToTextLayout
 from longspan.tasks.registry import register
 
 _NOTES = (
@@ -73,7 +72,7 @@ def _describe(name: str, title: str, what: str, published: tuple[Published, ...]
         num_classes=ByteTokenizer.vocab_size + 1,
         metrics=METRICS["rouge-score"],
         chance=None,
-        layout=TextToTextLayout(256),
+        head="seq2seq",
         published=published,
         notes=_NOTES,
     )

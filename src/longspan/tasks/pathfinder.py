@@ -36,7 +36,6 @@ from longspan.tasks._published import published_scores
 from longspan.tasks.base import SPLITS, Grouping, ProgressCallback, Split
 from longspan.tasks.batching import sample_rows
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import ImageLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels
 
@@ -297,7 +296,7 @@ class Pathfinder(ContourTask):
         num_classes=2,
         metrics=("accuracy",),
         chance=0.5,
-        layout=ImageLayout(32),
+        head="sequence_classification",
         published=published_scores("pathfinder"),
         notes=(
             f"{GENERATED} The published scores are on LRA's own hard images of 32 x 32 pixels and "
@@ -335,7 +334,7 @@ class PathX(ContourTask):
         name="path_x",
         title="Path-X",
         summary="Decide whether one dashed contour joins two markers, over 16,384 pixels or more.",
-        layout=ImageLayout(128),
+        head="sequence_classification",
         published=(),
         notes=(
             f"{GENERATED} Tay et al. 2021 report no score: every mechanism of their table 1 "

@@ -21,7 +21,6 @@ from longspan.tasks._streams import StreamTask
 from longspan.tasks._task_data import SPLITS
 from longspan.tasks.base import ProgressCallback
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import StreamLayout
 from longspan.tasks.registry import register
 
 VOCABULARY = ByteVocabulary()
@@ -45,7 +44,7 @@ class PG19(StreamTask):
         num_classes=VOCABULARY.size,
         metrics=("bits_per_byte", "word_perplexity"),
         chance=None,
-        layout=StreamLayout(),
+        head="causal_lm",
         published=published_language_scores("pg19", "word_perplexity"),
         notes=(
             "Documents are the books, split as published: 28,602, 50 and 100. Bytes are those of "

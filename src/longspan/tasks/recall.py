@@ -19,7 +19,6 @@ from longspan.tasks._generated import GeneratedOptions, GeneratedTask
 from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks.base import Grouping, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import TokenLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule
 
@@ -86,7 +85,7 @@ class RecallTask(GeneratedTask):
         num_classes=4_096,
         metrics=("accuracy",),
         chance=1 / 4_096,
-        layout=TokenLayout(),
+        head="token_classification",
         published=(),
         notes=(
             "A diagnostic task, not part of Long Range Arena. Chance is a guess among all values; "

@@ -28,7 +28,6 @@ from longspan.tasks._encoded_text import (
 from longspan.tasks._published import published_scores
 from longspan.tasks.base import SPLITS, ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import PairLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels
 
@@ -99,7 +98,7 @@ class Retrieval(EncodedTextTask):
         num_classes=2,
         metrics=("accuracy",),
         chance=0.5,
-        layout=PairLayout(),
+        head="pair_classification",
         published=published_scores("retrieval"),
         notes=(
             "Validation is the release's eval file. Pairs are not filtered: papers, and a few "

@@ -6,16 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int
 
 IGNORE = -100  # target of an unscored token, as in torch's cross entropy
-
-
-def is_scored(targets: Int[Tensor, "*B"] | Float[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
-    """Return which targets are scored: all numbers, and all classes but `IGNORE`."""
-    if targets.is_floating_point():
-        return torch.ones_like(targets, dtype=torch.bool)
-    return targets != IGNORE
 
 
 def cross_entropy(logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]) -> Float[Tensor, "*B"]:

@@ -31,7 +31,6 @@ from longspan.tasks._question_data import QuestionOptions
 from longspan.tasks._questions import QuestionTask, Share
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import SpanLayout
 from longspan.tasks.registry import register
 from longspan.wording import counted
 
@@ -79,7 +78,7 @@ class Squad(QuestionTask):
         num_classes=8,
         metrics=_METRICS,
         chance=None,
-        layout=SpanLayout(has_several=True),
+        head="question_answering",
         published=(),
         notes=(
             "Validation is held out of the training articles; test is the published development "
@@ -148,7 +147,7 @@ class Xquad(Squad):
         num_classes=8,
         metrics=_METRICS,
         chance=None,
-        layout=SpanLayout(has_several=True),
+        head="question_answering",
         published=(),
         notes=(
             "1,190 questions about 48 articles of the development set of SQuAD 1.1, in English and "

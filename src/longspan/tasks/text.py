@@ -28,7 +28,6 @@ from longspan.tasks._encoded_text import (
 from longspan.tasks._published import published_scores
 from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import SequenceLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import TOKEN_COUNTS, Rule
 
@@ -75,7 +74,7 @@ class Text(EncodedTextTask):
         num_classes=2,
         metrics=("accuracy",),
         chance=0.5,
-        layout=SequenceLayout(),
+        head="sequence_classification",
         hub=imdb.HUB,
         published=published_scores("text"),
         notes=(

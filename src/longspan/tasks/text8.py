@@ -14,7 +14,6 @@ from longspan.data.stream_vocabularies import CharacterVocabulary
 from longspan.tasks._published_language import published_language_scores
 from longspan.tasks._published_text import PublishedTextTask
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import StreamLayout
 from longspan.tasks.registry import register
 
 VOCABULARY = CharacterVocabulary(" abcdefghijklmnopqrstuvwxyz")
@@ -44,7 +43,7 @@ class Text8(PublishedTextTask):
         num_classes=VOCABULARY.size,
         metrics=("bits_per_character",),
         chance=None,
-        layout=StreamLayout(),
+        head="causal_lm",
         published=published_language_scores("text8", "bits_per_character"),
         notes=(
             "The splits are the first 90 million characters, the next 5 million and the last 5 "

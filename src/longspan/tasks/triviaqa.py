@@ -21,7 +21,6 @@ from longspan.tasks._question_data import QuestionOptions
 from longspan.tasks._questions import QuestionTask, Share
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.layout import SpanLayout
 from longspan.tasks.registry import register
 
 
@@ -55,7 +54,7 @@ class TriviaQA(QuestionTask):
         num_classes=8,
         metrics=("token_f1", "exact_match"),
         chance=None,
-        layout=SpanLayout(has_several=True),
+        head="question_answering",
         published=(),
         notes=(
             "Validation is held out of the training questions; test is the published development "

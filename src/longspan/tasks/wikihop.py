@@ -48,7 +48,6 @@ from longspan.tasks._pieces import (
 from longspan.tasks._questions import Share
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
 from longspan.tasks.info import Published, TaskInfo
-from longspan.tasks.layout import CandidateLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule
 
@@ -143,7 +142,7 @@ class WikiHop(Task):
         num_classes=MOST_CANDIDATES,
         metrics=("accuracy",),
         chance=None,
-        layout=CandidateLayout(MOST_CANDIDATES, windows=4),
+        head="candidates",
         published=(
             Published(
                 mechanism="longformer",
@@ -174,9 +173,10 @@ class WikiHop(Task):
         return self.options.length
 
     @property
-    def layout(self) -> CandidateLayout:
-        """One text with candidates, in windows."""
-        return CandidateLayout(self.options.candidates, self.options.windows)
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Windows of a text, and candidates."""
+        windows, candidates = self.options.windows, self.options.candidates
+        return {"input_ids": (windows, self.length), "candidate_positions": (candidates,)}
 
     @property
     def vocab_size(self) -> int:
@@ -288,7 +288,7 @@ class WikiHop(Task):
             [self._windows(parts) for parts in all_parts],
             labels,
             rows,
-            layout=self.layout,
+            candidates=self.options.candidates,
             length=self.length,
             global_tokens=self.options.global_tokens,
         )

@@ -5,70 +5,24 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from longspan.errors import NonFiniteLossError
 from longspan.metrics import Metric
-from longspan.models import LongspanForCausalLM
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.batching import sample_rows
-from longspan.tasks.model_io import GLOBAL_MASK, document_arguments
 from longspan.tasks.ranked_documents import RankedDocuments
+from longspan.training.arguments import label_arguments, model_inputs
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup, RowShard
 from longspan.training.generating import generate_tokens
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.ranking import Rankings, rank_documents
 from longspan.training.stream_state import StreamState
-
-
-def model_inputs(
-    model: nn.Module, task: Task, batch: Batch, device: torch.device
-) -> dict[str, torch.Tensor]:
-    """Return a batch as the model's keyword arguments, on a device.
-
-    A model whose mechanism has no global tokens gets no masks of them: a task marks them for the
-    mechanisms that do.
-    """
-    return _prepare(model, task.model_arguments(batch), device)
-
-
-def target_arguments(
-    model: nn.Module, metrics: Sequence[Metric], targets: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    """Return the targets as an argument of a model that computes their losses without logits.
-
-    That is a language model with an adaptive softmax, if no metric reads other words. None of its
-    calls then makes the logits of the whole vocabulary.
-
-    Args:
-        model: model, possibly wrapped.
-        metrics: metrics that follow from the call.
-        targets: targets on the device of the model.
-    """
-    bare = getattr(model, "module", model)
-    computes = isinstance(bare, LongspanForCausalLM) and bool(bare.config.adaptive_cutoffs)
-    if not computes or not all(metric.is_likelihood for metric in metrics):
-        return {}
-    return {"shift_labels": targets}
-
-
-def _prepare(
-    model: nn.Module, arguments: dict[str, torch.Tensor], device: torch.device
-) -> dict[str, torch.Tensor]:
-    """Return arguments that a model supports, on a device."""
-    config = cast(PreTrainedModel, getattr(model, "module", model)).config
-    supported = config.supports_global_tokens and config.num_hidden_layers > 0
-    return {
-        name: x.to(device, non_blocking=True)
-        for name, x in arguments.items()
-        if supported or GLOBAL_MASK not in name
-    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,18 +109,18 @@ def warm_up(
     """
     rows = sample_rows(task.size(split), batch_size)
     batch = next(task.batches(split, batch_size=batch_size, rows=rows))
-    passes = [(batch, model_inputs(model, task, batch, device))]
+    passes = [batch]
     if (documents := task.ranked_documents(split, rows)) is not None:
-        batch = next(documents.batches(batch_size))
-        passes.append((batch, _prepare(model, document_arguments(batch), device)))
+        passes.append(next(documents.batches(batch_size)))
     training, stream = model.training, StreamState(model, task)
     model.eval()
-    for batch, inputs in passes:
+    for batch in passes:
         (own,) = group.shard_rows(len(batch.rows))
         further: dict[str, Any] = {"return_loss": False}
         if documents is None:
             targets = batch.targets[own.rows].to(device)
-            further = target_arguments(model, _logit_metrics(task), targets)
+            further = label_arguments(model, task, _logit_metrics(task), targets)
+        inputs = model_inputs(model, batch.inputs, device)
         given = {name: x[own.rows] for name, x in inputs.items()}
         output = model(**given, **further, **stream.arguments(batch, own))
         if task.generation is not None:
@@ -191,13 +145,13 @@ def _score_batches(
         for batch in prefetched:
             first_rows = first_rows or len(batch.rows)
             own = stream.shard(group, len(batch.rows), first_rows)
-            inputs = model_inputs(model, task, batch, device)
+            inputs = model_inputs(model, batch.inputs, device)
             given = {name: x[own.rows] for name, x in inputs.items()}
             targets = batch.targets[own.rows].to(device, non_blocking=True)
-            labels = target_arguments(model, sums.logit_metrics, targets)
+            labels = label_arguments(model, task, sums.logit_metrics, targets)
             output = model(**given, **labels, **stream.arguments(batch, own))
             stream.store(own, output)
-            sums.add(batch, own, task.output_logits(output), targets)
+            sums.add(batch, own, output, targets)
             if generation is not None:
                 with timed():
                     generated = generate_tokens(model, given, output, generation, group)
@@ -221,8 +175,6 @@ def _score_rankings(
         task.batches(sums.split, batch_size=batch_size, rows=sums.rows),
         places,
         documents,
-        query_inputs=lambda batch: model_inputs(model, task, batch, device),
-        document_inputs=lambda batch: _prepare(model, document_arguments(batch), device),
         batch_size=batch_size,
         group=group,
     )
@@ -260,16 +212,17 @@ class _SplitSums:
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         self.num_documents = 0
 
-    def add(
-        self, batch: Batch, shard: RowShard, logits: torch.Tensor, targets: torch.Tensor
-    ) -> None:
-        """Add some rows of a batch."""
+    def add(self, batch: Batch, shard: RowShard, output: Any, targets: torch.Tensor) -> None:
+        """Add some rows of a batch, whose loss is the mean over their targets."""
         task, weight = self.task, shard.weight
         rows = batch.rows[shard.rows].to(self.device, non_blocking=True)
+        logits = task.head.scores(output)
         found = task.example_statistics(self.logit_metrics, self.split, rows, logits, targets)
         self._add_statistics(rows, weight, found)
-        self.num_targets[rows] += weight * task.count_targets(targets)
-        self.loss += weight * task.losses(logits, targets).double().sum()
+        counts = task.head.count_targets(task.label_arguments(targets), len(targets))
+        counts = counts.to(self.device)
+        self.num_targets[rows] += weight * counts
+        self.loss += weight * output.loss.double() * counts.sum()
 
     def add_generated(self, batch: Batch, shard: RowShard, generated: torch.Tensor) -> None:
         """Add the texts that were generated for some rows of a batch."""

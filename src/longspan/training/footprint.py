@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     FakeCopyMode,
     FakeTensorMode,
     UnsupportedFakeTensorException,
+    unset_fake_temporarily,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -28,9 +29,8 @@ from transformers import PreTrainedModel
 from longspan.attention import Attention
 from longspan.config import TrainingConfig
 from longspan.tasks.base import Task
+from longspan.training.arguments import logit_arguments, model_inputs
 from longspan.training.distributed.sharding import recompute_activations
-from longspan.training.dummy_batch import count_global_tokens, make_dummy_batch
-from longspan.training.evaluate import model_inputs, target_arguments
 
 NEEDS_VALUES = (
     DataDependentOutputException,
@@ -151,11 +151,23 @@ def _limit_global_tokens(model: PreTrainedModel, count: int) -> None:
             module.max_global_tokens = count
 
 
+def make_dummy_batch(task: Task, num_rows: int) -> dict[str, Tensor]:
+    """Return arguments of zeros with examples of full length, for a task that need not be open."""
+    shapes, count = task.input_shapes, count_global_tokens(task)
+    return task.head.dummy_batch(shapes, num_rows, task.input_features, count)
+
+
+def count_global_tokens(task: Task) -> int:
+    """Return the largest number of global tokens of a text, also where tensors have no values."""
+    with unset_fake_temporarily():
+        return task.num_global_tokens
+
+
 def _run_step(
     model: PreTrainedModel, task: Task, config: TrainingConfig, optimizer: torch.optim.Optimizer
 ) -> None:
-    batch = make_dummy_batch(task, config.batch_size)
-    inputs = model_inputs(model, task, batch, CPU)
+    inputs = model_inputs(model, make_dummy_batch(task, config.batch_size), CPU)
+    further = logit_arguments(model, task.training_metrics)
     microbatches = torch.arange(config.batch_size).chunk(config.gradient_accumulation_steps)
     dtype = AUTOCAST.get(config.precision)
     # From the second microbatch on, the gradients of the first are alive too: two show the peak.
@@ -163,11 +175,9 @@ def _run_step(
         rows = slice(0, len(microbatch))
         with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
             own = {name: x[rows] for name, x in inputs.items()}
-            targets = batch.targets[rows]
-            own |= target_arguments(model, task.training_metrics, targets)
-            logits = task.output_logits(model(**own))
-        task.losses(logits, targets).mean().backward()
-        del logits
+            output = model(**own, **further)
+        output.loss.backward()
+        del output
     if config.max_grad_norm is not None:
         nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
     optimizer.step()

@@ -8,7 +8,6 @@ from transformers import GenerationConfig
 from transformers.modeling_outputs import BaseModelOutput
 
 from longspan.shapes import Int
-from longspan.tasks.generation import Generation
 from longspan.training.distributed.group import ProcessGroup
 
 
@@ -17,7 +16,7 @@ def generate_tokens(
     model: nn.Module,
     inputs: dict[str, Tensor],
     output: Any,
-    generation: Generation,
+    generation: dict[str, Any],
     group: ProcessGroup,
 ) -> Int[Tensor, "B U"]:
     """Return the tokens that an encoder-decoder generates, without the start token.
@@ -29,14 +28,14 @@ def generate_tokens(
         model: model in evaluation mode.
         inputs: its arguments in the forward pass.
         output: output of the forward pass.
-        generation: settings.
+        generation: fields of `GenerationConfig`.
         group: processes that share the batches.
     """
     bare = cast(Any, getattr(model, "module", model))
     found = bare.generate(
         encoder_outputs=BaseModelOutput(last_hidden_state=output.encoder_last_hidden_state),
         attention_mask=inputs["attention_mask"],
-        generation_config=GenerationConfig(**generation.arguments()),
+        generation_config=GenerationConfig(**generation),
         # Sharded parameters are gathered by all processes, which must take equally many steps.
         synced_gpus=group.parallelism == "fsdp",
     )

@@ -22,15 +22,15 @@ from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch
 from longspan.training.alarms import TrainingState, WarmUp, raise_alarms
+from longspan.training.arguments import label_arguments, model_inputs
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.curve_window import CurveWindow
 from longspan.training.distributed.group import (
     ProcessGroup,
-    RowShard,
     make_accelerator,
 )
 from longspan.training.distributed.sharding import recompute_activations, wrap_model
-from longspan.training.evaluate import evaluate, model_inputs, target_arguments
+from longspan.training.evaluate import evaluate
 from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.final_evaluation import evaluate_final
 from longspan.training.outcome import TrainingOutcome
@@ -157,10 +157,11 @@ class StageRun:
 
     def _backpropagate(self, batch: Batch) -> Tensor:
         """Accumulate the gradient of a batch over its micro-batches; return its mean loss."""
-        inputs = model_inputs(self.bare, self.task, batch, self.device)
+        inputs = model_inputs(self.bare, batch.inputs, self.device)
         targets = batch.targets.to(self.device, non_blocking=True)
         loss = torch.zeros((), device=self.device)
-        count = int(self.task.count_targets(batch.targets).sum())
+        labels, head = self.task.label_arguments(batch.targets), self.task.head
+        counts = head.count_targets(labels, len(targets)).tolist()
         statistics = self.window.empty_sums()
         shards = self.group.shard_rows(len(targets), self.config.gradient_accumulation_steps)
         for shard in shards:
@@ -168,18 +169,17 @@ class StageRun:
             own = {name: x[shard.rows] for name, x in inputs.items()}
             own |= self.stream.arguments(batch, shard)
             own_targets = targets[shard.rows]
-            own |= target_arguments(self.bare, self.window.metrics, own_targets)
+            own |= label_arguments(self.bare, self.task, self.window.metrics, own_targets)
             with contextlib.nullcontext() if is_last else self.accelerator.no_sync(self.model):
                 output = self.model(**own)
-                logits = self.task.output_logits(output)
-                losses = self.task.losses(logits, own_targets)
-                part = shard.weight * losses.sum() / count
+                # The model's loss is a mean over the targets of the shard.
+                share = shard.weight * sum(counts[shard.rows]) / max(1, sum(counts))
                 # Gradients are averaged over the processes; shards need their sum.
-                auxiliary = _auxiliary_part(output, shard, len(targets))
-                self.accelerator.backward(self.group.num_shards * (part + auxiliary))
+                self.accelerator.backward(self.group.num_shards * share * output.loss)
             self.stream.store(shard, output)
-            loss += part.detach()
-            self.window.add_rows(statistics, batch, shard, logits.detach(), own_targets)
+            loss += share * _task_loss(output)
+            logits = head.scores(output).detach()
+            self.window.add_rows(statistics, batch, shard, logits, own_targets)
         loss = self.group.all_reduce_sum(loss)
         self.window.add_step(loss, statistics, self.group)
         return loss
@@ -358,9 +358,7 @@ class StageRun:
         )
 
 
-def _auxiliary_part(output: Any, shard: RowShard, rows: int) -> Tensor | float:
-    """Return the share of a microbatch in the loss of the mechanisms' own parameters."""
-    loss = getattr(output, "auxiliary_loss", None)
-    if loss is None:
-        return 0.0
-    return shard.weight * loss * (shard.rows.stop - shard.rows.start) / rows
+def _task_loss(output: Any) -> Tensor:
+    """Return the loss of the labels, without that of the mechanisms' own parameters."""
+    auxiliary = getattr(output, "auxiliary_loss", None)
+    return (output.loss if auxiliary is None else output.loss - auxiliary).detach()

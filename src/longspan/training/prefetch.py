@@ -71,11 +71,7 @@ def prefetch_batches(
 
     Close the generator unless it is read to its end.
     """
-    return prefetch_items(map(_pin, batches) if device.type == "cuda" else batches)
-
-
-def _pin(batch: Batch) -> Batch:
-    """Return the batch in pinned memory, from which copies to the GPU are asynchronous."""
-    fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-    tensors = {name: x.pin_memory() for name, x in fields.items() if isinstance(x, torch.Tensor)}
-    return dataclasses.replace(batch, **tensors)
+    if device.type != "cuda":
+        return prefetch_items(batches)
+    # Copies from pinned memory to the GPU are asynchronous.
+    return prefetch_items(batch.map(torch.Tensor.pin_memory) for batch in batches)

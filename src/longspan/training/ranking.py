@@ -6,7 +6,7 @@ each query so far, and one chunk of documents, so it does not grow with their nu
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -15,13 +15,12 @@ from torch import Tensor, nn
 from longspan.shapes import Float, Int
 from longspan.tasks.base import Batch
 from longspan.tasks.ranked_documents import RankedDocuments
+from longspan.training.arguments import model_inputs
 from longspan.training.distributed.group import ProcessGroup
 from longspan.training.prefetch import prefetch_batches
 
 CHUNK = 1024  # documents that are compared with all queries at a time
 _NONE = torch.iinfo(torch.int64).min  # key of no document
-
-InputFunction = Callable[[Batch], dict[str, Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +46,6 @@ def rank_documents(
     places: Int[Tensor, " N"],
     documents: RankedDocuments,
     *,
-    query_inputs: InputFunction,
-    document_inputs: InputFunction,
     batch_size: int,
     group: ProcessGroup,
 ) -> Rankings:
@@ -61,21 +58,19 @@ def rank_documents(
         queries: batches of queries.
         places: place of each row of the split among the scored queries.
         documents: documents, and which of them belong to which query.
-        query_inputs: maps a batch of queries to the model's keyword arguments, on its device.
-        document_inputs: likewise, a batch of documents.
         batch_size: documents per batch.
         group: processes that share the batches.
     """
     parts = [
         (places[numbers], x, weight)
-        for numbers, x, weight in _embed(model, queries, query_inputs, group, "query_embeddings")
+        for numbers, x, weight in _embed(model, queries, group, "query_embeddings")
     ]
     embeddings = torch.zeros_like(parts[0][1][:1]).repeat(int(places.max()) + 1, 1)
     for own, x, weight in parts:
         embeddings[own] += weight * x
     search = _Search(group.all_reduce_sum(embeddings), documents)
     batches = documents.batches(batch_size)
-    encoded = _embed(model, batches, document_inputs, group, "document_embeddings")
+    encoded = _embed(model, batches, group, "document_embeddings")
     for numbers, x, weight in encoded:
         if weight:
             search.add(numbers, x)
@@ -85,7 +80,6 @@ def rank_documents(
 def _embed(
     model: nn.Module,
     batches: Iterator[Batch],
-    inputs: InputFunction,
     group: ProcessGroup,
     name: str,
 ) -> Iterator[tuple[Tensor, Tensor, int]]:
@@ -94,8 +88,8 @@ def _embed(
     with contextlib.closing(prefetch_batches(batches, device)) as prefetched:
         for batch in prefetched:
             (own,) = group.shard_rows(len(batch.rows))
-            arguments = {key: x[own.rows] for key, x in inputs(batch).items()}
-            output = model(**arguments, return_loss=False)
+            inputs = model_inputs(model, batch.inputs, device)
+            output = model(**{key: x[own.rows] for key, x in inputs.items()}, return_loss=False)
             yield batch.rows[own.rows], getattr(output, name).float(), own.weight
 
 

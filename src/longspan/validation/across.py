@@ -6,14 +6,15 @@ from typing import Any
 
 import torch
 
-from longspan.arena.model import forward_flops, full_num_parameters, model_class, model_config
+from longspan.arena.experiment import hash_config
+from longspan.arena.model import forward_flops, full_num_parameters, model_config
 from longspan.arena.record import attended_pairs
 from longspan.arena.stage_tasks import stage_task
 from longspan.config import RunConfig, flatten, replace_fields
 from longspan.errors import LongspanError
 from longspan.results import Result
 from longspan.tasks import Task, build
-from longspan.tasks.layout import ImageLayout, max_tokens
+from longspan.tasks.batching import count_tokens
 from longspan.validation.findings import Finding, RecordFile
 
 Files = Sequence[RecordFile[Result]]
@@ -26,13 +27,14 @@ def check_costs(files: Files) -> Iterator[Finding]:
         record, config = file.record, file.record.effective_config
         config = replace_fields(config, {"mechanism.backend": "auto"})
         try:
-            expected = computed.get(config.hash) or _derived_values(config)
+            key = hash_config(config)
+            expected = computed.get(key) or _derived_values(config)
         except LongspanError:
             # The rule for recipes names what is invalid.
             continue
-        computed[config.hash] = expected
+        computed[key] = expected
         for name, value in expected["record"].items():
-            # Older schemas did not record every value.
+            # Older records do not have every value.
             if (found := getattr(record, name, None)) is not None:
                 yield from file.compare(name, found, value)
         least, most = expected["tokens"]
@@ -44,7 +46,7 @@ def check_costs(files: Files) -> Iterator[Finding]:
 def _derived_values(config: RunConfig) -> dict[str, Any]:
     task = build(config.task.name, config.task.options)
     with torch.device("meta"):
-        model = model_class(task)(model_config(config, task))
+        model = task.head(model_config(config, task))
     record = {
         "length": task.length,
         "chance": task.chance,
@@ -63,8 +65,8 @@ def _token_bounds(config: RunConfig, task: Task) -> tuple[int, int]:
     for stage in config.stages():
         own = stage_task(stage, task)
         examples = stage.training.steps * stage.training.batch_size
-        longest = max_tokens(own.layout, own.length)
-        least += examples * (longest if isinstance(own.layout, ImageLayout) else 1)
+        longest = count_tokens(own.input_shapes)
+        least += examples * (longest if own.image_side else 1)
         most += examples * longest
     return least, most
 

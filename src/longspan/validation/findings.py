@@ -36,8 +36,7 @@ class RecordFile(Generic[R]):
     """A record and its file."""
 
     path: Path
-    record: R  # upgraded to the newest schema
-    stored_hash: str  # configuration hash in the file; older schemas hashed other fields
+    record: R
 
     def finding(
         self,

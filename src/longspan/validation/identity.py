@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from longspan.arena.experiment import Experiment
+from longspan.arena.experiment import Experiment, add_default_options, hash_config
 from longspan.arena.protocols.base import get, protocol_names
 from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
@@ -20,16 +20,18 @@ PUBLISH = "publish the file with the record"
 def check_place(file: RecordFile) -> Iterable[Finding]:
     """Compare the path with `<protocol>/<task>/<row>-<hash>-<seed>.json`."""
     record = file.record
-    filename = record.filename.replace(record.config_hash, file.stored_hash)
-    expected = "/".join((record.protocol, record.task, filename))
+    expected = "/".join((record.protocol, record.task, record.filename))
     found = "/".join(file.path.resolve().parts[-3:])
     return file.compare("file name", found, expected, "move the file there")
 
 
 def check_hash(file: RecordFile) -> Iterable[Finding]:
-    """Compare the hash with that of the configuration."""
+    """Compare the hash with that of the configuration; `check_recipe` reports unknown names."""
+    record = file.record
+    if record.task not in TASKS or record.mechanism not in MECHANISMS:
+        return ()
     remedy = "restore the configuration that ran, or run it again"
-    return file.compare("config_hash", file.record.config_hash, file.record.config.hash, remedy)
+    return file.compare("config_hash", record.config_hash, hash_config(record.config), remedy)
 
 
 def check_recipe(file: RecordFile) -> Iterator[Finding]:
@@ -52,11 +54,7 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
         remedy = "correct it, or register the name with --import FILE"
         yield file.finding("config", error, expected, remedy)
         return
-    recipe, config = flatten(experiment.config), flatten(record.config)
-    for name, expected in recipe.items():
-        if name not in config:
-            remedy = "run it again, unless the option is newer than the record"
-            yield file.finding(f"config.{name}", ABSENT, repr(expected), remedy, "warning")
+    recipe, config = flatten(experiment.config), flatten(add_default_options(record.config))
     for name, found in config.items():
         remedy = f"name it in the overrides, or run the recipe of {record.protocol}"
         yield from file.compare(f"config.{name}", found, recipe.get(name, ABSENT), remedy)

@@ -74,11 +74,11 @@ def _read(path: Path) -> RecordFile | Finding:
             severity="error",
             file=str(path),
             field="the whole file",
-            expected=f"a record of schema 1 to {SCHEMA}",
+            expected=f"a record of schema {SCHEMA}",
             found=str(error).removeprefix(f"{path}: ").removeprefix(f"{path} "),
             remedy=AS_WRITTEN,
         )
-    return RecordFile(path=path, record=record, stored_hash=file.content["config_hash"])
+    return RecordFile(path=path, record=record)
 
 
 def _apply(file: RecordFile) -> list[Finding]:

@@ -25,7 +25,7 @@ def check_splits(file: RecordFile[Result]) -> Iterator[Finding]:
         elif type(size := record.config.task.options.get(split)) is int:
             found = record.scores[split].num_examples
             yield from file.compare(f"scores.{split}.num_examples", found, size, RUN_AGAIN)
-    # Records of schema 4 and below have neither.
+    # Older records have neither.
     if record.inference is not None:
         yield from _check_train(file)
 
@@ -70,7 +70,7 @@ def check_shares(file: RecordFile[Result]) -> Iterator[Finding]:
 def check_rules(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require the accuracy of every rule of the task on validation and on test."""
     record = file.record
-    if record.rules is None:  # records of schema 5 and below
+    if record.rules is None:  # not recorded
         return
     expected = _rule_names(record)
     for split in (split for split in HELD_OUT if split in record.scores):

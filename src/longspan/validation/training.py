@@ -160,10 +160,14 @@ def check_tuning(file: RecordFile[Result]) -> Iterator[Finding]:
     combinations = {_key(trial.changes, trial.seed) for trial in tuning.trials}
     size = math.prod(map(len, tuning.grid.values()))
     yield from file.compare("tuning.trials", len(combinations), size)
-    own = [x for x in tuning.trials if (x.config_hash, x.seed) == (file.stored_hash, record.seed)]
+    own = [
+        x
+        for x in tuning.trials
+        if (x.config_hash, x.seed) == (file.record.config_hash, record.seed)
+    ]
     validation = record.scores.get("validation")
     if [trial.metrics for trial in own] != [validation and validation.metrics]:
-        expected = f"a trial {file.stored_hash} with seed {record.seed} and these metrics"
+        expected = f"a trial {file.record.config_hash} with seed {record.seed} and these metrics"
         yield file.finding("scores.validation", validation, expected)
     elif own[0] not in (best := _best_trials(record, tuning)):
         expected = f"{[trial.changes for trial in best[:1]]}, the best on validation"

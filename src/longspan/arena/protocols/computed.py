@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from longspan.data.imports.texts import TextsDescription
 from longspan.data.retrieval.imports import BeirDescription
 from longspan.tasks import TASKS, BeirTask, OwnSummaries, OwnTexts, build, imported_names
-from longspan.tasks.layout import LANGUAGE_MODELING, StreamLayout
+from longspan.tasks.info import LANGUAGE_MODELING
 
 _WORD_IDS = 8_192
 _LONGEST = {"words": 1_024, "bytes": 2_048}  # tokens that CPUs train on in minutes
@@ -30,8 +30,7 @@ class Computation(NamedTuple):
 
 def _corpora() -> tuple[str, ...]:
     """Return the names of the tasks of language modeling."""
-    layouts = {name: cls.info.layout for name, cls in TASKS.items()}
-    return tuple(sorted(x for x, y in layouts.items() if isinstance(y, LANGUAGE_MODELING)))
+    return tuple(sorted(x for x, cls in TASKS.items() if cls.info.head in LANGUAGE_MODELING))
 
 
 def _other_tasks() -> tuple[str, ...]:
@@ -49,7 +48,7 @@ def _positions(task: str) -> dict[str, dict[str, Any]]:
 
     Learned ones end with the segment, and texts that are generated are longer.
     """
-    is_stream = isinstance(TASKS[task].info.layout, StreamLayout)
+    is_stream = TASKS[task].info.head == "causal_lm"
     return {"model": {"position": "rotary"}} if is_stream else {}
 
 

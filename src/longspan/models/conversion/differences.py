@@ -5,22 +5,8 @@ from typing import Any
 
 from longspan.attention import MECHANISMS, options_of
 from longspan.models.config import LongspanConfig
+from longspan.models.fields import declared
 from longspan.models.parts import decoder_config
-
-# Fields without an effect on the outputs of an encoder, in the sense of what is computed.
-WITHOUT_EFFECT = {
-    *("attention_backend", "max_global_tokens", "freeze", "frozen_positions", "use_cache"),
-    *("pair_head", "shared_towers", "similarity", "similarity_scale", "symmetric_loss"),
-    "tie_word_embeddings",
-    "adaptive_factor",  # of adaptive_cutoffs, which no class has
-    "decoder_overrides",  # compared as the configuration of the decoder
-}
-# Fields that some heads read; a head states its own.
-OF_HEADS = {
-    *("pooling", "classifier_hidden_size", "classifier_activation", "default_global_tokens"),
-    *("prediction_head", "classifier_bias"),
-}
-OF_ATTENTION = {"attention", "attention_options"}
 
 
 def list_differences(
@@ -33,9 +19,9 @@ def list_differences(
         theirs: configuration of the same model, converted from the class.
         head_fields: fields that its head reads.
     """
-    skipped = WITHOUT_EFFECT | OF_ATTENTION | (OF_HEADS - set(head_fields))
-    names = [name for name in LongspanConfig.__annotations__ if name not in skipped]
-    pairs = {name: (_resolve(ours, name), _resolve(theirs, name)) for name in names}
+    effects = declared(ours, "effect")
+    names = [x for x, effect in effects.items() if effect == "model" or x in head_fields]
+    pairs = {name: (ours.resolve(name), theirs.resolve(name)) for name in names}
     reasons = [f"{name} must be {y!r}, got {x!r}" for name, (x, y) in pairs.items() if x != y]
     reasons += _attention_differences(ours, theirs)
     if not (ours.is_encoder_decoder and theirs.is_encoder_decoder):
@@ -43,20 +29,6 @@ def list_differences(
     of_decoder = list_differences(decoder_config(ours), decoder_config(theirs), head_fields)
     shared = {name for name, (x, y) in pairs.items() if x != y}
     return reasons + [f"decoder: {x}" for x in of_decoder if x.split()[0] not in shared]
-
-
-def _resolve(config: LongspanConfig, name: str) -> Any:
-    """Return the value of a field with its defaults resolved."""
-    resolved = {
-        "position": config.position_encoding,
-        "attention_head_size": config.head_dim,
-        "decoder_start_token_id": config.first_decoder_token,
-        "qkv_bias": config.has_qkv_bias,
-        "attention_output_bias": config.has_attention_output_bias,
-        "embedding_size": config.embedding_size or config.hidden_size,
-        "rotary_base": config.rotary_bases if config.position_encoding == "rotary" else None,
-    }
-    return resolved.get(name, getattr(config, name))
 
 
 def _attention_differences(ours: LongspanConfig, theirs: LongspanConfig) -> list[str]:

@@ -6,13 +6,11 @@ classify, the question, the candidate answers. `tokens` names this rule, `defaul
 
 from typing import Any
 
-from longspan.models.classification import (
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
-)
 from longspan.models.conversion.family import Head, parameters
-from longspan.models.multiple_choice import LongspanForMultipleChoice
-from longspan.models.question_answering import LongspanForQuestionAnswering
+from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
+from longspan.models.heads.question_answering import LongspanForQuestionAnswering
+from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
+from longspan.models.heads.token_classification import LongspanForTokenClassification
 
 
 def sequence_head(

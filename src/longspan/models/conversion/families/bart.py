@@ -19,7 +19,10 @@ from longspan.models.conversion.family import (
     Weight,
     parameters,
 )
-from longspan.models.seq2seq import LongspanEncoderDecoderModel, LongspanForConditionalGeneration
+from longspan.models.heads.seq2seq import (
+    LongspanEncoderDecoderModel,
+    LongspanForConditionalGeneration,
+)
 
 OFFSET = 2  # rows of a position table before that of the first token
 SAME_FIELDS = (

@@ -11,7 +11,7 @@ from longspan.models.conversion.family import (
     output_bias,
     parameters,
 )
-from longspan.models.language import LongspanForMaskedLM
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
 
 LAYER = {
     "attention.query": "attention.self.query",

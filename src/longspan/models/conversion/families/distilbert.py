@@ -7,10 +7,6 @@ from typing import Any
 
 from transformers import DistilBertConfig
 
-from longspan.models.classification import (
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
-)
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.family import (
     POSITIONS,
@@ -27,10 +23,12 @@ from longspan.models.conversion.heads import (
     sequence_head,
     token_head,
 )
-from longspan.models.language import LongspanForMaskedLM
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
+from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
+from longspan.models.heads.question_answering import LongspanForQuestionAnswering
+from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
+from longspan.models.heads.token_classification import LongspanForTokenClassification
 from longspan.models.model import LongspanModel
-from longspan.models.multiple_choice import LongspanForMultipleChoice
-from longspan.models.question_answering import LongspanForQuestionAnswering
 
 NORM_EPS = 1e-12
 SAME_FIELDS = (

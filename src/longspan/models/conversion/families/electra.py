@@ -10,7 +10,7 @@ from longspan.models.conversion.families.bert import (
     bert_weights,
 )
 from longspan.models.conversion.family import Family, Head, Weight, activation_refusal, parameters
-from longspan.models.language import LongspanForMaskedLM
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
 
 HEAD_ACTIVATION = "gelu"  # whatever that of the layers is
 

@@ -10,10 +10,6 @@ from typing import Any
 from transformers import GPT2Config
 
 from longspan.errors import OptionError
-from longspan.models.classification import (
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
-)
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.families.bert import TASK_HEAD
 from longspan.models.conversion.family import (
@@ -25,9 +21,11 @@ from longspan.models.conversion.family import (
     parameters,
 )
 from longspan.models.conversion.heads import last_token_head, question_head, token_head
-from longspan.models.language import LongspanForCausalLM
+from longspan.models.heads.causal_lm import LongspanForCausalLM
+from longspan.models.heads.question_answering import LongspanForQuestionAnswering
+from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
+from longspan.models.heads.token_classification import LongspanForTokenClassification
 from longspan.models.model import LongspanModel
-from longspan.models.question_answering import LongspanForQuestionAnswering
 
 SAME_FIELDS = (
     *("vocab_size", "initializer_range", "use_cache"),

@@ -17,8 +17,11 @@ from longspan.models.conversion.families.longformer import (
     window_refusals,
 )
 from longspan.models.conversion.family import Decoder, Family, Weight
+from longspan.models.heads.seq2seq import (
+    LongspanEncoderDecoderModel,
+    LongspanForConditionalGeneration,
+)
 from longspan.models.parts import decoder_config
-from longspan.models.seq2seq import LongspanEncoderDecoderModel, LongspanForConditionalGeneration
 
 PARTS = ("query", "key", "value")
 ATTENTION = {

@@ -15,7 +15,7 @@ from longspan.models.conversion.family import (
     activation_refusal,
     parameters,
 )
-from longspan.models.language import LongspanForMaskedLM
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
 
 SAME_FIELDS = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),

@@ -10,10 +10,6 @@ from transformers import NystromformerConfig
 
 from longspan.attention import options_of
 from longspan.errors import OptionError
-from longspan.models.classification import (
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
-)
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.families.bert import (
     DROPPED,
@@ -29,10 +25,12 @@ from longspan.models.conversion.heads import (
     sequence_head,
     token_head,
 )
-from longspan.models.language import LongspanForMaskedLM
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
+from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
+from longspan.models.heads.question_answering import LongspanForQuestionAnswering
+from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
+from longspan.models.heads.token_classification import LongspanForTokenClassification
 from longspan.models.model import LongspanModel
-from longspan.models.multiple_choice import LongspanForMultipleChoice
-from longspan.models.question_answering import LongspanForQuestionAnswering
 
 MECHANISM = "nystrom"
 ROWS_BEFORE = 2  # positions begin at 2, whatever the padding is

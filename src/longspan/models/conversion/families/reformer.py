@@ -13,7 +13,6 @@ from transformers import ReformerConfig
 
 from longspan.attention import options_of
 from longspan.errors import OptionError
-from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.family import (
     POSITIONS,
@@ -25,9 +24,11 @@ from longspan.models.conversion.family import (
     parameters,
 )
 from longspan.models.conversion.heads import question_head, sequence_head
-from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
+from longspan.models.heads.causal_lm import LongspanForCausalLM
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
+from longspan.models.heads.question_answering import LongspanForQuestionAnswering
+from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
 from longspan.models.model import LongspanModel
-from longspan.models.question_answering import LongspanForQuestionAnswering
 
 MECHANISMS = {"lsh": "reformer", "local": "blockwise"}
 SAME_FIELDS = (

@@ -15,7 +15,7 @@ from longspan.models.conversion.family import (
     output_bias,
     parameters,
 )
-from longspan.models.language import LongspanForMaskedLM
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
 
 HEAD_ACTIVATION = "gelu"  # whatever that of the layers is
 

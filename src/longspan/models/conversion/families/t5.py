@@ -14,10 +14,10 @@ from typing import Any
 from transformers import T5Config
 
 from longspan.errors import OptionError
-from longspan.models.classification import LongspanForTokenClassification
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.family import WORDS, Family, Weight, parameters
 from longspan.models.conversion.heads import token_head
+from longspan.models.heads.token_classification import LongspanForTokenClassification
 from longspan.models.model import LongspanModel
 
 LENGTH = 512  # tokens of a source that names no number

@@ -1,0 +1,114 @@
+"""Losses of the models with a head."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.attention.ops.precision import at_least_float32
+from longspan.errors import InputError
+from longspan.shapes import Bool, Float, Int
+
+IGNORED = -100  # label of what has no loss
+Items = Tensor | int  # number of labels
+
+
+def label_loss(logits: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"]) -> Float[Tensor, ""]:
+    """Return the mean cross entropy over labels other than -100, in float32; zero without any.
+
+    Raises:
+        InputError: the labels have another shape, or are outside the classes.
+    """
+    check_label_shape(logits, labels)
+    classes = logits.shape[-1]
+    labeled = labels != IGNORED
+    # Of masked tokens most have no label; their logits are not normalized.
+    if labels.ndim > 1 and _has_values(labels) and 2 * labeled.sum() < labels.numel():
+        logits, labels = logits[labeled], labels[labeled]
+    labels = labels.flatten().long()
+    scores = at_least_float32(logits).reshape(-1, classes)
+    try:
+        total = F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="sum")
+    except IndexError as error:
+        raise label_error(labels, classes) from error
+    return mean_loss(total, labels)
+
+
+def _has_values(labels: Tensor) -> bool:
+    """Return whether the number of labels may decide what is computed."""
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return labels.device.type != "meta" and not (
+        traced or torch._C._are_functorch_transforms_active()
+    )
+
+
+def mean_loss(total: Float[Tensor, ""], labels: Int[Tensor, "*_"]) -> Float[Tensor, ""]:
+    """Return the mean of a sum over labels other than -100; the sum without any."""
+    return total / (labels != IGNORED).sum().clamp(min=1)
+
+
+def check_label_shape(scores: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"]) -> None:
+    """Refuse labels that do not have the shape of the positions.
+
+    Raises:
+        InputError: they have another shape.
+    """
+    if scores.shape[:-1] != labels.shape:
+        raise InputError(
+            f"labels must have the shape of the logits without classes, "
+            f"{tuple(scores.shape[:-1])}, got {tuple(labels.shape)}"
+        )
+
+
+def label_error(labels: Int[Tensor, "*_"], classes: int) -> InputError:
+    """Return the error of labels outside the classes."""
+    low, high = int(labels.min()), int(labels.max())
+    return InputError(
+        f"labels must be in 0..{classes - 1}, or {IGNORED}, got {low}..{high}; check the "
+        "labels or build the model for more classes"
+    )
+
+
+def add_losses(loss: Tensor | None, *auxiliary: Tensor | None) -> Tensor | None:
+    """Add the losses of the mechanisms' own parameters to that of the task, if there is one."""
+    for extra in auxiliary:
+        loss = loss if loss is None or extra is None else loss + extra
+    return loss
+
+
+def weigh_part(loss: Tensor | None, labels: Tensor | None, items: Items | None) -> Tensor | None:
+    """Weigh the mean loss of a batch that is a part of the batch of an optimizer step.
+
+    The parts then sum to the mean over all labels, whichever way the batch is divided.
+
+    Args:
+        loss: mean over the labels of this part, auxiliary losses included.
+        labels: its labels; those of -100 do not count.
+        items: labels of all parts, `num_items_in_batch` of transformers; None: this part is all.
+    """
+    if loss is None or labels is None or items is None:
+        return loss
+    items = items.to(loss.device) if isinstance(items, Tensor) else items
+    return loss * ((labels != IGNORED).sum() / items)
+
+
+def marginal_losses(
+    logits: Float[Tensor, "B T"], allowed: Bool[Tensor, "B T"], right: Bool[Tensor, "B T"]
+) -> Float[Tensor, " B"]:
+    """Return the negative log of the summed probabilities of all right tokens of each row.
+
+    One right token is enough, as where an answer is mentioned several times (Clark and Gardner
+    2018, https://arxiv.org/abs/1710.10723, section 2.2). With one right token it is the cross
+    entropy.
+
+    Args:
+        logits: score of each token.
+        allowed: tokens that the probabilities are of.
+        right: right ones among them. A row without any has loss 0.
+    """
+    # Heads put the lowest number at padding; minus infinity would give NaN gradients in rows
+    # without any right token.
+    lowest = torch.finfo(torch.float32).min
+    values = at_least_float32(logits)
+    total = values.masked_fill(~allowed, lowest).logsumexp(1)
+    good = values.masked_fill(~right, lowest).logsumexp(1)
+    return torch.where(right.any(1), total - good, torch.zeros_like(total))

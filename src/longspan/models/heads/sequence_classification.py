@@ -1,0 +1,145 @@
+"""Classification and regression of a sequence or of its tokens."""
+
+import math
+from typing import cast
+
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
+
+from longspan.attention.ops.precision import at_least_float32
+from longspan.errors import InputError
+from longspan.models.config import LongspanConfig
+from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes
+from longspan.models.heads.losses import Items, add_losses, label_loss, weigh_part
+from longspan.models.inputs import TextInputs, TokenIds, TokenMask
+from longspan.shapes import Float, Int
+
+Labels = Int[Tensor, "..."] | Float[Tensor, "..."]
+
+
+class LongspanClassifier(HeadModel):
+    """Base of the classification models: Transformer and head."""
+
+    def __init__(self, config: LongspanConfig):
+        super().__init__(config)
+        num_labels = cast(int, config.num_labels)
+        self.classifier = ClassificationHead(self.feature_size(config), num_labels, config)
+        self.post_init()
+
+    @staticmethod
+    def feature_size(config: LongspanConfig) -> int:
+        """Return the size of the vectors that the head classifies."""
+        return config.output_size
+
+    @classmethod
+    def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
+        """Return the operations of the head on each classified vector."""
+        rows, features = math.prod(cls.label_shapes(shapes)[cls.label]), cls.feature_size(config)
+        return ClassificationHead.flops(config, rows, features, cast(int, config.num_labels))
+
+
+class SingleInputClassifier(LongspanClassifier):
+    """Base of the classification models of one sequence."""
+
+    output_class: type[SequenceClassifierOutput] | type[TokenClassifierOutput]
+    features: str  # field of the Transformer's output that the head classifies
+
+    def forward(
+        self,
+        input_ids: TokenIds | None = None,
+        attention_mask: TokenMask | None = None,
+        global_attention_mask: TokenMask | None = None,
+        labels: Labels | None = None,
+        input_values: Float[Tensor, "B T F"] | None = None,
+        token_type_ids: TokenIds | None = None,
+        position_ids: Int[Tensor, "#B T"] | None = None,
+        inputs_embeds: Float[Tensor, "B T W"] | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        num_items_in_batch: Items | None = None,
+    ) -> SequenceClassifierOutput | TokenClassifierOutput | tuple:
+        """Classify; see `LongspanModel.forward` for the inputs and masks.
+
+        `num_items_in_batch` is the number of labels of all parts of a batch; see `weigh_part`.
+
+        Returns:
+            `logits`, (B, C) for sequences or (B, T, C) for tokens, and `loss` if labels are given;
+            see `classification_loss`. In training the mechanisms' auxiliary loss is added.
+
+        Raises:
+            InputError: the Transformer refuses the inputs, or the labels do not fit the logits.
+        """
+        inputs = TextInputs(
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            input_values,
+        )
+        encoded = self.encode(inputs, output_attentions, output_hidden_states)
+        logits = self.classifier(getattr(encoded, self.features))
+        loss = None if labels is None else classification_loss(logits, labels, self.config)
+        loss = add_losses(loss, encoded.auxiliary_loss)
+        output = self.output_class(
+            loss=weigh_part(loss, labels, num_items_in_batch),
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+        )
+        return self.as_requested(output, return_dict)
+
+
+class LongspanForSequenceClassification(SingleInputClassifier):
+    """Transformer with a classification head on the pooled state.
+
+    In a decoder the last token alone has read the whole text; set `pooling="last"`.
+    """
+
+    output_class = SequenceClassifierOutput
+    features = "pooler_output"
+
+
+def classification_loss(
+    logits: Float[Tensor, "*B C"], labels: Labels, config: LongspanConfig
+) -> Float[Tensor, ""]:
+    """Return the loss that `problem_type` names.
+
+    Args:
+        logits: scores of the classes, or predicted numbers.
+        labels: classes, and -100 where there is no loss; for `problem_type="regression"`, or one
+            label, the numbers, which may leave out an axis C of size one; for
+            `problem_type="multi_label_classification"` 1 at the classes that apply and 0 elsewhere.
+        config: configuration of the model.
+
+    Returns:
+        The mean cross entropy, squared error or binary cross entropy.
+
+    Raises:
+        InputError: the labels do not have the shape or type of the problem.
+    """
+    if config.is_regression or config.is_multi_label:
+        scores = at_least_float32(logits)
+        loss = F.mse_loss if config.is_regression else F.binary_cross_entropy_with_logits
+        return loss(scores, _with_classes(labels, scores))
+    if labels.is_floating_point():
+        raise InputError(
+            f"labels must be integers, the classes, got {labels.dtype}; for numbers set "
+            "problem_type to 'regression', for several labels to 'multi_label_classification'"
+        )
+    return label_loss(logits, labels)
+
+
+def _with_classes(labels: Tensor, logits: Tensor) -> Tensor:
+    """Return the labels in the shape and precision of the logits."""
+    shape = logits.shape
+    if labels.shape != shape and (labels.shape != shape[:-1] or shape[-1] != 1):
+        # Not broadcast: every sequence needs numbers of its own.
+        raise InputError(f"labels must have shape {tuple(shape)}, got {tuple(labels.shape)}")
+    return labels.to(logits.dtype).reshape(shape)
+
+
+HEAD = LongspanForSequenceClassification
