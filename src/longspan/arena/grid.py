@@ -130,7 +130,7 @@ def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) ->
 def misfit(experiment: Experiment) -> str | None:
     """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
-    from longspan.arena.stage_checks import check_evaluations, check_stages
+    from longspan.arena.stages import check_evaluations, check_stages
     from longspan.attention.allocation import REMEDY, sizes_alone
     from longspan.attention.initial_values import tensors_of
     from longspan.models.attention_layer import build_mechanism

@@ -42,7 +42,7 @@ def order_runs(
 
 def with_sources(experiments: Iterable[Experiment]) -> list[Experiment]:
     """Return experiments, each behind the runs that it needs, which are added once."""
-    ordered = {}
+    ordered: dict[tuple[str, str, str], Experiment] = {}
     for experiment in experiments:
         for x in (*experiment.sources, experiment):
             ordered.setdefault((x.protocol, x.task, x.name), x)
@@ -65,7 +65,7 @@ class CountFlops:
         if self.paths is not None and self.paths.record_file(experiment).exists():
             return 0
         if experiment.hash not in self.counted:
-            from longspan.arena.stage_costs import mean_step_flops
+            from longspan.arena.stages import mean_step_flops
 
             config = experiment.config
             task = build(config.task.name, config.task.options)

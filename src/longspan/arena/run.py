@@ -15,7 +15,7 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import load_checked
-from longspan.arena.run_state import claim
+from longspan.arena.run_state import claim, record_start, recorded_start
 from longspan.errors import (
     BusyError,
     DataError,
@@ -34,6 +34,7 @@ from longspan.training import Callback
 from longspan.training.checkpoint_pointer import POINTER, read_pointer, saved_step
 
 if TYPE_CHECKING:
+    from longspan.models import LongspanPreTrainedModel
     from longspan.training.distributed.group import ProcessGroup
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
@@ -99,8 +100,8 @@ def train(
     from longspan.arena.budget_resolution import apply_budget, resolve_budget
     from longspan.arena.model import TRAINING_COPIES, check_weights
     from longspan.arena.record import make_result
-    from longspan.arena.stage_plan import StagePlan
-    from longspan.arena.start import find_start
+    from longspan.arena.stages import make_stages
+    from longspan.arena.start import find_start, start_model
     from longspan.training import fit_stages
 
     run_dir = paths.run_dir(experiment)
@@ -120,9 +121,14 @@ def train(
             callback.on_train_begin(effective.config.training.steps)
         if paths.parallel != "fsdp":  # which shards gradients and moments
             check_weights(effective.config, task, TRAINING_COPIES, paths.device_type)
-        plan = StagePlan(effective, task, paths, run_dir, found)
+
+        def start(model: "LongspanPreTrainedModel") -> None:
+            if found is not None:
+                started = start_model(model, found, effective.config.start)
+                run_on_main(paths, lambda: record_start(run_dir, started))
+
         outcome = fit_stages(
-            plan.stages(),
+            make_stages(effective, task, start),
             seed=experiment.seed,
             folder=run_dir,
             device=paths.device,
@@ -130,7 +136,8 @@ def train(
             callback=callback,
             test=not paths.is_trial,
         )
-        result = make_result(experiment, task, outcome, resolved, plan.started)
+        started = run_on_main(paths, lambda: recorded_start(run_dir))
+        result = make_result(experiment, task, outcome, resolved, started)
         return dataclasses.replace(result, earlier_code=earlier_code)
 
 

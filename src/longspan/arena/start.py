@@ -1,12 +1,11 @@
 """Start of a run from a checkpoint: where it is, and whether it may be used."""
 
-import dataclasses
 from pathlib import Path
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.given_checkpoint import GivenCheckpoint, open_checkpoint
 from longspan.arena.paths import RunPaths
-from longspan.arena.run_state import read_state, write_state
+from longspan.arena.run_state import recorded_start
 from longspan.arena.start_weights import load_start
 from longspan.config import StartConfig
 from longspan.data.word_pieces import has_word_pieces, load_word_pieces
@@ -26,13 +25,10 @@ _EXPORT = (
 )
 
 
-def find_start(
-    experiment: Experiment, task: Task, paths: RunPaths
-) -> GivenCheckpoint | StartRecord | None:
-    """Return what an experiment starts from, checked against its open task.
+def find_start(experiment: Experiment, task: Task, paths: RunPaths) -> GivenCheckpoint | None:
+    """Return the checkpoint that an experiment starts from, checked against its open task.
 
-    A run that is interrupted keeps the record of its start: its own weights are loaded later. None:
-    weights are drawn.
+    None: weights are drawn, or loaded from the run's own checkpoint, since it was interrupted.
 
     Raises:
         RunError: the run to start from has no model, the given checkpoint has changed, or a resumed
@@ -43,10 +39,9 @@ def find_start(
     if experiment.config.start is None:
         return None
     run_dir = paths.run_dir(experiment)
-    state = read_state(run_dir)
-    known = None if state is None else state.start
+    known = recorded_start(run_dir)
     if known is not None and saved_step(run_dir) is not None:
-        return known
+        return None
     found = find_checkpoint(experiment, paths)
     if known is not None and known.sha256 != found.sha256:
         raise RunError(
@@ -58,23 +53,20 @@ def find_start(
 
 
 def start_model(
-    model: LongspanPreTrainedModel,
-    found: GivenCheckpoint | StartRecord | None,
-    config: StartConfig | None,
-) -> StartRecord | None:
-    """Load the weights that `find_start` found into a model; return the record of the start.
+    model: LongspanPreTrainedModel, found: GivenCheckpoint, config: StartConfig | None
+) -> StartRecord:
+    """Load the weights of the checkpoint that a run starts from; return the record of the start.
 
     Args:
         model: model to change.
-        found: checkpoint; the record of an earlier start is returned as it is.
+        found: checkpoint, as `find_start` returns it.
         config: start of the run's configuration.
 
     Raises:
         OptionError: the weights do not fit; the message lists the reasons.
         DataError: the checkpoint cannot be read.
     """
-    if not isinstance(found, GivenCheckpoint) or config is None:
-        return found if isinstance(found, StartRecord) else None
+    assert config is not None
     folder = found.folder
     # A record names a run below the folder of runs, which may be moved.
     named = folder if config.checkpoint is not None else Path(*folder.parts[-BELOW_RUNS:])
@@ -85,13 +77,6 @@ def start_model(
         sha256=found.sha256,
         extend_positions=config.extend_positions,
     )
-
-
-def record_start(run_dir: Path, start: StartRecord | None) -> None:
-    """Add a start to the state of a run directory."""
-    state = read_state(run_dir)
-    if state is not None and state.start != start:
-        write_state(run_dir, dataclasses.replace(state, start=start))
 
 
 def find_checkpoint(experiment: Experiment, paths: RunPaths) -> GivenCheckpoint:
@@ -110,7 +95,7 @@ def find_checkpoint(experiment: Experiment, paths: RunPaths) -> GivenCheckpoint:
                 f"{where.record_file(source)} has no saved model beside it; run it again to start "
                 "from it"
             )
-    expected = start and start.checkpoint
+    expected = None if start is None else start.checkpoint
     if folder is None:
         known = f" with sha256 {expected[:12]}" if expected else ""
         raise RunError(
