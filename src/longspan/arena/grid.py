@@ -205,7 +205,6 @@ def arena(
     # Locked runs are tried once more, and again as long as others end: their process may have
     # finished them, or died.
     for attempt in itertools.count():
-        remaining = len(pending)
         earlier = functools.partial(_earlier_outcomes, experiments, pending, paths, retry_failed)
         outcomes |= run_on_main(paths, earlier)
         pending = [n for n in pending if n not in outcomes or _is_busy(outcomes[n])]
@@ -215,7 +214,7 @@ def arena(
         for position, outcome in _execute(executor or SerialExecutor(), todo, paths, callback):
             outcomes[pending[position]] = outcome
         pending = [number for number in pending if _is_busy(outcomes[number])]
-        if not pending or (attempt and len(pending) == remaining):
+        if not pending or (attempt and len(pending) == len(todo)):
             break
     in_order = [outcomes[number] for number in range(len(experiments))]
     return (
