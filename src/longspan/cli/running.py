@@ -200,13 +200,12 @@ def train(
 
     paths = folders.run_paths()
     chosen = get(protocol or default_protocol([task], DEFAULT_PROTOCOL))
-    choices = (mechanism, seed, changes.changes, changes.budget)
-    experiment, sources = chosen.row(task, *choices), chosen.sources(task, *choices)
-    pairs = [(task, mechanism), *((x.task, x.row_name) for x in sources)]
-    check_limits(changes.changes, pairs, chosen.row_names)
+    experiment = chosen.row(task, mechanism, seed, changes.changes, changes.budget)
+    needed = [*experiment.sources, experiment]
+    check_limits(changes.changes, [(x.task, x.row_name) for x in needed], chosen.row_names)
     if reason := misfit(experiment):
         raise OptionError(reason)
-    run_one([*sources, experiment], paths, changes, as_json)
+    run_one(needed, paths, changes, as_json)
 
 
 def run_one(
