@@ -159,8 +159,8 @@ class _Converter:
         """Return the targets of matrices that may be tied to the word embeddings, and sources."""
         output = None if self.head is None else self.head.output
         copies = {} if output is None else {OUTPUT: output}
-        decoder = self.source.family.decoder
-        return copies | ({f"{base}{DECODER}{WORDS}": decoder.words} if decoder else {})
+        words = self.source.family.decoder_words
+        return copies | ({f"{base}{DECODER}{WORDS}": words} if words else {})
 
     def _position_tables(self) -> dict[str, Callable[[Tensor], tuple[Tensor, str]]]:
         """Return the function that stretches each position table, by target."""
@@ -169,8 +169,8 @@ class _Converter:
         tables: dict[str, Callable[[Tensor], tuple[Tensor, str]]] = {
             family.part + POSITIONS: functools.partial(self._stretch, rows, length)
         }
-        if family.decoder:
-            rows = family.decoder.position_rows(self.source.config)
+        if family.decoder_words:
+            rows = family.decoder_rows(self.source.config)
             length = decoder_config(config).max_position_embeddings
             tables[DECODER + POSITIONS] = functools.partial(self._stretch, rows, length)
         return tables

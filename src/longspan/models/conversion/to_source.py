@@ -64,7 +64,7 @@ def to_transformers(
 
 def _select_families(to: str | None) -> dict[str, Family]:
     """Return the families that a model may be converted to, by name."""
-    able = {name: family for name, family in FAMILIES.items() if family.source_config is not None}
+    able = {name: family for name, family in FAMILIES.items() if family.architectures}
     return able if to is None else {check_name(to, able, "model type to convert to"): able[to]}
 
 
@@ -114,13 +114,14 @@ def _express(model: LongspanPreTrainedModel, family: Family) -> PreTrainedConfig
     Raises:
         OptionError: the class is another function; the message lists every difference.
     """
-    if type(model) not in family.architectures or family.source_config is None:
+    if type(model) not in family.architectures:
         able = ", ".join(cls.__name__ for cls in family.architectures)
         raise OptionError(f"expected one of {able}, got {type(model).__name__}")
-    config: Any = family.source_config(model.config)
-    config.architectures = [family.architectures[type(model)]]
-    for name in ("id2label", "label2id", "problem_type"):
-        setattr(config, name, getattr(model.config, name))
+    name = family.architectures[type(model)]
+    config: Any = family.source_config(model.config, name)
+    config.architectures = [name]
+    for field in ("id2label", "label2id", "problem_type"):
+        setattr(config, field, getattr(model.config, field))
     again = make_config(family, config, keep_all(family, config))
     head = _find_head(model, family, config)
     set_head_fields(again, head)
@@ -179,8 +180,8 @@ def _table(
 ) -> list[Weight]:
     """Return the table of the base model and the head, with the names of the model."""
     table = family.weights(config)
-    if family.decoder is not None:
-        table.append(Weight(DECODER + WORDS, (family.decoder.words,)))
+    if family.decoder_words is not None:
+        table.append(Weight(DECODER + WORDS, (family.decoder_words,)))
     if head is None:
         return table
     base = f"{model.base_model_prefix}."
