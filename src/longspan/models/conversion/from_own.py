@@ -13,11 +13,11 @@ from longspan.errors import DataError, OptionError, check_name
 from longspan.files import read_json
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
+from longspan.models.conversion.checkpoint_files import load_tokenizer
 from longspan.models.conversion.converter import Conversion
 from longspan.models.conversion.family import POSITIONS, Weight
 from longspan.models.conversion.positions import choose_method, stretch_own_table
 from longspan.models.conversion.source import SourceWeight, read_tensors
-from longspan.models.conversion.tokenizer import load_tokenizer
 from longspan.models.conversion.weights import copy_weights, new_weights, start_projections
 
 
