@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.errors import DataError, OptionError
@@ -20,9 +20,8 @@ from longspan.models.conversion.weights import (
     ConvertedWeight,
     copy_weights,
     drop_weights,
+    load_weights,
     matches,
-    new_weights,
-    start_projections,
 )
 from longspan.models.parts import decoder_config
 
@@ -124,12 +123,8 @@ class _Converter:
                 own = source if source in self.weights else self._words()
                 table.append(Weight(target, (own,)))
         stretch = {base + name: function for name, function in self._position_tables().items()}
-        done = copy_weights(table, self.weights, self.model, stretch, new)
-        nn.Module.to(self.model, done.dtype)
-        self.model.load_state_dict(done.state, strict=False)
-        started |= start_projections(self.model, done.state)
-        self.rows = done.rows + new_weights(self.model, done.state, started)
-        self.used = done.used
+        state, rows, self.used = copy_weights(table, self.weights, self.model, stretch, new)
+        self.rows = rows + load_weights(self.model, state, started)
 
     def _choose_head(self) -> Head | None:
         """Return the head that the weights have, or None; note why one cannot be kept."""
