@@ -231,15 +231,6 @@ def test_malformed_papers_are_named(tmp_path, table, reason):
         list(aan.read(aan.find(tmp_path)))
 
 
-@pytest.mark.parametrize("kept", [0, 100, 0.5, 0.99])
-def test_truncated_papers_are_rejected(tmp_path, kept):
-    path = write_by_id(tmp_path) / "papers.parquet"
-    content = path.read_bytes()
-    path.write_bytes(content[: int(kept * len(content)) if kept < 1 else kept])
-    with pytest.raises(DataError, match=r"papers\.parquet is truncated or no parquet file"):
-        list(aan.read(aan.find(tmp_path)))
-
-
 def test_text_that_is_not_utf8_is_rejected(tmp_path):
     raw = pa.array([b"good", b"b\xff"], pa.binary()).view(pa.string())
     path = write_by_id(tmp_path) / "papers.parquet"
