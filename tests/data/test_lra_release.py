@@ -557,42 +557,6 @@ def test_unbalanced_labels_are_logged(tmp_path, caplog):
     assert "of the images have label 1; expected half" in caplog.text
 
 
-def test_hostile_files_are_rejected(tmp_path):
-    (tmp_path / "place").mkdir()
-    path = tmp_path / "place" / "lra_release.gz"
-    for name in ("../basic_train.tsv", "/basic_train.tsv"):
-        tarred(path, {**LISTOPS_FILES, name: b"evil"})
-        with pytest.raises(
-            DataError, match=r"lra_release\.gz contains .*(unsafe|twice)|expected the header"
-        ):
-            read_listops(find(path.parent, LISTOPS))
-    with tarfile.open(path, "w:gz") as archive:
-        info = tarfile.TarInfo("basic_train.tsv")
-        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(info)
-    with pytest.raises(
-        DataError, match=r"basic_train\.tsv.* is .*(unsafe|expected a regular file)"
-    ):
-        read_listops(find(path, LISTOPS))
-    tarred(path, LISTOPS_FILES)
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DataError, match=r"lra_release\.gz.* is truncated, damaged or no archive"):
-        read_listops(find(path, LISTOPS))
-    tarred(path, {"basic_train.tsv": HEADER + b"\r\n" + bytes(1 << 26)})
-    with pytest.raises(DataError, match=r"basic_train\.tsv: line 2 has more than 1 MiB"):
-        read_listops(find(path, LISTOPS))
-    path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"lra_release\.gz is empty"):
-        read_listops(find(path, LISTOPS))
-    folder = unpacked(tmp_path / "folder", LISTOPS_FILES)
-    (folder / "basic_val.tsv").rename(tmp_path / "elsewhere.tsv")
-    (folder / "basic_val.tsv").symlink_to(tmp_path / "elsewhere.tsv")
-    with pytest.raises(DataError, match=r"basic_val\.tsv leads outside"):
-        read_listops(find(folder, LISTOPS))
-    here = [one.name for one in tmp_path.rglob("*") if one.is_file()]
-    assert sorted(here) == sorted([*LISTOPS_FILES, "elsewhere.tsv", "lra_release.gz"])
-
-
 def test_full_disk_is_reported(tmp_path, small_disk):
     files, _, _ = drawn(32, (0,), 150)
     source = find(tarred(tmp_path / "a.tar.gz", below(HARD, files)), HARD)

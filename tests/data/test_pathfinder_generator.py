@@ -327,7 +327,7 @@ def joined(drawing, settings):
 
 def test_chain_of_paddles_joins_the_markers_if_and_only_if_the_label_is_one():
     settings = lra_settings(256)
-    drawings = [redraw(settings, number, seed=1) for number in range(200)]
+    drawings = [redraw(settings, number, seed=1) for number in range(100)]
     found = np.array([joined(drawing, settings) for drawing in drawings])
     labels = np.array([drawing.label for drawing in drawings], bool)
     assert found[labels].all()

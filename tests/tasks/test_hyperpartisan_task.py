@@ -218,6 +218,7 @@ def test_published_files_have_the_recorded_counts(real):
     assert source.origin["articles"] == build("hyperpartisan").info.checksum
 
 
+@pytest.mark.slow
 def test_leak_report_of_the_published_splits(real, tmp_path):
     task = build("hyperpartisan", {"split": "published"})
     task.open(tmp_path, real)

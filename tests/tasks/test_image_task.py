@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from cifar_files import BATCHES, labels, pixels, write_archive, write_batches, write_parquet
-from longspan.errors import DataError, OptionError
+from cifar_files import BATCHES, labels, pixels, write_batches, write_parquet
+from longspan.errors import OptionError
 from longspan.tasks import SPLITS, build
 
 COUNT = 8  # images in a batch
@@ -115,17 +115,6 @@ def test_smaller_subsets_are_part_of_larger_ones(data, split):
         assert set(rows_of(part, "test", "test")) < set(rows_of(whole, "test", "test"))
 
 
-def test_every_source_format_gives_the_same_data(data, tmp_path):
-    write_archive(tmp_path / "archive", COUNT)
-    write_parquet(tmp_path / "parquet", COUNT)
-    tasks = [opened(data), opened(tmp_path / "archive"), opened(tmp_path / "parquet")]
-    assert len({task.checksum for task in tasks}) == 1
-    assert tasks[0].source == "CIFAR-10, a subset (40 train and 8 test images)"
-    assert tasks[0].facts["source_rows"] == {"train": 40, "test": 8}
-    assert tasks[0].facts["exact_pixels"] is True
-    assert set(tasks[1].facts["source_sha256"]) == {"cifar-10-some.tar.gz"}
-
-
 def test_source_names_a_copy_in_jpeg(tmp_path, data):
     task = opened(write_parquet(tmp_path / "jpeg", COUNT, "JPEG"))
     assert "decoded from JPEG, not the official pixels" in task.source
@@ -155,15 +144,6 @@ def test_build_reports_progress(data):
 def test_invalid_options_are_rejected(data, change, reason):
     with pytest.raises(OptionError, match=reason):
         opened(data, **change)
-
-
-def test_missing_data_is_rejected(tmp_path, data):
-    task = build("image")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="CIFAR-10 is not here"):
-        task.open(tmp_path / "cache", tmp_path / "empty")
-    assert "CIFAR-10 is not here" in task.describe_missing_data(tmp_path / "empty")
-    assert task.describe_missing_data(data) is None
 
 
 def test_show_names_the_class(data):

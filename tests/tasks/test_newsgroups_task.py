@@ -44,14 +44,6 @@ def write(folder, counts):
     return folder
 
 
-def pack(folder, archive):
-    """Pack the folders, as published."""
-    with tarfile.open(archive, "w:gz") as tar:
-        for path in folder.iterdir():
-            tar.add(path, path.name)
-    return archive
-
-
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
     for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
@@ -87,14 +79,6 @@ def test_split_by_date_keeps_the_official_test_posts(nowhere):
     pool = examples(task, "train") | examples(task, "validation")
     assert pool == {(own_words(n, g), g) for n in range(20) for g in GROUPS}
     assert "split by date" in task.source
-
-
-def test_archive_and_folder_give_the_same_examples(nowhere):
-    folder = write(nowhere / "data", BY_DATE)
-    (nowhere / "packed").mkdir()
-    pack(folder, nowhere / "packed" / "20news-bydate.tar.gz")
-    tasks = [opened(path, nowhere / "cache") for path in (folder, nowhere / "packed")]
-    assert tasks[0].checksum == tasks[1].checksum
 
 
 def test_copy_without_splits_is_split_by_the_text_of_the_posts(nowhere):

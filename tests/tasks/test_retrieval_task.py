@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from aan_files import PAIRS, PAPERS, write_by_id, write_release
+from aan_files import PAIRS, PAPERS, write_by_id
 from longspan.arena import make_model, run
 from longspan.data.tokenizers import END, UNKNOWN
 from longspan.errors import DataError, OptionError
@@ -64,13 +64,6 @@ def test_tokens_are_bytes_of_both_papers(data, length):
             (byte_ids(a, length), byte_ids(b, length), label) for label, a, b in PAIRS[split]
         ]
         assert task.labels(split).tolist() == [label for label, _, _ in PAIRS[split]]
-
-
-def test_every_source_format_gives_the_same_data(tmp_path, data):
-    by_id, release = opened(data), opened(write_release(tmp_path / "d2" / "tsv_data"))
-    assert by_id.checksum == release.checksum
-    assert by_id.source != release.source
-    assert "not those of Long Range Arena" in by_id.source
 
 
 def test_characters_are_counted_over_training_pairs(tmp_path):

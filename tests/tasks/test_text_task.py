@@ -196,16 +196,6 @@ def test_subsets_are_balanced_and_nested(data):
     assert texts(small, "validation") == texts(large, "validation")
 
 
-def test_every_source_format_gives_the_same_data(tmp_path, data):
-    other = tmp_path / "other"
-    for part in ("train", "test"):
-        for number, (text, label) in enumerate(rows(part)):
-            path = other / "aclImdb" / part / ("neg", "pos")[label] / f"{number}_1.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode())
-    assert opened(data).checksum == opened(other).checksum
-
-
 def test_sources_have_separate_data_sets(tmp_path, data):
     first = opened(data)
     second = opened(write(tmp_path / "d2", rows("new"), rows("old", 9)))
@@ -229,13 +219,6 @@ def test_built_data_set_is_used_when_its_source_is_gone(data):
         task.open(cache, data)
     with pytest.raises(DataError, match="longspan data build text --data FOLDER"):
         build("text", {**OPTIONS, "length": 5}).open(cache)
-
-
-def test_missing_source_is_named(data):
-    task = build("text", OPTIONS)
-    assert task.describe_missing_data(data) is None
-    assert "longspan data build text --data FOLDER" in task.describe_missing_data(None)
-    assert "nowhere does not exist" in task.describe_missing_data(data / "nowhere")
 
 
 @pytest.mark.parametrize(
