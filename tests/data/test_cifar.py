@@ -24,18 +24,17 @@ from cifar_files import (
 )
 from longspan.data import cifar, restricted_pickle
 from longspan.errors import DataError
+from real_data import real
 
 FORMS = {"batches": write_batches, "archive": write_archive, "parquet": write_parquet}
 
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch, tmp_path):
-    """Hide the data of this machine; return the folder for tests of real files."""
-    kept = os.environ.get("LONGSPAN_TEST_DATA")
+    """Hide the data of this machine."""
     for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return kept
 
 
 def collected(source):
@@ -321,24 +320,12 @@ def test_damaged_image_is_named_by_its_row(tmp_path, monkeypatch, reason):
         collected(cifar.find(tmp_path))
 
 
-@pytest.fixture
-def real(bare):
-    if not bare:
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    folder = Path(bare) / "cifar10"
-    if not folder.is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no cifar10")
-    return folder
-
-
 ARCHIVE = "cifar-10-batches-py_subset_from_jpeg.tar.gz"
 
 
-def test_real_batches_are_read_as_python_reads_them(real):
-    if not (real / ARCHIVE).exists():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no cifar10/{ARCHIVE}")
+def test_real_batches_are_read_as_python_reads_them():
     seen = set()
-    with tarfile.open(real / ARCHIVE) as archive:
+    with tarfile.open(real(f"cifar10/{ARCHIVE}")) as archive:
         for member in archive:
             raw = archive.extractfile(member).read()
             expected = pickle.loads(raw, encoding="latin1")
@@ -349,13 +336,11 @@ def test_real_batches_are_read_as_python_reads_them(real):
     assert seen == {*BATCHES, "batches.meta"}
 
 
-def test_real_archive_and_real_parquet_hold_the_same_images(real, tmp_path):
-    for name in (ARCHIVE, "train_jpeg.parquet", "test_jpeg.parquet"):
-        if not (real / name).exists():
-            pytest.skip(f"LONGSPAN_TEST_DATA has no cifar10/{name}")
+def test_real_archive_and_real_parquet_hold_the_same_images(tmp_path):
+    folder = real("cifar10", ARCHIVE, "train_jpeg.parquet", "test_jpeg.parquet")
     for part in cifar.SOURCE_SPLITS:
-        (tmp_path / f"{part}.parquet").symlink_to(real / f"{part}_jpeg.parquet")
-    packed, table = (collected(cifar.find(one)) for one in (real / ARCHIVE, tmp_path))
+        (tmp_path / f"{part}.parquet").symlink_to(folder / f"{part}_jpeg.parquet")
+    packed, table = (collected(cifar.find(one)) for one in (folder / ARCHIVE, tmp_path))
     for part, count in (("train", 2000), ("test", 1000)):
         assert np.bincount(packed[part][1]).tolist() == [count // 10] * 10
         assert packed[part][1] == table[part][1]
@@ -363,9 +348,7 @@ def test_real_archive_and_real_parquet_hold_the_same_images(real, tmp_path):
         assert np.abs(packed[part][0].astype(int) - table[part][0]).max() <= 1
 
 
-def test_real_full_set_is_found(real):
-    if not (real / "full").is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no cifar10/full")
-    source = cifar.find(real.parent)
+def test_real_full_set_is_found():
+    source = cifar.find(real("cifar10", "full").parent)
     assert (source.form, source.rows) == ("parquet", 60_000)
     assert (source.exact, source.order) == (False, "own")

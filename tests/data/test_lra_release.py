@@ -9,7 +9,6 @@ import random
 import shutil
 import tarfile
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,8 @@ from PIL import Image
 from longspan.data import listops, lra_pathfinder, lra_release
 from longspan.data.lra_release import AAN, LISTOPS, find
 from longspan.errors import DataError, RunError
+from real_data import real
 
-REAL = os.environ.get("LONGSPAN_TEST_DATA")
 HARD = lra_release.pathfinder_folder(32)
 HARD_128 = lra_release.pathfinder_folder(128)
 
@@ -570,15 +569,6 @@ def test_scratch_files_of_an_interrupted_build_are_not_read(tmp_path):
     source = find(tarred(tmp_path / "a.tar.gz", below(HARD, files)), HARD)
     (tmp_path / "images.u8").write_bytes(bytes(5000))
     assert (read_images(source, tmp_path)[1] == pixels).all()
-
-
-def real(name):
-    if not REAL:
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    path = Path(REAL) / name
-    if not path.exists():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no {name}")
-    return path
 
 
 @pytest.mark.parametrize("form", ["as it is", "archive"])

@@ -1,8 +1,6 @@
 """The image task: gray pixels, the held-out images of LRA and of S4, subsets, the real files."""
 
 import hashlib
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from PIL import Image
 from cifar_files import BATCHES, labels, pixels, write_batches, write_parquet
 from longspan.errors import OptionError
 from longspan.tasks import SPLITS, build
+from real_data import real
 
 COUNT = 8  # images in a batch
 OPTIONS = {"validation": 10}
@@ -150,19 +149,8 @@ def test_show_names_the_class(data):
     assert opened(data).show("test", 0).splitlines()[-1] == "= dog (label 5)"
 
 
-def real_folder():
-    if not os.environ.get("LONGSPAN_TEST_DATA"):
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    folder = Path(os.environ["LONGSPAN_TEST_DATA"]) / "cifar10"
-    if not folder.is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no cifar10")
-    return folder
-
-
 def test_real_batches(tmp_path):
-    path = real_folder() / "cifar-10-batches-py_subset_from_jpeg.tar.gz"
-    if not path.exists():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no cifar10/{path.name}")
+    path = real("cifar10/cifar-10-batches-py_subset_from_jpeg.tar.gz")
     task = build("image", {"validation": 200, "pixels": "continuous"})
     task.open(tmp_path / "cache", path)
     assert [task.size(split) for split in SPLITS] == [1800, 200, 1000]
@@ -178,11 +166,8 @@ def test_real_batches(tmp_path):
 
 @pytest.mark.slow
 def test_real_full_data_set(tmp_path):
-    folder = real_folder()
-    if not (folder / "full").is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no cifar10/full")
     task = build("image")
-    task.open(tmp_path / "cache", folder / "full")
+    task.open(tmp_path / "cache", real("cifar10/full"))
     assert {split: task.size(split) for split in SPLITS} == task.info.sizes
     assert task.source == (
         "CIFAR-10, the whole set (50000 train and 10000 test images), decoded from JPEG, not the "

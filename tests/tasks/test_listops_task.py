@@ -2,9 +2,7 @@
 
 import csv
 import gzip
-import os
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -13,6 +11,7 @@ import torch
 from longspan.data.listops import ids_to_symbols, parse
 from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, build
+from real_data import real
 
 SMALL = {
     "train": 300,
@@ -189,9 +188,7 @@ def test_wrong_label_in_the_release_is_rejected_with_its_line(tmp_path):
 
 def test_files_of_the_original_generator_are_read(tmp_path):
     """The expected expressions and labels are read by the csv module."""
-    folder = Path(os.environ.get("LONGSPAN_TEST_DATA") or "nowhere") / "listops_lra_generated"
-    if not folder.is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no listops_lra_generated")
+    folder = real("listops_lra_generated")
     (tmp_path / "listops-1000").mkdir()
     for name in FILES.values():
         text = gzip.decompress((folder / f"{name}.gz").read_bytes())

@@ -1,10 +1,8 @@
 """20 Newsgroups: the official layouts, the parts of a post, and the splits."""
 
 import io
-import os
 import shutil
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ from longspan.data import newsgroups
 from longspan.data.newsgroups import GROUPS, remove_footer, remove_headers, remove_quotes
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, build
+from real_data import real
 
 BODY = """In article <1@x> someone writes:
 > quoted words
@@ -165,10 +164,7 @@ def test_missing_and_foreign_archives_are_refused(nowhere):
 
 
 def test_published_mini_newsgroups():
-    folder = Path(os.environ.get("LONGSPAN_TEST_DATA", "nowhere"), "newsgroups20_mini")
-    if not folder.is_dir():
-        pytest.skip("mini_newsgroups is not here (LONGSPAN_TEST_DATA)")
-    posts = newsgroups.read(newsgroups.find(folder))
+    posts = newsgroups.read(newsgroups.find(real("newsgroups20_mini")))
     assert len(posts) == 2_000
     assert all(sum(post.label == label for post in posts) == 100 for label in range(20))
     # Every post starts with headers, which are removed whole.

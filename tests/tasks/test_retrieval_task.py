@@ -1,10 +1,8 @@
 """The retrieval task: both papers as ids, balanced subsets, and a run from end to end."""
 
 import dataclasses
-import os
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -16,6 +14,7 @@ from longspan.errors import DataError, OptionError
 from longspan.models import LongspanForPairClassification, encoder_flops
 from longspan.tasks import SPLITS, build, configure
 from longspan.training import fit
+from real_data import real
 
 CHARACTERS = {"vocabulary": "characters"}
 
@@ -203,17 +202,7 @@ def test_run_end_to_end(data, tmp_path, head):
     assert record.tokens_per_second == pytest.approx(tokens / record.seconds)
 
 
-@pytest.fixture
-def real():
-    if not os.environ.get("LONGSPAN_TEST_DATA"):
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    folder = Path(os.environ["LONGSPAN_TEST_DATA"]) / "aan"
-    if not (folder / "papers.parquet").exists():
-        pytest.skip("LONGSPAN_TEST_DATA has no aan")
-    return folder
-
-
-def test_training_on_real_pairs(real, tmp_path):
+def test_training_on_real_pairs(tmp_path):
     """Every pair of validation and test is scored after a few steps."""
     options = {
         "length": 100,
@@ -224,7 +213,7 @@ def test_training_on_real_pairs(real, tmp_path):
         "validation": 300,
     }
     task = build("retrieval", options)
-    task.open(tmp_path / "cache", real)
+    task.open(tmp_path / "cache", real("aan", "papers.parquet"))
     assert {split: task.size(split) for split in SPLITS} == {
         "train": 2_000,
         "validation": 300,

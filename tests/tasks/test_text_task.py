@@ -1,8 +1,6 @@
 """The text task: bytes or characters as ids, a disjoint validation split, subsets."""
 
-import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +10,7 @@ import pytest
 from longspan.data.tokenizers import END
 from longspan.errors import DataError, OptionError
 from longspan.tasks import build
+from real_data import real
 
 OPTIONS = {"length": 24, "validation": 8}
 
@@ -258,20 +257,9 @@ def test_invalid_options_are_rejected(change, reason):
         build("text", change)
 
 
-@pytest.fixture
-def real():
-    """Return the folder of the whole data set."""
-    if not os.environ.get("LONGSPAN_TEST_DATA"):
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    folder = Path(os.environ["LONGSPAN_TEST_DATA"]) / "imdb" / "full"
-    if not folder.is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no imdb/full")
-    return folder
-
-
-def test_real_full_data_set(tmp_path, real):
+def test_real_full_data_set(tmp_path):
     task = build("text", {"length": 20_000})
-    task.open(tmp_path, real)
+    task.open(tmp_path, real("imdb/full"))
     assert {split: task.size(split) for split in task.info.sizes} == task.info.sizes
     assert task.source == "IMDB, the whole set (25000 train and 25000 test reviews)"
     lengths = task.dataset.splits["test"].tokens.lengths
@@ -283,7 +271,7 @@ def test_real_full_data_set(tmp_path, real):
     assert np.bincount(task.labels("validation").numpy()).tolist() == [2500, 2500]
 
 
-def test_real_full_data_set_by_characters_with_the_splits_of_the_paper(tmp_path, real):
+def test_real_full_data_set_by_characters_with_the_splits_of_the_paper(tmp_path):
     """S4 counts about 135 ids; here plain Python counts the characters."""
     options = {
         "vocabulary": "characters",
@@ -293,11 +281,11 @@ def test_real_full_data_set_by_characters_with_the_splits_of_the_paper(tmp_path,
         "test": 100,
     }
     task = build("text", options)
-    task.open(tmp_path, real)
+    task.open(tmp_path, real("imdb/full"))
     assert task.size("train") == 25_000
     assert task.facts["kept"]["train_text_in_test"] > 0
     counts = Counter()
-    for text in pq.read_table(real / "train.parquet")["text"].to_pylist():
+    for text in pq.read_table(real("imdb/full") / "train.parquet")["text"].to_pylist():
         counts.update(text[:4095])
     truth = sorted((c for c in counts if counts[c] >= 15), key=lambda c: (-counts[c], ord(c)))
     assert task.facts["characters"] == "".join(truth)

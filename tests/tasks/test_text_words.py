@@ -1,8 +1,6 @@
 """Texts as words: the most frequent words of the training texts, compared with plain Python."""
 
-import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +11,7 @@ from longspan.data.tokenizers import UNKNOWN, WordTokenizer
 from longspan.errors import OptionError
 from longspan.tasks import SPLITS, _encoded_text, build
 from longspan.tasks.data_cards import write_card
+from real_data import real
 
 TEXTS = ["The cat, the CAT!", "a café_2 isn't<br />a cat", "zz top 猫猫 zz", "...", "Über über"]
 
@@ -187,21 +186,10 @@ def test_invalid_vocabulary_is_rejected(change, message):
         build("text", change)
 
 
-def real(*folder):
-    if not os.environ.get("LONGSPAN_TEST_DATA"):
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    found = Path(os.environ["LONGSPAN_TEST_DATA"]).joinpath(*folder)
-    if not found.is_dir():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no {'/'.join(folder)}")
-    return found
-
-
-@pytest.mark.parametrize(
-    "folder", [("imdb",), pytest.param(("imdb", "full"), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("folder", ["imdb", pytest.param("imdb/full", marks=pytest.mark.slow)])
 def test_real_reviews_by_words(folder, tmp_path):
     """With validation='test' the training split is the whole training part of the source."""
-    source, length = real(*folder), 512
+    source, length = real(folder), 512
     task = build("text", {"length": length, "vocabulary": 5_000, "validation": "test"})
     task.open(tmp_path, source)
     reviews = {x: pq.read_table(source / f"{x}.parquet")["text"] for x in ("train", "test")}

@@ -221,7 +221,7 @@ def test_a_memory_reaches_what_segments_do_not(task, tmp_path):
     losses = {}
     for memory in (0, 48):
         model = make_model(memory=memory)
-        outcome = train(model, task, tmp_path / str(memory), recipe(steps=130, evaluate_every=130))
+        outcome = train(model, task, tmp_path / str(memory), recipe(steps=150, evaluate_every=150))
         losses[memory] = outcome.scores["test"].metrics["bits_per_byte"]
     assert losses[48] < losses[0] - 0.3, losses
 
