@@ -18,10 +18,7 @@ from real_data import real
 FORMS = {"by id": write_by_id, "release": write_release}
 
 
-@pytest.fixture(autouse=True)
-def bare(monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def truth(pairs=PAIRS, papers=PAPERS):

@@ -25,15 +25,6 @@ from longspan.tasks.data_cards import (
 
 
 @pytest.fixture
-def nowhere(tmp_path, monkeypatch):
-    """Return an empty home folder, without any data."""
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
-
-
-@pytest.fixture
 def reviews(nowhere):
     """Write a small IMDB: reviews of 2, 3, ... bytes with alternating labels."""
     for part, letter in (("train", "a"), ("test", "b")):

@@ -57,13 +57,6 @@ def write(folder, articles=None, labels=None, splits=None):
     return folder
 
 
-@pytest.fixture
-def nowhere(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
-    return tmp_path
-
-
 def opened(data, **options):
     task = build("hyperpartisan", {"length": 64, **options})
     task.open(data.parent / "cache", data)

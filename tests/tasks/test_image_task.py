@@ -17,11 +17,8 @@ OPTIONS = {"validation": 10}
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return write_batches(tmp_path / "data", COUNT)
+def data(nowhere):
+    return write_batches(nowhere / "data", COUNT)
 
 
 def opened(data, **change):

@@ -13,7 +13,6 @@ from text_sources import (
     ARTICLES,
     BOOKS,
     SIZES,
-    VARIABLES,
     documents_of,
     letters,
     markup,
@@ -23,10 +22,7 @@ from text_sources import (
 NAMES = ("text8", "enwik8", "wikitext_2", "wikitext_103", "pg19")
 
 
-@pytest.fixture(autouse=True)
-def bare(monkeypatch):
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def make(name, folder, monkeypatch):

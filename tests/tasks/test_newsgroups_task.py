@@ -43,13 +43,6 @@ def write(folder, counts):
     return folder
 
 
-@pytest.fixture
-def nowhere(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
-    return tmp_path
-
-
 BY_DATE = {"20news-bydate-train": range(20), "20news-bydate-test": range(20, 25)}
 
 

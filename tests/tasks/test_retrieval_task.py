@@ -20,10 +20,8 @@ CHARACTERS = {"vocabulary": "characters"}
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
-    return write_by_id(tmp_path / "data")
+def data(nowhere):
+    return write_by_id(nowhere / "data")
 
 
 def opened(data, **change):

@@ -67,17 +67,14 @@ def test_facts_are_sufficient_to_decode():
 
 
 @pytest.fixture
-def reviews(tmp_path, monkeypatch):
+def reviews(nowhere):
     """Write a small IMDB: train and test share some words, and each review has one of its own."""
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
     for part in ("train", "test"):
         texts = [f"A film, {'good' if n % 2 else 'bad'}! {part}{n} film." for n in range(20)]
-        (tmp_path / "imdb").mkdir(exist_ok=True)
+        (nowhere / "imdb").mkdir(exist_ok=True)
         table = pa.table({"text": texts, "label": [n % 2 for n in range(20)]})
-        pq.write_table(table, tmp_path / "imdb" / f"{part}.parquet")
-    return tmp_path
+        pq.write_table(table, nowhere / "imdb" / f"{part}.parquet")
+    return nowhere
 
 
 def opened(reviews, **options):
