@@ -99,6 +99,15 @@ def no_waiting_for_disks():
         yield
 
 
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """Return an empty home folder; hide the data of this machine and the hub's cache."""
+    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def tiny_cache(tmp_path_factory):
     """Cache with the tiny ListOps; its generator is compiled once."""

@@ -1,11 +1,9 @@
 """Papers with abstracts in the official layout, small ones and those of the test data."""
 
 import json
-import os
 import random
-from pathlib import Path
 
-import pytest
+from real_data import real
 
 WORDS = [f"word{number}" for number in range(30)]
 SIZES = {"train": 16, "val": 5, "test": 4}
@@ -37,7 +35,4 @@ def write_papers(folder, sizes=None, changes=None):
 
 def real_papers():
     """Return the folder of real papers, or skip the test."""
-    folder = Path(os.environ.get("LONGSPAN_TEST_DATA", "/nowhere")) / "pubmed_sum"
-    if not folder.is_dir():
-        pytest.skip("no papers of PubMed; set LONGSPAN_TEST_DATA")
-    return folder
+    return real("pubmed_sum")

@@ -1,11 +1,10 @@
 """Files of questions in the official layouts, small ones and those of the test data."""
 
 import json
-import os
 import tarfile
 from pathlib import Path
 
-import pytest
+from real_data import real as published
 
 PARAGRAPHS = ("Ada Lovelace met Charles Babbage in 1833.", "She wrote about his Analytical Engine.")
 
@@ -35,14 +34,6 @@ def squad_article(title="Lovelace", shift=0):
 
 def write_squad(path, articles):
     path.write_text(json.dumps({"version": "1.1", "data": articles}), encoding="utf-8")
-    return path
-
-
-def published(name):
-    """Return a file of the test data, or skip the test."""
-    path = Path(os.environ.get("LONGSPAN_TEST_DATA", "")) / name
-    if not path.is_file():
-        pytest.skip(f"$LONGSPAN_TEST_DATA has no {name}")
     return path
 
 

@@ -292,14 +292,6 @@ def test_errors_of_the_model_are_no_refusals(copied_runs, monkeypatch):
         analyze_run(record, paths, samples=1, examples=1)
 
 
-def test_counts_are_checked_before_the_model_is_loaded(copied_runs, tmp_path):
-    paths, (record, _) = copied_runs
-    alone = tmp_path / record.name
-    shutil.copy(record, alone)
-    with pytest.raises(OptionError, match="samples must be >= 1, got 0"):
-        analyze_run(alone, paths, samples=0, examples=1)
-
-
 def test_model_without_attention_layers_has_no_weights(listops, monkeypatch):
     model = build_encoder()
     monkeypatch.setattr(layers, "SelfAttention", torch.nn.Bilinear)
@@ -424,6 +416,8 @@ def test_invalid_analysis_requests_are_rejected(copied_runs):
     with pytest.raises(OptionError, match=r"row of 'validation' must be in 0\.\.39, got 40"):
         analyze_run(record, paths, samples=1, examples=1, row=40)
     shutil.rmtree(other.parent / "work" / other.stem)
+    with pytest.raises(OptionError, match="samples must be >= 1, got 0"):
+        analyze_run(other, paths, samples=0, examples=1)  # before the model is loaded
     with pytest.raises(DataError, match="holds no saved model"):
         analyze_run(other, paths, samples=1, examples=1)
 

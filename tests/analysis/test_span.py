@@ -34,13 +34,6 @@ def test_uniform_attention_has_uniform_span():
     assert uniform_span([T, 1]) == pytest.approx(expected / 2)
 
 
-def test_span_of_shifted_attention_is_its_offset():
-    shifted = torch.eye(T).roll(3, 1)
-    shifted[T - 3 :] = 0
-    found = compute_spans(calls.call_with(torch.stack([torch.eye(T), shifted]))).span
-    assert found.tolist() == [[0.0, 3.0]]
-
-
 @pytest.mark.parametrize("columns", [1, 5, 256])
 def test_span_follows_definition(columns, monkeypatch):
     monkeypatch.setattr(module, "MAX_COLUMNS", columns)

@@ -449,17 +449,6 @@ def test_shards_survive_a_kill_and_are_not_rebuilt(tmp_path):
     check_continued(tmp_path)
 
 
-def test_truncated_shard_is_rebuilt(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        cached.open_dataset(tmp_path, SPEC, InShards(raising(KeyboardInterrupt())))
-    path = tmp_path / "toy" / SPEC.key / "building" / "shards" / "shard-000001"
-    path.write_bytes(path.read_bytes()[:-3])
-    build = InShards()
-    train = cached.open_dataset(tmp_path, SPEC, build).splits["train"]
-    assert build.built == [1, 2]
-    assert train.tokens.values.reshape(6, 5)[:, 0].tolist() == [1, 1, 2, 2, 3, 3]
-
-
 @pytest.mark.parametrize("error", [DataError("malformed"), RunError("full"), ValueError("a bug")])
 def test_error_removes_the_shards(tmp_path, error):
     with pytest.raises(type(error), match=str(error)):

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from longspan.errors import LongspanError
+from longspan.errors import DataError, LongspanError
+from longspan.tasks import build
 from published_folders import SOURCES, make_source
 
 # Files of each split. Those of one file alone have no split that may lack.
@@ -88,3 +89,16 @@ def test_training_reviews_that_are_all_in_the_test_split_are_refused(tmp_path, m
     with pytest.raises(LongspanError, match="of 16 training reviews, 16 are in the test split too"):
         task.open(tmp_path / "cache", folder)
     assert not list((tmp_path / "cache").rglob("*.arrow"))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_missing_source_names_the_command(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    task = build(name, SOURCES[name][1])
+    remedies = (f"`longspan data build {name} --data F", "name the folder that contains it")
+    for place in (tmp_path / "empty", tmp_path / "nowhere"):
+        with pytest.raises(DataError) as caught:
+            task.open(tmp_path / "cache", place)
+        assert str(caught.value) == task.describe_missing_data(place)
+        assert place.name == "nowhere" or any(x in str(caught.value) for x in remedies)
+        assert "\n" not in str(caught.value)

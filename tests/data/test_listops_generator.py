@@ -4,9 +4,7 @@ import csv
 import dataclasses
 import gzip
 import io
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from longspan.data import listops
 from longspan.data.listops import VOCABULARY, Grammar, generate, ids_to_symbols, parse
 from longspan.errors import DataError, OptionError
+from real_data import real
 
 LRA = Grammar(max_depth=10, max_args=10, min_length=500, max_length=2000)
 SMALL = Grammar(max_depth=4, max_args=5, min_length=10, max_length=40)
@@ -21,13 +20,7 @@ OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 
 
 def real_file(name: str) -> str:
-    folder = os.environ.get("LONGSPAN_TEST_DATA")
-    if not folder:
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    path = Path(folder) / name
-    if not path.exists():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no {name}")
-    return gzip.decompress(path.read_bytes()).decode()
+    return gzip.decompress(real(name).read_bytes()).decode()
 
 
 def stripped(source: str) -> list[str]:

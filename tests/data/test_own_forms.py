@@ -12,7 +12,6 @@ from longspan.data.imports import texts as own_texts
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.sources.table import read_table
 from longspan.data.sources.text import FileFormat
-from longspan.errors import OptionError
 from own_files import write_csv
 
 REQUEST = TextsRequest(text="text", target="label")
@@ -161,11 +160,6 @@ def test_folders_of_other_forms_are_refused(tmp_path):
     (split / "unsup").rename(split / "val")
     write_folder(split / "dev", ROWS[:4])
     check_refused(tmp_path, split, "two folders of one split, dev and val")
-
-
-def test_unknown_suffix_lists_the_forms(tmp_path):
-    (tmp_path / "x.txt").write_text("a")
-    check_refused(tmp_path, tmp_path / "x.txt", ".jsonl", "folder", error=OptionError)
 
 
 def write_parquet(path, columns, features=None):

@@ -14,7 +14,7 @@ from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.own_splits import DROPPED, TEST, TRAIN, VALIDATION, assign_splits
 from longspan.data.sources.table import read_table
 from longspan.data.sources.text import FileFormat
-from longspan.errors import DataError, OptionError
+from longspan.errors import OptionError
 from own_files import write_csv
 
 REQUEST = TextsRequest(text="body", target="stars")
@@ -145,30 +145,6 @@ def test_quoted_line_breaks_and_long_fields_are_read(tmp_path):
     assert found == [text.strip() for text, _ in rows]
 
 
-def test_same_import_again_changes_nothing_and_another_one_is_refused(tmp_path):
-    path = write_csv(tmp_path / "x.csv", ROWS)
-    first = load(tmp_path, path)[0]
-    assert load(tmp_path, path)[0] == first
-    other = write_csv(tmp_path / "y.csv", ROWS[:30])
-    with pytest.raises(OptionError, match=r"'mine' is the name of another import of.*--replace"):
-        import_texts(tmp_path, "mine", other, REQUEST)
-    assert own_texts.TEXTS.load(tmp_path / "own" / "mine") == first
-    assert sum(load(tmp_path, other, replace=True)[0].sizes.values()) == 30
-
-
-def test_damaged_rows_are_refused(tmp_path):
-    described, _ = load(tmp_path, write_csv(tmp_path / "x.csv", ROWS))
-    path = tmp_path / "own" / "mine" / "texts.parquet"
-    table = pq.read_table(path)
-    changed = table.set_column(1, "text", pa.array(["other", *table["text"].to_pylist()[1:]]))
-    pq.write_table(changed, path)
-    with pytest.raises(DataError, match=r"texts\.parquet has changed"):
-        own_texts.load_splits(path.parent, described)
-    path.unlink()
-    with pytest.raises(DataError, match=r"texts\.parquet"):
-        own_texts.load_splits(path.parent, described)
-
-
 # bad input
 
 
@@ -279,14 +255,6 @@ def test_malformed_files_are_refused(tmp_path):
     other = tmp_path / "x.xlsx"
     other.touch()
     check_refused(tmp_path, other, ".csv", ".parquet", error=OptionError)
-
-
-def test_name_must_be_the_name_of_a_folder(tmp_path):
-    path = write_csv(tmp_path / "x.csv", ROWS)
-    for name in ("", "../x", "My Reviews", "x" * 65, "-x"):
-        with pytest.raises(OptionError, match="--name must have"):
-            import_texts(tmp_path / "cache", name, path, REQUEST)
-    assert not (tmp_path / "cache").exists()
 
 
 def test_files_of_one_name_are_all_recorded(tmp_path):

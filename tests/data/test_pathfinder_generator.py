@@ -3,10 +3,8 @@
 import dataclasses
 import hashlib
 import io
-import os
 import random
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from longspan.data import pathfinder
 from longspan.data._pathfinder_tables import GROUND, OTHER, draw_line, ring, shrink
 from longspan.data.pathfinder import RESOLUTIONS, generate, lra_settings, redraw
 from longspan.errors import OptionError
+from real_data import real
 
 FOLDERS = {
     "easy": "curv_baseline",
@@ -29,13 +28,7 @@ LIT = 60  # a pixel this bright is part of a stroke
 @pytest.fixture(scope="module")
 def published():
     """Return images and labels of the original generator, by difficulty."""
-    folder = os.environ.get("LONGSPAN_TEST_DATA")
-    if not folder:
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    path = Path(folder) / "pathfinder32_generated" / "pathfinder32.tar.gz"
-    if not path.exists():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no {path.parent.name}")
-    with tarfile.open(path) as archive:
+    with tarfile.open(real("pathfinder32_generated/pathfinder32.tar.gz")) as archive:
         content = {
             member.name: archive.extractfile(member).read()
             for member in archive.getmembers()
@@ -327,7 +320,7 @@ def joined(drawing, settings):
 
 def test_chain_of_paddles_joins_the_markers_if_and_only_if_the_label_is_one():
     settings = lra_settings(256)
-    drawings = [redraw(settings, number, seed=1) for number in range(200)]
+    drawings = [redraw(settings, number, seed=1) for number in range(100)]
     found = np.array([joined(drawing, settings) for drawing in drawings])
     labels = np.array([drawing.label for drawing in drawings], bool)
     assert found[labels].all()

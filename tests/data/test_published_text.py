@@ -12,15 +12,12 @@ from longspan.data.published_text import find, read_splits
 from longspan.errors import DataError
 from longspan.tasks.enwik8 import ENWIK8, Enwik8
 from longspan.tasks.text8 import TEXT8, Text8
-from text_sources import SIZES, VARIABLES, documents_of, letters, markup, small, write_text
+from text_sources import SIZES, documents_of, letters, markup, small, write_text
 
 CASES = {"text8": (TEXT8, Text8, letters), "enwik8": (ENWIK8, Enwik8, markup)}
 
 
-@pytest.fixture(autouse=True)
-def bare(monkeypatch):
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def make(name):

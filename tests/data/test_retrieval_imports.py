@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from beir_files import DOCUMENTS, JUDGMENTS, QUERIES, write_beir, write_judgments, write_lines
+from beir_files import DOCUMENTS, JUDGMENTS, QUERIES, write_beir, write_judgments
 from corpus_files import ignore
 from longspan.data.own_splits import NAMES
 from longspan.data.retrieval.imports import BEIR, import_beir, load_collection
@@ -180,42 +180,12 @@ def test_folder_without_a_relevant_document_is_refused(tmp_path):
     assert BEIR.find(tmp_path / "cache") == []
 
 
-def test_failed_import_leaves_the_earlier_one(tmp_path):
-    folder = write_beir(tmp_path / "set")
-    described = run_import(tmp_path, folder)
-    write_lines(folder / "corpus.jsonl", ["{"])
-    with pytest.raises(DataError, match=r"corpus.jsonl, line 1: not JSON"):
-        run_import(tmp_path, folder, replace=True)
-    (found,) = BEIR.find(tmp_path / "cache")
-    assert BEIR.load(found) == described
-    assert [path.name for path in found.parent.iterdir()] == ["owls"]
-
-
-def test_name_of_another_collection_needs_replace(tmp_path):
-    first = run_import(tmp_path, write_beir(tmp_path / "set"))
-    assert run_import(tmp_path, tmp_path / "set") == first
-    other = write_beir(tmp_path / "other", queries={**QUERIES, "q1": "which bird hunts"})
-    with pytest.raises(OptionError, match="'owls' is the name of another collection"):
-        run_import(tmp_path, other)
-    assert run_import(tmp_path, other, replace=True).rows_sha256 != first.rows_sha256
-    assert "which bird hunts" in texts(stored(tmp_path).queries["train"])
-    with pytest.raises(OptionError, match="--name must have 1 to 64 lower-case letters"):
-        run_import(tmp_path, other, name="Owls")
-
-
-def test_changed_files_of_an_import_are_refused(tmp_path):
+def test_description_of_another_schema_is_refused(tmp_path):
     run_import(tmp_path, write_beir(tmp_path / "set"))
-    run_import(tmp_path, write_beir(tmp_path / "b", queries={**QUERIES, "q1": "x"}), name="b")
-    folder = tmp_path / "cache" / "retrieval"
-    (folder / "owls" / "queries.parquet").write_bytes(
-        (folder / "b" / "queries.parquet").read_bytes()
-    )
-    with pytest.raises(DataError, match="owls has changed; import the collection again"):
-        stored(tmp_path)
-    path = folder / "b" / "import.json"
+    path = tmp_path / "cache" / "retrieval" / "owls" / "import.json"
     path.write_text(json.dumps({"schema": 2}))
     with pytest.raises(DataError, match="describes no collection of schema 2; import it again"):
-        stored(tmp_path, "b")
+        stored(tmp_path)
 
 
 def test_judgments_without_a_header_are_read(tmp_path):

@@ -1,9 +1,7 @@
 """Vocabularies of language models: texts come back, and counts are those of the decoded text."""
 
 import itertools
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from longspan.data.tokenizer_training import TOKENIZER_KINDS, train_tokenizer
 from longspan.data.word_piece_vocabulary import WordPieceVocabulary, token_texts
 from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
 from longspan.errors import OptionError
+from real_data import real
 
 TEXT = prose(400) + " 猫 sat\t😀 on  the naïve\r\n mat."
 COUNTS = ("bytes", "characters", "words")
@@ -201,10 +200,7 @@ def test_a_token_without_text_ends_no_white_space():
 
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])
 def test_counts_of_published_tokenizers_are_those_of_the_decoded_text(name):
-    folder = Path(os.environ.get("LONGSPAN_TEST_DATA", "")) / "vocab" / name
-    if not folder.is_dir():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no vocab/{name}")
-    vocabulary = WordPieceVocabulary(load_word_pieces(folder))
+    vocabulary = WordPieceVocabulary(load_word_pieces(real(f"vocab/{name}")))
     text = f"Hello, world! It's the naïve cat's 猫 😀 … don't. {prose(200)}"
     ids = vocabulary.encode(text)
     decoded = vocabulary.decode(ids)

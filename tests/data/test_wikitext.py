@@ -3,8 +3,6 @@
 import collections
 import dataclasses
 import gzip
-import os
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +12,7 @@ from longspan.data.wikitext import find, read_articles, read_split, read_vocabul
 from longspan.errors import DataError
 from longspan.tasks.wikitext_2 import WIKITEXT
 from longspan.tasks.wikitext_103 import WIKITEXT as WIKITEXT_103
+from real_data import real
 from text_sources import (
     ARTICLES,
     VARIABLES,
@@ -144,9 +143,7 @@ def test_a_zip_without_a_file_is_refused(tmp_path, bare):
 
 def test_published_held_out_splits_have_their_published_counts(tmp_path):
     """The real files, of which the training split is not here."""
-    folder = Path(os.environ.get("LONGSPAN_TEST_DATA", "")) / "lm_text"
-    if not (folder / "wikitext2_test.txt.gz").is_file():
-        pytest.skip("LONGSPAN_TEST_DATA has no lm_text/wikitext2_test.txt.gz")
+    folder = real("lm_text", "wikitext2_test.txt.gz")
     copied = tmp_path / "wikitext-2"
     copied.mkdir()
     contents = {}

@@ -1,8 +1,6 @@
 """Word pieces agree with the Hugging Face tokenizer that they come from."""
 
 import json
-import os
-from pathlib import Path
 
 import huggingface_hub
 import numpy as np
@@ -14,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from longspan.data.store import Examples, Ragged
 from longspan.data.word_pieces import FILES, load_word_pieces
 from longspan.errors import DataError
+from real_data import real
 
 TEXT = "The naïve cat 猫 sat, [MASK] 😀 twice.\n\nNew line"
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
@@ -30,10 +29,7 @@ def word_level(folder, words, **special):
 
 @pytest.fixture(scope="module")
 def published():
-    folder = os.environ.get("LONGSPAN_TEST_DATA")
-    if folder is None or not (Path(folder) / "vocab").is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no folder vocab")
-    return Path(folder) / "vocab"
+    return real("vocab")
 
 
 def test_bare_vocabularies_of_roberta_and_bert_have_their_published_ids(published):

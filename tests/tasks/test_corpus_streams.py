@@ -1,9 +1,7 @@
 """Imported corpora of left-to-right language modeling: tokens, splits, vocabularies, refusals."""
 
 import io
-import os
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError, OptionError, UnknownNameError
 from longspan.files import read_json, write_json
 from longspan.tasks import TASKS, CorpusStreamTask, imported_names, register_imported
+from real_data import real
 from text_sources import documents_of, write_books
 
 VOCABULARIES = {
@@ -175,11 +174,8 @@ def test_given_splits_take_precedence_over_those_of_a_folder(tmp_path):
 
 
 def test_real_novels_are_read_byte_by_byte(tmp_path):
-    source = Path(os.environ.get("LONGSPAN_TEST_DATA", "")) / "english_novels/novels_subset.tar.gz"
-    if not source.is_file():
-        pytest.skip("LONGSPAN_TEST_DATA has no english_novels/novels_subset.tar.gz")
     contents = {}
-    with tarfile.open(source) as archive:
+    with tarfile.open(real("english_novels/novels_subset.tar.gz")) as archive:
         for member in archive:
             if not member.isfile() or "_" not in member.name:
                 continue

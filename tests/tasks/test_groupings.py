@@ -86,7 +86,7 @@ def cut(node, levels):
 @pytest.fixture(scope="module")
 def expressions():
     grammar = Grammar(max_depth=5, max_args=4, min_length=3, max_length=60)
-    return generate(grammar, 300, seed=4).tokens
+    return generate(grammar, 150, seed=4).tokens
 
 
 def test_tree_depths_match_the_parsed_trees(expressions):

@@ -2,10 +2,8 @@
 
 import gzip
 import json
-import os
 import zipfile
 from collections import Counter
-from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
@@ -15,6 +13,7 @@ from longspan.data import hyperpartisan
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, build
 from longspan.tasks.data_cards import write_card
+from real_data import real
 
 ARTICLES = "articles-training-byarticle-20181122"
 TRUTH = "ground-truth-training-byarticle-20181122"
@@ -56,13 +55,6 @@ def write(folder, articles=None, labels=None, splits=None):
     if splits:
         (folder / "hp-splits.json").write_text(json.dumps(splits))
     return folder
-
-
-@pytest.fixture
-def nowhere(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
-    return tmp_path
 
 
 def opened(data, **options):
@@ -198,17 +190,9 @@ def test_missing_files_say_where_to_get_them(nowhere):
         opened(data, split="published")
 
 
-@pytest.fixture(scope="module")
-def real():
-    folder = Path(os.environ.get("LONGSPAN_TEST_DATA", "nowhere"), "hyperpartisan")
-    if not folder.is_dir():
-        pytest.skip("the Hyperpartisan files are not here (LONGSPAN_TEST_DATA)")
-    return folder
-
-
-def test_published_files_have_the_recorded_counts(real):
+def test_published_files_have_the_recorded_counts():
     """Counts of the README of the data set, and of the issues on Longformer's splits."""
-    source = hyperpartisan.find(real)
+    source = hyperpartisan.find(real("hyperpartisan"))
     articles = hyperpartisan.read(source)
     assert Counter(x.label for x in articles) == {0: 407, 1: 238}
     ids = hyperpartisan.read_published_splits(source)
@@ -218,17 +202,18 @@ def test_published_files_have_the_recorded_counts(real):
     assert source.origin["articles"] == build("hyperpartisan").info.checksum
 
 
-def test_leak_report_of_the_published_splits(real, tmp_path):
+@pytest.mark.slow
+def test_leak_report_of_the_published_splits(tmp_path):
     task = build("hyperpartisan", {"split": "published"})
-    task.open(tmp_path, real)
+    task.open(tmp_path, real("hyperpartisan"))
     leaks = task.facts["leaks"]
     assert (leaks["test in train"]["exact"], leaks["test in validation"]["exact"]) == (51, 7)
     assert task.facts["unused"] == 58
 
 
-def test_clean_splits_of_the_published_files(real, tmp_path):
+def test_clean_splits_of_the_published_files(tmp_path):
     task = build("hyperpartisan")
-    task.open(tmp_path, real)
+    task.open(tmp_path, real("hyperpartisan"))
     assert {split: task.size(split) for split in SPLITS} == task.info.sizes
     assert [x["rows"] for x in task.facts["leaks"].values()] == [[], [], []]
     for split in ("validation", "test"):

@@ -1,28 +1,24 @@
 """The image task: gray pixels, the held-out images of LRA and of S4, subsets, the real files."""
 
 import hashlib
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from cifar_files import BATCHES, labels, pixels, write_archive, write_batches, write_parquet
-from longspan.errors import DataError, OptionError
+from cifar_files import BATCHES, labels, pixels, write_batches, write_parquet
+from longspan.errors import OptionError
 from longspan.tasks import SPLITS, build
+from real_data import real
 
 COUNT = 8  # images in a batch
 OPTIONS = {"validation": 10}
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return write_batches(tmp_path / "data", COUNT)
+def data(nowhere):
+    return write_batches(nowhere / "data", COUNT)
 
 
 def opened(data, **change):
@@ -115,17 +111,6 @@ def test_smaller_subsets_are_part_of_larger_ones(data, split):
         assert set(rows_of(part, "test", "test")) < set(rows_of(whole, "test", "test"))
 
 
-def test_every_source_format_gives_the_same_data(data, tmp_path):
-    write_archive(tmp_path / "archive", COUNT)
-    write_parquet(tmp_path / "parquet", COUNT)
-    tasks = [opened(data), opened(tmp_path / "archive"), opened(tmp_path / "parquet")]
-    assert len({task.checksum for task in tasks}) == 1
-    assert tasks[0].source == "CIFAR-10, a subset (40 train and 8 test images)"
-    assert tasks[0].facts["source_rows"] == {"train": 40, "test": 8}
-    assert tasks[0].facts["exact_pixels"] is True
-    assert set(tasks[1].facts["source_sha256"]) == {"cifar-10-some.tar.gz"}
-
-
 def test_source_names_a_copy_in_jpeg(tmp_path, data):
     task = opened(write_parquet(tmp_path / "jpeg", COUNT, "JPEG"))
     assert "decoded from JPEG, not the official pixels" in task.source
@@ -157,32 +142,12 @@ def test_invalid_options_are_rejected(data, change, reason):
         opened(data, **change)
 
 
-def test_missing_data_is_rejected(tmp_path, data):
-    task = build("image")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="CIFAR-10 is not here"):
-        task.open(tmp_path / "cache", tmp_path / "empty")
-    assert "CIFAR-10 is not here" in task.describe_missing_data(tmp_path / "empty")
-    assert task.describe_missing_data(data) is None
-
-
 def test_show_names_the_class(data):
     assert opened(data).show("test", 0).splitlines()[-1] == "= dog (label 5)"
 
 
-def real_folder():
-    if not os.environ.get("LONGSPAN_TEST_DATA"):
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    folder = Path(os.environ["LONGSPAN_TEST_DATA"]) / "cifar10"
-    if not folder.is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no cifar10")
-    return folder
-
-
 def test_real_batches(tmp_path):
-    path = real_folder() / "cifar-10-batches-py_subset_from_jpeg.tar.gz"
-    if not path.exists():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no cifar10/{path.name}")
+    path = real("cifar10/cifar-10-batches-py_subset_from_jpeg.tar.gz")
     task = build("image", {"validation": 200, "pixels": "continuous"})
     task.open(tmp_path / "cache", path)
     assert [task.size(split) for split in SPLITS] == [1800, 200, 1000]
@@ -198,11 +163,8 @@ def test_real_batches(tmp_path):
 
 @pytest.mark.slow
 def test_real_full_data_set(tmp_path):
-    folder = real_folder()
-    if not (folder / "full").is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no cifar10/full")
     task = build("image")
-    task.open(tmp_path / "cache", folder / "full")
+    task.open(tmp_path / "cache", real("cifar10/full"))
     assert {split: task.size(split) for split in SPLITS} == task.info.sizes
     assert task.source == (
         "CIFAR-10, the whole set (50000 train and 10000 test images), decoded from JPEG, not the "

@@ -8,47 +8,26 @@ from longspan.errors import DataError
 from longspan.metrics import get_metric
 from longspan.tasks import IGNORE, SPLITS, TASKS
 from longspan.tasks.data_cards import write_card
+from published_folders import make_source
 from text_sources import (
     ARTICLES,
     BOOKS,
     SIZES,
-    VARIABLES,
-    WIKI,
     documents_of,
     letters,
     markup,
-    small,
     wiki_tokens,
-    write_books,
-    write_text,
-    write_wiki,
 )
 
 NAMES = ("text8", "enwik8", "wikitext_2", "wikitext_103", "pg19")
 
 
-@pytest.fixture(autouse=True)
-def bare(monkeypatch):
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def make(name, folder, monkeypatch):
     """Write the miniature files of a task, and make it expect their sizes."""
-    cls = TASKS[name]
-    if name in ("text8", "enwik8"):
-        content = (letters if name == "text8" else markup)(sum(SIZES.values()))
-        write_text(folder, name, content, "file")
-        monkeypatch.setattr(cls, "text", small(cls.text, content))
-    elif name == "pg19":
-        write_books(folder / "pg19")
-        monkeypatch.setattr(cls, "books", {split: len(x) for split, x in BOOKS.items()})
-    else:
-        path = write_wiki(folder, "folder")
-        path.rename(folder / name.replace("_", "-"))
-        published = {**vars(WIKI), "folder": name.replace("_", "-")}
-        monkeypatch.setattr(cls, "published_set", type(WIKI)(**published))
-    return cls
+    return type(make_source(name, folder, monkeypatch)[0])
 
 
 def open_task(name, tmp_path, monkeypatch, **options):
@@ -168,7 +147,7 @@ def test_a_truncated_copy_is_refused_when_the_task_is_opened(name, tmp_path, mon
 def test_words_are_those_of_the_open_data_set(tmp_path, monkeypatch):
     task = open_task("wikitext_2", tmp_path, monkeypatch)
     assert "cat" in task.vocabulary.words
-    for path in sorted((tmp_path / "data" / "wikitext-2").iterdir()):
+    for path in sorted((tmp_path / "data").iterdir()):
         path.write_bytes(path.read_bytes().replace(b" cat ", b" tiger "))
     task.open(tmp_path / "cache", tmp_path / "data")
     assert "tiger" in task.vocabulary.words

@@ -17,14 +17,6 @@ from longspan.tasks.masked_inputs import MASK_PROBABILITIES, MASKED
 IMAGE = {"validation": 10}
 
 
-@pytest.fixture
-def nowhere(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
-
-
 def opened(cache, name, data=None, **options):
     task = build(name, options)
     task.open(cache, data)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from longspan.errors import OptionError
-from longspan.tasks import SPLITS, build
+from longspan.tasks import build
 from longspan.tasks.scoring import IGNORE
 
 SMALL = {"train": 300, "validation": 40, "test": 30, "length": 30, "symbols": 5, "noise": 3}
@@ -30,28 +30,10 @@ def test_target_at_the_end_is_the_one_symbol(tmp_path, depth):
             assert (is_symbol.int().argmax(1) == int(depth * 28 + 0.5)).all()
 
 
-def test_random_filler_keeps_test_examples_out_of_train(tmp_path):
-    task = opened(tmp_path)
-    batches = [
-        next(iter(task.batches(split, batch_size=task.size(split)))).inputs["input_ids"]
-        for split in SPLITS
-    ]
-    found = {tuple(row.tolist()) for batch in batches for row in batch}
-    assert len(found) == 370
-
-
 def test_examples_are_grouped_by_position(tmp_path):
     (grouping,) = opened(tmp_path).groupings("test")
     assert grouping.name == "position"
     assert opened(tmp_path, depth=0.5).groupings("test") == []
-
-
-def test_defaults_match_the_card():
-    task = build("needle")
-    info = task.info
-    assert (task.vocab_size, task.num_classes) == (info.vocab_size, info.num_classes)
-    assert task.chance == info.chance
-    assert task.sizes == info.sizes
 
 
 @pytest.mark.parametrize("change", [{"length": 1}, {"depth": 1.5}, {"symbols": 70_000}])

@@ -1,10 +1,8 @@
 """20 Newsgroups: the official layouts, the parts of a post, and the splits."""
 
 import io
-import os
 import shutil
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ from longspan.data import newsgroups
 from longspan.data.newsgroups import GROUPS, remove_footer, remove_headers, remove_quotes
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, build
+from real_data import real
 
 BODY = """In article <1@x> someone writes:
 > quoted words
@@ -44,21 +43,6 @@ def write(folder, counts):
     return folder
 
 
-def pack(folder, archive):
-    """Pack the folders, as published."""
-    with tarfile.open(archive, "w:gz") as tar:
-        for path in folder.iterdir():
-            tar.add(path, path.name)
-    return archive
-
-
-@pytest.fixture
-def nowhere(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
-    return tmp_path
-
-
 BY_DATE = {"20news-bydate-train": range(20), "20news-bydate-test": range(20, 25)}
 
 
@@ -87,14 +71,6 @@ def test_split_by_date_keeps_the_official_test_posts(nowhere):
     pool = examples(task, "train") | examples(task, "validation")
     assert pool == {(own_words(n, g), g) for n in range(20) for g in GROUPS}
     assert "split by date" in task.source
-
-
-def test_archive_and_folder_give_the_same_examples(nowhere):
-    folder = write(nowhere / "data", BY_DATE)
-    (nowhere / "packed").mkdir()
-    pack(folder, nowhere / "packed" / "20news-bydate.tar.gz")
-    tasks = [opened(path, nowhere / "cache") for path in (folder, nowhere / "packed")]
-    assert tasks[0].checksum == tasks[1].checksum
 
 
 def test_copy_without_splits_is_split_by_the_text_of_the_posts(nowhere):
@@ -181,10 +157,7 @@ def test_missing_and_foreign_archives_are_refused(nowhere):
 
 
 def test_published_mini_newsgroups():
-    folder = Path(os.environ.get("LONGSPAN_TEST_DATA", "nowhere"), "newsgroups20_mini")
-    if not folder.is_dir():
-        pytest.skip("mini_newsgroups is not here (LONGSPAN_TEST_DATA)")
-    posts = newsgroups.read(newsgroups.find(folder))
+    posts = newsgroups.read(newsgroups.find(real("newsgroups20_mini")))
     assert len(posts) == 2_000
     assert all(sum(post.label == label for post in posts) == 100 for label in range(20))
     # Every post starts with headers, which are removed whole.

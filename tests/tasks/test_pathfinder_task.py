@@ -2,9 +2,7 @@
 
 import dataclasses
 import hashlib
-import os
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +12,9 @@ from PIL import Image
 from longspan.data.pathfinder import generate, lra_settings, redraw
 from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, TASKS, _pathfinder_images, build
+from real_data import real
 
 SIZES = {"train": 12, "validation": 3, "test": 4}
-
-
-REAL = os.environ.get("LONGSPAN_TEST_DATA")
 
 
 @pytest.fixture(autouse=True)
@@ -314,11 +310,7 @@ def test_invalid_options_are_rejected(name, options, reason):
 
 
 def test_files_of_the_original_generator_are_read(tmp_path):
-    if not REAL:
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    archive = Path(REAL) / "pathfinder32_generated" / "pathfinder32.tar.gz"
-    if not archive.exists():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no {archive.parent.name}")
+    archive = real("pathfinder32_generated/pathfinder32.tar.gz")
     task = opened(tmp_path, data=archive, source="release", difficulty="intermediate")
     assert [task.size(split) for split in SPLITS] == [320, 40, 40]
     assert task.facts["contour_lengths"] == {"9": 400}

@@ -11,9 +11,7 @@ import torch
 import tiny
 from longspan.arena import make_model, run
 from longspan.config import TaskConfig
-from longspan.data.questions import triviaqa
 from longspan.data.questions.encoding import ENDS, STARTS
-from longspan.data.questions.report import Report
 from longspan.data.questions.squad import read_squad
 from longspan.errors import DataError, OptionError
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, token_f1
@@ -169,18 +167,6 @@ def test_number_of_global_boundaries_is_bounded(tmp_path, articles):
     assert mask.sum(1).tolist() == [1] * len(batch.rows)
     assert task.ids_to_tokens(batch.inputs["input_ids"][mask].numpy()) == ["A"] * len(batch.rows)
     assert task.num_global_tokens == 1 + SMALL["question_length"] + 1 + 1
-
-
-def test_joined_documents_are_passages(tmp_path):
-    root = extract_triviaqa(tmp_path / "sample")
-    files = triviaqa.find(root, "wikipedia")
-    (record,) = triviaqa.load_records(files, "train")
-    (question,) = triviaqa.read_question(files, record, "here", Report())
-    names = [page["Filename"] for page in record["EntityPages"]]
-    texts = [(root / "evidence/wikipedia" / name).read_text().strip() for name in names]
-    assert len(question.passages) == len(texts) == 2
-    for first, text in zip(question.passages, texts, strict=True):
-        assert question.context[first:].startswith(text)
 
 
 def test_options_of_the_answers_share_a_data_set(tmp_path, articles):
@@ -352,12 +338,6 @@ def test_an_empty_split_is_refused_with_its_counts(tmp_path, trivia):
 def test_a_length_without_room_is_refused(tmp_path, articles):
     with pytest.raises(OptionError, match="leaves no room for a document"):
         opened("xquad", tmp_path, articles, length=24)
-
-
-@pytest.mark.parametrize("name", ["squad", "xquad", "triviaqa"])
-def test_missing_files_are_explained(tmp_path, name):
-    with pytest.raises(DataError, match=f"longspan data build {name} --data FOLDER"):
-        build(name).open(tmp_path / "cache", tmp_path)
 
 
 def test_dummy_batches_have_the_shape_of_real_ones(tmp_path, articles):

@@ -1,30 +1,27 @@
 """The retrieval task: both papers as ids, balanced subsets, and a run from end to end."""
 
 import dataclasses
-import os
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 import tiny
-from aan_files import PAIRS, PAPERS, write_by_id, write_release
+from aan_files import PAIRS, PAPERS, write_by_id
 from longspan.arena import make_model, run
 from longspan.data.tokenizers import END, UNKNOWN
 from longspan.errors import DataError, OptionError
 from longspan.models import LongspanForPairClassification, encoder_flops
 from longspan.tasks import SPLITS, build, configure
 from longspan.training import fit
+from real_data import real
 
 CHARACTERS = {"vocabulary": "characters"}
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
-    return write_by_id(tmp_path / "data")
+def data(nowhere):
+    return write_by_id(nowhere / "data")
 
 
 def opened(data, **change):
@@ -64,13 +61,6 @@ def test_tokens_are_bytes_of_both_papers(data, length):
             (byte_ids(a, length), byte_ids(b, length), label) for label, a, b in PAIRS[split]
         ]
         assert task.labels(split).tolist() == [label for label, _, _ in PAIRS[split]]
-
-
-def test_every_source_format_gives_the_same_data(tmp_path, data):
-    by_id, release = opened(data), opened(write_release(tmp_path / "d2" / "tsv_data"))
-    assert by_id.checksum == release.checksum
-    assert by_id.source != release.source
-    assert "not those of Long Range Arena" in by_id.source
 
 
 def test_characters_are_counted_over_training_pairs(tmp_path):
@@ -210,17 +200,7 @@ def test_run_end_to_end(data, tmp_path, head):
     assert record.tokens_per_second == pytest.approx(tokens / record.seconds)
 
 
-@pytest.fixture
-def real():
-    if not os.environ.get("LONGSPAN_TEST_DATA"):
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    folder = Path(os.environ["LONGSPAN_TEST_DATA"]) / "aan"
-    if not (folder / "papers.parquet").exists():
-        pytest.skip("LONGSPAN_TEST_DATA has no aan")
-    return folder
-
-
-def test_training_on_real_pairs(real, tmp_path):
+def test_training_on_real_pairs(tmp_path):
     """Every pair of validation and test is scored after a few steps."""
     options = {
         "length": 100,
@@ -231,7 +211,7 @@ def test_training_on_real_pairs(real, tmp_path):
         "validation": 300,
     }
     task = build("retrieval", options)
-    task.open(tmp_path / "cache", real)
+    task.open(tmp_path / "cache", real("aan", "papers.parquet"))
     assert {split: task.size(split) for split in SPLITS} == {
         "train": 2_000,
         "validation": 300,

@@ -21,10 +21,7 @@ from longspan.tasks.rules import (
 EXPRESSIONS = {"min_length": 5, "max_length": 40, "max_depth": 4, "max_args": 4}
 
 
-@pytest.fixture(autouse=True)
-def _no_data_of_this_machine(monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def by_counting(train, others):

@@ -1,8 +1,6 @@
 """The text task: bytes or characters as ids, a disjoint validation split, subsets."""
 
-import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +10,7 @@ import pytest
 from longspan.data.tokenizers import END
 from longspan.errors import DataError, OptionError
 from longspan.tasks import build
+from real_data import real
 
 OPTIONS = {"length": 24, "validation": 8}
 
@@ -32,11 +31,8 @@ def rows(part, count=30):
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return write(tmp_path / "data", rows("train"), rows("test"))
+def data(nowhere):
+    return write(nowhere / "data", rows("train"), rows("test"))
 
 
 def opened(data, **change):
@@ -196,16 +192,6 @@ def test_subsets_are_balanced_and_nested(data):
     assert texts(small, "validation") == texts(large, "validation")
 
 
-def test_every_source_format_gives_the_same_data(tmp_path, data):
-    other = tmp_path / "other"
-    for part in ("train", "test"):
-        for number, (text, label) in enumerate(rows(part)):
-            path = other / "aclImdb" / part / ("neg", "pos")[label] / f"{number}_1.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode())
-    assert opened(data).checksum == opened(other).checksum
-
-
 def test_sources_have_separate_data_sets(tmp_path, data):
     first = opened(data)
     second = opened(write(tmp_path / "d2", rows("new"), rows("old", 9)))
@@ -229,13 +215,6 @@ def test_built_data_set_is_used_when_its_source_is_gone(data):
         task.open(cache, data)
     with pytest.raises(DataError, match="longspan data build text --data FOLDER"):
         build("text", {**OPTIONS, "length": 5}).open(cache)
-
-
-def test_missing_source_is_named(data):
-    task = build("text", OPTIONS)
-    assert task.describe_missing_data(data) is None
-    assert "longspan data build text --data FOLDER" in task.describe_missing_data(None)
-    assert "nowhere does not exist" in task.describe_missing_data(data / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -275,20 +254,9 @@ def test_invalid_options_are_rejected(change, reason):
         build("text", change)
 
 
-@pytest.fixture
-def real():
-    """Return the folder of the whole data set."""
-    if not os.environ.get("LONGSPAN_TEST_DATA"):
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    folder = Path(os.environ["LONGSPAN_TEST_DATA"]) / "imdb" / "full"
-    if not folder.is_dir():
-        pytest.skip("LONGSPAN_TEST_DATA has no imdb/full")
-    return folder
-
-
-def test_real_full_data_set(tmp_path, real):
+def test_real_full_data_set(tmp_path):
     task = build("text", {"length": 20_000})
-    task.open(tmp_path, real)
+    task.open(tmp_path, real("imdb/full"))
     assert {split: task.size(split) for split in task.info.sizes} == task.info.sizes
     assert task.source == "IMDB, the whole set (25000 train and 25000 test reviews)"
     lengths = task.dataset.splits["test"].tokens.lengths
@@ -300,7 +268,7 @@ def test_real_full_data_set(tmp_path, real):
     assert np.bincount(task.labels("validation").numpy()).tolist() == [2500, 2500]
 
 
-def test_real_full_data_set_by_characters_with_the_splits_of_the_paper(tmp_path, real):
+def test_real_full_data_set_by_characters_with_the_splits_of_the_paper(tmp_path):
     """S4 counts about 135 ids; here plain Python counts the characters."""
     options = {
         "vocabulary": "characters",
@@ -310,11 +278,11 @@ def test_real_full_data_set_by_characters_with_the_splits_of_the_paper(tmp_path,
         "test": 100,
     }
     task = build("text", options)
-    task.open(tmp_path, real)
+    task.open(tmp_path, real("imdb/full"))
     assert task.size("train") == 25_000
     assert task.facts["kept"]["train_text_in_test"] > 0
     counts = Counter()
-    for text in pq.read_table(real / "train.parquet")["text"].to_pylist():
+    for text in pq.read_table(real("imdb/full") / "train.parquet")["text"].to_pylist():
         counts.update(text[:4095])
     truth = sorted((c for c in counts if counts[c] >= 15), key=lambda c: (-counts[c], ord(c)))
     assert task.facts["characters"] == "".join(truth)

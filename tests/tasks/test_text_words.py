@@ -1,8 +1,6 @@
 """Texts as words: the most frequent words of the training texts, compared with plain Python."""
 
-import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +11,7 @@ from longspan.data.tokenizers import UNKNOWN, WordTokenizer
 from longspan.errors import OptionError
 from longspan.tasks import SPLITS, _encoded_text, build
 from longspan.tasks.data_cards import write_card
+from real_data import real
 
 TEXTS = ["The cat, the CAT!", "a café_2 isn't<br />a cat", "zz top 猫猫 zz", "...", "Über über"]
 
@@ -68,17 +67,14 @@ def test_facts_are_sufficient_to_decode():
 
 
 @pytest.fixture
-def reviews(tmp_path, monkeypatch):
+def reviews(nowhere):
     """Write a small IMDB: train and test share some words, and each review has one of its own."""
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
     for part in ("train", "test"):
         texts = [f"A film, {'good' if n % 2 else 'bad'}! {part}{n} film." for n in range(20)]
-        (tmp_path / "imdb").mkdir(exist_ok=True)
+        (nowhere / "imdb").mkdir(exist_ok=True)
         table = pa.table({"text": texts, "label": [n % 2 for n in range(20)]})
-        pq.write_table(table, tmp_path / "imdb" / f"{part}.parquet")
-    return tmp_path
+        pq.write_table(table, nowhere / "imdb" / f"{part}.parquet")
+    return nowhere
 
 
 def opened(reviews, **options):
@@ -187,21 +183,10 @@ def test_invalid_vocabulary_is_rejected(change, message):
         build("text", change)
 
 
-def real(*folder):
-    if not os.environ.get("LONGSPAN_TEST_DATA"):
-        pytest.skip("LONGSPAN_TEST_DATA is not set")
-    found = Path(os.environ["LONGSPAN_TEST_DATA"]).joinpath(*folder)
-    if not found.is_dir():
-        pytest.skip(f"LONGSPAN_TEST_DATA has no {'/'.join(folder)}")
-    return found
-
-
-@pytest.mark.parametrize(
-    "folder", [("imdb",), pytest.param(("imdb", "full"), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("folder", ["imdb", pytest.param("imdb/full", marks=pytest.mark.slow)])
 def test_real_reviews_by_words(folder, tmp_path):
     """With validation='test' the training split is the whole training part of the source."""
-    source, length = real(*folder), 512
+    source, length = real(folder), 512
     task = build("text", {"length": length, "vocabulary": 5_000, "validation": "test"})
     task.open(tmp_path, source)
     reviews = {x: pq.read_table(source / f"{x}.parquet")["text"] for x in ("train", "test")}

@@ -38,6 +38,7 @@ from longspan.training.distributed.sharding import check_config
 
 # With a large epsilon, steps of AdamW depend on the magnitude of the gradient.
 LARGE_EPSILON = {
+    "training.steps": 8,
     "training.adam_epsilon": 1.0,
     "training.learning_rate": 10.0,
     "training.schedule": "constant",
@@ -370,7 +371,7 @@ def test_unreachable_processes_raise_error(monkeypatch):
         process_group.current_group()
 
 
-FREQUENT_CHECKPOINTS = {**LARGE_EPSILON, "training.checkpoint_every": 3}
+FREQUENT_CHECKPOINTS = {**LARGE_EPSILON, "training.steps": 12, "training.checkpoint_every": 3}
 
 
 @pytest.mark.slow

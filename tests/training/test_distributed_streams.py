@@ -17,6 +17,7 @@ CHANGES = {
     **SIZES,
     "model.num_hidden_layers": 2,
     "model.position": "none",
+    "training.steps": 6,
     "training.batch_size": 4,
     "training.eval_batch_size": 2,
     "training.selection": "last",
@@ -87,6 +88,7 @@ def test_two_processes_train_on_a_stream_like_one(tmp_path):
 def test_killed_stream_of_two_processes_resumes_exactly(tmp_path, parallelism):
     changes = {
         **CHANGES,
+        "training.steps": 12,
         "training.checkpoint_every": 3,
         "model.hidden_dropout_prob": 0.2,
     }

@@ -51,13 +51,6 @@ def test_rows_of_training_split_are_scored_in_their_order(model, listops):
     assert (found.score.num_examples, found.score.majority_baseline) == (30, majority)
 
 
-def test_all_of_training_split_is_scored_once(model, listops):
-    score = evaluate(model, listops, "train", batch_size=64, device=CPU).score
-    _, loss, majority = score_rows(model, listops, "train", np.arange(200))
-    assert (score.num_examples, score.majority_baseline) == (200, majority)
-    assert score.loss == pytest.approx(loss, rel=1e-5)
-
-
 def test_targets_of_sampled_tokens_are_in_order_of_rows():
     # Stored targets are a class plus 1, or 0 where unscored.
     targets = Ragged.pack([np.array(x) for x in ([0, 2, 2], [3, 0], [3, 3, 1])], np.uint16)

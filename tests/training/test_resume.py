@@ -35,7 +35,7 @@ CHANGES = {
     "training.gradient_accumulation_steps": 2,
     "model.hidden_dropout_prob": 0.2,
 }
-LONGER = {**CHANGES, "training.steps": 60, "training.evaluate_every": 10}
+LONGER = {**CHANGES, "training.steps": 40, "training.evaluate_every": 10}
 # Fields that may differ between two runs of one experiment.
 VARYING_FIELDS = (
     "seconds",
@@ -131,12 +131,12 @@ def run_and_kill(server, runs, cache, changes, *, kill_at=0, after=None):
 def test_run_finishes_after_repeated_kills_at_file_operations(
     server, tiny_cache, tmp_path, uninterrupted
 ):
-    """Kill each start five file operations later than the previous one, until a start finishes."""
+    """Kill each start eleven file operations later than the one before, until one finishes."""
     runs = tmp_path / "runs"
     work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=CHANGES))
     kill_at = 1
     while run_and_kill(server, runs, tiny_cache, CHANGES, kill_at=kill_at):
-        kill_at += 5
+        kill_at += 11
         check_checkpoint(work)
     assert kill_at > 20
     assert reproducible_fields(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
@@ -186,7 +186,7 @@ def test_killed_command_resumes(cli, tiny_cache, tmp_path, uninterrupted):
     assert json.loads((work / "last.json").read_text())["last"]
     code, _, err = cli(*arguments)
     assert code == 0
-    assert "step 60/60" in err
+    assert "step 40/40" in err
     assert reproducible_fields(load_result(record_of(runs, LONGER))) == uninterrupted["longer"]
     check_tidy(runs, LONGER)
 
@@ -354,15 +354,27 @@ def damage(path, change):
     assert path.read_bytes() != content
 
 
+def load_step(work, task):
+    """Return the step from which a start of the run continues."""
+    model = make_model(tiny.experiment(changes=OFTEN), task)
+    checkpoints = Checkpoints(work)
+    checkpoints.tidy()
+    assert checkpoints.exists()
+    return checkpoints.load(model, torch.optim.AdamW(model.parameters()))[0].step
+
+
 @pytest.mark.parametrize("case", DAMAGES)
 def test_run_resumes_from_checkpoint_before_damaged_one(
-    interrupted, caplog, expected_outcomes, case
+    interrupted, caplog, listops, expected_outcomes, case
 ):
     work, resume = interrupted
     name, change = DAMAGES[case]
     damage(work / "step-000007" / name, change)
-    again = resume()
-    assert (again.scores, without_seconds(again.curve)) == expected_outcomes["local"]
+    if case == "bit of model":
+        again = resume()
+        assert (again.scores, without_seconds(again.curve)) == expected_outcomes["local"]
+    else:
+        assert load_step(work, listops) == 6
     (warning,) = caplog.messages
     assert warning.startswith(f"{work / 'step-000007' / name} ")
     assert warning.endswith(f"; resuming from {work / 'step-000006'}")
@@ -397,11 +409,14 @@ POINTERS = {
 
 
 @pytest.mark.parametrize("case", POINTERS)
-def test_damaged_pointer_is_written_again(interrupted, caplog, expected_outcomes, case):
+def test_damaged_pointer_is_written_again(interrupted, caplog, listops, expected_outcomes, case):
     work, resume = interrupted
     damage(work / "last.json", POINTERS[case])
-    again = resume()
-    assert (again.scores, without_seconds(again.curve)) == expected_outcomes["local"]
+    if case == "bit":
+        again = resume()
+        assert (again.scores, without_seconds(again.curve)) == expected_outcomes["local"]
+    else:
+        assert load_step(work, listops) == 7
     (warning,) = caplog.messages
     assert warning.startswith(str(work / "last.json"))
     assert warning.endswith("; written again from the folders beside it")

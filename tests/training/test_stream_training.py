@@ -130,12 +130,12 @@ def test_warm_up_runs_as_the_evaluation_does(task, mechanism, keeps):
 
 def recipe(**changes):
     fields = {
-        "steps": 30,
+        "steps": 16,
         "batch_size": 4,
         "learning_rate": 1e-2,
         "warmup_steps": 0,
         "schedule": "constant",
-        "evaluate_every": 15,
+        "evaluate_every": 8,
         "checkpoint_every": 5,
         "eval_batch_size": 3,
         "selection": "last",
@@ -231,7 +231,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(accumulation, task, tmp
     config = recipe(gradient_accumulation_steps=accumulation)
     whole = make_model("compressive", 0.1)
     expected = train(whole, task, tmp_path / "whole", config)
-    for stop in (8, 21):
+    for stop in (4, 13):
         with pytest.raises(KeyboardInterrupt):
             train(
                 make_model("compressive", 0.1), task, tmp_path / "parts", config, Losses(stop=stop)

@@ -1,0 +1,138 @@
+"""Contract of imports: one name, one import; an earlier one survives what fails or is refused."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from beir_files import QUERIES, write_beir
+from corpus_files import TEXTS, ignore, write_folder
+from longspan.data.corpora.imports import CORPORA, CorpusRequest, build_tokens, import_corpus
+from longspan.data.imports import stored
+from longspan.data.imports.texts import TEXTS as OWN
+from longspan.data.imports.texts import TextsRequest, import_texts, load_splits
+from longspan.data.retrieval.imports import BEIR, import_beir, load_collection
+from longspan.errors import DataError, OptionError, RunError
+from own_files import write_csv
+
+
+def import_own(cache, path, name="mine", **options):
+    request = TextsRequest(text="body", target="stars")
+    return import_texts(cache, name, path, request, **options)
+
+
+def import_documents(cache, path, name="mine", **options):
+    request = CorpusRequest(paths=(str(path),), vocab_size=300)
+    return import_corpus(cache, name, request, ignore, **options)
+
+
+def import_collection(cache, path, name="mine", **options):
+    return import_beir(cache, name, path, {}, ignore, **options)
+
+
+def write_texts(place, count):
+    place.mkdir()
+    return write_csv(place / "x.csv", [(f"text number {n}", "ny"[n % 2]) for n in range(count)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Import of a kind: its list, writer of two sources, table, and reader of the table."""
+
+    imports: Any
+    run: Callable
+    write: Callable
+    table: str
+    load: Callable
+
+
+KINDS = {
+    "texts": Kind(OWN, import_own, write_texts, "texts", lambda *x: load_splits(*x[:2])),
+    "corpus": Kind(
+        CORPORA,
+        import_documents,
+        lambda place, count: write_folder(place, TEXTS[: count // 2]),
+        "documents",
+        lambda *x: build_tokens(*x, ignore),
+    ),
+    "collection": Kind(
+        BEIR,
+        import_collection,
+        lambda place, count: write_beir(place, queries={**QUERIES, "q1": f"query {count}"}),
+        "queries",
+        load_collection,
+    ),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def sources(kind, tmp_path):
+    """Return two sources whose imports differ."""
+    return [kind.write(tmp_path / str(count), count) for count in (40, 48)]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_same_import_again_changes_nothing_and_another_one_needs_replace(kind, sources, tmp_path):
+    cache = tmp_path / "cache"
+    first = kind.run(cache, sources[0])
+    folder = kind.imports.path(cache, "mine")
+    before = contents(folder)
+    assert kind.run(cache, sources[0]).rows_sha256 == first.rows_sha256
+    with pytest.raises(OptionError, match=r"'mine' is the name of another .*--replace"):
+        kind.run(cache, sources[1])
+    assert contents(folder) == before
+    second = kind.run(cache, sources[1], replace=True)
+    assert second.rows_sha256 != first.rows_sha256
+    assert kind.imports.load(folder).rows_sha256 == second.rows_sha256
+    for name in ("", "../x", "My Reviews", "x" * 65, "-x"):
+        with pytest.raises(OptionError, match="--name must have"):
+            kind.run(cache, sources[0], name)
+    assert [path.name for path in folder.parent.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_earlier_import_survives_a_replacement_that_fails(
+    kind, sources, tmp_path, monkeypatch, error
+):
+    """An import that is stopped before its description leaves no table beside another's."""
+    cache = tmp_path / "cache"
+    first = kind.run(cache, sources[0])
+    folder = kind.imports.path(cache, "mine")
+    before = contents(folder)
+
+    def fail(*_, **__):
+        raise error
+
+    for module, name in ((pq, "write_table"), (stored, "write_json")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, fail)
+            with pytest.raises((RunError, KeyboardInterrupt)) as caught:
+                kind.run(cache, sources[1], replace=True)
+        assert isinstance(caught.value, KeyboardInterrupt) or "No space left" in str(caught.value)
+        assert contents(folder) == before
+    assert kind.imports.load(folder).rows_sha256 == first.rows_sha256
+    assert kind.load(folder, first, tmp_path / "scratch")
+    kind.run(cache, sources[1], replace=True)
+    assert [path.name for path in folder.parent.iterdir()] == ["mine"]
+
+
+def test_changed_table_of_an_import_is_refused(kind, sources, tmp_path):
+    described = kind.run(tmp_path / "cache", sources[0])
+    folder = kind.imports.path(tmp_path / "cache", "mine")
+    path = folder / f"{kind.table}.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+    with pytest.raises(DataError, match="has changed"):
+        kind.load(folder, described, tmp_path / "scratch")
+    path.unlink()
+    with pytest.raises(DataError, match=rf"{kind.table}\.parquet"):
+        kind.load(folder, described, tmp_path / "scratch")
