@@ -25,7 +25,7 @@ from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
 from longspan.catalog import describe_cost, families, sample_options
-from longspan.report.statistics.growth import memory_over_baseline, over_baseline
+from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"

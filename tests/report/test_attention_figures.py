@@ -17,8 +17,7 @@ from longspan.report.charts.figures import (
     span_figures,
     write_attention_maps,
 )
-from longspan.report.charts.heatmaps import blue_shades, draw_matrix
-from longspan.report.charts.pictures import Picture
+from longspan.report.charts.pictures import Picture, blue_shades, draw_matrix
 from longspan.report.charts.rollout_pictures import draw_rollouts, lay_out
 from longspan.report.charts.similarity_maps import STEPS, draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import assign_styles

@@ -24,8 +24,8 @@ from report_records import (
 from longspan.errors import OptionError
 from longspan.report.charts.curves import POINTS, learning_curves
 from longspan.report.charts.figures import cost_figures
-from longspan.report.charts.heatmaps import draw_matrix
 from longspan.report.charts.intervals import score_intervals, slice_series
+from longspan.report.charts.pictures import draw_matrix
 from longspan.report.charts.styles import COLORS, DASHES, SHAPES, assign_styles, save_chart
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context

@@ -12,9 +12,8 @@ from longspan.report.charts.attention_spans import (
 )
 from longspan.report.charts.contexts import attention_by_bucket, loss_by_context
 from longspan.report.charts.curves import QUANTITIES, learning_curves
-from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.intervals import score_intervals, slice_series
-from longspan.report.charts.pictures import Picture
+from longspan.report.charts.pictures import Heatmap, Picture
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import PRINT, Medium, Spec, save_chart

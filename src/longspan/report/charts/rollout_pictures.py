@@ -6,8 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.report.charts.heatmaps import GLOW, overlay_colors
-from longspan.report.charts.pictures import FONT, Picture, draw_label, draw_pixels, encode_colors
+from longspan.report.charts.pictures import (
+    FONT,
+    GLOW,
+    Picture,
+    draw_label,
+    draw_pixels,
+    encode_colors,
+    overlay_colors,
+)
 from longspan.report.numbers import count, significant
 from longspan.results import Rollout
 

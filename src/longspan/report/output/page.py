@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.files import atomic_write
-from longspan.report.charts.heatmaps import Heatmap
-from longspan.report.charts.pictures import Picture
+from longspan.report.charts.pictures import Heatmap, Picture
 from longspan.report.charts.styles import (
     BOWTIE,
     HEXAGON,

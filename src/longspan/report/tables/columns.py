@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.costs import cost_of_runs
+from longspan.report.leaderboard.levels import cost_of_runs
 from longspan.report.leaderboard.values import (
     Cell,
     Cost,
