@@ -466,7 +466,12 @@ def test_pairing_removes_document_difficulty():
     difference, p = compare_pair(better, worse)
     assert difference < 0
     assert p < 0.001
-    alone = interval([float(better.values[0])], BITS, 200, dataclasses.replace(better, seeds=(0,), statistics=better.statistics[:1]))
+    alone = interval(
+        [float(better.values[0])],
+        BITS,
+        200,
+        dataclasses.replace(better, seeds=(0,), statistics=better.statistics[:1]),
+    )
     assert alone.high - alone.low > 10 * abs(difference)
 
 

@@ -20,7 +20,8 @@ from longspan.report.charts.styles import PRINT, Medium, Spec, save_chart
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.tables.attention_span import Analyzed, analyzed_rows, required_spans
+from longspan.report.tables.attention_span import required_spans
+from longspan.report.tables.columns import Line, measured_lines
 from longspan.report.tables.context_use import measured_rows
 from longspan.report.tables.slices import properties
 from longspan.report.tables.table import slug
@@ -107,7 +108,7 @@ def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     and by tile for the others, since each such map has a million cells.
     """
     for _, rows in _analyzed(board, context):
-        models = [(one, x.row.label) for x in rows for one in x.analyses]
+        models = [(one, x.row.label) for x in rows for one in x.item]
         lead, _ = min(models, key=lambda pair: pair[0].row_name != BASELINE)
         for one, name in models:
             yield from _similarity_figures(one, name, is_fine=one is lead)
@@ -117,14 +118,14 @@ def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the attention rollouts of each analyzed model."""
     for _, rows in _analyzed(board, context):
         for x in rows:
-            for one in x.analyses:
+            for one in x.item:
                 yield from _rollout_figures(one, x.row.label)
 
 
-def _analyzed(board: Leaderboard, context: Context) -> Iterator[tuple[str, list[Analyzed]]]:
+def _analyzed(board: Leaderboard, context: Context) -> Iterator[tuple[str, list[Line]]]:
     """Yield each task with its analyzed rows."""
     for i, task in enumerate(board.columns):
-        if rows := analyzed_rows(board, i, context.analyses):
+        if rows := measured_lines(board, i, context.analyses):
             yield task.label, rows
 
 
