@@ -193,12 +193,12 @@ def test_long_text_says_what_is_left_out():
 
 
 def test_layout_keeps_tokens_whole_and_characters_of_one_width():
-    page = lay_out(["[MAX", "12", "[SM"], " ", 7, 10)
-    assert page.lines == ["[MAX\xa012", "[SM"]
-    assert page.places == [(0, 0, 4), (0, 5, 2), (1, 0, 3)]
-    page = lay_out(list("a\n\0é漢�b"), "", 4, 10)
-    assert page.lines == ["a↵·é", "··b"]
-    assert lay_out(list("abcdef"), "", 2, 2).places == [(0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1)]
+    lines, places = lay_out(["[MAX", "12", "[SM"], " ", 7, 10)
+    assert lines == ["[MAX\xa012", "[SM"]
+    assert places == [(0, 0, 4), (0, 5, 2), (1, 0, 3)]
+    lines, _ = lay_out(list("a\n\0é漢�b"), "", 4, 10)
+    assert lines == ["a↵·é", "··b"]
+    assert lay_out(list("abcdef"), "", 2, 2)[1] == [(0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1)]
 
 
 def test_outliers_do_not_hide_the_other_shares():

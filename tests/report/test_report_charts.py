@@ -100,7 +100,7 @@ def test_colors_contrast_with_both_backgrounds(background):
 
 def test_registered_mechanisms_have_distinct_styles_and_the_color_of_their_family():
     traits = read_traits()
-    names = sorted(traits, key=lambda name: families().index(traits[name].family))
+    names = sorted(traits, key=lambda name: families().index(traits[name]["family"]))
     styles = assign_styles({name: family_of(name) for name in [*reversed(names), "own"]}).by_name
     assert [*styles] == [*names, "own"]
     look = styles.values()

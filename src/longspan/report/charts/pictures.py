@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from longspan.errors import OptionError
 from longspan.files import atomic_write
 
 if TYPE_CHECKING:
@@ -45,22 +46,6 @@ class Picture:
         """Picture as a file: dark text on white."""
         return self._svg(f'<rect width="100%" height="100%" fill="{PAPER}"/>', f' color="{INK}"')
 
-    def save(self, path: Path) -> Path:
-        """Write the picture; the suffix decides: .svg, .pdf, else PNG."""
-        import vl_convert
-        from PIL import Image
-
-        with atomic_write(path) as temporary:
-            if path.suffix == ".svg":
-                temporary.write_text(self.file_svg, encoding="utf-8")
-            elif path.suffix == ".pdf":
-                temporary.write_bytes(vl_convert.svg_to_pdf(self.file_svg))
-            else:
-                # Written again, since the renderer hardly compresses.
-                image = Image.open(io.BytesIO(vl_convert.svg_to_png(self.file_svg, scale=2)))
-                image.convert("RGB").save(temporary, "PNG", optimize=True)
-        return path
-
     def _svg(self, background: str, attributes: str = "") -> str:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
@@ -69,6 +54,31 @@ class Picture:
             f'font-family="Helvetica, Arial, sans-serif" font-size="{FONT}"{attributes}>'
             f"{background}{''.join(self.elements)}</svg>"
         )
+
+
+def save_svg(svg: str, path: Path, scale: int = 2) -> Path:
+    """Write a still picture; the suffix decides: svg, pdf or png, of `scale` pixels for one.
+
+    Raises:
+        OptionError: the suffix is another one.
+        RunError: the file cannot be written.
+    """
+    kind = path.suffix.lower()
+    if kind not in (".svg", ".pdf", ".png"):
+        raise OptionError(f"a chart is saved as .svg, .pdf or .png, got {path.name!r}")
+    import vl_convert
+    from PIL import Image
+
+    with atomic_write(path) as temporary:
+        if kind == ".svg":
+            temporary.write_text(svg, encoding="utf-8")
+        elif kind == ".pdf":
+            temporary.write_bytes(vl_convert.svg_to_pdf(svg))
+        else:
+            # Written again, since the renderer hardly compresses.
+            image = Image.open(io.BytesIO(vl_convert.svg_to_png(svg, scale=scale)))
+            image.convert("RGB").save(temporary, "PNG", optimize=True)
+    return path
 
 
 def draw_label(

@@ -26,10 +26,9 @@ from longspan.report.charts.styles import (
 )
 from longspan.report.leaderboard.levels import cost_over_tasks, mean_floor
 from longspan.report.leaderboard.ranking import find_score_wins, front_line, on_front
-from longspan.report.leaderboard.values import Cost, Floor, Leaderboard, Mean, Row
+from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, Row
 from longspan.report.mechanisms import OTHER
 from longspan.report.numbers import Number, count, magnitude, memory, quotient
-from longspan.report.statistics.intervals import Interval
 from longspan.report.tables.table import Column
 
 HEIGHT = 360  # pixels
@@ -110,39 +109,17 @@ def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor
 
 
 def _dot(
-    board: Leaderboard,
-    row: Row,
-    column: int | None,
-    metric: Metric,
-    costs: Costs,
+    board: Leaderboard, row: Row, column: int | None, metric: Metric, costs: Costs
 ) -> Dot | None:
     """Return a row as a point, in display units; None without a score."""
+    subject: Row | Cell | None = row
     if column is None:
         mean = board.means[0]
-        cost, over = _cost_of_mean(row, mean), count(len(mean.columns), "task")
-        return _point(row, row.score, row.interval, metric, cost, over, costs)
-    cell = row.cells[column]
-    if cell is None:
-        return None
-    over = count(len(cell.runs), "seed")
-    return _point(row, cell.score, cell.interval, metric, cell.cost, over, costs)
-
-
-def _cost_of_mean(row: Row, mean: Mean) -> Cost:
-    cells = [row.cells[i] for i in mean.columns]
-    return cost_over_tasks([cell.cost if cell else None for cell in cells])
-
-
-def _point(
-    row: Row,
-    score: Number | None,
-    interval: Interval | None,
-    metric: Metric,
-    cost: Cost,
-    over: str,
-    costs: Costs,
-) -> Dot | None:
-    if score is None:
+        cells = [row.cells[i] for i in mean.columns]
+        cost, over = cost_over_tasks([x and x.cost for x in cells]), count(len(cells), "task")
+    elif (subject := row.cells[column]) is not None:
+        cost, over = subject.cost, count(len(subject.runs), "seed")
+    if subject is None or subject.score is None:
         return None
     across, area = (one.entry(cost) for one in costs)
     return {
@@ -150,8 +127,8 @@ def _point(
         "mechanism": row.label,
         "family": row.family or OTHER,
         "hardware": cost.hardware,
-        "score": metric.shown(score),
-        **score_range(score, interval, metric),
+        "score": metric.shown(subject.score),
+        **score_range(subject.score, subject.interval, metric),
         "across": across.value,
         "area": area.value,
         "acrossText": across.text,

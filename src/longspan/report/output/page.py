@@ -92,31 +92,25 @@ def render_page(
     chapters = [
         _chapter(f"protocol-{i}", board, context, sections) for i, board in enumerate(boards, 1)
     ]
+    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
+    runs = [run for cell in cells for run in cell.runs]
     figures = [one for chapter in chapters for part in chapter["parts"] for one in part["figures"]]
     charts = {figure.name: figure.content for figure in figures if isinstance(figure.content, dict)}
     return _template().render(
         chapters=chapters,
-        subject=run and _subject(run),
+        run=run,
         styles=styles.by_name,
         families=_families(styles),
         marks={name: i for i, name in enumerate(styles.by_name)},
         shape_paths=SHAPE_PATHS,
-        summary=_summary(boards),
-        footer=_footer(boards),
+        summary=_summary(boards, runs),
+        dates=sorted(run.date for run in runs),
         legend=LEGEND,
         css=_asset("page.css"),
         script="\n".join(map(_asset, SCRIPTS)),
         charts=pack(json.dumps(charts, allow_nan=False, separators=(",", ":"))),
         libraries=packed_libraries(),
     )
-
-
-def _subject(run: Result) -> dict[str, str]:
-    """Return the headings of the page of one run."""
-    return {
-        "title": f"{run.row_name} on {run.task}, seed {run.seed}",
-        "lead": f"One run under the protocol {run.protocol}, of {run.date[:10]}.",
-    }
 
 
 def _families(styles: Styles) -> dict[str, dict[str, Style]]:
@@ -211,22 +205,12 @@ def _dash(dash: tuple[int, ...]) -> str:
     return " ".join(map(str, dash)) if len(dash) > 2 or dash[1] else ""
 
 
-def _summary(boards: Sequence[Leaderboard]) -> str:
-    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
-    runs = [run for cell in cells for run in cell.runs]
+def _summary(boards: Sequence[Leaderboard], runs: Sequence[Result]) -> str:
     return (
         f"{count(len({run.mechanism for run in runs}), 'mechanism')} on "
         f"{count(len({run.task for run in runs}), 'task')}: {count(len(runs), 'run')} under "
         f"{count(len({board.protocol for board in boards}), 'protocol')}."
     )
-
-
-def _footer(boards: Sequence[Leaderboard]) -> str:
-    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
-    dates = sorted(run.date for cell in cells for run in cell.runs)
-    if not dates:
-        return "Written by longspan. No run has a score."
-    return f"Written by longspan from records of {dates[0]} to {dates[-1]}."
 
 
 def _attributes(entry: Entry, column: Column, is_first: bool) -> dict[str, Any]:

@@ -85,7 +85,8 @@ def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
     metric = "score" if board.metric is None else metric_name(board.metric)
     if board.metric is not None and not board.metric.higher_is_better:
         metric += " (lower is better)"
-    seeds = {len(cell.runs) for row in group.rows for cell in row.cells if cell and cell.runs}
+    cells = [cell for row in group.rows for cell in row.cells if cell]
+    seeds = {len(cell.runs) for cell in cells if cell.runs}
     low, high = min(seeds, default=0), max(seeds, default=0)
     over = count(high, "seed") if low == high else f"{low} to {count(high, 'seed')}"
     changed = f" with {group.overrides}" if group.overrides else ""
@@ -101,9 +102,7 @@ def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
         SPREAD_NOTES[spread],
         RULE,
         *_seed_notes(group),
-        CHANCE
-        if any(cell.is_at_chance for row in group.rows for cell in filter(None, row.cells))
-        else "",
+        CHANCE if any(cell.is_at_chance for cell in cells) else "",
     ]
     return " ".join(filter(None, sentences))
 

@@ -206,18 +206,12 @@ def generalization_gap(board: Leaderboard) -> list[Table]:
 
 
 def tuning(board: Leaderboard) -> list[Table]:
-    """Return every trial of the hyperparameter searches."""
-    searches = [
-        (line, run)
-        for line in lines_of(board)
-        for run in [next((run for run in line.runs if run.tuning), None)]
-        if run is not None
-    ]
+    """Return every trial of the hyperparameter searches; the seeds of a row share one."""
     lines = [
-        _about(line, run, trial)
-        for line, run in searches
-        if run.tuning
-        for trial in run.tuning.trials
+        replace(line, run=run, item=trial)
+        for line in lines_of(board)
+        for run in [x for x in line.runs if x.tuning][:1]
+        for trial in (run.tuning.trials if run.tuning else ())
     ]
     return _table(board, "tuning", "Hyperparameter search", TUNING_COLUMNS, lines, TUNING)
 
@@ -225,7 +219,7 @@ def tuning(board: Leaderboard) -> list[Table]:
 def alarms(board: Leaderboard) -> list[Table]:
     """Return the alarms of finished runs."""
     lines = [
-        _about(line, run, alarm)
+        replace(line, run=run, item=alarm)
         for line in lines_of(board)
         for run in line.runs
         for alarm in run.alarms
@@ -236,15 +230,12 @@ def alarms(board: Leaderboard) -> list[Table]:
 def failures(board: Leaderboard) -> list[Table]:
     """Return the failed runs."""
     lines = [
-        _about(line, None, failure)
+        replace(line, item=failure)
         for line in lines_of(board)
-        for failure in (line.cell.failures if line.cell else ())
+        if line.cell
+        for failure in line.cell.failures
     ]
     return _table(board, "failures", "Failures", FAILURES_COLUMNS, lines, FAILURES)
-
-
-def _about(line: Line, run: Result | None, item: Any) -> Line:
-    return replace(line, run=run, item=item)
 
 
 def _table(
@@ -252,16 +243,13 @@ def _table(
     name: str,
     title: str,
     shown: Sequence[Column],
-    lines: Iterable[Line],
+    lines: Sequence[Line],
     about: str,
 ) -> list[Table]:
     """Return one table, or none where there is no line."""
-    found = list(lines)
-    if not found:
-        return []
-    full_title = f"{title}, {board.title}"
-    name = f"{board.title}-{name}"
-    return [make_table(name, full_title, shown, found, metric=board.metric, about=about)]
+    name, title = f"{board.title}-{name}", f"{title}, {board.title}"
+    table = make_table(name, title, shown, lines, metric=board.metric, about=about)
+    return [table] if lines else []
 
 
 # Facts of a run beyond its configuration.
