@@ -24,9 +24,9 @@ from longspan.report.charts.styles import (
     quantitative,
     tooltip,
 )
-from longspan.report.leaderboard.levels import cost_over_tasks, mean_floor
+from longspan.report.leaderboard.levels import SEVERAL, cost_over_tasks, mean_baseline
 from longspan.report.leaderboard.ranking import find_score_wins, front_line, on_front
-from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, Row
+from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, Mean, Row, TaskColumn
 from longspan.report.mechanisms import OTHER
 from longspan.report.numbers import Number, count, magnitude, memory, quotient
 from longspan.report.tables.table import Column
@@ -103,7 +103,7 @@ def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor
     """Return metric, label and floor of a task, or of the first mean."""
     if column is None:
         mean = board.means[0]
-        return mean.metric, mean.label.lower(), mean_floor(mean, board.columns)
+        return mean.metric, mean.label.lower(), _mean_floor(mean, board.columns)
     task = board.columns[column]
     return task.metric, task.label, task.floor
 
@@ -243,3 +243,13 @@ def _areas(dots: Sequence[Dot], area: Column) -> Spec:
     most = max(dot["size"] for dot in dots)
     scale = {"domain": [0, most], "range": [0, LARGEST], "nice": False}
     return {**quantitative("size"), "scale": scale, "legend": legend if known else None}
+
+
+def _mean_floor(one: Mean, columns: Sequence[TaskColumn]) -> Floor | None:
+    """Return the mean of the floors of its tasks, or None where a task has none."""
+    floors = [column.floor for column in columns]
+    value = mean_baseline(one, [None if floor is None else floor.value for floor in floors])
+    if value is None:
+        return None
+    names = {floor.name for i in one.columns if (floor := floors[i])}
+    return Floor(name=names.pop() if len(names) == 1 else SEVERAL, value=value)

@@ -106,16 +106,6 @@ def best_floor(runs: Sequence[Result], split: str) -> Floor | None:
     return max(floors, key=lambda floor: floor.value, default=None)
 
 
-def mean_floor(one: Mean, columns: Sequence[TaskColumn]) -> Floor | None:
-    """Return the mean of the floors of its tasks, or None where a task has none."""
-    floors = [column.floor for column in columns]
-    value = mean_baseline(one, [None if floor is None else floor.value for floor in floors])
-    if value is None:
-        return None
-    names = {floor.name for i in one.columns if (floor := floors[i])}
-    return Floor(name=names.pop() if len(names) == 1 else SEVERAL, value=value)
-
-
 def is_at_chance(cell: Cell, column: TaskColumn) -> bool:
     """Return whether a score is not better than the majority class, or than chance if that is more.
 
@@ -207,12 +197,6 @@ def examples_per_second(run: Result) -> float | None:
     """Return the training examples per second."""
     examples = run.steps * run.effective_config.training.batch_size
     return examples / run.seconds if run.seconds else None
-
-
-def data_wait_share(run: Result) -> float | None:
-    """Return the share of the training time spent waiting for batches."""
-    wait = run.data_wait_seconds
-    return None if wait is None or not run.seconds else wait / run.seconds
 
 
 def _largest(values: Sequence[Number | None]) -> Number | None:

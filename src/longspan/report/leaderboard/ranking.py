@@ -53,14 +53,14 @@ def rank_rows(
     placed = list(rows)
     cells = [[row.cells[c] for row in rows] for c in range(len(columns))]
     contrasts = [compare_rows([cell.noise if cell else None for cell in x]) for x in cells]
-    for at in find_tables(rows):
+    for at in _find_tables(rows):
         inside, own = [rows[i] for i in at], [one.select(at) for one in contrasts]
         for i, row in zip(at, _rank_group(inside, own, columns, means), strict=True):
             placed[i] = row
     return placed, contrasts
 
 
-def find_tables(rows: Sequence[Row]) -> list[list[int]]:
+def _find_tables(rows: Sequence[Row]) -> list[list[int]]:
     """Return the positions of the ranked rows of each table."""
     names = dict.fromkeys(row.overrides for row in rows)
     return [
@@ -173,7 +173,7 @@ def find_score_wins(board: Leaderboard, column: int | None) -> np.ndarray:
     metric = mean.metric if mean else board.columns[column or 0].metric
     parts = [board.contrasts[c] for c in (mean.columns if mean else [column or 0])]
     wins = np.zeros((len(board.rows), len(board.rows)), dtype=bool)
-    for at in find_tables(board.rows):
+    for at in _find_tables(board.rows):
         inside = [part.select(at) for part in parts]
         wins[np.ix_(at, at)] = find_wins(combine(inside) if mean else inside[0], metric)
     return wins

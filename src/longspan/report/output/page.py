@@ -58,7 +58,7 @@ WIDE_PICTURE = 400  # pixels from which a picture has a row of its own
 LONG = 40  # characters; longer texts in a table are broken into lines
 
 
-def is_wide(picture: Picture) -> bool:
+def _is_wide(picture: Picture) -> bool:
     """Return whether a picture has a row of its own."""
     return picture.width > WIDE_PICTURE
 
@@ -167,7 +167,7 @@ def _part(
         "figures": figures,
         "explanations": [*filter(None, legends)],
         "drawn": rows if len({*rows}) > 1 else [],
-        "is_small": not charts and all(map(is_wide, pictures)),
+        "is_small": not charts and all(map(_is_wide, pictures)),
     }
 
 
@@ -190,7 +190,7 @@ def _template() -> "Template":
         "reserved_height": _reserved_height,
     }
     environment.tests["heatmap"] = lambda content: isinstance(content, Heatmap)
-    environment.tests["wide"] = is_wide
+    environment.tests["wide"] = _is_wide
     environment.tests["picture"] = lambda content: isinstance(content, Picture)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     return environment.get_template("page.html")

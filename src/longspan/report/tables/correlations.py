@@ -38,8 +38,8 @@ ABOUT = (
 )
 
 
-class Scores(NamedTuple):
-    """Scores on a task, or their mean over tasks, by name of the row; larger is better."""
+class _Scores(NamedTuple):
+    """_Scores on a task, or their mean over tasks, by name of the row; larger is better."""
 
     source: str
     label: str
@@ -47,7 +47,7 @@ class Scores(NamedTuple):
     by_name: dict[str, Number]
 
 
-class Correlation(NamedTuple):
+class _Correlation(NamedTuple):
     """Spearman's rho with its two-sided p, and its 95 % interval over the pairs."""
 
     rho: float
@@ -56,17 +56,17 @@ class Correlation(NamedTuple):
     high: float
 
 
-class Pair(NamedTuple):
-    """Scores on two tasks, the number of mechanisms in both, and their correlation if known."""
+class _Pair(NamedTuple):
+    """_Scores on two tasks, the number of mechanisms in both, and their correlation if known."""
 
-    predictor: Scores
-    target: Scores
+    predictor: _Scores
+    target: _Scores
     size: int
-    correlation: Correlation | None
+    correlation: _Correlation | None
     adjusted_p: float | None
 
 
-def correlate(x: Sequence[Number], y: Sequence[Number]) -> Correlation | None:
+def correlate(x: Sequence[Number], y: Sequence[Number]) -> _Correlation | None:
     """Correlate two lists of scores; None for fewer than `FEWEST`, or if all of one are equal."""
     if len(x) < FEWEST or min(len({*x}), len({*y})) < 2:
         return None
@@ -86,7 +86,7 @@ def correlate(x: Sequence[Number], y: Sequence[Number]) -> Correlation | None:
     error = NORMAL * math.sqrt((1 + rho**2 / 2) / (len(x) - 3))
     center = math.atanh(max(-1 + 1e-9, min(rho, 1 - 1e-9)))
     low, high = math.tanh(center - error), math.tanh(center + error)
-    return Correlation(rho, float(test.pvalue), low, high)
+    return _Correlation(rho, float(test.pvalue), low, high)
 
 
 def correlations(
@@ -127,7 +127,7 @@ def correlations(
     return [replace(table, verdict=(sentence,))]
 
 
-def _tasks(board: Leaderboard, *, is_lra: bool) -> list[Scores]:
+def _tasks(board: Leaderboard, *, is_lra: bool) -> list[_Scores]:
     """Return the scores of the rows of one name in the first table, by task, then the means."""
     ranked = board.groups[0].ranked
     names = [row.row_name for row in ranked]
@@ -178,7 +178,7 @@ def _published(figures: Sequence[PublishedFigure]) -> Iterator[tuple[str, list, 
             yield protocol, [*lra, *_mean(lra)], targets
 
 
-def _mean(parts: Sequence[Scores]) -> list[Scores]:
+def _mean(parts: Sequence[_Scores]) -> list[_Scores]:
     """Return the mean of the mechanisms that have all of several scores."""
     names = set.intersection(*({*x.by_name} for x in parts))
     means = {name: fmean(x.by_name[name] for x in parts) for name in sorted(names)}
@@ -190,24 +190,24 @@ def _publication(one: PublishedFigure) -> str:
     return one.source.partition(", table")[0]
 
 
-def _scores(source: str, label: str, metric: Metric, values: dict[str, Number | None]) -> Scores:
+def _scores(source: str, label: str, metric: Metric, values: dict[str, Number | None]) -> _Scores:
     known = {name: metric.signed(x) for name, x in values.items() if x is not None}
-    return Scores(source, label, metric, known)
+    return _Scores(source, label, metric, known)
 
 
-def _pair(predictor: Scores, target: Scores) -> Pair:
+def _pair(predictor: _Scores, target: _Scores) -> _Pair:
     names = sorted(predictor.by_name.keys() & target.by_name.keys())
     found = correlate(*([side.by_name[name] for name in names] for side in (predictor, target)))
-    return Pair(predictor, target, len(names), found, None)
+    return _Pair(predictor, target, len(names), found, None)
 
 
-def _correct(pairs: Sequence[Pair]) -> list[Pair]:
+def _correct(pairs: Sequence[_Pair]) -> list[_Pair]:
     """Return the pairs with p-values corrected for their number."""
     adjusted = holm([x.correlation and x.correlation.p for x in pairs])
     return [x._replace(adjusted_p=p) for x, p in zip(pairs, adjusted, strict=True)]
 
 
-def _rho(x: Pair) -> Entry:
+def _rho(x: _Pair) -> Entry:
     found = x.correlation
     if found is None or x.adjusted_p is None:
         return Entry(value=None)
@@ -220,7 +220,7 @@ def _rho(x: Pair) -> Entry:
 
 
 COLUMNS = (
-    Column("Scores of", "text", value=lambda x: x.predictor.source),
+    Column("_Scores of", "text", value=lambda x: x.predictor.source),
     Column("LRA task", "text", value=lambda x: x.predictor.label),
     Column("Downstream task", "text", value=lambda x: x.target.label),
     Column("Metric", "text", value=lambda x: metric_name(x.target.metric, unit=False)),

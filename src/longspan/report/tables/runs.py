@@ -6,7 +6,6 @@ from typing import Any
 
 from longspan.config import flatten
 from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
-from longspan.report.leaderboard.levels import data_wait_share
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import verdict_sentences
 from longspan.report.numbers import Number, percent, score_difference
@@ -55,6 +54,12 @@ def _gap(line: Line) -> Entry:
     return Entry(value=gap, text=score_difference(gap, line.metric))
 
 
+def _data_wait(run: Result) -> float | None:
+    """Return the share of the training time spent waiting for batches."""
+    wait = run.data_wait_seconds
+    return None if wait is None or not run.seconds else wait / run.seconds
+
+
 def _train_examples(runs: Iterable[Result]) -> int | None:
     sizes = [run.scores["train"].num_examples for run in runs if "train" in run.scores]
     return min(sizes, default=None)
@@ -88,7 +93,7 @@ DATA_WAIT = Column(
     name="Data wait",
     kind="lower",
     about="Share of the training time spent waiting for batches.",
-    value=lambda x: mean([data_wait_share(run) for run in x.runs]),
+    value=lambda x: mean([_data_wait(run) for run in x.runs]),
     show=lambda share: f"{percent(share)} %",
 )
 VALIDATION = Column(
