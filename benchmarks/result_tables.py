@@ -23,9 +23,9 @@ from longspan.report.output.text import markdown
 from longspan.report.tables.correlations import FEWEST, correlate, correlations
 from longspan.report.tables.efficiency import (
     crossing_length,
+    efficiency_tables,
     memory_over_baseline,
     over_baseline,
-    efficiency_tables,
 )
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.published import Comparison, compare_figures, read_published

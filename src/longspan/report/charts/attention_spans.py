@@ -40,14 +40,8 @@ def span_by_task(lines: Sequence[Line], styles: Styles) -> Spec | None:
     own = styles.by_name[lines[0].row.label].color
     colors = {OURS: own, PUBLISHED: PUBLISHED_COLOR, UNIFORM: UNIFORM_COLOR}
     named = [*kinds, UNIFORM]
-    axis = {"labelAngle": 0, "domain": True}
-    x = {
-        **nominal("task"),
-        "title": None,
-        "sort": [line.task.label for line in lines],
-        "axis": axis,
-    }
-    x |= {"scale": {"paddingInner": 0.35}}
+    x = {**nominal("task"), "title": None, "sort": [line.task.label for line in lines]}
+    x |= {"axis": {"labelAngle": 0, "domain": True}, "scale": {"paddingInner": 0.35}}
     y = {**quantitative("value"), "title": TITLE, "axis": {"tickCount": 5}}
     scale = {"domain": named, "range": [colors[kind] for kind in named]}
     legend = {"title": None, "orient": "top", "labelLimit": 0, "symbolOpacity": 1}
@@ -66,9 +60,7 @@ def span_by_task(lines: Sequence[Line], styles: Styles) -> Spec | None:
     ticks = {
         "data": {"values": [_bar(x.task.label, UNIFORM, _uniform([x])) for x in lines]},
         "mark": {"type": "tick", "thickness": 2, "bandSize": 60},
-        "encoding": {
-            **{"x": x, "y": quantitative("value"), "color": color, "tooltip": tooltip(about)},
-        },
+        "encoding": {"x": x, "color": color, "y": quantitative("value"), "tooltip": tooltip(about)},
     }
     return layered_chart(
         bars,

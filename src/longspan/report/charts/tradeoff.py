@@ -115,8 +115,8 @@ def _dot(
     subject: Row | Cell | None = row
     if column is None:
         mean = board.means[0]
-        cells = [row.cells[i] for i in mean.columns]
-        cost, over = cost_over_tasks([x and x.cost for x in cells]), count(len(cells), "task")
+        costs_by_task = [x.cost if x else None for x in (row.cells[i] for i in mean.columns)]
+        cost, over = cost_over_tasks(costs_by_task), count(len(mean.columns), "task")
     elif (subject := row.cells[column]) is not None:
         cost, over = subject.cost, count(len(subject.runs), "seed")
     if subject is None or subject.score is None:

@@ -39,7 +39,7 @@ ABOUT = (
 
 
 class _Scores(NamedTuple):
-    """_Scores on a task, or their mean over tasks, by name of the row; larger is better."""
+    """Scores on a task, or their mean over tasks, by name of the row; larger is better."""
 
     source: str
     label: str
@@ -57,7 +57,7 @@ class _Correlation(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """_Scores on two tasks, the number of mechanisms in both, and their correlation if known."""
+    """Scores on two tasks, the number of mechanisms in both, and their correlation if known."""
 
     predictor: _Scores
     target: _Scores
@@ -220,7 +220,7 @@ def _rho(x: _Pair) -> Entry:
 
 
 COLUMNS = (
-    Column("_Scores of", "text", value=lambda x: x.predictor.source),
+    Column("Scores of", "text", value=lambda x: x.predictor.source),
     Column("LRA task", "text", value=lambda x: x.predictor.label),
     Column("Downstream task", "text", value=lambda x: x.target.label),
     Column("Metric", "text", value=lambda x: metric_name(x.target.metric, unit=False)),

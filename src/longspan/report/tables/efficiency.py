@@ -203,13 +203,13 @@ def over_baseline(one: Measurement, others: Iterable[Measurement]) -> float | No
         others: measurements of the same record.
     """
     found = _baseline(one, others)
-    return found and quotient(found.median, one.median)
+    return quotient(found.median, one.median) if found else None
 
 
 def memory_over_baseline(one: Measurement, others: Iterable[Measurement]) -> float | None:
     """Return the peak memory of a measurement over that of full attention; None: unknown."""
     found = _baseline(one, others)
-    return found and quotient(one.peak_memory, found.peak_memory)
+    return quotient(one.peak_memory, found.peak_memory) if found else None
 
 
 def exponent(measurements: Sequence[Measurement]) -> float | None:
