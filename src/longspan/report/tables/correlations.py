@@ -47,7 +47,7 @@ class _Scores(NamedTuple):
     by_name: dict[str, Number]
 
 
-class _Correlation(NamedTuple):
+class Correlation(NamedTuple):
     """Spearman's rho with its two-sided p, and its 95 % interval over the pairs."""
 
     rho: float
@@ -62,11 +62,11 @@ class _Pair(NamedTuple):
     predictor: _Scores
     target: _Scores
     size: int
-    correlation: _Correlation | None
+    correlation: Correlation | None
     adjusted_p: float | None
 
 
-def correlate(x: Sequence[Number], y: Sequence[Number]) -> _Correlation | None:
+def correlate(x: Sequence[Number], y: Sequence[Number]) -> Correlation | None:
     """Correlate two lists of scores; None for fewer than `FEWEST`, or if all of one are equal."""
     if len(x) < FEWEST or min(len({*x}), len({*y})) < 2:
         return None
@@ -86,7 +86,7 @@ def correlate(x: Sequence[Number], y: Sequence[Number]) -> _Correlation | None:
     error = NORMAL * math.sqrt((1 + rho**2 / 2) / (len(x) - 3))
     center = math.atanh(max(-1 + 1e-9, min(rho, 1 - 1e-9)))
     low, high = math.tanh(center - error), math.tanh(center + error)
-    return _Correlation(rho, float(test.pvalue), low, high)
+    return Correlation(rho, float(test.pvalue), low, high)
 
 
 def correlations(
