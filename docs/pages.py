@@ -24,14 +24,21 @@ from pictures import TOKENS, picture
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
-from longspan.catalog import describe_cost, families, sample_options
+from longspan.catalog import (
+    describe,
+    describe_cost,
+    families,
+    list_mechanisms,
+    list_protocols,
+    sample_options,
+)
 from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
 RECIPES = Path(__file__).parent / "recipes"
 REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
-PUBLISHED, REPORT_TRAITS = REPORT / "published.json", REPORT / "mechanisms.json"
+PUBLISHED, CATALOG = REPORT / "published.json", REPORT.parent / "catalog.json"
 LENGTHS = (1024, 4096)
 HEADS, HEAD_DIM = 2, 64
 TRAITS = {
@@ -235,16 +242,18 @@ def published() -> str:
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
-def traits_file() -> str:
-    """Render the traits of the mechanisms, for reports, which do not import torch."""
-    names = [name for group in families().values() for name in group]
-    fields = ("family", "cost", "causal", "cross", "paper")
-    traits = {name: MECHANISMS[name].traits for name in names}
-    rows = {name: {x: getattr(one, x) for x in fields} for name, one in traits.items()}
-    lines = (
-        f"{json.dumps(name)}: {json.dumps(row, ensure_ascii=False)}" for name, row in rows.items()
-    )
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+def catalog_file() -> str:
+    """Render the catalog of the package, for lists and reports, which do not import torch."""
+    parts = {
+        "mechanisms": {row["name"]: row for row in list_mechanisms()},
+        "tasks": {name: describe(name) for name in sorted(TASKS)},
+        "protocols": {row["name"]: row for row in list_protocols()},
+    }
+    texts = []
+    for part, rows in parts.items():
+        lines = (f"{json.dumps(k)}: {json.dumps(x, ensure_ascii=False)}" for k, x in rows.items())
+        texts.append(f'"{part}": {{\n' + ",\n".join(lines) + "\n}")
+    return "{\n" + ",\n".join(texts) + "\n}\n"
 
 
 def recipe_index() -> str:
@@ -265,7 +274,7 @@ def recipe_index() -> str:
 
 def main() -> None:
     PUBLISHED.write_text(published())
-    REPORT_TRAITS.write_text(traits_file())
+    CATALOG.write_text(catalog_file())
     write(FOLDER, written())
     write(task_pages.FOLDER, task_pages.written())
     (RECIPES / "README.md").write_text(recipe_index())

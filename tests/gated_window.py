@@ -43,29 +43,22 @@ class GatedWindowAttention(PatternAttention):
             causal: whether keys after the query are excluded.
         """
         super().__init__(Window(window, 0 if causal else window), causal)
+        self.built_for = {"heads": heads, "head_dim": head_dim}
         self.gate = nn.Parameter(torch.randn(heads, 1, head_dim) * head_dim**-0.5)
         self.offset = nn.Parameter(torch.zeros(heads, 1, 1))
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add a reason: the gate has a fixed number of heads and head dimension."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        expected, got = self.gate.shape[::2], (q.shape[1], q.shape[3])
-        if got != expected:
-            reasons.append(f"(heads, head_dim) must be {tuple(expected)}, as built; got {got}")
-        return reasons
-
-    def attend(self, *inputs):
+    def attend(self, x):
         """Multiply the rows by the gate."""
-        return self._gated(inputs[0], super().attend(*inputs))
+        return self._gated(x.q, super().attend(x))
 
-    def reference(self, *inputs):
+    def reference(self, x):
         """Multiply the rows by the gate."""
-        return self._gated(inputs[0], super().reference(*inputs))
+        return self._gated(x.q, super().reference(x))
 
-    def advance(self, *inputs):
+    def advance(self, x):
         """Multiply the rows by the gate."""
-        out, state = super().advance(*inputs)
-        return self._gated(inputs[0], out), state
+        out, state = super().advance(x)
+        return self._gated(x.q, out), state
 
     def _gated(self, q, out):
         # In half precision a sum of large products would be off by more than one.

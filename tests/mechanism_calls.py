@@ -18,8 +18,8 @@ class FixedWeights(Attention):
         super().__init__()
         self.weights = weights
 
-    def attend(self, q, k, v, key_mask):
-        return self.weights.to(v) @ v
+    def attend(self, x):
+        return self.weights.to(x.v) @ x.v
 
 
 def call_with(weights, B=1, mask=None):

@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -88,6 +90,16 @@ BOTH_WAYS: dict[str, dict] = {
     },
     "t5": {**T5, "feed_forward_proj": "gated-gelu"},
     "longt5": {**T5, "local_radius": 3},
+    # Inputs of up to 36 tokens have full attention.
+    "big_bird": {
+        **{**SIZES, "max_position_embeddings": 72, "sep_token_id": 3},
+        **{"block_size": 4, "num_random_blocks": 2},
+    },
+    # As many landmarks as tokens in a segment: exact attention at any length.
+    "nystromformer": {
+        **{**SIZES, "max_position_embeddings": 36, "conv_kernel_size": 5},
+        **{"num_landmarks": 8, "segment_means_seq_len": 8},
+    },
 }
 # The parts differ in their sizes.
 PARTS = {
@@ -123,6 +135,29 @@ def make_encoder_decoder(name: str, **fields) -> PreTrainedModel:
     model = draw(cls(config(**{**own, **fields})))
     model.final_logits_bias.normal_()
     return model
+
+
+@torch.no_grad()
+def forward(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> Any:
+    """Call a model and return all states, as its class in transformers has to be called.
+
+    A decoder has to be told which tokens are padding. BigBird seeds numpy, and keeps full attention
+    after a short input. Nystromformer takes padding beside landmarks in a mask of four axes alone.
+    """
+    config, mask = model.config, inputs["attention_mask"]
+    if config.model_type == "gpt2":
+        inputs = {**inputs, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+    if config.model_type == "nystromformer" and (
+        config.num_landmarks != config.segment_means_seq_len
+    ):
+        bias = torch.zeros(len(mask), 1, 1, mask.shape[1], dtype=torch.float64)
+        inputs = inputs | {"attention_mask": bias.masked_fill(mask[:, None, None] == 0, -1e300)}
+    if config.model_type == "big_bird":
+        model.base_model.set_attention_type(config.attention_type)
+    state = np.random.get_state()
+    output = model(**inputs, output_hidden_states=True)
+    np.random.set_state(state)
+    return output
 
 
 def draw(model: PreTrainedModel) -> PreTrainedModel:

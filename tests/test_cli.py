@@ -82,7 +82,7 @@ FLAGS = {
                     "--help"},
     "data tokenizer": {"FOLDER", "PATH", "--vocab-size", "--kind", "--lowercase", "--text",
                        "--encoding", "--delimiter", "--document", "--limit", "--skip-bad",
-                       "--help"},
+                       "--import", "--help"},
     "data verify": {"TASK", "--cache", "--json", "--import", "--help"},
     "data card": {"TASK", "--protocol", "--set", "--cache", "--import", "--help"},
     "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
@@ -461,7 +461,7 @@ def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
 
 
 def test_grid_values_are_parsed_as_json_or_words():
-    from longspan.cli.common import parse_grid
+    from longspan.cli.parsing import parse_grid
 
     pairs = [
         "training.schedule=linear, cosine",

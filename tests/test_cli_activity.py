@@ -1,6 +1,5 @@
 """Commands that work for long say so: in a terminal, and in files and pipes now and then."""
 
-import inspect
 import io
 import time
 
@@ -9,10 +8,8 @@ from rich.console import Console
 
 import tiny
 from longspan.arena.console import ConsoleCallback
-from longspan.cli import activity, finetuning, running
+from longspan.cli import activity
 from longspan.cli.activity import Activity
-
-TRAINING = (running.arena, running.train, finetuning.pretrain, finetuning.finetune)
 
 
 class Full(io.StringIO):
@@ -77,12 +74,6 @@ def test_steps_and_builds_in_a_pipe_are_lines_now_and_then(monkeypatch):
     steps = [line for line in stream.getvalue().splitlines() if "step" in line]
     assert 3 <= len(steps) <= 12
     assert all("/12" in line and "left" in line for line in steps)
-
-
-@pytest.mark.parametrize("command", TRAINING)
-@pytest.mark.parametrize("option", ["dry_run", "measure"])
-def test_every_command_that_trains_has_a_dry_run(command, option):
-    assert option in inspect.signature(command).parameters
 
 
 @pytest.mark.parametrize("more", [["--dry-run"], ["--measure"]])

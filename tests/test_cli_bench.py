@@ -97,7 +97,7 @@ def test_json_is_the_record(cli, tmp_path):
     ("arguments", "message"),
     [
         (("layers",), "no suite called 'layers'; did you mean layer?"),
-        (("--lengths", "1K"), "--lengths must be numbers, such as 1024,4096; got '1K'"),
+        (("--lengths", "1K"), "--lengths takes comma-separated integers, got '1K'"),
         (("--mechanisms", "lcal"), "did you mean local?"),
         (("--dtypes", "fp8"), "no dtype called 'fp8'"),
         (("--padding", 1.5), "padding must be at least 0 and below 1, got 1.5"),

@@ -83,21 +83,6 @@ def test_one_new_token_has_no_speed(cli, folder):
     assert ", 1 new token, state of" in err
 
 
-def test_stated_defaults_are_those_of_the_settings():
-    stated = {
-        name: typing.__metadata__[0].show_default
-        for name, typing in generating.generate.__annotations__.items()
-        if name in DecodingConfig.__dataclass_fields__
-    }
-    default = DecodingConfig()
-    assert stated.pop("greedy") is True  # a flag, which is off
-    assert stated.pop("top_k") == "all"
-    assert stated.pop("top_p") == "all tokens"
-    assert stated == {name: f"{getattr(default, name):g}" for name in stated}
-    assert len(stated) == 4
-    assert (default.greedy, default.top_k, default.top_p) == (False, None, None)
-
-
 class Terminal:
     """Output stream that is a terminal."""
 

@@ -12,6 +12,9 @@ from rich.console import Console
 from longspan import catalog
 from longspan.attention import MECHANISMS
 from longspan.cli import common, listing
+from longspan.data.imports.stored import DESCRIPTION
+from longspan.files import cache_folder
+from longspan.stored_catalog import is_complete, published_rows
 from longspan.tasks import TASKS
 
 
@@ -61,7 +64,7 @@ def test_narrow_tables_wrap_words_without_truncation(print_at_width, what):
 @pytest.mark.parametrize("task", sorted(TASKS))
 def test_show_prints_table_of_published_scores(print_at_width, task):
     text = print_at_width(200, listing.print_described, task)
-    scores = catalog.published_scores(task)
+    scores = published_rows(catalog.describe(task)["published"])
     if not scores:
         assert "mechanism   " not in text
         return
@@ -85,9 +88,39 @@ def test_piped_output_is_plain_and_follows_columns_variable(columns, widest):
     assert (max(map(len, lines)) > 72) == (columns is None)
 
 
-def test_lists_import_neither_transformers_nor_the_compiler_of_torch():
+COMMANDS = ("list", "list tasks", "list protocols --json", "show listops", "--help")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_lists_and_help_import_no_torch(words):
     code = (
-        "import sys; from longspan import catalog; catalog.list_mechanisms(); catalog.list_tasks();"
-        "catalog.list_protocols(); assert not {'transformers', 'torch._dynamo'} & set(sys.modules)"
+        f"import sys; sys.argv = ['longspan', *{words.split()}]\n"
+        "from longspan.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: code = end.code\n"
+        "assert code == 0 and not {'torch', 'transformers'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("words", ["list --json", "list tasks", "list protocols", "show listops"])
+def test_stored_catalog_prints_what_the_registries_do(cli, monkeypatch, words):
+    printed = []
+    for stored in (True, False):
+        monkeypatch.setattr(listing, "is_complete", lambda stored=stored: stored)
+        printed.append(cli(*words.split()))
+    assert printed[0] == printed[1]
+
+
+def test_catalog_is_incomplete_with_registries_or_imports(monkeypatch, tmp_path):
+    monkeypatch.setenv("LONGSPAN_CACHE", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not is_complete()
+    code = "from longspan.stored_catalog import is_complete; print(is_complete())"
+    for complete in (True, False):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout.strip() == str(complete), done.stderr
+        folder = cache_folder() / "own" / "reviews"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / DESCRIPTION).write_text("{}")

@@ -177,7 +177,7 @@ def test_published_scores_of_reports_equal_published_scores_of_tasks(import_scri
 
 def test_families_of_reports_equal_traits(import_script, mechanism_pages):
     pages = import_script("pages")
-    assert pages.REPORT_TRAITS.read_text() == pages.traits_file(), REMEDY
+    assert pages.CATALOG.read_text() == pages.catalog_file(), REMEDY
     for name, cls in MECHANISMS.items():
         assert family_of(name) == cls.traits.family
         assert f"| family | {cls.traits.family} |" in mechanism_pages[f"{name}.md"]

@@ -30,8 +30,8 @@ from longspan.data.summaries import papers
 from longspan.data.word_pieces import tokenizer_sha256
 from longspan.errors import LongspanError
 from longspan.files import LARGE, SMALL, file_sha256, read_json
+from longspan.models.conversion.checkpoint_files import load_tokenizer
 from longspan.models.conversion.source import open_source, read_tensors
-from longspan.models.conversion.tokenizer import load_tokenizer
 from longspan.results.reading import load_result
 
 STATUS = Path("/proc/self/statm")  # first the pages of memory of this process

@@ -12,7 +12,7 @@ from longspan.arena.protocols.compare import recipe_values
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.attention.traits import Family
 from longspan.errors import check_name
-from longspan.metrics import get_metric
+from longspan.stored_catalog import format_value, task_row
 from longspan.tasks import TASKS, Task
 
 SAMPLE_TOKENS, SAMPLE_HEADS, SAMPLE_HEAD_DIM = 48, 3, 8
@@ -61,8 +61,7 @@ def describe_cost(name: str) -> str:
 
 def list_tasks() -> list[dict[str, Any]]:
     """Return the main metadata of every task."""
-    names = ("name", "version", "title", "num_classes", "chance", "metrics", "license", "source")
-    return [{k: getattr(TASKS[n].info, k) for k in names} for n in sorted(TASKS)]
+    return [task_row(vars(TASKS[name].info)) for name in sorted(TASKS)]
 
 
 def list_protocols() -> list[dict[str, Any]]:
@@ -156,22 +155,6 @@ def _changes(row: NamedRow) -> dict[str, Any]:
     return {**row.changes, **{f"{task}.{x}": y for task, own in limited for x, y in own.items()}}
 
 
-def published_scores(task: str) -> list[dict[str, str]]:
-    """Return the published scores of a task as rows of text."""
-    published = TASKS[task].info.published
-    has_several = len({score.metric for score in published}) > 1
-    return [
-        {
-            "mechanism": score.mechanism,
-            "score": f"{get_metric(score.metric).title} " * has_several
-            + get_metric(score.metric).format(score.value),
-            "protocol": score.protocol,
-            "source": score.source,
-        }
-        for score in published
-    ]
-
-
 def sample_weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
     """Return the weights (H, T, T) of a mechanism on T fixed random tokens.
 
@@ -205,13 +188,3 @@ def draw_weights(matrix: torch.Tensor) -> str:
     share = matrix.abs() / matrix.abs().amax(-1, keepdim=True).clamp(min=1e-12)
     shade = (share * (len(SHADES) - 1)).ceil().long()
     return "\n".join("".join(SHADES[cell] for cell in row) for row in shade.tolist())
-
-
-def format_value(value: Any) -> str:
-    """Format a value of the catalog as text."""
-    if isinstance(value, dict):
-        lines = [f"{k} = {v}" for k, v in value.items()]
-        return ("\n" if len(lines) > 6 else ", ").join(lines)
-    if isinstance(value, list | tuple):
-        return ", ".join(format_value(x) for x in value)
-    return str(value)

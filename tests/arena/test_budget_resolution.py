@@ -26,7 +26,7 @@ from longspan.arena.executors.events import EventSender, dispatch_event
 from longspan.arena.model import make_model
 from longspan.arena.parallel_console import ParallelConsoleCallback
 from longspan.arena.run_state import claim
-from longspan.arena.stage_costs import training_flops
+from longspan.arena.stages import training_flops
 from longspan.attention import MECHANISMS
 from longspan.config import Budget, parse_budget
 from longspan.errors import NoMemoryError, RunError

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import inspect
 import json
 import subprocess
 
@@ -17,7 +16,6 @@ from longspan.arena.provenance import code_differences, code_version
 from longspan.arena.run import train
 from longspan.arena.run_state import FILE, read_state
 from longspan.attention import MECHANISMS
-from longspan.cli import finetuning, running
 from longspan.errors import RunError
 from longspan.files import write_json
 from longspan.results import CodeVersion, SourceFile, load_result
@@ -162,13 +160,6 @@ def test_search_scores_no_trial_of_other_code(tiny_cache, tmp_path):
     assert not outcome.failed
     assert {x.earlier_code[0].versions["torch"] for x in outcome.results} == {"1.0"}
     assert {x.versions["torch"] for x in outcome.results} != {"1.0"}
-
-
-@pytest.mark.parametrize(
-    "command", [running.arena, running.train, finetuning.pretrain, finetuning.finetune]
-)
-def test_every_command_that_resumes_takes_accept_changes(command):
-    assert "accept_changes" in inspect.signature(command).parameters
 
 
 def test_commits_differ_where_files_of_the_package_do(monkeypatch):

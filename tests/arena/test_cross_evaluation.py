@@ -145,8 +145,8 @@ def test_other_names_of_classes_and_scales_of_numbers_are_refused(tmp_path):
         good = own_task(tmp_path, "good", ["neg", "pos"])
         same = own_task(tmp_path, "same", ["pos", "neg"])
         other = own_task(tmp_path, "other", ["0", "1"])
-        numbers = own_task(tmp_path, "numbers", range(5), kind="number")
-        larger = own_task(tmp_path, "larger", range(0, 50, 10), kind="number")
+        numbers = own_task(tmp_path, "numbers", range(5), is_regression=True)
+        larger = own_task(tmp_path, "larger", range(0, 50, 10), is_regression=True)
         assert misfits(good, same) == []
         assert misfits(numbers, numbers) == []
         (reason,) = misfits(good, other)

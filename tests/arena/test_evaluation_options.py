@@ -196,7 +196,7 @@ def test_options_by_hand_are_saved_beside_the_record(trained):
     as_trained |= {"evaluation.clamp": None, "evaluation.same_length": False}
     found = evaluate_elsewhere(record, paths, changes=as_trained)
     assert (found.mechanism_options, found.changed_options) == ({}, {})
-    assert found.score.loss != result.scores["test"].loss
+    assert found.score.metrics != result.scores["test"].metrics
     longest = evaluate_elsewhere(record, paths, changes={"evaluation.memory": 128})
     assert longest.changed_options == {
         f"evaluation.{name}": x for name, x in {**LONGER, "memory": 128}.items()

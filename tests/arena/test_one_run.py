@@ -15,7 +15,7 @@ from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain
 from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
 from longspan.arena.run_state import differences
-from longspan.arena.start import find_source
+from longspan.arena.start import find_checkpoint
 from longspan.data.word_pieces import tokenizer_sha256
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, convert, longify
@@ -306,10 +306,10 @@ def test_changed_checkpoint_is_refused_on_resumption(trained, record, tmp_path):
         model.lm_head.bias += 1
     model.save_pretrained(copy)
     with pytest.raises(RunError, match=r"weights of .* have sha256 .*, expected"):
-        find_source(experiment, paths)
+        find_checkpoint(experiment, paths)
     gone = dataclasses.replace(experiment, checkpoint=None)
     with pytest.raises(RunError, match="no folder of it is known"):
-        find_source(gone, paths)
+        find_checkpoint(gone, paths)
 
 
 def test_protocols_of_single_runs_cover_the_registered_tasks(toys):

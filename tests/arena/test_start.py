@@ -1,9 +1,11 @@
 """Runs that start from the weights of others: order, identity, refusals, resumption."""
 
+import collections
 import dataclasses
 import importlib
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,7 +18,6 @@ import tiny
 import toy_heads
 from longspan import catalog
 from longspan.arena import (
-    RunPaths,
     SearchSpace,
     arena,
     grid,
@@ -29,9 +30,9 @@ from longspan.arena import (
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.checkpoint_folder import weights_sha256
 from longspan.arena.executors import WorkerPoolExecutor
-from longspan.arena.executors.run_queue import RunQueue
 from longspan.arena.experiment import hash_config
-from longspan.arena.ordering import order_runs, source_numbers
+from longspan.arena.lock import hold_lock
+from longspan.arena.ordering import order_runs
 from longspan.arena.protocols.base import PROTOCOLS
 from longspan.arena.protocols.compare import compare
 from longspan.arena.protocols.files import read_protocol
@@ -74,6 +75,22 @@ def finish(experiment, paths):
     return run(experiment, opened(experiment, paths), paths)
 
 
+def elsewhere(paths):
+    return dataclasses.replace(paths, runs=paths.runs.parent / "more")
+
+
+def count_steps(monkeypatch):
+    """Return the steps of each task from now on, which are counted as they are trained."""
+    steps, step = collections.Counter(), StageRun._step
+
+    def counted(self, batches):
+        steps[self.task.info.name] += 1
+        return step(self, batches)
+
+    monkeypatch.setattr(StageRun, "_step", counted)
+    return steps
+
+
 def started(experiment, paths):
     """Return the model of an experiment after its start, and the record of the start."""
     task = opened(experiment, paths)
@@ -108,9 +125,9 @@ def test_grid_runs_sources_first_and_adds_missing_ones(staged, paths):
         "staged", tasks=["toy_labels"], mechanisms=["local", "full"], seeds=(0, 1)
     )
     assert len(experiments) == 8
-    for number, source in enumerate(source_numbers(experiments)):
-        assert (source is None) == (experiments[number].task == SOURCE)
-        assert source is None or source < number
+    for number, experiment in enumerate(experiments):
+        assert (experiment.source is None) == (experiment.task == SOURCE)
+        assert all(source in experiments[:number] for source in experiment.sources)
     results, failed = arena(experiments[:4], paths, GridCallback())
     assert not failed
     assert [x.config for x in results] == [x.config for x in experiments[:4]]
@@ -127,22 +144,30 @@ def test_order_of_runs_respects_starts(staged, seed):
     numbers = {id(x): cost for x, cost in zip(experiments, costs, strict=True)}
     ordered = order_runs(experiments, lambda x: numbers[id(x)])
     assert sorted(x.name for x in ordered) == sorted(x.name for x in experiments)
-    assert all(x is None or x < n for n, x in enumerate(source_numbers(ordered)))
+    assert all(source in ordered[:n] for n, x in enumerate(ordered) for source in x.sources)
 
 
-def test_queue_holds_runs_back_until_their_source_has_ended(staged):
-    experiments, _ = grid("staged", mechanisms=["local"], seeds=(0, 1))
-    sources, queue = source_numbers(experiments), RunQueue(experiments)
-    first = [queue.take(), queue.take()]
-    assert [sources[number] for number in first] == [None, None]
-    assert queue.take() is None
-    assert len(queue) == 4
-    queue.end(first[1])
-    released = [queue.take(), queue.take()]
-    assert [sources[number] for number in released] == [first[1]] * 2
-    queue.put_back(released[0])
-    assert queue.take() == released[0]
-    assert queue.take() is None
+def test_source_is_trained_once_by_the_first_run_that_needs_it(staged, paths, monkeypatch):
+    rows = [staged.row(task, "local", 0) for task in TASKS[1:]]
+    trained = count_steps(monkeypatch)
+    results, failed = arena(rows, paths, GridCallback())
+    assert failed == []
+    (source,) = load_results([paths.runs / "staged" / SOURCE])
+    assert trained[SOURCE] == source.steps
+    assert {x.start.sha256 for x in results} == {
+        weights_sha256(saved_weights(rows[0].source, paths)[0])
+    }
+    assert [x.scores for x in results] == [finish(x, elsewhere(paths)).scores for x in rows]
+
+
+def test_run_waits_while_another_process_trains_its_source(staged, paths):
+    """The lock of the source is that of a run: its dependents are tried again, and not failed."""
+    row = staged.row("toy_labels", "local", 0)
+    with hold_lock(paths.run_dir(row.source), "run"):
+        results, failed = arena([row], paths, GridCallback())
+    assert (results, [x.is_locked for x in failed]) == ([], [True])
+    assert not paths.failure_file(row).exists()
+    assert len(arena([row], paths, GridCallback())[0]) == 1
 
 
 @pytest.fixture
@@ -209,13 +234,13 @@ def test_plan_of_a_search_has_the_runs_that_trials_start_from(cli, protocol_file
     assert json.loads(out)["totals"]["runs"] == 3
 
 
-def test_source_without_a_record_is_refused_with_the_command(staged, paths):
+def test_source_without_a_model_is_refused(staged, paths):
     row = staged.row("toy_labels", "local", 0)
-    with pytest.raises(RunError, match=r"no record.*longspan arena --protocol staged --tasks toy"):
+    finish(staged.row(SOURCE, "local", 1), paths)  # of another seed
+    with pytest.raises(RunError, match=r"toy_masked/local-\w+-0.json has no saved model beside it"):
         started(row, paths)
-    finish(staged.row(SOURCE, "local", 1), paths)
-    with pytest.raises(RunError, match="no record"):
-        started(row, paths)
+    with pytest.raises(RunError, match="starts from a checkpoint, and no folder of it is known"):
+        started(dataclasses.replace(row, source=None), paths)
 
 
 def test_changes_and_budget_of_the_source_change_the_hash(staged):
@@ -288,8 +313,9 @@ def test_given_widths_that_differ_are_refused(staged, paths):
 def from_local(staged, mechanism, changes):
     """Return the run of a mechanism that starts from that of `local`."""
     row = staged.row("toy_labels", mechanism, 0, changes)
-    start = staged.row("toy_labels", "local", 0).config.start
-    return dataclasses.replace(row, config=dataclasses.replace(row.config, start=start))
+    other = staged.row("toy_labels", "local", 0)
+    config = dataclasses.replace(row.config, start=other.config.start)
+    return dataclasses.replace(row, config=config, source=other.source)
 
 
 def test_weights_of_another_mechanism_are_new(staged, paths):
@@ -372,16 +398,18 @@ class StopAt(GridCallback):
             raise Stop
 
 
-def test_interrupted_run_resumes_without_its_source(staged, paths):
+def test_interrupted_run_resumes_without_its_source(staged, paths, monkeypatch):
     source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
     finish(source, paths)
     whole = run(row, opened(row, paths), paths)
-    other = RunPaths(runs=paths.runs.parent / "more", cache=paths.cache, device="cpu")
-    other = dataclasses.replace(other, sources=paths.runs)
+    other = elsewhere(paths)
+    finish(source, other)
     with pytest.raises(Stop):
         run(row, opened(row, other), other, StopAt(2))
-    gone = dataclasses.replace(other, sources=paths.runs.parent / "nothing")
-    resumed = run(row, opened(row, gone), gone)
+    shutil.rmtree(other.record_file(source).parent)
+    trained = count_steps(monkeypatch)
+    resumed = run(row, opened(row, other), other)
+    assert SOURCE not in trained
     assert resumed.scores == whole.scores
     assert resumed.start == whole.start
 

@@ -146,7 +146,7 @@ def pool(tiny_cache, tmp_path, monkeypatch):
     running_pool = _WorkerPool(1, [tiny.experiment(seed=seed) for seed in (0, 1)], paths, LogRuns())
     (worker,) = running_pool.workers
     worker.index, worker.device, worker.oom_kills = (
-        running_pool.pending.take(),
+        running_pool.pending.popleft(),
         "cpu, 7 threads",
         10**9,
     )

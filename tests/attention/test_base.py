@@ -16,6 +16,7 @@ import longspan
 from longspan.attention import (
     MECHANISMS,
     Attention,
+    Inputs,
     LayerInput,
     Traits,
     backends,
@@ -31,7 +32,7 @@ SOURCE = Path(longspan.__file__).parents[1]
 
 
 def join_refusals(*inputs, name="local", causal=False, **masks):
-    return "; ".join(build(name, causal=causal).refusals(*inputs, **masks))
+    return "; ".join(build(name, causal=causal).refusals(Inputs(*inputs, **masks)))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_causal_requires_a_key_for_each_query():
 
 def test_error_lists_every_reason():
     masks = {"key_mask": torch.ones(3, 9), "global_mask": torch.ones(3, 8, dtype=torch.bool)}
-    reasons = build("linear", causal=True).refusals(*qkv(9, 7), **masks)
+    reasons = build("linear", causal=True).refusals(Inputs(*qkv(9, 7), **masks))
     assert len(reasons) == 5
     q, k, v = qkv(9)
     message = (
@@ -285,12 +286,12 @@ def register_zeros(monkeypatch):
     cls = MECHANISMS["full"]
     monkeypatch.setitem(KERNELS, cls, {})
 
-    def find_reasons(attention, q, *rest):
-        return [f"T={q.shape[2]} is beyond 4"] if q.shape[2] > 4 else []
+    def find_reasons(attention, x):
+        return [f"T={x.q.shape[2]} is beyond 4"] if x.q.shape[2] > 4 else []
 
     def register(automatic):
         register_kernel(cls, "zeros", find_reasons, automatic=automatic)(
-            lambda attention, q, k, v, *masks: torch.zeros_like(v)
+            lambda attention, x: torch.zeros_like(x.v)
         )
 
     return register
@@ -385,9 +386,9 @@ class _CausalSum(Attention):
     )
     causal = True
 
-    def attend(self, q, k, v, key_mask, layer_input):
-        states = 0 if layer_input is None else layer_input.states.sum(-1)[:, None, :, None]
-        return (v + states).cumsum(2)
+    def attend(self, x):
+        states = 0 if x.layer_input is None else x.layer_input.states.sum(-1)[:, None, :, None]
+        return (x.v + states).cumsum(2)
 
 
 def test_steps_cache_layer_input_states():

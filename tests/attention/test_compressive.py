@@ -7,6 +7,7 @@ from contract import HEAD_DIM, HEADS, assert_near, build_unchecked, check_contra
 from test_transformer_xl import randomize_parameters, transformer_xl
 
 from longspan import build
+from longspan.attention import Inputs
 from longspan.attention.mechanisms.compressive import Compression
 from longspan.attention.ops.segments import Rows
 from longspan.errors import InputError, OptionError
@@ -305,19 +306,20 @@ def test_losses_of_steps_are_those_of_the_sequence(padded):
     for part in torch.arange(30).split(6):
         own = None if mask is None else mask[:, part]
         new = [x[:, :, part] for x in (q, k, v)]
-        loss = attention.auxiliary_loss(*new, own, cache)
+        loss = attention.auxiliary_loss(Inputs(*new, mask=own, cache=cache))
         groups = attention.groups(int(part[-1]) + 1) - attention.groups(int(part[0]))
         real = part.numel() * len(q) if own is None else int(own.sum())
         total, count = total + loss * real * bool(groups), count + real * bool(groups)
         _, cache = attention.step(*new, cache, own)
-    assert_near(total / count, attention.auxiliary_loss(q, k, v, mask), "loss of steps")
+    whole = attention.auxiliary_loss(Inputs(q, k, v, mask=mask))
+    assert_near(total / count, whole, "loss of steps")
 
 
 @pytest.mark.parametrize(
     "options", [{"compression": "mean"}, {"compression": "conv", "compressed_memory": 0}]
 )
 def test_compressions_without_parameters_have_no_loss(options):
-    assert compressive(**options).auxiliary_loss(*qkv(9), None) is None
+    assert compressive(**options).auxiliary_loss(Inputs(*qkv(9))) is None
 
 
 def test_learned_compression_improves_on_the_mean():

@@ -19,7 +19,7 @@ from kernel_checks import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longspan.attention import MECHANISMS, backends, build
+from longspan.attention import MECHANISMS, Inputs, backends, build
 from longspan.attention.kernels.flex import calls as flex
 from longspan.attention.kernels.flex import tiles as tiles_module
 from longspan.attention.kernels.flex.tiles import TILE, bucket_length
@@ -141,7 +141,8 @@ def test_mask_of_pairs_is_the_dense_mask(unfused):
         with torch.no_grad():
             attention(*inputs, key_mask=key_mask, global_mask=global_mask)
         pairs = all_pairs(unfused[-1][3], 3, HEADS)
-        expected = attention.dense_mask(inputs[0], key_mask, global_mask)
+        x = Inputs(*inputs, key_mask, global_mask=global_mask)
+        expected = attention.dense_mask(x)
         assert torch.equal(pairs[:, :, :150, :150], expected.expand(3, HEADS, -1, -1))
         assert not pairs[..., 150:].any()
 
@@ -184,7 +185,8 @@ def test_calls_never_wait_for_the_device(unfused, monkeypatch, name):
     kind = BIGBIRD if name == "bigbird" else PATTERNS
     with torch.no_grad(), HostReads() as reads:
         for masks in masks_of(300):
-            flex.flex(kind, attention, *qkv(300, D=D), *masks)
+            key_mask, global_mask = masks
+            kind.run(attention, Inputs(*qkv(300, D=D), key_mask, global_mask=global_mask))
     assert not reads.found
 
 
@@ -285,8 +287,7 @@ def test_inputs_without_a_kernel_are_refused():
 
 def test_global_projections_are_refused():
     longformer = build_flex("longformer", global_projections=True)
-    extra = None, None, None
-    reasons = PATTERNS.refusals(longformer, 40, *extra)
+    reasons = PATTERNS.own_refusals(longformer, Inputs(*qkv(40, D=D)))
     assert reasons == ["global_projections=True computes the rows of global tokens separately"]
 
 

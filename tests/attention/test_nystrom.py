@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from test_fused import names_of_graph
 
 from longspan import build
+from longspan.attention import Inputs
 from longspan.attention.mechanisms import nystrom as module
 from longspan.attention.mechanisms.nystrom import pseudo_inverse
 from longspan.attention.ops.pooling import segment_tokens
@@ -263,7 +264,7 @@ def test_options_of_transformers_reproduce_its_batches_with_padding(landmarks):
         q, k, v = (to(x).unflatten(-1, (heads, 8)).transpose(1, 2) for to in projections)
         out, expected = ours(q, k, v, mask), theirs(x, bias)[0]
     assert_near(out.transpose(1, 2).flatten(2), expected, "output", 1e-9)
-    assert_near(ours.reference(q, k, v, mask), out, "reference", 1e-9)
+    assert_near(ours.reference(Inputs(q, k, v, mask)), out, "reference", 1e-9)
 
 
 @pytest.mark.parametrize("reads_padding", [False, True])
@@ -275,7 +276,7 @@ def test_scale_of_the_batch_is_that_of_its_ragged_rows(reads_padding):
     out = attention(q, k, v, mask)
     if not reads_padding:
         q, k, v = (x * mask[:, None, :, None] for x in (q, k, v))
-    assert_near(out, attention.reference(q, k, v, mask), "output")
+    assert_near(out, attention.reference(Inputs(q, k, v, mask)), "output")
     alone = [attention(*(x[b:][:1] for x in (q, k, v, mask))) for b in (0, 3)]
     equal = [torch.allclose(x[0], out[b], atol=1e-6) for x, b in zip(alone, (0, 3), strict=True)]
     assert not all(equal)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from exactness import assert_bitwise_equal
-from longspan.attention import MECHANISMS, build
+from longspan.attention import MECHANISMS, Inputs, build
 from longspan.attention.hooks import MemorySizes
 
 # Segments, memories and groups of which none divides another; the same with sizes that do.
@@ -45,8 +45,10 @@ def boundaries(options, start):
     return max(0, start - memory), start
 
 
-def arguments(attention):
-    return (None,) * attention.traits.needs_layer_input
+def weigh_parts(attention, *tensors):
+    """Return the weights of each query on the parts of its keys, (B, H, T) by name."""
+    found = attention.bucket_weights(Inputs(*tensors), 1)
+    return None if found is None else {name: x[..., 0] for name, x in found.items()}
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
@@ -57,7 +59,7 @@ def test_parts_weigh_as_the_reference_says(name, options, causal):
     The mean of ones is one, so slots of older tokens have value one as well.
     """
     attention, (q, k, _) = make(name, options, causal), inputs()
-    found = attention.part_weights(q, k, q, None, *arguments(attention))
+    found = weigh_parts(attention, q, k, q, None)
     names = ["compressed memory", "memory", "segment"] if name == "compressive" else None
     assert list(found) == (names or ["memory", "segment"])
     for start in range(0, T, options["segment"]):
@@ -67,7 +69,7 @@ def test_parts_weigh_as_the_reference_says(name, options, causal):
         for part, low, high in zip(found, bounds, bounds[1:], strict=False):
             v = torch.zeros_like(q)
             v[:, :, low:high] = 1
-            expected = attention.reference(q, k, v, None, *arguments(attention))[:, :, own, 0]
+            expected = attention.reference(Inputs(q, k, v))[:, :, own, 0]
             torch.testing.assert_close(found[part][:, :, own], expected)
 
 
@@ -76,11 +78,11 @@ def test_parts_of_real_queries_sum_to_one_under_a_mask(name, options):
     attention, (q, k, v) = make(name, options), inputs()
     mask = torch.ones(2, T, dtype=torch.bool)
     mask[1, 30:] = False
-    found = attention.part_weights(q, k, v, mask, *arguments(attention))
+    found = weigh_parts(attention, q, k, v, mask)
     total = sum(found.values())
     torch.testing.assert_close(total[0], torch.ones_like(total[0]))
     torch.testing.assert_close(total[1, :, :30], torch.ones_like(total[1, :, :30]))
-    alone = attention.part_weights(*(x[1:, :, :30] for x in (q, k, v)), None, *arguments(attention))
+    alone = weigh_parts(attention, *(x[1:, :, :30] for x in (q, k, v)), None)
     for part, weights in alone.items():
         torch.testing.assert_close(found[part][1:, :, :30], weights)
 
@@ -88,9 +90,9 @@ def test_parts_of_real_queries_sum_to_one_under_a_mask(name, options):
 @pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
 def test_weights_of_parts_leave_the_output_unchanged(name, options):
     attention, (q, k, v) = make(name, options), inputs()
-    before = attention.attend(q, k, v, None, *arguments(attention))
-    attention.part_weights(q, k, v, None, *arguments(attention))
-    after = attention.attend(q, k, v, None, *arguments(attention))
+    before = attention.attend(Inputs(q, k, v))
+    weigh_parts(attention, q, k, v, None)
+    after = attention.attend(Inputs(q, k, v))
     assert_bitwise_equal(after, before, "rerun")
 
 
@@ -104,7 +106,7 @@ def test_memory_is_full_from_the_first_segment_that_says_so(name, options):
         for parameter in attention.parameters():
             parameter.zero_()
         k = inputs(90)[0]
-        found = attention.part_weights(torch.zeros_like(k), k, k, None)
+        found = weigh_parts(attention, torch.zeros_like(k), k, k, None)
     starts = range(0, 90, options["segment"])
     # The first query of a segment sees one key of its segment; `same_length` hides no other here.
     counts = [
@@ -139,4 +141,4 @@ def test_recurrent_mechanisms_alone_have_parts(name):
     has_parts = attention.memory_sizes is not None
     assert has_parts == (cls.traits.family == "recurrence") == (name in OPTIONS)
     if not has_parts:
-        assert attention.part_weights(*inputs(), None) is None
+        assert weigh_parts(attention, *inputs(), None) is None

@@ -86,7 +86,7 @@ def derivatives(case, kind, backend):
     inputs = [x.requires_grad_() for x in qkv(T, B=2)]
     out = rows_of(case, backend, holed_mask(kind, T), inputs)
     if backend == "torch":
-        assert "_RunSoftmax" in names_of_graph(out.grad_fn)
+        assert "_PieceSoftmax" in names_of_graph(out.grad_fn)
     return out.detach(), *all_derivatives(out, inputs)
 
 
@@ -125,7 +125,7 @@ def test_gradients_from_all_runs_at_once_equal_the_reference(monkeypatch, case, 
 def test_half_precision_has_the_gradients_of_the_reference(piece, exact, case, kind):
     inputs = [x.bfloat16().requires_grad_() for x in qkv(T, B=2)]
     out = rows_of(case, "torch", holed_mask(kind, T), inputs)
-    assert "_RunSoftmax" in names_of_graph(out.grad_fn)
+    assert "_PieceSoftmax" in names_of_graph(out.grad_fn)
     for x, y in zip(plain_gradients(out, inputs), exact(case, kind)[1], strict=True):
         assert x.dtype == torch.bfloat16
         assert_near(x.double(), y, "gradient", 2 * TOLERANCE[torch.bfloat16])
@@ -195,7 +195,7 @@ def test_dropout_bias_transforms_and_few_rows_gather_all_runs():
     bias = torch.zeros(1, 1, T, T, dtype=torch.float64)
     short = [x[:, :, :20] for x in (q, k, v)]
     for out in (few(*short), dropped(q, k, v), few(q, k, v, bias=bias)):
-        assert "_RunSoftmax" not in names_of_graph(out.grad_fn)
+        assert "_PieceSoftmax" not in names_of_graph(out.grad_fn)
     assert_near(torch.func.vmap(few)(*(x[None] for x in (q, k, v)))[0], few(q, k, v), "vmap")
     tangent = torch.func.jvp(lambda q: few(q, k, v), (q.detach(),), (torch.ones_like(q),))[1]
     assert tangent.isfinite().all()

@@ -113,7 +113,7 @@ def test_sequence_shorter_than_a_block_equals_full_attention():
 
 
 def test_longer_input_is_rejected():
-    with pytest.raises(InputError, match="T=50 exceeds max_length=49; build with a larger max_l"):
+    with pytest.raises(InputError, match="S=50 exceeds max_length=49; build with a larger max_l"):
         strided_local(49)(*qkv(50))
 
 

@@ -29,7 +29,7 @@ def compute_score(attention, part, q, k, b, h, t, s):
     if part == "dense":
         return module.map.weight[h, s] @ hidden + module.map.bias[h, s]
     if part == "factorized_dense":
-        n = next(n for n in range(N) if n * n >= attention.max_length)
+        n = next(n for n in range(N) if n * n >= attention.built_for["max_length"])
         outer = module.outer.weight[h, s // n] @ hidden + module.outer.bias[h, s // n]
         return outer * (module.inner.weight[h, s % n] @ hidden + module.inner.bias[h, s % n])
     if part == "random":
@@ -241,12 +241,12 @@ def test_model_projects_only_the_inputs_that_are_read():
 
 
 def test_inputs_beyond_max_length_are_rejected_in_steps_too():
-    with pytest.raises(InputError, match="T=11 exceeds max_length=10"):
+    with pytest.raises(InputError, match="S=11 exceeds max_length=10"):
         synthesizer("random", max_length=10)(*qkv(11))
     attention = synthesizer("random", max_length=10, causal=True)
     _, cache = attention.step(*qkv(8))
     attention.step(*qkv(2), cache)
-    with pytest.raises(InputError, match="T=11 exceeds max_length=10"):
+    with pytest.raises(InputError, match="S=11 exceeds max_length=10"):
         attention.step(*qkv(3), cache)
 
 

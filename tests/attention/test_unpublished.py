@@ -22,7 +22,7 @@ from contract import (
 )
 from test_contract_traits import check_row_sums
 
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, Inputs
 from longspan.attention.ops.pattern_base import PatternAttention
 
 FILE = Path(__file__).parent / "unpublished.py"
@@ -99,7 +99,7 @@ def test_steps_without_the_gate_name_the_remedy(advance, kind, message):
     ungated = type("Ungated", (gated,), own)(heads=HEADS, head_dim=HEAD_DIM, causal=True)
     inputs = qkv(9)
     expected = ungated.double()(*inputs)
-    out, _ = PatternAttention.advance(ungated, *inputs, None, None, None)
+    out, _ = PatternAttention.advance(ungated, Inputs(*inputs))
     with pytest.raises(AssertionError, match=re.escape(f"step() differs from forward() {message}")):
         assert_steps_near(ungated, out, expected, kind)
 

@@ -52,29 +52,22 @@ class GatedWindowAttention(PatternAttention):
             causal: whether keys after the query are excluded.
         """
         super().__init__(Window(window, 0 if causal else window), causal)
+        self.built_for = {"heads": heads, "head_dim": head_dim}
         self.gate = nn.Parameter(torch.randn(heads, 1, head_dim) * head_dim**-0.5)
         self.offset = nn.Parameter(torch.zeros(heads, 1, 1))
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add a reason: the gate has a fixed number of heads and head dimension."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        expected, got = self.gate.shape[::2], (q.shape[1], q.shape[3])
-        if got != expected:
-            reasons.append(f"(heads, head_dim) must be {tuple(expected)}, as built; got {got}")
-        return reasons
-
-    def attend(self, *inputs):
+    def attend(self, x):
         """Multiply the rows by the gate."""
-        return self._gated(inputs[0], super().attend(*inputs))
+        return self._gated(x.q, super().attend(x))
 
-    def reference(self, *inputs):
+    def reference(self, x):
         """Multiply the rows by the gate."""
-        return self._gated(inputs[0], super().reference(*inputs))
+        return self._gated(x.q, super().reference(x))
 
-    def advance(self, *inputs):
+    def advance(self, x):
         """Multiply the rows by the gate."""
-        out, state = super().advance(*inputs)
-        return self._gated(inputs[0], out), state
+        out, state = super().advance(x)
+        return self._gated(x.q, out), state
 
     def _gated(self, q, out):
         # In half precision a sum of large products would be off by more than one.
@@ -98,20 +91,21 @@ class OffByOneWindowAttention(PatternAttention):
         """
         super().__init__(Window(window, 0 if causal else window), causal)
 
-    def attend_pattern(self, q, k, v, key_mask):
+    def attend_pattern(self, x):
         """Add the key of zeros as one that all blocks share."""
+        q, k, v, key_mask = x[:4]
         one = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=q.device)
         shared = SharedKeys(torch.zeros_like(k[:, :, :1]), torch.zeros_like(v[:, :, :1]), one)
         return pattern_attention(q, k, v, self.pattern, key_mask, None, shared)
 
-    def attend_cached(self, q, k, v, key_mask, cache):
+    def attend_cached(self, x):
         """Add the key of zeros to the cached ones."""
-        held, mask, kept = self.hold_keys(k, v, key_mask, cache)
+        held, mask, kept = self.hold_keys(x)
         k, v = (nn.functional.pad(held[name], (0, 0, 1, 0)) for name in "kv")
-        return softmax_attention(q, k, v, nn.functional.pad(mask, (1, 0), value=True)), kept
+        return softmax_attention(x.q, k, v, nn.functional.pad(mask, (1, 0), value=True)), kept
 
-    def reference(self, q, k, v, key_mask):
+    def reference(self, x):
         """Pad the dense mask, keys and values."""
-        mask = nn.functional.pad(self.dense_mask(q, key_mask), (1, 0), value=True)
-        k, v = (nn.functional.pad(x, (0, 0, 1, 0)) for x in (k, v))
-        return softmax_reference(q, k, v, mask)
+        mask = nn.functional.pad(self.dense_mask(x), (1, 0), value=True)
+        k, v = (nn.functional.pad(y, (0, 0, 1, 0)) for y in (x.k, x.v))
+        return softmax_reference(x.q, k, v, mask)

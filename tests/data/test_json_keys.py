@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from longspan.cli.common import parse_changes
+from longspan.cli.parsing import parse_changes
 from longspan.data.questions.json_files import load_json
 from longspan.data.retrieval.beir import read_texts
 from longspan.data.sources.documents import CorpusSource

@@ -62,7 +62,8 @@ class Stateful(Attention):
         nn.init.constant_(self.mix.weight, 2.0)
         nn.init.constant_(self.mix.bias, 0.5)
 
-    def attend(self, q, k, v, key_mask):
+    def attend(self, x):
+        v = x.v
         plain = v.new_tensor(self.plain).view(-1, 1, 1)
         v = v * (self.gate + self.saved + self.unsaved + plain)
         return (

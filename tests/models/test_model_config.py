@@ -12,7 +12,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from longspan.arena.start_weights import architecture_misfits
 from longspan.errors import InputError, OptionError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.models.conversion.differences import list_differences
+from longspan.models.conversion.to_source import list_differences
 from longspan.models.fields import declared, option
 from longspan.models.parts import decoder_config
 

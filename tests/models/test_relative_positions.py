@@ -12,7 +12,7 @@ from test_causal import (
 from transformers import T5Config
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, Inputs
 from longspan.errors import OptionError
 from longspan.models import (
     LongspanConfig,
@@ -126,7 +126,7 @@ def dense_transformer_xl(attention, x, is_global, clamp):
     places, D = attention.positions, attention.config.head_dim
     q, k, v = (p(x).unflatten(-1, (HEADS, D)).transpose(1, 2) for p in projections(attention)[:3])
     rate = 10_000.0 ** -(torch.arange(0, WIDTH, 2).double() / WIDTH)
-    mask = attention.mechanism.dense_mask(q, None, is_global)
+    mask = attention.mechanism.dense_mask(Inputs(q, q, q, global_mask=is_global))
     scores = torch.full((len(x), HEADS, T, T), -torch.inf, dtype=torch.float64)
     for i in range(T):
         for j in range(T):

@@ -9,7 +9,7 @@ import pytest
 
 from longspan.arena import get
 from longspan.arena.experiment import replace_budget
-from longspan.cli.common import parse_changes
+from longspan.cli.parsing import parse_changes
 from longspan.config import parse_budget
 from longspan.results import TrialRecord, Tuning, load_results
 from longspan.results.commands import commands_of, run_command

@@ -81,9 +81,9 @@ def test_parameters_and_optimizer_state_are_counted():
 def test_tensors_kept_by_mechanism_count_in_every_layer(monkeypatch):
     """Compare with a mechanism that keeps one more tensor of shape (B, H, T, T)."""
 
-    def attend(self, q, k, v, key_mask, global_mask, bias):
-        weights = (q @ k.mT).softmax(-1)
-        return (weights.exp() if self.twice else weights) @ v
+    def attend(self, x):
+        weights = (x.q @ x.k.mT).softmax(-1)
+        return (weights.exp() if self.twice else weights) @ x.v
 
     monkeypatch.setattr(FullAttention, "attend", attend)
     working = {}
@@ -155,10 +155,10 @@ def test_value_dependent_shapes_are_measured_with_real_tensors(monkeypatch):
     plain = measure_step_memory(*build_step("full"))
     attend = FullAttention.attend
 
-    def attend_with_nonzero(self, q, k, v, key_mask, global_mask, bias):
-        chosen = key_mask[0].nonzero()[:, 0]
-        assert len(chosen) == q.shape[2] - 1, "one symbol is hidden"
-        return attend(self, q, k, v, key_mask, global_mask, bias)
+    def attend_with_nonzero(self, x):
+        chosen = x.key_mask[0].nonzero()[:, 0]
+        assert len(chosen) == x.q.shape[2] - 1, "one symbol is hidden"
+        return attend(self, x)
 
     monkeypatch.setattr(FullAttention, "attend", attend_with_nonzero)
     assert measure_step_memory(*build_step("full")).total >= plain.total

@@ -296,7 +296,7 @@ def test_broken_row_ends_evaluation_and_its_thread(listops, monkeypatch):
 
 def test_data_wait_accumulates_across_resumption(listops, tmp_path, monkeypatch):
     """Use a fake clock without threads: a batch takes 3 s and a step 1 s."""
-    now, batches, losses = [0.0], listops.batches, listops.losses
+    now, batches, arguments = [0.0], listops.batches, listops.label_arguments
 
     def takes(seconds, result):
         now[0] += seconds
@@ -310,7 +310,8 @@ def test_data_wait_accumulates_across_resumption(listops, tmp_path, monkeypatch)
         evaluation, "prefetch_batches", lambda source, device: batches("test", batch_size=44)
     )
     monkeypatch.setattr(listops, "size", lambda split: 44)
-    monkeypatch.setattr(listops, "losses", lambda *arguments: takes(1.0, losses(*arguments)))
+    # A step asks for the labels twice: to count them, and for its one part.
+    monkeypatch.setattr(listops, "label_arguments", lambda x: takes(0.5, arguments(x)))
     with pytest.raises(StopError):
         train(listops, tmp_path, StopAtStep(9))
     outcome = train(listops, tmp_path, None)

@@ -112,7 +112,7 @@ def losses_by_hand(tasks, keep_optimizer, position="rotary"):
         for step, batch in enumerate(itertools.islice(batches, config.steps)):
             for group in optimizer.param_groups:
                 group["lr"] = compute_learning_rate(config, step)
-            logits = model(batch.inputs["input_ids"], batch.inputs["attention_mask"]).logits
+            logits = model(**batch.inputs).logits
             loss = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten())
             loss.backward()
             optimizer.step()

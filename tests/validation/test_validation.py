@@ -16,7 +16,7 @@ from longspan.arena import get, override, replace_budget
 from longspan.arena.budget_resolution import find_resolution, scale_steps
 from longspan.arena.experiment import hash_config
 from longspan.arena.model import forward_flops
-from longspan.arena.stage_costs import mean_step_flops, training_flops
+from longspan.arena.stages import mean_step_flops, training_flops
 from longspan.config import Budget, StageConfig, replace_fields
 from longspan.errors import DataError
 from longspan.files import read_json

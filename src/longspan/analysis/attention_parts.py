@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.analysis.layers import TOKENS_PER_BATCH
+from longspan.attention import Inputs
 from longspan.attention.hooks import MemorySizes
 from longspan.attention.weights import Call
 from longspan.models import LongspanPreTrainedModel
@@ -94,12 +95,11 @@ def shares_by_bucket(
 def _bucket_weights(call: Call) -> dict[str, Tensor]:
     """Return the weights of the parts of the keys; none if the mechanism has no memory."""
     attention = call.attention
-    source = (call.layer_input,) if attention.traits.needs_layer_input else ()
     assert call.v is not None
     if attention.memory_sizes is None:
         return {}
-    found = attention.bucket_weights(call.q, call.k, call.v, call.real_keys, BUCKETS, *source)
-    return found or {}
+    x = Inputs(call.q, call.k, call.v, call.real_keys, layer_input=call.layer_input)
+    return attention.bucket_weights(x, BUCKETS) or {}
 
 
 def _attention_layers(model: nn.Module) -> list[SelfAttention]:

@@ -8,8 +8,7 @@ from pathlib import Path
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import is_dense, make_model
 from longspan.arena.run_state import RunState, read_state, write_state
-from longspan.arena.stage_costs import mean_over_stages, mean_step_flops
-from longspan.arena.stage_tasks import stage_task
+from longspan.arena.stages import mean_over_stages, mean_step_flops, stages_of
 from longspan.attention import MECHANISMS
 from longspan.bounds import MOST_STEPS
 from longspan.config import RunConfig, TrainingConfig, replace_fields
@@ -237,8 +236,7 @@ def step_memory(experiment: Experiment, task: Task) -> int:
     from longspan.training.footprint import measure_step_memory
 
     needed = []
-    for config in experiment.config.stages():
-        own = stage_task(config, task)
+    for config, own in stages_of(experiment.config, task):
         model = make_model(dataclasses.replace(experiment, config=config), own)
         needed.append(measure_step_memory(model, own, config.training).total)
     return max(needed)

@@ -42,6 +42,7 @@ class Experiment:
     seed: int = setting("seed of weights, batch order and dropout")
     overrides: dict[str, Any] = dataclasses.field(default_factory=dict)  # by dotted name
     checkpoint: Path | None = setting("folder of the checkpoint that the start names", None)
+    source: "Experiment | None" = setting("run whose weights it starts from", None)
 
     def __post_init__(self) -> None:
         """Check names against the registries.
@@ -84,6 +85,16 @@ class Experiment:
     def name(self) -> str:
         """`<row>-<hash>-<seed>`, the stem of the record's file."""
         return record_stem(self.row_name, self.hash, self.seed)
+
+    @property
+    def sources(self) -> "list[Experiment]":
+        """Runs that this one needs, in their order."""
+        return [] if self.source is None else [*self.source.sources, self.source]
+
+    def with_seed(self, seed: int) -> "Experiment":
+        """Return the experiment, and the runs that it needs, under another seed."""
+        source = self.source and self.source.with_seed(seed)
+        return dataclasses.replace(self, seed=seed, source=source)
 
 
 def hash_config(config: RunConfig) -> str:
@@ -162,18 +173,28 @@ def _check_stage(stage: StageConfig) -> None:
             check_name(option, options_of(part), f"option of mechanism {part!r}")
 
 
-def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+def override(
+    experiment: Experiment, changes: Mapping[str, Any], fitted: Mapping[str, Any] | None = None
+) -> Experiment:
     """Replace fields of the configuration by dotted name: `training.steps`, `task.length`.
 
     Changes that make a difference are kept in `overrides`, and so in the record; of `model.scale`
     the fields that it changes.
 
+    Args:
+        experiment: experiment to change.
+        changes: values of fields.
+        fitted: values of other fields that a checkpoint decides; they are no overrides. All values
+            are checked together.
+
     Raises:
         UnknownNameError: there is no such part or field; the message suggests near names.
         OptionError: a name has no part, or a field rejects its value.
     """
-    changes = expand_scale(experiment.config.model, changes)
-    config = replace_fields(experiment.config, changes)
+    fitted = fitted or {}
+    of_model = {name: x for name, x in fitted.items() if name.startswith("model.")}
+    changes = expand_scale(replace_fields(experiment.config, of_model).model, changes)
+    config = replace_fields(experiment.config, {**fitted, **changes})
     before, after = flatten(experiment.config), flatten(config)
     made = {name: after[name] for name in changes if _before(before, name) != after[name]}
     # Reject values that the task rejects.

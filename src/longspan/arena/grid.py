@@ -1,7 +1,6 @@
 """Grids of runs: every mechanism on every task of a protocol, for some seeds."""
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import logging
@@ -13,7 +12,7 @@ from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback, ParallelGridCallback
 from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
 from longspan.arena.experiment import Experiment
-from longspan.arena.ordering import CountFlops, order_runs
+from longspan.arena.ordering import CountFlops, order_runs, with_sources
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
 from longspan.arena.run import clean_up, is_distributed, run_on_main
@@ -64,21 +63,19 @@ def grid(
         UnknownNameError: there is no such protocol, task, mechanism, reference row or field.
     """
     chosen = protocols.get(protocol)
-    tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
+    tasks = list(dict.fromkeys(chosen.registered_tasks if tasks is None else tasks))
     named = list(dict.fromkeys(chosen.default_rows if mechanisms is None else mechanisms))
     for task in tasks:
         chosen.check_task(task)
     seeds, experiments = dict.fromkeys(chosen.seeds if seeds is None else seeds), []
     pairs, left_out = row_pairs(chosen, tasks, named)
-    sources = _sources(chosen, pairs, changes or {}, budget)
-    check_limits(changes or (), list(sources), chosen.row_names)
-    cells = {}
-    for pair in sources:
-        first = chosen.row(*pair, 0, changes, budget)
-        cells[pair] = [dataclasses.replace(first, seed=seed) for seed in seeds]
-    misfits = {pair: misfit_of_unfinished(cell, paths) for pair, cell in cells.items()}
-    for pair, cell in cells.items():
-        if (reason := misfits[pair] or _missing_source(pair, sources, misfits)) is None:
+    needed = with_sources(chosen.row(*pair, 0, changes, budget) for pair in pairs)
+    check_limits(changes or (), [(x.task, x.row_name) for x in needed], chosen.row_names)
+    misfits: dict[Pair, str | None] = {}
+    for first in needed:  # sources before the runs that start from them
+        pair, cell = (first.task, first.row_name), [first.with_seed(seed) for seed in seeds]
+        misfits[pair] = misfit_of_unfinished(cell, paths) or _missing_source(first, misfits)
+        if (reason := misfits[pair]) is None:
             experiments += cell
         elif mechanisms is not None:
             raise OptionError(reason)
@@ -87,33 +84,11 @@ def grid(
     return order_runs(experiments, CountFlops(paths)), left_out
 
 
-def _sources(
-    protocol: protocols.Protocol,
-    pairs: Iterable[Pair],
-    changes: Mapping[str, Any],
-    budget: Budget | None,
-) -> dict[Pair, Pair | None]:
-    """Return what each pair of task and row starts from; sources that are missing are added."""
-    sources: dict[Pair, Pair | None] = {}
-    pending = list(pairs)
-    for pair in pending:  # which grows: sources have sources
-        if pair in sources:
-            continue
-        source = protocol.source_run(*pair, 0, changes, budget)
-        sources[pair] = None if source is None else (source.task, source.row_name)
-        pending += [(source.task, source.row_name)] if source else []
-    return sources
-
-
-def _missing_source(
-    pair: Pair, sources: Mapping[Pair, Pair | None], misfits: Mapping[Pair, str | None]
-) -> str | None:
+def _missing_source(experiment: Experiment, misfits: Mapping[Pair, str | None]) -> str | None:
     """Return why a run has nothing to start from, or None."""
-    source = sources[pair]
-    while source is not None:
-        if reason := misfits[source]:
-            return f"it starts from {source[1]} on {source[0]}, which is left out: {reason}"
-        source = sources[source]
+    for source in experiment.sources:
+        if reason := misfits[source.task, source.row_name]:
+            return f"it starts from {source.row_name} on {source.task}, which is left out: {reason}"
     return None
 
 
@@ -155,7 +130,7 @@ def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) ->
 def misfit(experiment: Experiment) -> str | None:
     """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
-    from longspan.arena.stage_checks import check_evaluations, check_stages
+    from longspan.arena.stages import check_evaluations, check_stages
     from longspan.attention.allocation import REMEDY, sizes_alone
     from longspan.attention.initial_values import tensors_of
     from longspan.models.attention_layer import build_mechanism
@@ -185,7 +160,7 @@ def arena(
 
     The same call again loads finished runs, resumes interrupted ones, skips failed ones, and
     refuses runs that started or finished under an earlier recipe. Locked runs are skipped and
-    tried once more at the end.
+    tried again at the end.
 
     ```python
     from pathlib import Path
@@ -227,8 +202,9 @@ def arena(
     experiments = run_on_main(paths, functools.partial(list, experiments))
     outcomes: dict[int, RunOutcome] = {}
     pending = list(range(len(experiments)))
-    # Locked runs are tried once more: their process may have finished them, or died.
-    for _ in range(2):
+    # Locked runs are tried once more, and again as long as others end: their process may have
+    # finished them, or died.
+    for attempt in itertools.count():
         earlier = functools.partial(_earlier_outcomes, experiments, pending, paths, retry_failed)
         outcomes |= run_on_main(paths, earlier)
         pending = [n for n in pending if n not in outcomes or _is_busy(outcomes[n])]
@@ -238,6 +214,8 @@ def arena(
         for position, outcome in _execute(executor or SerialExecutor(), todo, paths, callback):
             outcomes[pending[position]] = outcome
         pending = [number for number in pending if _is_busy(outcomes[number])]
+        if not pending or (attempt and len(pending) == len(todo)):
+            break
     in_order = [outcomes[number] for number in range(len(experiments))]
     return (
         [outcome for outcome in in_order if isinstance(outcome, Result)],

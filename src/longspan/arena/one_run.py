@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.experiment import Experiment, override
+from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena, misfit
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.own import register_imports
-from longspan.arena.protocols.starts import EXTEND_POSITIONS, START_CHECKPOINT
 from longspan.arena.scopes import check_limits
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError, UnknownNameError
-from longspan.results import BASELINE, ROW, VARIANT, Result
+from longspan.results import BASELINE, Result
 from longspan.tasks import TASKS, build
 from longspan.tasks.info import LANGUAGE_MODELING
 
@@ -179,27 +178,19 @@ def _from_checkpoint(
     name = choices.mechanism or given.mechanism
     published = build(task, dict(protocol.recipe(task).task_options))
     changes = protocol.changes(task, name, choices.changes)
-    fitting = {
+    fitted = {
         **given.encoding(published, choices.extend_positions),
         **given.changes(task, choices.mechanism, choices.extend_positions),
     }
-    fitting = {field: value for field, value in fitting.items() if field not in changes}
-    if "task.vocabulary" not in fitting:
-        fitting.pop("start.tokenizer", None)  # the user has chosen another one
-    # Options of a task are checked together, so those that are given go with those that fit.
-    options_given = {x: y for x, y in changes.items() if x.startswith("task.")}
-    base = protocol.row(task, name, choices.seed, {**fitting, **options_given}, choices.budget)
-    # What the checkpoint decides is no change of the recipe.
-    chosen = (ROW, VARIANT, "budget", START_CHECKPOINT, EXTEND_POSITIONS, *options_given)
-    kept = {x: y for x, y in base.overrides.items() if x in chosen}
-    others = {x: y for x, y in changes.items() if x not in options_given}
-    made = override(dataclasses.replace(base, overrides=kept), others)
+    if "task.vocabulary" in changes:
+        fitted.pop("start.tokenizer", None)  # the user has chosen another one
+    made = protocol.row(task, name, choices.seed, choices.changes, choices.budget, fitted)
     _check(protocol, made, choices, given.folder)
-    if "task.length" in fitting and not published.is_own:
+    if "task.length" in fitted.keys() - changes.keys() and not published.is_own:
         logger.info(
             "inputs have up to %d tokens, the positions of the checkpoint; the %d of the protocol "
             "need --extend-positions tile --set task.length=%d",
-            fitting["task.length"],
+            fitted["task.length"],
             published.length,
             published.length,
         )

@@ -1,7 +1,7 @@
 """Order of runs: cheap ones first, and each behind the run that it starts from."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
@@ -16,7 +16,8 @@ def order_runs(
 
     Seeds are outermost, so a first table has every mechanism once. Within a seed the baseline
     comes first, then the other rows by their cost on all their tasks together, each on all its
-    tasks, cheap ones first. A run that another one starts from comes before it.
+    tasks, cheap ones first. A run that another one starts from comes before it; missing ones are
+    added.
 
     Args:
         experiments: experiments in any order, which equal costs keep.
@@ -36,31 +37,16 @@ def order_runs(
         is_other = x.row_name != BASELINE
         return seeds.index(x.seed), is_other, totals[row], rows.index(row), costs[number]
 
-    return _after_sources([experiments[number] for number in sorted(range(len(costs)), key=rank)])
+    return with_sources(experiments[number] for number in sorted(range(len(costs)), key=rank))
 
 
-def _after_sources(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """Move each run behind the one that it starts from; the others keep their order."""
-    sources = source_numbers(experiments)
-    ordered: dict[int, None] = {}
-    for number in range(len(experiments)):
-        chain: list[int] = []
-        current: int | None = number
-        while current is not None and current not in ordered:
-            chain.append(current)
-            current = sources[current]
-        ordered |= dict.fromkeys(reversed(chain))
-    return [experiments[number] for number in ordered]
-
-
-def source_numbers(experiments: Sequence[Experiment]) -> list[int | None]:
-    """Return the number of the run that each run starts from; None: it is not among them."""
-    numbers = {(x.protocol, x.task, x.hash, x.seed): n for n, x in enumerate(experiments)}
-    starts = [x.config.start for x in experiments]
-    return [
-        numbers.get((x.protocol, start.task or "", start.run or "", x.seed)) if start else None
-        for x, start in zip(experiments, starts, strict=True)
-    ]
+def with_sources(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """Return experiments, each behind the runs that it needs, which are added once."""
+    ordered: dict[tuple[str, str, str], Experiment] = {}
+    for experiment in experiments:
+        for x in (*experiment.sources, experiment):
+            ordered.setdefault((x.protocol, x.task, x.name), x)
+    return list(ordered.values())
 
 
 class CountFlops:
@@ -79,7 +65,7 @@ class CountFlops:
         if self.paths is not None and self.paths.record_file(experiment).exists():
             return 0
         if experiment.hash not in self.counted:
-            from longspan.arena.stage_costs import mean_step_flops
+            from longspan.arena.stages import mean_step_flops
 
             config = experiment.config
             task = build(config.task.name, config.task.options)

@@ -23,7 +23,6 @@ class RunPaths:
             split is never scored.
         accept_changes: whether an interrupted run may be resumed with other code than began it; the
             record then has both.
-        sources: folder of the results that runs start from; None: `runs`.
     """
 
     runs: Path = Path("runs")
@@ -33,16 +32,14 @@ class RunPaths:
     parallel: Parallelism | None = None
     is_trial: bool = False
     accept_changes: bool = False
-    sources: Path | None = None
 
     def for_trials(self) -> "RunPaths":
         """Return the same paths for the trials of a search."""
         return dataclasses.replace(self, is_trial=True)
 
-    @property
-    def source_folder(self) -> Path:
-        """Folder of the results that runs start from; trials start from runs, not from trials."""
-        return self.runs if self.sources is None else self.sources
+    def for_sources(self) -> "RunPaths":
+        """Return the same paths for runs that others start from, which are no trials."""
+        return dataclasses.replace(self, is_trial=False)
 
     @property
     def device_type(self) -> str:

@@ -235,7 +235,7 @@ class _Planner:
     def _cost(self, effective: Experiment, task: Task) -> _Cost:
         from longspan.arena.budget_resolution import step_memory
         from longspan.arena.model import forward_flops, full_num_parameters, num_parameters
-        from longspan.arena.stage_costs import mean_step_flops
+        from longspan.arena.stages import mean_step_flops
 
         if effective.hash not in self.costs:
             config = effective.config
@@ -292,7 +292,7 @@ class _Planner:
         if not self.measure or cost.misfit is not None:
             return cost.step_flops / self._rate, "FLOPs"
         from longspan.arena.model import make_model
-        from longspan.arena.stage_costs import mean_over_stages
+        from longspan.arena.stages import mean_over_stages
         from longspan.training.timing import measure_step_seconds
 
         def measure(stage: RunConfig, own: Task) -> float:
@@ -331,7 +331,7 @@ class _Planner:
 
 
 def _finished(experiment: Experiment, result: Result) -> PlannedRun:
-    from longspan.arena.stage_costs import mean_step_flops, training_flops
+    from longspan.arena.stages import mean_step_flops, training_flops
 
     config = result.effective_config
     if config.training.stages:

@@ -74,23 +74,21 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
     before, callback = load_result(record), callback or GridCallback()
     if "test" not in before.scores:
         raise DataError(f"{record.name} has no score on test to compare; name a finished run")
-    experiment = _experiment(before)
+    experiment = _experiment(before, record.parents[2])
     task = build(before.task, before.config.task.options)
     task.open(paths.cache, paths.data, callback.on_build)
     if reason := data_mismatch(before, task.checksum, record):
         raise DataError(reason)
     callback.on_run_begin(1, 1, experiment)
     with tempfile.TemporaryDirectory(prefix="longspan-rerun-") as folder, _threads_of(before):
-        own = dataclasses.replace(
-            paths, runs=Path(folder), device="cpu", parallel=None, sources=record.parents[2]
-        )
+        own = dataclasses.replace(paths, runs=Path(folder), device="cpu", parallel=None)
         after = train(experiment, task, own, callback)
     callback.on_run_end(after)
     return compare(before, after)
 
 
-def _experiment(record: Result) -> Experiment:
-    """Return the experiment of a record, with its budget resolved as it was.
+def _experiment(record: Result, runs: Path) -> Experiment:
+    """Return the experiment of a record in a folder of runs, with its budget resolved as it was.
 
     Raises:
         UnknownNameError: a name is not registered here; the message names the file that defines it.
@@ -112,13 +110,13 @@ def _experiment(record: Result) -> Experiment:
     config = record.config
     if record.resolved_budget is not None:
         config = dataclasses.replace(record.effective_config, budget=Budget())
-    given = record.start is not None and config.start is not None and config.start.checkpoint
     return Experiment(
         protocol=record.protocol,
         config=add_default_options(config),
         seed=record.seed,
         overrides=record.overrides,
-        checkpoint=Path(record.start.source) if given and record.start else None,
+        # A run that it started from is below the folder, a given checkpoint has a whole path.
+        checkpoint=runs / record.start.source if record.start else None,
     )
 
 

@@ -49,8 +49,9 @@ class FinishedRuns:
         """
         path = self.paths.failure_file(experiment)
         failure = load_failure(path) if path.exists() else None
-        if failure and failure.kind == "source" and find_source_record(experiment, self.paths):
-            return None
+        source = experiment.source
+        if failure and failure.kind == "source" and source is not None:
+            return None if self.paths.for_sources().record_file(source).exists() else failure
         return failure
 
     def _checksum(self, experiment: Experiment) -> str | None:
@@ -59,32 +60,6 @@ class FinishedRuns:
             task = build(config.name, config.options)
             self.checksums[config.key] = task.built_checksum(self.paths.cache, self.paths.data)
         return self.checksums[config.key]
-
-
-def find_source_record(experiment: Experiment, paths: RunPaths) -> Path | None:
-    """Return the record of the run that an experiment starts from, or None."""
-    return next((x for x in _source_files(experiment, paths) if not x.name.endswith(FAILED)), None)
-
-
-def find_source_failure(experiment: Experiment, paths: RunPaths) -> Failure | None:
-    """Return the recorded failure of the run that an experiment starts from, or None.
-
-    Raises:
-        DataError: the file is not a valid record.
-    """
-    files = (x for x in _source_files(experiment, paths) if x.name.endswith(FAILED))
-    return next((load_failure(path) for path in files), None)
-
-
-def _source_files(experiment: Experiment, paths: RunPaths) -> list[Path]:
-    """Return the files of the source of an experiment: its record, or its failure."""
-    start = experiment.config.start
-    if start is None or start.run is None:
-        return []
-    folder = paths.source_folder / experiment.protocol / str(start.task)
-    # The row of a reference row starts from that of its mechanism.
-    found = folder.glob(f"*-{start.run}-{experiment.seed}.*json")
-    return sorted(path for path in found if not path.name.startswith("."))
 
 
 def load_checked(experiment: Experiment, checksum: str | None, path: Path) -> Result:

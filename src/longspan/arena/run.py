@@ -15,18 +15,27 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import load_checked
-from longspan.arena.run_state import claim
-from longspan.errors import BusyError, DataError, LongspanError, NoMemoryError, RunError
+from longspan.arena.run_state import claim, record_start, recorded_start
+from longspan.errors import (
+    BusyError,
+    DataError,
+    LongspanError,
+    NoMemoryError,
+    RunError,
+    SourceFailedError,
+)
 from longspan.files import WRITE_REMEDY
 from longspan.launch import launched_processes
-from longspan.results import CodeVersion, Result, write_record
+from longspan.results import CodeVersion, Result, load_failure, write_record
 from longspan.space import is_out_of_memory
-from longspan.tasks import Task
+from longspan.tasks import Task, build
 from longspan.temporaries import remove_temporaries
 from longspan.training import Callback
-from longspan.training.checkpoint_pointer import POINTER, read_pointer
+from longspan.training.checkpoint_pointer import POINTER, read_pointer, saved_step
 
 if TYPE_CHECKING:
+    from longspan.arena.given_checkpoint import GivenCheckpoint
+    from longspan.models import LongspanPreTrainedModel
     from longspan.training.distributed.group import ProcessGroup
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
@@ -92,8 +101,7 @@ def train(
     from longspan.arena.budget_resolution import apply_budget, resolve_budget
     from longspan.arena.model import TRAINING_COPIES, check_weights
     from longspan.arena.record import make_result
-    from longspan.arena.stage_plan import StagePlan
-    from longspan.arena.start import find_start
+    from longspan.arena.stages import make_stages
     from longspan.training import fit_stages
 
     run_dir = paths.run_dir(experiment)
@@ -103,7 +111,7 @@ def train(
         _process_group(paths).exit_on_local_error(),
     ):
         earlier_code = run_on_main(paths, lambda: _claim(experiment, task, paths, locks))
-        found = run_on_main(paths, lambda: find_start(experiment, task, paths))
+        found = _find_start(experiment, task, paths, callback)
         resolved = run_on_main(
             paths, lambda: resolve_budget(experiment, task, run_dir, paths.device)
         )
@@ -112,9 +120,10 @@ def train(
             callback.on_train_begin(effective.config.training.steps)
         if paths.parallel != "fsdp":  # which shards gradients and moments
             check_weights(effective.config, task, TRAINING_COPIES, paths.device_type)
-        plan = StagePlan(effective, task, paths, run_dir, found)
         outcome = fit_stages(
-            plan.stages(),
+            make_stages(
+                effective, task, lambda model: _load_start(model, found, experiment, paths)
+            ),
             seed=experiment.seed,
             folder=run_dir,
             device=paths.device,
@@ -122,8 +131,59 @@ def train(
             callback=callback,
             test=not paths.is_trial,
         )
-        result = make_result(experiment, task, outcome, resolved, plan.started)
+        started = run_on_main(paths, lambda: recorded_start(run_dir))
+        result = make_result(experiment, task, outcome, resolved, started)
         return dataclasses.replace(result, earlier_code=earlier_code)
+
+
+def _find_start(
+    experiment: Experiment, task: Task, paths: RunPaths, callback: Callback | None
+) -> "GivenCheckpoint | None":
+    """Return the checkpoint that an experiment starts from, which is trained if it is missing."""
+    from longspan.arena.start import find_start
+
+    _train_source(experiment, paths, callback)
+    return run_on_main(paths, lambda: find_start(experiment, task, paths))
+
+
+def _train_source(experiment: Experiment, paths: RunPaths, callback: Callback | None) -> None:
+    """Train the run that an experiment starts from, unless it is finished or needed no more.
+
+    Raises:
+        BusyError: another process trains it now.
+        SourceFailedError: it has failed.
+    """
+    source, paths_of_source = experiment.source, paths.for_sources()
+    if source is None or saved_step(paths.run_dir(experiment)) is not None:
+        return
+    about = f"{experiment.name} on {experiment.task} starts from {source.name} on {source.task}"
+    failure = paths_of_source.failure_file(source)
+    if run_on_main(paths, paths_of_source.record_file(source).exists):
+        return
+    if run_on_main(paths, failure.exists):
+        raise SourceFailedError(f"{about}, which failed: {load_failure(failure).reason}")
+    task = build(source.task, source.config.task.options)
+    try:
+        task.open(paths.cache, paths.data)
+        run(source, task, paths_of_source, callback)
+    except BusyError:
+        raise
+    except LongspanError as error:
+        raise SourceFailedError(f"{about}, which failed: {error}") from error
+
+
+def _load_start(
+    model: "LongspanPreTrainedModel",
+    found: "GivenCheckpoint | None",
+    experiment: Experiment,
+    paths: RunPaths,
+) -> None:
+    """Load the checkpoint that a run starts from into its model, and record it; None: nothing."""
+    from longspan.arena.start import start_model
+
+    if found is not None:
+        started = start_model(model, found, experiment.config.start)
+        run_on_main(paths, lambda: record_start(paths.run_dir(experiment), started))
 
 
 def _process_group(paths: RunPaths) -> "ProcessGroup":

@@ -64,6 +64,19 @@ def write_state(run_dir: Path, state: RunState) -> None:
     write_json(run_dir / FILE, dataclasses.asdict(state))
 
 
+def recorded_start(run_dir: Path) -> StartRecord | None:
+    """Return the record of the checkpoint that a run has started from; None: weights were drawn."""
+    state = read_state(run_dir)
+    return None if state is None else state.start
+
+
+def record_start(run_dir: Path, start: StartRecord) -> None:
+    """Add a start to the state of a run directory."""
+    state = read_state(run_dir)
+    if state is not None and state.start != start:
+        write_state(run_dir, dataclasses.replace(state, start=start))
+
+
 def claim(
     experiment: Experiment, task: Task, run_dir: Path, *, accept_changes: bool = False
 ) -> RunState:

@@ -14,6 +14,7 @@ from longspan.arena import protocols
 from longspan.arena.executors import Skipped
 from longspan.arena.experiment import Experiment, override
 from longspan.arena.grid import misfit_of_unfinished, row_pairs
+from longspan.arena.ordering import with_sources
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import is_distributed
 from longspan.arena.scopes import check_limits
@@ -63,7 +64,6 @@ class Search:
 
     grid: Grid  # "seed" included
     trials: tuple[Trial, ...]
-    sources: tuple[Experiment, ...] = ()  # runs that the trials need, in their order
 
     @property
     def experiments(self) -> list[Experiment]:
@@ -105,7 +105,6 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     seeds = grid_seeds if space.seeds is None else _distinct(SEED, tuple(space.seeds))
     _check(base, grid, changes)
     trials: list[Trial] = []
-    sources: dict[tuple[str, str], Experiment] = {}
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
         # The run that trials start from has no values of their grid.
@@ -114,11 +113,8 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
         made = chosen.row(task, mechanism, 0, every, budget)
         made = _without_protocol_values(made, base, own)
         for seed in seeds:
-            experiment = dataclasses.replace(made, seed=seed)
-            trials.append(Trial(changes=combination, experiment=experiment))
-            needed = chosen.sources(task, mechanism, seed, every, budget)
-            sources |= {(x.task, x.name): x for x in needed}
-    return Search(grid={**grid, SEED: seeds}, trials=tuple(trials), sources=tuple(sources.values()))
+            trials.append(Trial(changes=combination, experiment=made.with_seed(seed)))
+    return Search(grid={**grid, SEED: seeds}, trials=tuple(trials))
 
 
 def _limited(name: str, task: str, row: str) -> str:
@@ -179,13 +175,13 @@ def searches(
 
 def sources_of(found: Iterable[Search]) -> list[Experiment]:
     """Return the runs that the trials of searches start from, each once, in their order."""
-    return list({(x.task, x.name): x for search in found for x in search.sources}.values())
+    return with_sources(x for search in found for y in search.experiments for x in y.sources)
 
 
 def _tasks_with_grid(protocol: str, space: SearchSpace, skipped: list[Skipped]) -> list[str]:
     """Return the tasks of a protocol to search on; skip those that would select on test."""
     chosen, found = protocols.get(protocol), []
-    for task in chosen.tasks if space.grid else chosen.grids:
+    for task in chosen.registered_tasks if space.grid else chosen.grids:
         # Options of a mechanism do not apply to the baseline.
         changes = chosen.changes(task, BASELINE, space.changes)
         own = {name: x for name, x in changes.items() if name.startswith("task.")}

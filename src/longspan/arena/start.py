@@ -1,175 +1,117 @@
 """Start of a run from a checkpoint: where it is, and whether it may be used."""
 
-import dataclasses
 from pathlib import Path
-from typing import NamedTuple
 
-from longspan.arena.checkpoint_folder import trained_task, weights_sha256
 from longspan.arena.experiment import Experiment
-from longspan.arena.lock import hold_lock
+from longspan.arena.given_checkpoint import GivenCheckpoint, open_checkpoint
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import find_source_failure, find_source_record
-from longspan.arena.run_state import read_state, write_state
+from longspan.arena.run_state import recorded_start
 from longspan.arena.start_weights import load_start
-from longspan.config import StartConfig, TaskConfig
+from longspan.config import StartConfig
 from longspan.data.word_pieces import has_word_pieces, load_word_pieces
-from longspan.errors import OptionError, RunError, SourceFailedError
+from longspan.errors import OptionError, RunError
 from longspan.models import LongspanPreTrainedModel
-from longspan.results import StartRecord, load_result
+from longspan.results import StartRecord
 from longspan.tasks import TASKS, Task, build
 from longspan.tasks._encoded_text import EncodedTextTask
 from longspan.tasks.vocabulary import describe_other_symbols, describe_other_tokens
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_pointer import saved_step
 
+BELOW_RUNS = 5  # parts of the path of a run's checkpoint: protocol, task, work, run, checkpoint
 _EXPORT = (
     "the checkpoint's vocabulary was learned from its texts: write it as a tokenizer beside the "
     "weights with longspan export RECORD --output FOLDER, and start from FOLDER"
 )
 
 
-class Source(NamedTuple):
-    """Checkpoint that a run starts from.
+def find_start(experiment: Experiment, task: Task, paths: RunPaths) -> GivenCheckpoint | None:
+    """Return the checkpoint that an experiment starts from, checked against its open task.
 
-    Attributes:
-        folder: folder with the configuration and the weights.
-        name: folder as a record names it.
-        sha256: of the weights.
-        task: task that a run trained it on; None: not known.
-    """
-
-    folder: Path
-    name: str
-    sha256: str
-    task: TaskConfig | None
-
-
-def find_start(experiment: Experiment, task: Task, paths: RunPaths) -> Source | StartRecord | None:
-    """Return what an experiment starts from, checked against its open task.
-
-    A run that is interrupted keeps the record of its start: its own weights are loaded later. None:
-    weights are drawn.
+    None: weights are drawn, or loaded from the run's own checkpoint, since it was interrupted.
 
     Raises:
-        BusyError: another process trains the run that this one starts from.
-        SourceFailedError: that run has failed.
-        RunError: that run has not finished, its model is gone, or a resumed run would start from
-            other weights than it did.
+        RunError: the run to start from has no model, the given checkpoint has changed, or a resumed
+            run would start from other weights than it did.
         OptionError: token ids of the task are other tokens than those of the checkpoint.
         DataError: the checkpoint cannot be read.
     """
     if experiment.config.start is None:
         return None
     run_dir = paths.run_dir(experiment)
-    state = read_state(run_dir)
-    known = None if state is None else state.start
+    known = recorded_start(run_dir)
     if known is not None and saved_step(run_dir) is not None:
-        return known
-    source = find_source(experiment, paths)
-    if known is not None and known.sha256 != source.sha256:
+        return None
+    found = find_checkpoint(experiment, paths)
+    if known is not None and known.sha256 != found.sha256:
         raise RunError(
             f"{run_dir} started from other weights, {known.sha256[:12]}, than those of "
-            f"{source.folder}, {source.sha256[:12]}; remove {run_dir} to start the run over"
+            f"{found.folder}, {found.sha256[:12]}; remove {run_dir} to start the run over"
         )
-    _check_tokens(source, task, paths)
-    return source
+    _check_tokens(found, task, paths)
+    return found
 
 
 def start_model(
-    model: LongspanPreTrainedModel,
-    found: Source | StartRecord | None,
-    config: StartConfig | None,
-) -> StartRecord | None:
-    """Load the weights that `find_start` found into a model; return the record of the start.
+    model: LongspanPreTrainedModel, found: GivenCheckpoint, config: StartConfig | None
+) -> StartRecord:
+    """Load the weights of the checkpoint that a run starts from; return the record of the start.
 
     Args:
         model: model to change.
-        found: checkpoint; the record of an earlier start is returned as it is.
+        found: checkpoint, as `find_start` returns it.
         config: start of the run's configuration.
 
     Raises:
         OptionError: the weights do not fit; the message lists the reasons.
         DataError: the checkpoint cannot be read.
     """
-    if not isinstance(found, Source):
-        return found
+    assert config is not None
+    folder = found.folder
+    # A record names a run below the folder of runs, which may be moved.
+    named = folder if config.checkpoint is not None else Path(*folder.parts[-BELOW_RUNS:])
     return load_start(
         model,
-        found.folder,
-        name=found.name,
+        folder,
+        name=named.as_posix(),
         sha256=found.sha256,
-        extend_positions=None if config is None else config.extend_positions,
+        extend_positions=config.extend_positions,
     )
 
 
-def record_start(run_dir: Path, start: StartRecord | None) -> None:
-    """Add a start to the state of a run directory."""
-    state = read_state(run_dir)
-    if state is not None and state.start != start:
-        write_state(run_dir, dataclasses.replace(state, start=start))
-
-
-def find_source(experiment: Experiment, paths: RunPaths) -> Source:
-    """Return the checkpoint that an experiment starts from.
+def find_checkpoint(experiment: Experiment, paths: RunPaths) -> GivenCheckpoint:
+    """Return the checkpoint that an experiment starts from: of a run, or in a given folder.
 
     Raises:
-        BusyError: another process trains the run that it starts from.
-        SourceFailedError: that run has failed.
-        RunError: that run has not finished, its model is gone, or the given checkpoint has changed.
-        DataError: the model is damaged.
+        RunError: the run has no model, no folder is named, or its checkpoint has changed.
+        DataError: the checkpoint cannot be read.
     """
-    start = experiment.config.start
-    assert start is not None
-    if start.checkpoint is not None:
-        return _given(experiment, start.checkpoint)
-    record = find_source_record(experiment, paths)
-    if record is None:
-        raise _missing(experiment, paths)
-    best = Checkpoints(record.parent / "work" / record.stem).best()
-    if best is None:
-        raise RunError(f"{record} has no saved model beside it; run it again to start from it")
-    name = best.relative_to(paths.source_folder).as_posix()
-    return Source(best, name, weights_sha256(best), load_result(record).config.task)
-
-
-def _missing(experiment: Experiment, paths: RunPaths) -> RunError:
-    """Return the error for a source without a record.
-
-    Raises:
-        BusyError: another process trains it now.
-    """
-    start = experiment.config.start
-    assert start is not None
-    about = f"{experiment.name} on {experiment.task} starts from run {start.run} of {start.task}"
-    if failure := find_source_failure(experiment, paths):
-        return SourceFailedError(f"{about}, which failed: {failure.reason}")
-    folder = paths.source_folder / experiment.protocol / str(start.task)
-    for run_dir in (folder / "work").glob(f"*-{start.run}-{experiment.seed}"):
-        with hold_lock(run_dir, "run"):
-            pass
-    return RunError(
-        f"{about} with seed {experiment.seed}, which has no record in {folder}; run both with "
-        f"longspan arena --protocol {experiment.protocol} --tasks {experiment.task}"
-    )
-
-
-def _given(experiment: Experiment, sha256: str) -> Source:
-    """Return the given checkpoint, if its weights are those of the configuration."""
-    folder = experiment.checkpoint
+    start, source, folder = experiment.config.start, experiment.source, experiment.checkpoint
+    if source is not None:
+        where = paths.for_sources()
+        folder = Checkpoints(where.run_dir(source)).best()
+        if folder is None:
+            raise RunError(
+                f"{where.record_file(source)} has no saved model beside it; run it again to start "
+                "from it"
+            )
+    expected = None if start is None else start.checkpoint
     if folder is None:
+        known = f" with sha256 {expected[:12]}" if expected else ""
         raise RunError(
-            f"{experiment.name} starts from a checkpoint with sha256 {sha256[:12]}, and no folder "
-            "of it is known; name it"
+            f"{experiment.name} starts from a checkpoint{known}, and no folder of it is known; "
+            "name it"
         )
-    if (found := weights_sha256(folder)) != sha256:
+    found = open_checkpoint(folder)
+    if expected not in (None, found.sha256):
         raise RunError(
-            f"the weights of {folder} have sha256 {found[:12]}, expected {sha256[:12]}; name the "
-            "folder of the checkpoint that the configuration names"
+            f"the weights of {folder} have sha256 {found.sha256[:12]}, expected {expected[:12]}; "
+            "name the folder of the checkpoint that the configuration names"
         )
-    return Source(folder, folder.as_posix(), sha256, trained_task(folder))
+    return found
 
 
-def _check_tokens(source: Source, task: Task, paths: RunPaths) -> None:
+def _check_tokens(checkpoint: GivenCheckpoint, task: Task, paths: RunPaths) -> None:
     """Refuse a run on a task whose token ids mean other tokens.
 
     Raises:
@@ -178,10 +120,10 @@ def _check_tokens(source: Source, task: Task, paths: RunPaths) -> None:
     if task.input_features is not None or not _names_tokens(task):
         return
     reason, owner, remedy = None, "its tokenizer", "encode the task with the checkpoint's tokenizer"
-    if has_word_pieces(source.folder):
-        reason = describe_other_symbols(load_word_pieces(source.folder).symbols[1:], task)
-    elif source.task is not None and source.task.name in TASKS:
-        trained = build(source.task.name, source.task.options)
+    if has_word_pieces(checkpoint.folder):
+        reason = describe_other_symbols(load_word_pieces(checkpoint.folder).symbols[1:], task)
+    elif checkpoint.task is not None and checkpoint.task.name in TASKS:
+        trained = build(checkpoint.task.name, checkpoint.task.options)
         is_learned = isinstance(trained, EncodedTextTask) and trained.has_learned_vocabulary
         if _names_tokens(trained) and trained.open_built(paths.cache):
             reason, owner = describe_other_tokens(trained, task), trained.info.name
@@ -191,8 +133,8 @@ def _check_tokens(source: Source, task: Task, paths: RunPaths) -> None:
             remedy = _EXPORT
     if reason is not None:
         raise OptionError(
-            f"token ids of {task.info.name} are not those of {source.folder} ({owner}): {reason}; "
-            f"{remedy}"
+            f"token ids of {task.info.name} are not those of {checkpoint.folder} ({owner}): "
+            f"{reason}; {remedy}"
         )
 
 

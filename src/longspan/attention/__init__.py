@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 
 from longspan.attention import kernels, mechanisms
-from longspan.attention.base import Attention, Cache, LayerInput, RelativeBias, Traits
+from longspan.attention.base import Attention, Cache, Inputs, LayerInput, RelativeBias, Traits
 from longspan.attention.build import build, options_of
 from longspan.attention.registry import MECHANISMS, backends, register, register_kernel
 
@@ -20,6 +20,7 @@ __all__ = [
     "MECHANISMS",
     "Attention",
     "Cache",
+    "Inputs",
     "LayerInput",
     "RelativeBias",
     "Traits",

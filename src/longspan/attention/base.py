@@ -24,21 +24,19 @@ from longspan.attention.grouped_heads import (
     repeat_heads,
 )
 from longspan.attention.hooks import MechanismHooks
-from longspan.attention.masking import both_masks, mask_layer_input, mask_relative, zero_masked
+from longspan.attention.inputs import Inputs, LayerInput
+from longspan.attention.masking import apply_mask, both_masks, zero_masked
 from longspan.attention.offloading import loaded
 from longspan.attention.refusals import (
-    bias_refusals,
     global_token_refusals,
+    layer_input_refusals,
     layout_refusals,
     mask_refusals,
     packed_refusals,
-    padding_refusals,
-    relative_refusals,
-    scale_refusals,
 )
 from longspan.attention.registry import register
 from longspan.attention.relative_bias import RelativeBias
-from longspan.attention.traits import LayerInput, Traits
+from longspan.attention.traits import Traits
 from longspan.errors import InputError
 from longspan.shapes import Bool, Float, Int
 
@@ -46,6 +44,7 @@ _INSTANCES = itertools.count()
 __all__ = [
     "Attention",
     "Cache",
+    "Inputs",
     "LayerInput",
     "RelativeBias",
     "Traits",
@@ -129,30 +128,26 @@ class Attention(MechanismHooks):
         Raises:
             InputError: the inputs are not supported; the message lists every reason.
         """
-        reasons = self.refusals(q, k, v, key_mask, query_mask, global_mask)
-        reasons += padding_refusals(mask, key_mask, query_mask, q, k)
-        reasons += self.layer_input_refusals(k, layer_input) + self.shared_refusals(shared)
-        reasons += self._score_refusals(q, k.shape[2], scale, bias, relative)
-        if reasons:
+        masks = key_mask, query_mask, global_mask
+        x = Inputs(q, k, v, *masks, layer_input, shared, scale, bias, relative, mask)
+        if reasons := self.refusals(x):
             reasons = layout_refusals(q, k, mask, query_mask, key_mask, global_mask) or reasons
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         if mask is not None:
             key_mask = query_mask = mask
-        if reasons := global_token_refusals(global_mask, key_mask, self.max_global_tokens):
-            raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
-        layer_input = mask_layer_input(layer_input, key_mask)
+        if global_mask is not None and self.max_global_tokens is not None:
+            reasons = global_token_refusals(global_mask, key_mask, self.max_global_tokens)
+            if reasons:
+                raise InputError(f"{self.name} does not support these inputs: {reasons[0]}")
         own = query_mask
         if self.traits.mixes_queries:
             # Other rows read the queries: only the key mask says which tokens exist.
             own, query_mask = key_mask, both_masks(key_mask, query_mask)
-        q, k, v = self._hide_padding(q, k, v, own, key_mask)
-        q, k, v = self._scale_and_repeat(q, k, v, scale)
-        extra = self._optional_inputs(layer_input, shared, bias, mask_relative(relative, own))
-        extra = (global_mask, *extra) if self.traits.global_tokens else extra
-        self.backend_used, body = select_backend(self, q, k, v, key_mask, *extra)
+        x = self._prepare(x._replace(key_mask=key_mask), own)
+        self.backend_used, body = select_backend(self, x)
         with loaded(self), without_autocast(q.device):
-            out = body(self, q, k, v, key_mask, *extra)
-        return out if self.reads_padding else zero_masked(out, query_mask)
+            out = body(self, x)
+        return out if query_mask is None or self.reads_padding else zero_masked(out, query_mask)
 
     def packed(
         self,
@@ -193,20 +188,17 @@ class Attention(MechanismHooks):
         documents = Documents.from_bounds(cu_seqlens, len(q))
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
         mask = None if global_mask is None else global_mask[None]
-        first = slice(0, documents.longest)
-        q1, k1, v1 = (x[:, :, first] for x in (q, k, v))
-        reasons = self.refusals(q1, k1, v1, None, None, None if mask is None else mask[:, first])
-        reasons += self.layer_input_refusals(k, layer_input) + self.shared_refusals(None)
-        reasons += scale_refusals(scale, self.traits.scale)
+        x = Inputs(q, k, v, None, None, mask, layer_input, None, scale, documents=documents)
+        reasons, supported = [], self.traits.needs_layer_input
+        if layer_input is not None:
+            reasons = layer_input_refusals(k, layer_input, supported)
+        reasons = reasons or self.refusals(x.take_tokens(slice(0, documents.longest)))
         for own in () if mask is None else (mask[:, piece] for piece in documents.slices):
             reasons += global_token_refusals(own, None, self.max_global_tokens)
         if reasons:
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
-        q, k, v = self._scale_and_repeat(q, k, v, scale)
-        extra = self._optional_inputs(layer_input, None, None)
-        extra = (mask, *extra) if self.traits.global_tokens else extra
         with loaded(self), without_autocast(q.device):
-            out = attend_documents(self, q, k, v, documents, *extra)
+            out = attend_documents(self, self._prepare(x, None))
         return out[0].transpose(0, 1)
 
     def step(
@@ -250,47 +242,29 @@ class Attention(MechanismHooks):
         """
         if not isinstance(cache, Cache | None):
             raise InputError(f"cache must be that of a step or None, got {type(cache).__name__}")
-        reasons = self.refusals(q, k, v) + self.step_refusals(q, k, v, cache, layer_input)
-        length = q.shape[2] + (0 if cache is None else cache.length)
-        reasons += self._score_refusals(q, length, scale, bias, relative)
-        reasons += mask_refusals("mask", mask, (q.shape[0], q.shape[2]), q.device)
-        if reasons:
+        scores = layer_input, None, scale, bias, relative
+        x = Inputs(q, k, v, None, None, None, *scores, mask, cache, is_step=True)
+        if reasons := self.refusals(x):
             reasons = layout_refusals(q, k, mask) or reasons
             raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
-        given = q, k, v, cache, mask, layer_input, scale, bias, relative
-        q, k, v = (zero_masked(x, mask) for x in (q, k, v))
-        groups, names = k.shape[1], () if self.takes_groups else self.shared_state
-        q, k, v = self._scale_and_repeat(q, k, v, scale)
-        cache = repeat_cached_heads(cache, names)
-        source, relative = mask_layer_input(layer_input, mask), mask_relative(relative, mask)
-        extra = self._optional_inputs(source, None, bias, relative)
+        given, groups, names = x, k.shape[1], () if self.takes_groups else self.shared_state
+        x = x._replace(key_mask=mask, cache=repeat_cached_heads(cache, names))
+        x = self._prepare(x, mask)
         with loaded(self), without_autocast(q.device):
             self.backend_used = "torch"
-            out, state = self.advance(q, k, v, mask, cache, *extra)
-        made = drop_repeated_heads(self.make_cache(length, q, v, state), groups, names)
+            out, state = self.advance(x)
+        made = self.make_cache(given.before + q.shape[2], x.q, x.v, state)
+        made = drop_repeated_heads(made, groups, names)
         if record:
-            repeat = functools.partial(self._begin_step, *given)
-            made = dataclasses.replace(made, recorded=RecordedStep(given[3], repeat))
+            repeat = functools.partial(self._begin_step, given)
+            made = dataclasses.replace(made, recorded=RecordedStep(cache, repeat))
         return zero_masked(out, mask), made
 
-    def _begin_step(
-        self, q, k, v, cache, mask, layer_input, scale, bias, relative, count: int
-    ) -> Cache:
+    def _begin_step(self, x: Inputs, count: int) -> Cache:
         """Return the cache after the first `count` tokens of a step."""
-        new, later = slice(count), q.shape[2] - count
-        if layer_input is not None:
-            layer_input = dataclasses.replace(layer_input, states=layer_input.states[:, new])
-        return self.step(
-            q[:, :, new],
-            k[:, :, new],
-            v[:, :, new],
-            cache,
-            None if mask is None else mask[:, new],
-            layer_input=layer_input,
-            scale=scale,
-            bias=None if bias is None else bias[:, :, new, : bias.shape[3] - later],
-            relative=None if relative is None else relative.take_queries(new),
-        )[1]
+        x = x.take_tokens(slice(count))
+        more = {n: getattr(x, n) for n in ("layer_input", "scale", "bias", "relative")}
+        return self.step(x.q, x.k, x.v, x.cache, x.mask, **more)[1]
 
     def reset(self, cache: Cache, rows: Bool[Tensor, " B"]) -> Cache:
         """Clear the cached tokens of some rows of the batch, for example at a document boundary.
@@ -320,22 +294,23 @@ class Attention(MechanismHooks):
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
         return Cache(self.signature, length, shape, q.dtype, v.shape[1], state)
 
-    def _hide_padding(self, q, k, v, own, key_mask):
-        """Return the inputs with zeros at padded positions, unless the instance reads them."""
-        if self.reads_padding:
-            return q, k, v
-        return zero_masked(q, own), zero_masked(k, key_mask), zero_masked(v, key_mask)
+    def _prepare(self, x: Inputs, own: Tensor | None) -> Inputs:
+        """Return inputs with zeros at padding, scaled queries, and a bias in one place.
 
-    def _score_refusals(self, q, keys, scale, bias, relative) -> list[str]:
-        """Return the reasons why the scores of `q` and so many keys cannot be changed like this."""
-        reasons = scale_refusals(scale, self.traits.scale)
-        reasons += bias_refusals(bias, q, keys, self.traits.bias)
-        return reasons + relative_refusals(relative, q, bias, self.traits.relative)
-
-    def _scale_and_repeat(self, q, k, v, scale):
-        """Return queries whose product with a key, over sqrt(D), has the factor; and all heads."""
-        if scale is not None:
-            q = q * (scale * q.shape[3] ** 0.5)
-        if self.takes_groups:
-            return q, k, v
-        return q, repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+        `own` is True at the queries that rows may read, or None.
+        """
+        (q, k, v, mask), source, bias = x[:4], x.layer_input, x.bias
+        if not self.reads_padding:
+            q = q if own is None else zero_masked(q, own)
+            k, v = (k, v) if mask is None else (zero_masked(k, mask), zero_masked(v, mask))
+        if x.scale is not None:
+            q = q * (x.scale * q.shape[3] ** 0.5)
+        if k.shape[1] < q.shape[1] and not self.takes_groups:
+            k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+        if source is not None and mask is not None:
+            source = dataclasses.replace(source, states=apply_mask(source.states, mask[..., None]))
+        if x.relative is not None:
+            bias = x.relative
+            if bias.queries is not None and own is not None:
+                bias = dataclasses.replace(bias, queries=zero_masked(bias.queries, own))
+        return x._replace(q=q, k=k, v=v, layer_input=source, bias=bias, relative=None)

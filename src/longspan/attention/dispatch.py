@@ -7,42 +7,37 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from longspan.attention.documents import Documents, cut_tokens
-from longspan.attention.registry import KERNELS, PACKED_KERNELS, Kernel
+from longspan.attention.inputs import Inputs
+from longspan.attention.registry import KERNELS, PACKED_KERNELS
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
     from longspan.attention.base import Attention
 
 
-def select_backend(attention: "Attention", *inputs) -> tuple[str, Callable]:
+def select_backend(attention: "Attention", x: Inputs) -> tuple[str, Callable]:
     """Return the requested backend, or the first kernel that supports the inputs.
 
     Raises:
         InputError: the requested kernel does not support the inputs.
     """
     cls, requested = type(attention), attention.backend
-    own = {"torch": cls.attend, "reference": cls.reference}
-    if requested in own:
-        return requested, own[requested]
-    found = _first_kernel(attention, KERNELS.get(cls, {}), *inputs)
+    if requested in ("torch", "reference"):
+        return requested, cls.attend if requested == "torch" else cls.reference
+    found = _first_kernel(attention, KERNELS, x) if cls in KERNELS else None
     return found or ("torch", cls.attend)
 
 
-def _first_kernel(
-    attention: "Attention", kernels: dict[str, Kernel], *inputs
-) -> tuple[str, Callable] | None:
+def _first_kernel(attention: "Attention", kernels, x: Inputs) -> tuple[str, Callable] | None:
     """Return the requested kernel, or the first automatic one that supports the inputs.
 
     Raises:
         InputError: the requested kernel does not support the inputs.
     """
     requested = attention.backend
-    for name, kernel in kernels.items():
-        if requested == "auto" and not kernel.automatic:
-            continue
-        if requested in ("auto", name):
-            reasons = kernel.refusals(attention, *inputs)
+    for name, kernel in kernels.get(type(attention), {}).items():
+        if requested == name or (requested == "auto" and kernel.automatic):
+            reasons = kernel.refusals(attention, x)
             if not reasons:
                 return name, kernel.run
             if requested == name:
@@ -51,34 +46,28 @@ def _first_kernel(
     return None
 
 
-def attend_documents(
-    attention: "Attention", q: Tensor, k: Tensor, v: Tensor, documents: Documents, *extra
-) -> Tensor:
+def attend_documents(attention: "Attention", x: Inputs) -> Tensor:
     """Compute the documents of a row (1, H, N, D) at once if a body can, else one after another.
 
     Raises:
         InputError: the requested kernel does not support the documents.
     """
-    inputs, cls = (q, k, v, documents, *extra), type(attention)
-    found = _first_kernel(attention, PACKED_KERNELS.get(cls, {}), *inputs)
+    found = _first_kernel(attention, PACKED_KERNELS, x)
     if found is None and attention.traits.packed and attention.backend in ("auto", "torch"):
-        found = "torch", cls.attend_packed
+        found = "torch", type(attention).attend_packed
     if found is None:
-        return attend_each(attention, *inputs)
+        return attend_each(attention, x)
     attention.backend_used, body = found
-    return body(attention, *inputs)
+    return body(attention, x)
 
 
-def attend_each(
-    attention: "Attention", q: Tensor, k: Tensor, v: Tensor, documents: Documents, *extra
-) -> Tensor:
-    """Compute the documents of a row (1, H, N, D) one after another; see `attend_packed`."""
+def attend_each(attention: "Attention", x: Inputs) -> Tensor:
+    """Compute the documents of a row (1, H, N, D) one after another."""
     outs = []
-    for piece in documents.slices:
-        tokens = (x[:, :, piece] for x in (q, k, v))
-        inputs = (*tokens, None, *(cut_tokens(x, piece) for x in extra))
-        attention.backend_used, body = select_backend(attention, *inputs)
-        outs.append(body(attention, *inputs))
+    for piece in x.documents.slices if x.documents else ():
+        own = x.take_tokens(piece)
+        attention.backend_used, body = select_backend(attention, own)
+        outs.append(body(attention, own))
     return torch.cat(outs, 2)
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longspan.attention.traits import LayerInput
 from longspan.errors import InputError
 
 
@@ -93,10 +92,3 @@ class Documents:
         position = torch.zeros_like(document)
         document[slot], position[slot] = number + 1, offset
         return Slots(slot.to(device), document.to(device), position.to(device))
-
-
-def cut_tokens(x: Tensor | LayerInput | None, piece: slice) -> Tensor | LayerInput | None:
-    """Return a piece of an optional input: of a mask (1, N), or of the layer's input."""
-    if isinstance(x, LayerInput):
-        return dataclasses.replace(x, states=x.states[:, piece])
-    return None if x is None else x[:, piece]

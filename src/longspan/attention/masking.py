@@ -4,14 +4,10 @@ On CPU, `masked_fill` and `where` walk a broadcast mask element by element. A bi
 addition are ten times as fast, and as exact.
 """
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import LinearFunction, apply_function, has_transforms
-from longspan.attention.relative_bias import RelativeBias
-from longspan.attention.traits import LayerInput
 
 INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -44,20 +40,6 @@ def zero_masked(x: Tensor, mask: Tensor | None) -> Tensor:
 def is_true(mask: Tensor) -> bool:
     """Return whether a mask on CPU is True everywhere; False for fake tensors, without values."""
     return type(mask) is Tensor and bool(mask.all())
-
-
-def mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> LayerInput | None:
-    """Return the layer input with zeros at padded positions."""
-    if layer_input is None or mask is None:
-        return layer_input
-    return dataclasses.replace(layer_input, states=apply_mask(layer_input.states, mask[..., None]))
-
-
-def mask_relative(relative: RelativeBias | None, mask: Tensor | None) -> RelativeBias | None:
-    """Return the relative bias with zeros as the vectors of padded queries."""
-    if relative is None or relative.queries is None or mask is None:
-        return relative
-    return dataclasses.replace(relative, queries=zero_masked(relative.queries, mask))
 
 
 def both_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -15,7 +15,10 @@ def loaded(module: nn.Module) -> contextlib.AbstractContextManager:
     """
     if torch.compiler.is_compiling():
         return contextlib.nullcontext()
-    hooked = [each for each in module.modules() if hasattr(each, "_hf_hook")]
+    hooked = []
+    for each in module.modules():
+        if hasattr(each, "_hf_hook"):
+            hooked.append(each)
     return _loaded(hooked) if hooked else contextlib.nullcontext()
 
 

@@ -2,29 +2,97 @@
 
 import itertools
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from longspan.attention.inputs import Inputs, LayerInput
 from longspan.attention.ops.open_sizes import is_open
 from longspan.attention.relative_bias import RelativeBias
-from longspan.attention.traits import LayerInput
 from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from longspan.attention.hooks import MechanismHooks
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def input_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
+def call_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
+    """Return the reasons why a mechanism, by its traits and sizes, does not support these inputs.
+
+    Raises:
+        InputError: q, k and v are not dense tensors of four dimensions.
+    """
+    reasons = _tensors_refusals(*x[:3]) + _device_refusals(attention, x.q)
+    if attention.built_for or attention.loops_over_length:
+        reasons += _length_refusals(attention, x)
+    (B, _, T, _), S, traits = x.q.shape, x.k.shape[2], attention.traits
+    masks = ("key_mask", x.key_mask, S), ("query_mask", x.query_mask, T)
+    for name, mask, length in (*masks, ("global_mask", x.global_mask, S)):
+        if mask is not None:
+            reasons += mask_refusals(name, mask, (B, length), x.q.device)
+    if T != S and not traits.cross:
+        reasons.append(f"cross-attention is not supported (traits.cross), got T={T} and S={S}")
+    if x.global_mask is not None and not traits.global_tokens:
+        reasons.append("global_mask is not supported (traits.global_tokens)")
+    if attention.causal and T > S:
+        reasons.append(f"causal=True requires T <= S, got T={T} and S={S}")
+    if x.mask is not None:
+        reasons += _padding_refusals(x)
+    if x.layer_input is not None:
+        reasons += layer_input_refusals(x.k, x.layer_input, traits.needs_layer_input)
+    if x.shared is not None and not traits.shares_parameter:
+        reasons.append("shared is not supported (traits.shares_parameter)")
+    if x.is_step:
+        reasons += _step_refusals(attention, x)
+    if x.scale is not None:
+        reasons += _scale_refusals(x.scale, traits.scale)
+    if x.bias is not None:
+        reasons += _bias_refusals(x.bias, x.q, x.before + S, traits.bias)
+    if x.relative is not None:
+        reasons += _relative_refusals(x, traits.relative)
+    return reasons
+
+
+def _length_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
+    """Return the reasons why the mechanism was not built for the heads or the length."""
+    reasons, built = [], attention.built_for
+    heads, head_dim, longest = (built.get(x) for x in ("heads", "head_dim", "max_length"))
+    got = x.q.shape[1], x.q.shape[3]
+    if head_dim is not None and got != (heads, head_dim):
+        reasons.append(f"(heads, head_dim) must be {(heads, head_dim)}, as built; got {got}")
+    elif head_dim is None and heads is not None and got[0] != heads:
+        reasons.append(f"heads must be {heads}, as built; got {got[0]}")
+    S = x.before + x.k.shape[2]
+    if longest is not None and longest < S:
+        reasons.append(f"S={S} exceeds max_length={longest}; build with a larger max_length")
+    if attention.loops_over_length and torch.compiler.is_exporting() and is_open(x.k.shape[2]):
+        wanted = "torch.export requires a fixed length: the number of operations grows with it"
+        reasons.append(f"{wanted}; export one program for each length, and pad inputs to it")
+    return reasons
+
+
+def _step_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
+    """Return the reasons why these tokens cannot continue a sequence."""
+    reasons, (T, S) = [], (x.q.shape[2], x.k.shape[2])
+    if not attention.causal:
+        reasons.append("step() requires causal=True")
+    if T != S:
+        reasons.append(f"step() requires as many queries as keys, got T={T} and S={S}")
+    return reasons if x.cache is None else reasons + x.cache.refusals(attention.signature, x.q, x.v)
+
+
+def _tensors_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
     """Return the reasons why these are not queries, keys and values.
 
     Raises:
         InputError: they are not dense tensors of four dimensions, so nothing else can be checked.
     """
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if reason := _tensor_refusal(name, x):
-            raise InputError(reason)
+        if not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided:
+            raise InputError(_tensor_refusal(name, x))
     if not q.dim() == k.dim() == v.dim() == 4:
         shapes = [tuple(x.shape) for x in (q, k, v)]
         raise InputError(f"q, k and v must be (B, H, T, D), got shapes {shapes}")
@@ -83,34 +151,20 @@ def layout_refusals(q: Tensor, k: Tensor, *masks: Any) -> list[str]:
     return []
 
 
-def open_length_refusals(length: int, loops: bool) -> list[str]:
-    """Return the reason why an exported program cannot leave the number of keys open."""
-    if not (loops and torch.compiler.is_exporting() and is_open(length)):
-        return []
-    wanted = "torch.export requires a fixed length: the number of operations grows with it"
-    return [f"{wanted}; export one program for each length, and pad inputs to it"]
-
-
-def padding_refusals(
-    mask: Tensor | None, key_mask: Tensor | None, query_mask: Tensor | None, q: Tensor, k: Tensor
-) -> list[str]:
+def _padding_refusals(x: Inputs) -> list[str]:
     """Return the reasons why `mask` is not the one mask of tokens that are queries and keys."""
-    if mask is None:
-        return []
     reasons = []
-    if key_mask is not None or query_mask is not None:
+    if x.key_mask is not None or x.query_mask is not None:
         reasons.append("mask excludes key_mask and query_mask, which it sets both")
-    T, S = q.shape[-2], k.shape[-2]
-    if T == S:
-        return reasons + mask_refusals("mask", mask, (q.shape[0], T), q.device)
+    T, S = x.q.shape[2], x.k.shape[2]
+    if T == S or x.is_step:
+        return reasons + mask_refusals("mask", x.mask, (x.q.shape[0], T), x.q.device)
     wanted = "mask requires as many queries as keys; pass key_mask= and query_mask="
     return [*reasons, f"{wanted}, got T={T} and S={S}"]
 
 
-def scale_refusals(scale: Any, supported: bool) -> list[str]:
+def _scale_refusals(scale: Any, supported: bool) -> list[str]:
     """Return the reasons why scores cannot have this factor."""
-    if scale is None:
-        return []
     if not supported:
         return ["scale is not supported (traits.scale)"]
     is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
@@ -119,10 +173,8 @@ def scale_refusals(scale: Any, supported: bool) -> list[str]:
     return []
 
 
-def bias_refusals(bias: Any, q: Tensor, keys: int, supported: bool) -> list[str]:
+def _bias_refusals(bias: Any, q: Tensor, keys: int, supported: bool) -> list[str]:
     """Return the reasons why this is not a bias of the scores of `q` for so many keys."""
-    if bias is None:
-        return []
     if not supported:
         return ["bias is not supported (traits.bias)"]
     if reason := _tensor_refusal("bias", bias):
@@ -142,10 +194,9 @@ def bias_refusals(bias: Any, q: Tensor, keys: int, supported: bool) -> list[str]
     return reasons
 
 
-def relative_refusals(relative: Any, q: Tensor, bias: Any, supported: bool) -> list[str]:
+def _relative_refusals(x: Inputs, supported: bool) -> list[str]:
     """Return the reasons why this is not a relative bias of the scores of `q`."""
-    if relative is None:
-        return []
+    q, bias, relative = x.q, x.bias, x.relative
     if not supported:
         return ["relative is not supported (traits.relative)"]
     if not isinstance(relative, RelativeBias):
@@ -190,8 +241,6 @@ def global_token_refusals(
 
 def layer_input_refusals(k: Tensor, layer_input: Any, supported: bool) -> list[str]:
     """Return the reasons why this is not the layer input of the keys."""
-    if layer_input is None:
-        return []
     if not supported:
         return ["layer_input is not supported (traits.needs_layer_input)"]
     if not isinstance(layer_input, LayerInput):
@@ -211,7 +260,7 @@ def layer_input_refusals(k: Tensor, layer_input: Any, supported: bool) -> list[s
     return reasons
 
 
-def device_refusals(module: nn.Module, q: Tensor) -> list[str]:
+def _device_refusals(module: nn.Module, q: Tensor) -> list[str]:
     """Return the reason why a module cannot compute these queries: its tensors are elsewhere."""
     own = next(itertools.chain(module.parameters(), module.buffers()), q).device
     # Hooks that load offloaded parameters for a call leave them on meta between calls.

@@ -1,12 +1,7 @@
-"""Traits of a mechanism, and the optional layer input of a call."""
+"""Traits of a mechanism."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Literal
-
-from torch import Tensor
-
-from longspan.shapes import Float
 
 Cost = Literal["T", "T^1.5", "T^2"]
 Growth = Literal["1", "T^0.5", "T", "T^1.5", "T^2"]
@@ -18,7 +13,7 @@ Family = Literal[
     "dense", "fixed pattern", "learned pattern", "low rank", "kernel", "recurrence", "hybrid"
 ]
 Size = Literal["heads", "head_dim", "max_length", "layer"]
-Inputs = Literal["qkv", "qv", "v"]
+Projected = Literal["qkv", "qv", "v"]
 RowSums = Literal["one", "at most one", "any"]
 
 
@@ -75,7 +70,7 @@ class Traits:
     bias: bool = False
     relative: bool = False
     weight_dropout: bool = False
-    inputs: Inputs = "qkv"
+    inputs: Projected = "qkv"
     mixes_queries: bool = False
     anchored: bool = False
     ignores_gaps: bool = False
@@ -91,19 +86,3 @@ class Traits:
     def step_cost(self) -> Growth:
         """Growth of the time of a causal step of one token with the tokens seen, on average."""
         return self.cost if self.recomputes else PER_TOKEN[self.cost]
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerInput:
-    """Input of the attention layer, for mechanisms with projections of their own.
-
-    Attributes:
-        states: input of the layer (B, S, W), zero at padded positions.
-        query: linear part (no bias) of the query projection: (P, W) of any floating dtype to heads
-            (H, P, D) in the dtype of the weights.
-        key: linear part of the key projection.
-    """
-
-    states: Float[Tensor, "B S W"]
-    query: Callable[[Tensor], Tensor]
-    key: Callable[[Tensor], Tensor]

@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.attention import Attention, LayerInput, RelativeBias
+from longspan.attention import Attention, Inputs, LayerInput, RelativeBias
 from longspan.attention.masking import apply_mask
 from longspan.attention.value_norms import skip_value_norms
 from longspan.errors import NoWeightsError
 from longspan.shapes import Bool, Float
 
 MAX_COLUMNS = 256  # keys whose weights are read in one forward pass
-MAX_FORMED_WEIGHTS = 1 << 27  # weights held in memory at a time
 TOLERANCE = 1e-3  # relative error of W v against the output, in float32
 
 
@@ -69,12 +68,10 @@ class Call:
 
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:
         """Iterate over the weights in slices of keys; weights of padding are exactly zero."""
-        formed = self._formed_weights()
-        if formed is not None:
-            yield slice(0, formed.shape[3]), formed
-            return
-        masks = (self.real_keys, self.query_mask, self.global_mask)
-        width = columns_per_pass(self.attention, self.q, self.k, self.v, *masks)
+        masks = self.key_mask, self.query_mask, self.global_mask
+        v = self.k if self.v is None else self.v
+        x = Inputs(self.q, self.k, v, *masks, self.layer_input, self.shared, mask=self.mask)
+        width = columns_per_pass(self.attention, x)
         B, H, S, _ = self.k.shape
         for first in range(0, S, width):
             columns = slice(first, min(first + width, S))
@@ -95,39 +92,15 @@ class Call:
             out = out - weights @ v
         return float(out.abs().max() / size)
 
-    def _formed_weights(self) -> Tensor | None:
-        """Return the weights that the mechanism itself forms, or None if it does not or cannot."""
-        (B, H, T, _), S = self.q.shape, self.k.shape[2]
-        changed = any(x is not None for x in (self.scale, self.bias, self.relative))
-        if changed or B * H * T * S > MAX_FORMED_WEIGHTS:
-            return None
-        q, k, real = self.q, self.k, self.real_keys
-        if real is not None:
-            k = apply_mask(k, real[:, None, :, None])
-        with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-            formed = self.attention.attention_weights(q, k, real)
-        return None if formed is None else apply_mask(formed, self.real[:, None, :, None])
 
-
-def columns_per_pass(
-    attention: Attention, q: Tensor, k: Tensor, v: Tensor | None, *masks: Tensor | None
-) -> int:
+def columns_per_pass(attention: Attention, x: Inputs) -> int:
     """Return the number of keys whose weights are read in one pass.
 
     Mechanisms with parameters for the values accept only values of their own width.
-
-    Args:
-        attention: mechanism.
-        q: queries (B, H, T, D).
-        k: keys (B, H, S, D).
-        v: values (B, H, S, E), or None.
-        masks: masks of keys, queries and global tokens.
     """
-    wide = min(MAX_COLUMNS, k.shape[2])
-    columns = k[..., :1].expand(*k.shape[:3], wide)
-    if v is not None and attention.refusals(q, k, columns, *masks):
-        return v.shape[3]
-    return wide
+    wide = min(MAX_COLUMNS, x.k.shape[2])
+    columns = x.k[..., :1].expand(*x.k.shape[:3], wide)
+    return x.v.shape[3] if attention.refusals(x._replace(v=columns)) else wide
 
 
 def compute_weights(

@@ -11,50 +11,39 @@ import typer
 
 from longspan.cli import (
     analyzing,
-    answering,
     benching,
     contexts,
     converting,
+    data,
     evaluating,
-    exporting,
     finetuning,
     generating,
     predicting,
+    protocols,
     reporting,
+    results,
     running,
 )
-from longspan.cli import data as data_commands
-from longspan.cli import protocols as protocol_commands
-from longspan.cli import results as results_commands
-from longspan.cli.common import INTERRUPTED, Json, LogLines, print_error, print_note
+from longspan.cli.common import INTERRUPTED, LogLines, print_error, print_note
 from longspan.cli.listing import print_described, print_list
-from longspan.cli.plugins import Imports, name_protocol
+from longspan.cli.options import App, Json, name_protocol
 from longspan.errors import LongspanError, check_name
 
-app = typer.Typer(
+app = App(
     help="Efficient attention mechanisms behind one interface, and an arena that compares them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(data_commands.app, name="data")
-app.add_typer(protocol_commands.app, name="protocols")
-app.add_typer(results_commands.app, name="results")
-app.command()(running.arena)
-app.command()(running.train)
-app.command()(finetuning.pretrain)
-app.command()(finetuning.finetune)
-app.command(name="eval")(evaluating.evaluate)
-app.command()(predicting.predict)
-app.command()(generating.generate)
-app.command()(answering.answers)
-app.command()(exporting.export)
-app.command()(converting.longify)
-app.command()(converting.convert)
-app.command()(reporting.report)
-app.command()(analyzing.analyze)
-app.command()(contexts.context)
-app.command()(benching.bench)
+for _name, _module in {"data": data, "protocols": protocols, "results": results}.items():
+    app.add_typer(_module.app, name=_name)
+for _command in (
+    *(running.arena, running.train, finetuning.pretrain, finetuning.finetune),
+    *(evaluating.evaluate, predicting.predict, generating.generate, predicting.answers),
+    *(converting.export, converting.longify, converting.convert),
+    *(reporting.report, analyzing.analyze, contexts.context, benching.bench),
+):
+    app.command("eval" if _command is evaluating.evaluate else None)(_command)
 
 
 @app.callback()
@@ -71,7 +60,6 @@ def _common(
 @app.command(name="list")
 def list_(
     what: Annotated[str, typer.Argument(help="mechanisms, tasks or protocols.")] = "mechanisms",
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """List mechanisms with traits and options, tasks, or protocols."""
@@ -83,7 +71,6 @@ def show(
     name: Annotated[
         str, typer.Argument(help="Mechanism, task or protocol.", callback=name_protocol)
     ],
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Show one mechanism (with its attention weights on a small sample), task or protocol."""

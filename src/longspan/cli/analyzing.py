@@ -10,17 +10,8 @@ import typer
 from rich.text import Text
 
 from longspan.cli.activity import Activity
-from longspan.cli.common import (
-    Data,
-    Device,
-    Json,
-    err,
-    make_paths,
-    print_json,
-    print_note,
-    print_text,
-)
-from longspan.cli.plugins import Cache, Imports
+from longspan.cli.common import err, print_json, print_note, print_text
+from longspan.cli.options import DeviceOptions, Json, Records
 from longspan.errors import LongspanError
 from longspan.memory import keep_freed_memory
 
@@ -36,7 +27,8 @@ M = TypeVar("M", bound="SideRecord")
 
 
 def analyze(
-    records: Annotated[list[Path], typer.Argument(help="Result files of runs, or folders.")],
+    records: Records,
+    folders: DeviceOptions,
     samples: Annotated[int, typer.Option(help="Number of validation examples.")] = 1_000,
     examples: Annotated[
         int, typer.Option(help="Number of validation examples whose rollout is recorded.")
@@ -55,10 +47,6 @@ def analyze(
     plot: Annotated[
         Path | None, typer.Option(help="Folder for plots of rollouts and embeddings, as PNG.")
     ] = None,
-    cache: Cache = None,
-    data: Data = None,
-    device: Device = None,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Analyze the attention of trained models: span, rollouts, similarity of embeddings.
@@ -69,9 +57,8 @@ def analyze(
     from longspan.analysis import analyze_run
 
     paths = find_records(records)
-    run_paths = make_paths(Path("runs"), cache, data, device)
     one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
-    analyses, failed = measure_runs(paths, run_paths, one, "samples")
+    analyses, failed = measure_runs(paths, folders.run_paths(), one, "samples")
     if as_json:
         print_json([dataclasses.asdict(analysis) for analysis in analyses])
     else:

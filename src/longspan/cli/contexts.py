@@ -2,21 +2,21 @@
 
 import dataclasses
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from longspan.cli.analyzing import find_records, measure_runs
-from longspan.cli.common import Data, Device, Json, make_paths, print_json, print_text
-from longspan.cli.plugins import Cache, Imports
+from longspan.cli.common import print_json, print_text
+from longspan.cli.options import DeviceOptions, Json, Records
 
 if TYPE_CHECKING:
     from longspan.results import ContextUse
 
 
 def context(
-    records: Annotated[list[Path], typer.Argument(help="Result files of runs, or folders.")],
+    records: Records,
+    folders: DeviceOptions,
     split: Annotated[str, typer.Option(help="validation or test.")] = "validation",
     max_context: Annotated[
         int | None,
@@ -32,10 +32,6 @@ def context(
         float,
         typer.Option(help="Relative excess of the loss that the effective context may have."),
     ] = 0.01,
-    cache: Cache = None,
-    data: Data = None,
-    device: Device = None,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Measure what language models on streams of documents use of their context.
@@ -49,8 +45,7 @@ def context(
     one = partial(
         measure_context, blocks=blocks, tolerance=tolerance, split=split, max_context=max_context
     )
-    run_paths = make_paths(Path("runs"), cache, data, device)
-    found, failed = measure_runs(find_records(records), run_paths, one, "contexts")
+    found, failed = measure_runs(find_records(records), folders.run_paths(), one, "contexts")
     if as_json:
         print_json([dataclasses.asdict(use) for use in found])
     else:

@@ -1,4 +1,4 @@
-"""`longspan longify` and `longspan convert`: checkpoints of transformers in our classes."""
+"""`longspan longify | convert | export`: checkpoints of transformers in our classes, and back."""
 
 import re
 from collections import Counter
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.cli.common import Json, parse_changes, print_json, print_table, print_text
-from longspan.cli.plugins import Imports
+from longspan.cli.common import print_json, print_table, print_text
+from longspan.cli.options import DataOptions, Json, Pairs, Record, Text, options
 from longspan.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,63 +18,64 @@ if TYPE_CHECKING:
 
 LAYER = re.compile(r"(?<=\.)\d+(?=\.)")  # number of a layer in the name of a weight
 COLUMNS = ("source", "target", "shape", "count", "action")
-
-
 SourceModel = Annotated[
     str, typer.Argument(help="Folder of a checkpoint, or its name on the Hugging Face Hub.")
 ]
 Target = Annotated[Path, typer.Option("--out", help="Folder to write.")]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Option of the mechanism: window=256. Repeatable."),
-]
-PositionMethod = Annotated[
-    str | None,
-    typer.Option(
-        help="How positions are extended: tile, keep or interpolate learned ones; keep or rescale "
-        "rotary ones; continue sinusoidal ones; keep relative ones.",
-        show_default="tile, continue or keep",
-    ),
-]
-Freeze = Annotated[
-    str, typer.Option(help="all-but-positions: train only the positions that the source lacks.")
-]
-DecoderLength = Annotated[
-    int | None,
-    typer.Option(help="Maximum number of tokens of a decoder.", show_default="that of the source"),
-]
-Dropped = Annotated[
-    list[str] | None,
-    typer.Option(help="Pattern of weights of the source to drop. Repeatable."),
-]
-New = Annotated[
-    list[str] | None,
-    typer.Option(help="Pattern of weights that the source may lack. Repeatable."),
-]
-Revision = Annotated[str | None, typer.Option(help="Revision of a source on the Hub.")]
-Seed = Annotated[int, typer.Option(help="Seed of new weights.")]
+Patterns = list[str] | None
+
+
+@options
+class WeightOptions:
+    """Weights of a conversion, as keyword arguments of `longify` and `convert`."""
+
+    drop: Annotated[
+        Patterns, typer.Option(help="Pattern of weights of the source to drop. Repeatable.")
+    ] = None
+    new: Annotated[
+        Patterns, typer.Option(help="Pattern of weights that the source may lack. Repeatable.")
+    ] = None
+    revision: Annotated[Text, typer.Option(help="Revision of a source on the Hub.")] = None
+    seed: Annotated[int, typer.Option(help="Seed of new weights.")] = 0
+
+    def values(self) -> dict[str, Any]:
+        """Return the keyword arguments."""
+        return {**vars(self), "drop": self.drop or (), "new": self.new or ()}
 
 
 def longify(
     source: SourceModel,
     max_length: Annotated[int, typer.Option(help="Maximum number of tokens of the encoder.")],
     out: Target,
+    changes: Annotated[
+        Pairs, typer.Option("--set", help="Option of the mechanism: window=256. Repeatable.")
+    ],
+    weights: WeightOptions,
     attention: Annotated[
-        str | None,
+        Text,
         typer.Option(
             help="Mechanism of every layer of the encoder, `longspan list mechanisms`.",
             show_default="that of the source",
         ),
     ] = None,
-    changes: Options = None,
-    positions: PositionMethod = None,
-    freeze: Freeze = "none",
-    decoder_max_length: DecoderLength = None,
-    drop: Dropped = None,
-    new: New = None,
-    revision: Revision = None,
-    seed: Seed = 0,
-    imports: Imports = None,
+    positions: Annotated[
+        Text,
+        typer.Option(
+            help="How positions are extended: tile, keep or interpolate learned ones; keep or "
+            "rescale rotary ones; continue sinusoidal ones; keep relative ones.",
+            show_default="tile, continue or keep",
+        ),
+    ] = None,
+    freeze: Annotated[
+        str,
+        typer.Option(help="all-but-positions: train only the positions that the source lacks."),
+    ] = "none",
+    decoder_max_length: Annotated[
+        int | None,
+        typer.Option(
+            help="Maximum number of tokens of a decoder.", show_default="that of the source"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Convert a pretrained model into a longer one, with the same attention or another.
@@ -91,14 +92,11 @@ def longify(
         attention=attention,
         max_length=max_length,
         out=out,
-        options=parse_changes(changes),
+        options=changes,
         positions=positions,
         freeze=freeze,
         decoder_max_length=decoder_max_length,
-        drop=drop or (),
-        new=new or (),
-        revision=revision,
-        seed=seed,
+        **weights.values(),
     )
     _print_conversion(made, max_length, out, as_json)
 
@@ -106,17 +104,13 @@ def longify(
 def convert(
     source: SourceModel,
     out: Target,
+    weights: WeightOptions,
     to: Annotated[
         str | None,
         typer.Option(
             help="Way back: model type of transformers, such as longformer, for a folder of ours."
         ),
     ] = None,
-    drop: Dropped = None,
-    new: New = None,
-    revision: Revision = None,
-    seed: Seed = 0,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Convert a checkpoint of transformers into a model of ours with the same outputs, or back.
@@ -127,14 +121,40 @@ def convert(
     from longspan import models
 
     if to is None:
-        made = models.convert(
-            source, out=out, drop=drop or (), new=new or (), revision=revision, seed=seed
-        )
+        made = models.convert(source, out=out, **weights.values())
         _print_conversion(made, made.model.config.max_position_embeddings, out, as_json)
         return
-    if drop or new or revision:
+    if weights.drop or weights.new or weights.revision:
         raise OptionError("--drop, --new and --revision are of sources of transformers; omit --to")
     _print_conversion(models.to_transformers(source, out, to=to), None, out, as_json)
+
+
+def export(
+    record: Record,
+    output: Annotated[Path, typer.Option(help="Folder to create.")],
+    folders: DataOptions,
+    license: Annotated[
+        str | None,
+        typer.Option(
+            help="License of the model, such as apache-2.0.", show_default="the data's, if known"
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the saved model of a run as a folder for the Hugging Face hub.
+
+    The folder has the weights, the code that loads them where longspan is not installed, the
+    tokenizer of a task of texts, and a model card with the scores. `hf upload NAME FOLDER` uploads
+    it.
+    """
+    from longspan.publishing import export_run
+
+    folder = export_run(record, output, folders.run_paths(device="cpu"), license=license)
+    files = sorted(path.name for path in folder.iterdir())
+    if as_json:
+        print_json({"output": str(folder), "files": files})
+    else:
+        print_text(f"{len(files)} files in {folder}; upload them with: hf upload NAME {folder}")
 
 
 def _print_conversion(made: "Conversion", length: int | None, out: Path, as_json: bool) -> None:

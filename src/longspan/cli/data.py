@@ -10,42 +10,66 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from longspan.cli.common import (
-    DEFAULT_PROTOCOL,
-    Data,
-    Json,
-    console_callback,
-    default_protocol,
-    make_paths,
-    parse_changes,
-    print_json,
-    print_note,
-    print_text,
-)
-from longspan.cli.import_options import ImportOptions, takes_options
+from longspan.cli.common import console_callback, print_json, print_note, print_text
+from longspan.cli.import_options import ImportOptions
 from longspan.cli.importing import import_own, tokenizer
-from longspan.cli.plugins import Cache, Imports, name_protocol
+from longspan.cli.options import (
+    DEFAULT_PROTOCOL,
+    App,
+    CacheOptions,
+    DataOptions,
+    Json,
+    Pairs,
+    SplitName,
+    default_protocol,
+    options,
+    protocol_option,
+)
 from longspan.errors import DataError, OptionError, check_name
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
     from longspan.tasks import Task
 
-app = typer.Typer(help="Build, import, verify and show data sets.", no_args_is_help=True)
+app = App(help="Build, import, verify and show data sets.", no_args_is_help=True)
 
 TaskName = Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")]
-Recipe = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        help="Protocol, or file of one, whose task options to use.",
-        show_default=f"{DEFAULT_PROTOCOL}, if it has the task",
-        callback=name_protocol,
-    ),
-]
-Options = Annotated[
-    list[str] | None, typer.Option("--set", help="Set an option of the task: length=512.")
-]
+
+
+@options
+class TaskOptions:
+    """Options of a task: those of a protocol, and changes to them."""
+
+    protocol: Annotated[
+        str | None,
+        protocol_option(
+            "Protocol, or file of one, whose task options to use.",
+            f"{DEFAULT_PROTOCOL}, if it has the task",
+        ),
+    ] = None
+    changes: Annotated[
+        Pairs, typer.Option("--set", help="Set an option of the task: length=512.")
+    ] = dataclasses.field(default_factory=dict)
+
+    def build(self, name: str, *, released: bool = False) -> "Task":
+        """Return the task of a name.
+
+        Args:
+            name: name of the task.
+            released: set an option `source` to read published files.
+        """
+        from longspan.arena import get
+        from longspan.tasks import TASKS, build
+
+        cls = TASKS[check_name(name, TASKS, "task")]
+        chosen = get(self.protocol or default_protocol([name], DEFAULT_PROTOCOL))
+        if self.protocol is not None:
+            chosen.check_task(name)
+        values = dict(chosen.recipe(name).task_options) if name in chosen.tasks else {}
+        if released and "source" in {field.name for field in dataclasses.fields(cls.Options)}:
+            values["source"] = "release"
+        return build(name, {**values, **self.changes})
+
 
 _HUB = re.compile(r"hub|hf:(.+)")
 # Reviews may contain control characters, which a terminal would execute.
@@ -53,13 +77,11 @@ _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd"
 
 
 @app.command(name="list")
-def list_(
-    cache: Cache = None, data: Data = None, imports: Imports = None, as_json: Json = False
-) -> None:
+def list_(folders: DataOptions, as_json: Json = False) -> None:
     """List the tasks with their sizes, sources and built data sets."""
     from longspan.tasks.data_cards import list_tasks
 
-    paths = _run_paths(cache, data)
+    paths = folders.run_paths()
     rows = list_tasks(paths.cache, paths.data)
     if as_json:
         print_json(rows)
@@ -72,21 +94,14 @@ def list_(
 
 @app.command()
 def build(
-    task: TaskName,
-    protocol: Recipe = None,
-    set_: Options = None,
-    cache: Cache = None,
-    data: Data = None,
-    imports: Imports = None,
-    as_json: Json = False,
+    task: TaskName, choices: TaskOptions, folders: DataOptions, as_json: Json = False
 ) -> None:
     """Build a task's data set into the cache, with the options of a protocol."""
-    paths = _run_paths(cache, data)
-    _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
+    paths = folders.run_paths()
+    _build(choices.build(task), paths, as_json)
 
 
 @app.command(name="import")
-@takes_options(ImportOptions)
 def import_(
     task: Annotated[
         str, typer.Argument(help="Task; or texts, summaries, corpus or beir: own files.")
@@ -99,11 +114,9 @@ def import_(
             "texts also a folder with a subfolder for each class; of corpus also text files."
         ),
     ],
-    options: ImportOptions,
-    protocol: Recipe = None,
-    set_: Options = None,
-    cache: Cache = None,
-    imports: Imports = None,
+    files: ImportOptions,
+    choices: TaskOptions,
+    folders: CacheOptions,
     as_json: Json = False,
 ) -> None:
     """Build a task's data set from published files, from the hub, or from files of one's own.
@@ -117,13 +130,12 @@ def import_(
     and tables. `import beir FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and
     qrels/*.tsv.
     """
-    paths = _run_paths(cache, None)
-    name = import_own(task, path, options, paths.cache)
+    paths = folders.run_paths()
+    name = import_own(task, path, files, paths.cache)
     if name is not None:
-        _build(_task(name, protocol, parse_changes(set_)), paths, as_json)
-        return
-    chosen = _task(task, protocol, parse_changes(set_), released=True)
-    _import_published(chosen, path[0], paths, as_json)
+        _build(choices.build(name), paths, as_json)
+    else:
+        _import_published(choices.build(task, released=True), path[0], paths, as_json)
 
 
 def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:
@@ -154,16 +166,15 @@ app.command()(tokenizer)
 
 @app.command()
 def verify(
+    folders: CacheOptions,
     task: Annotated[str | None, typer.Argument(help="Task.", show_default="all")] = None,
-    cache: Cache = None,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Verify the checksums of built data sets."""
     from longspan.data.cache import verify as check
     from longspan.tasks import TASKS
 
-    folder = _run_paths(cache, None).cache
+    folder = folders.run_paths().cache
     if task is not None:
         check_name(task, TASKS, "task")
     if not folder.is_dir():
@@ -180,39 +191,31 @@ def verify(
 
 
 @app.command()
-def card(
-    task: TaskName,
-    protocol: Recipe = None,
-    set_: Options = None,
-    cache: Cache = None,
-    imports: Imports = None,
-) -> None:
+def card(task: TaskName, choices: TaskOptions, folders: CacheOptions) -> None:
     """Print the data card of a task in Markdown, with statistics if it is built."""
     from longspan.tasks import data_cards
 
-    paths = _run_paths(cache, None)
-    chosen = _task(task, protocol, parse_changes(set_))
+    paths = folders.run_paths()
+    chosen = choices.build(task)
     sys.stdout.write(data_cards.write_card(chosen, paths.cache))
 
 
 @app.command()
 def show(
     task: TaskName,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
+    choices: TaskOptions,
+    folders: CacheOptions,
+    split: SplitName = "train",
     row: Annotated[int, typer.Option(help="First example, counted from 0.")] = 0,
     count: Annotated[int, typer.Option(help="Number of examples.")] = 1,
     png: Annotated[Path | None, typer.Option(help="Write a PNG of the example.")] = None,
     svg: Annotated[Path | None, typer.Option(help="Write an SVG of the example.")] = None,
-    protocol: Recipe = None,
-    set_: Options = None,
-    cache: Cache = None,
-    imports: Imports = None,
 ) -> None:
     """Print examples of a built data set, or write one as a picture."""
     from longspan.tasks import SPLITS
 
-    paths = _run_paths(cache, None)
-    chosen = _task(task, protocol, parse_changes(set_))
+    paths = folders.run_paths()
+    chosen = choices.build(task)
     name = next(one for one in SPLITS if one == check_name(split, SPLITS, "split"))
     if count < 1:
         raise OptionError(f"--count must be at least 1, got {count}")
@@ -224,30 +227,6 @@ def show(
         return
     shown = [f"{name} {at}\n{chosen.show(name, at)}\n" for at in range(row, row + count)]
     sys.stdout.write("\n".join(shown).translate(_CONTROL))
-
-
-def _task(
-    name: str, protocol: str | None, changes: dict[str, Any], *, released: bool = False
-) -> "Task":
-    """Build a task with the options of a protocol and changes to them.
-
-    With `released`, an option `source` is set to read published files.
-    """
-    from longspan.arena import get
-    from longspan.tasks import TASKS, build
-
-    cls = TASKS[check_name(name, TASKS, "task")]
-    chosen = get(protocol or default_protocol([name], DEFAULT_PROTOCOL))
-    if protocol is not None:
-        chosen.check_task(name)
-    options = dict(chosen.recipe(name).task_options) if name in chosen.tasks else {}
-    if released and "source" in {field.name for field in dataclasses.fields(cls.Options)}:
-        options["source"] = "release"
-    return build(name, {**options, **changes})
-
-
-def _run_paths(cache: Path | None, data: Path | None) -> "RunPaths":
-    return make_paths(Path("runs"), cache, data, None)
 
 
 def _open_built(task: "Task", cache: Path) -> None:

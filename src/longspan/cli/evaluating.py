@@ -7,59 +7,54 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longspan.cli.activity import Activity
-from longspan.cli.common import (
-    Data,
-    Device,
+from longspan.cli.common import err, print_json, print_note, print_text
+from longspan.cli.options import (
+    BatchSize,
+    DeviceOptions,
     Json,
-    err,
-    make_paths,
-    parse_changes,
-    print_json,
-    print_note,
-    print_text,
+    Pairs,
+    Record,
+    SplitName,
+    options,
 )
-from longspan.cli.plugins import Cache, Imports
 from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
     from longspan.results import CrossEvaluation, Inference, Score
 
-TaskName = Annotated[
-    str | None,
-    typer.Option(help="Task that the model was not trained on.", show_default="the run's"),
-]
-TaskChanges = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Override an option of the task (task.length=4096), or of the mechanism on validation "
-        "and test (evaluation.memory=3800).",
-    ),
-]
-Examples = Annotated[
-    int | None,
-    typer.Option(
-        help="Size of a random sample to score.",
-        show_default="all; of train as many as validation has",
-    ),
-]
-BatchSize = Annotated[
-    int | None, typer.Option(help="Examples per batch.", show_default="the run's")
-]
+
+@options
+class SampleOptions:
+    """Examples to score, as keyword arguments of evaluations."""
+
+    examples: Annotated[
+        int | None,
+        typer.Option(
+            help="Size of a random sample to score.",
+            show_default="all; of train as many as validation has",
+        ),
+    ] = None
+    batch_size: BatchSize = None
 
 
 def evaluate(
-    record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
-    task: TaskName = None,
-    set_: TaskChanges = None,
-    examples: Examples = None,
-    batch_size: BatchSize = None,
-    cache: Cache = None,
-    data: Data = None,
-    device: Device = None,
-    imports: Imports = None,
+    record: Record,
+    sample: SampleOptions,
+    changes: Annotated[
+        Pairs,
+        typer.Option(
+            "--set",
+            help="Override an option of the task (task.length=4096), or of the mechanism on "
+            "validation and test (evaluation.memory=3800).",
+        ),
+    ],
+    folders: DeviceOptions,
+    split: SplitName = "test",
+    task: Annotated[
+        str | None,
+        typer.Option(help="Task that the model was not trained on.", show_default="the run's"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Score the saved model of a run again, without dropout, and time it.
@@ -71,16 +66,14 @@ def evaluate(
     from the scores of trained models.
     """
     keep_freed_memory()  # as the run that is timed again
-    paths = make_paths(Path("runs"), cache, data, device)
-    changes = parse_changes(set_)
-    sample = {"examples": examples, "batch_size": batch_size}
+    paths = folders.run_paths()
     if task is not None or changes:
         _evaluate_elsewhere(record, paths, task, changes, split, sample, as_json)
         return
     from longspan.arena.rescore import evaluate_run
 
     with Activity(err, f"evaluating {split} of {record.stem}"):
-        evaluation, inference = evaluate_run(record, split, paths, **sample)
+        evaluation, inference = evaluate_run(record, split, paths, **vars(sample))
     if as_json:
         score, cost = dataclasses.asdict(evaluation.score), dataclasses.asdict(inference)
         print_json({"split": split, **score, "inference": cost})
@@ -94,7 +87,7 @@ def _evaluate_elsewhere(
     task: str | None,
     changes: dict[str, Any],
     split: str,
-    sample: dict[str, int | None],
+    sample: SampleOptions,
     as_json: bool,
 ) -> None:
     """Evaluate on another task or other options; save and print the evaluation."""
@@ -108,7 +101,7 @@ def _evaluate_elsewhere(
             changes=changes,
             split=split,
             progress=activity.on_build,
-            **sample,
+            **vars(sample),
         )
     print_note("evaluation:", found.save(record.parent))
     if as_json:

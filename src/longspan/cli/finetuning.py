@@ -10,142 +10,89 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.common import (
-    AcceptChanges,
-    BudgetText,
-    Changes,
-    Device,
-    DryRun,
-    Json,
-    Measure,
-    Parallel,
-    Runs,
-    make_paths,
-    parse_changes,
-)
-from longspan.cli.import_options import TextOptions, takes_options
+from longspan.cli.import_options import TextOptions
 from longspan.cli.importing import default_name, import_own
-from longspan.cli.plugins import Cache, Imports, name_protocol
-from longspan.cli.running import Planning, parse_budget_text, run_one
+from longspan.cli.options import ChangeOptions, Json, RunOptions, Text, options, protocol_option
+from longspan.cli.running import run_one
 from longspan.errors import OptionError
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
     from longspan.arena.one_run import RunChoices
 
-Seed = Annotated[int, typer.Option(help="Seed of new weights, batch order and dropout.")]
-PretrainProtocol = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        help="Protocol of the recipe, or a file, mine.toml or mine.py.",
-        callback=name_protocol,
-        show_default="pretrain",
-    ),
-]
-FinetuneProtocol = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        help="Protocol of the recipe, or a file, mine.toml or mine.py.",
-        callback=name_protocol,
-        show_default="finetune",
-    ),
-]
-
-Corpus = Annotated[str, typer.Argument(help="Imported corpus, `longspan data import corpus PATH`.")]
+RECIPE = "Protocol of the recipe, or a file, mine.toml or mine.py."
 CHECKPOINT = "a run's record or directory, or a folder of save_pretrained, longify or convert."
-Start = Annotated[
-    Path | None,
-    typer.Option(help=f"Checkpoint to start from: {CHECKPOINT}", show_default="drawn weights"),
-]
 Checkpoint = Annotated[Path, typer.Argument(help=f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}")]
-PretrainMechanism = Annotated[
-    str | None,
-    typer.Option(
-        "--mechanism",
-        help="Mechanism, `longspan list mechanisms`.",
-        show_default="full; with --start: that of the checkpoint",
-    ),
-]
-FinetuneMechanism = Annotated[
-    str | None,
-    typer.Option(
-        "--mechanism",
-        help="Mechanism with the same weights, `longspan list mechanisms`.",
-        show_default="that of the checkpoint",
-    ),
-]
-ExtendPositions = Annotated[
-    str | None,
-    typer.Option(
-        "--extend-positions",
-        help="How learned positions of the checkpoint are extended to a longer task.length: tile, "
-        "keep or interpolate, as `longspan longify` does.",
-        show_default="a longer task is refused",
-    ),
-]
-Task = Annotated[
-    str | None,
-    typer.Option(help="Task; `longspan list tasks`.", show_default="texts of --data"),
-]
-Data = Annotated[
-    str | None,
-    typer.Option(
-        help="Own texts, as `longspan data import` takes them; with --task: folder of source "
-        "files.",
-    ),
-]
+
+
+@options
+class StartOptions:
+    """Seed, and changes to a checkpoint that a run starts from."""
+
+    extend_positions: Annotated[
+        Text,
+        typer.Option(
+            help="How learned positions of the checkpoint are extended to a longer task.length: "
+            "tile, keep or interpolate, as `longspan longify` does.",
+            show_default="a longer task is refused",
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(help="Seed of new weights, batch order and dropout.")] = 0
 
 
 def pretrain(
-    corpus: Corpus,
-    mechanism: PretrainMechanism = None,
-    start: Start = None,
-    extend_positions: ExtendPositions = None,
-    protocol: PretrainProtocol = None,
-    seed: Seed = 0,
-    set_: Changes = None,
-    budget: BudgetText = None,
-    dry_run: DryRun = False,
-    measure: Measure = False,
-    runs: Runs = Path("runs"),
-    cache: Cache = None,
-    device: Device = None,
-    parallel: Parallel = None,
-    accept_changes: AcceptChanges = False,
-    imports: Imports = None,
+    corpus: Annotated[
+        str, typer.Argument(help="Imported corpus, `longspan data import corpus PATH`.")
+    ],
+    start_options: StartOptions,
+    changes: ChangeOptions,
+    folders: RunOptions,
+    mechanism: Annotated[
+        Text,
+        typer.Option(
+            help="Mechanism, `longspan list mechanisms`.",
+            show_default="full; with --start: that of the checkpoint",
+        ),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(help=f"Checkpoint to start from: {CHECKPOINT}", show_default="drawn weights"),
+    ] = None,
+    protocol: Annotated[Text, protocol_option(RECIPE, "pretrain")] = None,
     as_json: Json = False,
 ) -> None:
     """Pretrain a language model on a corpus; the same command resumes the run."""
     from longspan.arena.one_run import pretraining_experiment
 
-    paths = make_paths(runs, cache, None, device, parallel, accept_changes=accept_changes)
-    choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
-    experiment = pretraining_experiment(corpus, start, choices)
-    run_one([experiment], paths, Planning(dry_run, measure), as_json)
+    paths = folders.run_paths()
+    choices = _choices(mechanism, protocol, start_options, changes)
+    run_one([pretraining_experiment(corpus, start, choices)], paths, changes, as_json)
 
 
-@takes_options(TextOptions)
 def finetune(
     checkpoint: Checkpoint,
-    options: TextOptions,
-    task: Task = None,
-    data: Data = None,
-    mechanism: FinetuneMechanism = None,
-    extend_positions: ExtendPositions = None,
-    protocol: FinetuneProtocol = None,
-    seed: Seed = 0,
-    set_: Changes = None,
-    budget: BudgetText = None,
-    dry_run: DryRun = False,
-    measure: Measure = False,
-    runs: Runs = Path("runs"),
-    cache: Cache = None,
-    device: Device = None,
-    parallel: Parallel = None,
-    accept_changes: AcceptChanges = False,
-    imports: Imports = None,
+    texts: TextOptions,
+    start_options: StartOptions,
+    changes: ChangeOptions,
+    folders: RunOptions,
+    task: Annotated[
+        Text, typer.Option(help="Task; `longspan list tasks`.", show_default="texts of --data")
+    ] = None,
+    data: Annotated[
+        Text,
+        typer.Option(
+            help="Own texts, as `longspan data import` takes them; with --task: folder of source "
+            "files.",
+        ),
+    ] = None,
+    mechanism: Annotated[
+        Text,
+        typer.Option(
+            help="Mechanism with the same weights, `longspan list mechanisms`.",
+            show_default="that of the checkpoint",
+        ),
+    ] = None,
+    protocol: Annotated[Text, protocol_option(RECIPE, "finetune")] = None,
     as_json: Json = False,
 ) -> None:
     """Finetune a checkpoint on a task, or on texts of one's own; the same command resumes the run.
@@ -157,14 +104,12 @@ def finetune(
     from longspan.arena.given_checkpoint import open_checkpoint
     from longspan.arena.one_run import finetuning_experiment
 
-    folder = Path(data) if task and data else None
-    paths = make_paths(runs, cache, folder, device, parallel, accept_changes=accept_changes)
+    paths = folders.run_paths(data=Path(data) if task and data else None)
     given = open_checkpoint(checkpoint)  # before anything is imported
-    choices = _choices(mechanism, protocol, seed, set_, budget, extend_positions)
-    planning = Planning(dry_run, measure)
-    with _chosen_task(task, data, options, paths, planning) as (chosen, paths):
+    choices = _choices(mechanism, protocol, start_options, changes)
+    with _chosen_task(task, data, texts, paths, is_plan=changes.is_plan) as (chosen, paths):
         experiment = finetuning_experiment(given, chosen, choices)
-        run_one([experiment], paths, planning, as_json)
+        run_one([experiment], paths, changes, as_json)
 
 
 @contextlib.contextmanager
@@ -173,7 +118,8 @@ def _chosen_task(
     data: str | None,
     options: TextOptions,
     paths: "RunPaths",
-    planning: Planning,
+    *,
+    is_plan: bool,
 ) -> Iterator[tuple[str, "RunPaths"]]:
     """Yield the name of the task and the paths; without a task, texts of one's own are imported.
 
@@ -192,7 +138,7 @@ def _chosen_task(
     if data is None:
         raise OptionError("finetune takes --task TASK, or --data FILE with the columns of texts")
     kind = "texts" if options.summary is None else "summaries"
-    if not any(planning):
+    if not is_plan:
         yield _import(kind, data, options, paths.cache), paths
         return
     with _temporary_cache(data, options, paths) as cache:
@@ -236,20 +182,14 @@ def _temporary_cache(data: str, options: TextOptions, paths: "RunPaths") -> Iter
 
 
 def _choices(
-    mechanism: str | None,
-    protocol: str | None,
-    seed: int,
-    changes: list[str] | None,
-    budget: str | None,
-    extend_positions: str | None,
+    mechanism: str | None, protocol: str | None, start: StartOptions, changes: ChangeOptions
 ) -> "RunChoices":
     from longspan.arena.one_run import RunChoices
 
     return RunChoices(
         mechanism=mechanism,
         protocol=protocol,
-        seed=seed,
-        changes=parse_changes(changes),
-        budget=parse_budget_text(budget),
-        extend_positions=extend_positions,
+        changes=changes.changes,
+        budget=changes.budget,
+        **vars(start),
     )

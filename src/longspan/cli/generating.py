@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.cli.common import (
-    IS_MAIN,
-    Data,
-    Device,
-    Json,
-    make_paths,
-    print_json,
-    print_note,
-)
+from longspan.cli.common import IS_MAIN, print_json, print_note
 from longspan.cli.finetuning import Checkpoint
-from longspan.cli.plugins import Cache, Imports
+from longspan.cli.options import DeviceOptions, Json
+from longspan.config import DecodingConfig
 from longspan.errors import DataError, OptionError
 from longspan.files import SMALL, read_file
 from longspan.wording import counted, device_text
@@ -26,53 +19,21 @@ from longspan.wording import counted, device_text
 if TYPE_CHECKING:
     from longspan.arena.generation import Generated
 
-Prompt = Annotated[str | None, typer.Option(help="Text to continue.")]
-PromptFile = Annotated[
-    Path | None, typer.Option(help="UTF-8 file of the text to continue, of any size.")
-]
-PromptIds = Annotated[
-    str | None,
-    typer.Option(help="Comma-separated token ids to continue, for a model without a vocabulary."),
-]
-MaxNewTokens = Annotated[
-    int | None, typer.Option(help="Maximum number of new tokens.", show_default="256")
-]
-Temperature = Annotated[
-    float | None, typer.Option(help="Divisor of the logits before sampling.", show_default="1")
-]
-TopK = Annotated[
-    int | None, typer.Option(help="Most probable tokens to sample from.", show_default="all")
-]
-TopP = Annotated[
-    float | None,
-    typer.Option(
-        help="Probability of the smallest set of tokens to sample from.", show_default="all tokens"
-    ),
-]
-Greedy = Annotated[bool, typer.Option("--greedy", help="Take the most probable token.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of the samples.", show_default="0")]
-PrefillChunkSize = Annotated[
-    int | None,
-    typer.Option(help="Tokens of the prompt that one call reads.", show_default="4096"),
-]
-
 
 def generate(
     checkpoint: Checkpoint,
-    prompt: Prompt = None,
-    prompt_file: PromptFile = None,
-    prompt_ids: PromptIds = None,
-    max_new_tokens: MaxNewTokens = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    greedy: Greedy = False,
-    seed: Seed = None,
-    prefill_chunk_size: PrefillChunkSize = None,
-    cache: Cache = None,
-    data: Data = None,
-    device: Device = None,
-    imports: Imports = None,
+    config: DecodingConfig,
+    folders: DeviceOptions,
+    prompt: Annotated[str | None, typer.Option(help="Text to continue.")] = None,
+    prompt_file: Annotated[
+        Path | None, typer.Option(help="UTF-8 file of the text to continue, of any size.")
+    ] = None,
+    prompt_ids: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated token ids to continue, for a model without a vocabulary."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Continue a text with a causal language model; the new text streams to the output.
@@ -82,19 +43,12 @@ def generate(
     bounded. Speeds and the memory of the state follow on the error stream.
     """
     from longspan.arena.generation import generate as generate_text
-    from longspan.config import DecodingConfig
 
-    chosen: dict[str, Any] = {
-        **{"max_new_tokens": max_new_tokens, "prefill_chunk_size": prefill_chunk_size},
-        **{"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed},
-    }
-    given = {name: value for name, value in chosen.items() if value is not None}
-    config = DecodingConfig(greedy=greedy, **given)
     found = generate_text(
         checkpoint,
         _read_prompt(prompt, prompt_file, prompt_ids),
         config=config,
-        paths=make_paths(Path("runs"), cache, data, device),
+        paths=folders.run_paths(),
         on_text=None if as_json else _write,
     )
     if as_json:

@@ -2,13 +2,11 @@
 
 import dataclasses
 import functools
-import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_type_hints
-
-import typer
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 from longspan.bounds import MOST_EXAMPLES, check_range
+from longspan.cli.options import Read, Text, option, options
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
@@ -16,35 +14,69 @@ if TYPE_CHECKING:
 
 Kind = Literal["texts", "summaries", "corpus", "beir"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_PANEL, _CORPUS = "Own files (import texts, summaries, corpus, beir)", "Corpora (import corpus)"
-
-
-def _option(flag: str, text: str, default: str | None = None, panel: str = _PANEL) -> Any:
-    return typer.Option(
-        flag, help=text, show_default=True if default is None else default, rich_help_panel=panel
-    )
-
-
+_option = functools.partial(option, panel="Own files (import texts, summaries, corpus, beir)")
+_corpus = functools.partial(option, panel="Corpora (import corpus)")
 _held_out = "Share of the texts to hold out, or a file, folder or hf:NAME."
 _shares = "0.1, of corpora 0.05; of a source with splits, that of the split"
-Text = str | None
+ShareOrSource = float | Path | str | None
+
+
+def read_source(text: str) -> Path | str:
+    """Return a path, or hf:NAME as it is."""
+    from longspan.data.sources.rows import HUB
+
+    return text if text.startswith(HUB) else Path(text)
+
+
+def read_share(text: str | None, _flag: str = "") -> ShareOrSource:
+    """Return a share such as 0.1, or else a path or hf:NAME; None if not given."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return read_source(str(text))
+
+
+def read_weights(text: str | None, flag: str) -> tuple[float, ...]:
+    """Return comma-separated weights; none if not given.
+
+    Raises:
+        OptionError: one is not a number.
+    """
+    try:
+        return tuple(float(x) for x in text.split(",")) if text else ()
+    except ValueError:
+        raise OptionError(f"{flag} must be numbers such as 2,1, got {text!r}") from None
+
+
 TextColumn = Annotated[Text, _option("--text", "Column of the texts; a folder of texts has none.")]
-Encoding = Annotated[
-    Text,
-    _option(
-        "--encoding",
-        "Encoding of text files, such as latin-1; of corpora several, of which the first that fits "
-        "counts: utf-8,latin-1.",
-        "utf-8",
-    ),
-]
-Delimiter = Annotated[
-    Text, _option("--delimiter", "Character between two fields.", "comma; tab in .tsv")
-]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextOptions:
+@options
+class FormatOptions:
+    """Format of text files and tables; None if not given."""
+
+    encoding: Annotated[
+        Text,
+        _option(
+            "--encoding",
+            "Encoding of text files, such as latin-1; of corpora several, of which the first that "
+            "fits counts: utf-8,latin-1.",
+            "utf-8",
+        ),
+    ] = None
+    delimiter: Annotated[
+        Text, _option("--delimiter", "Character between two fields.", "comma; tab in .tsv")
+    ] = None
+
+    def form(self) -> "FileFormat":
+        """Return the format of one file, of one encoding."""
+        from longspan.data.sources.text import UTF8, FileFormat
+
+        return FileFormat(encodings=(self.encoding or UTF8,), delimiter=self.delimiter)
+
+
+@options
+class TextOptions(FormatOptions):
     """Options of texts of one's own; None or False if not given."""
 
     text: TextColumn = None
@@ -55,10 +87,10 @@ class TextOptions:
     summary: Annotated[Text, _option("--summary", "Column of the summaries of the texts.")] = None
     pair: Annotated[Text, _option("--pair", "Column of second texts, of pairs.")] = None
     name: Annotated[Text, _option("--name", "Name of the task.", "that of the first path")] = None
-    validation: Annotated[Text, _option("--validation", _held_out, _shares)] = None
-    test: Annotated[Text, _option("--test", _held_out, _shares)] = None
-    encoding: Encoding = None
-    delimiter: Delimiter = None
+    validation: Annotated[
+        ShareOrSource, Read(read_share), _option("--validation", _held_out, _shares)
+    ] = None
+    test: Annotated[ShareOrSource, Read(read_share), _option("--test", _held_out, _shares)] = None
     drop_empty: Annotated[
         bool, _option("--drop-empty", "Leave out rows without a text or target.")
     ] = False
@@ -74,45 +106,38 @@ class TextOptions:
         """
         for name, value in vars(self).items():
             kinds = [kind for kind in KINDS if name in _APPLY[kind]]
-            if task not in kinds and value not in (None, False):
+            if task not in kinds and value not in (None, False, ()):
                 raise OptionError(
                     f"--{name.replace('_', '-')} applies to `data import {'|'.join(kinds)}`, not "
                     f"to {task}; omit it"
                 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadingOptions:
+@options
+class ReadingOptions(FormatOptions):
     """Options of corpora and of tokenizers that are trained; None or False if not given."""
 
     text: TextColumn = None
-    encoding: Encoding = None
-    delimiter: Delimiter = None
     vocab_size: Annotated[
         int | None,
-        _option("--vocab-size", "Ids of the tokenizer that is trained.", "8192", _CORPUS),
+        _corpus("--vocab-size", "Ids of the tokenizer that is trained.", "8192"),
     ] = None
     kind: Annotated[
         Text,
-        _option(
+        _corpus(
             "--kind",
             "Tokenizer that is trained: byte-level, bpe, wordpiece or unigram.",
             "byte-level",
-            _CORPUS,
         ),
     ] = None
     document: Annotated[
         Text,
-        _option("--document", "Document of a text file: file, paragraph or line.", "file", _CORPUS),
+        _corpus("--document", "Document of a text file: file, paragraph or line.", "file"),
     ] = None
-    limit: Annotated[
-        int | None, _option("--limit", "Most documents of a path.", "all", _CORPUS)
-    ] = None
+    limit: Annotated[int | None, _corpus("--limit", "Most documents of a path.", "all")] = None
     skip_bad: Annotated[
         bool,
-        _option(
-            "--skip-bad", "Leave out and count files and rows that cannot be read.", panel=_CORPUS
-        ),
+        _corpus("--skip-bad", "Leave out and count files and rows that cannot be read."),
     ] = False
 
     @property
@@ -122,7 +147,7 @@ class ReadingOptions:
         return {name: value for name, value in given.items() if value is not None}
 
     def form(self) -> "FileFormat":
-        """Return the format of the files.
+        """Return the format of the files, of several encodings.
 
         Raises:
             OptionError: the limit is out of range.
@@ -144,46 +169,41 @@ class ReadingOptions:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options
 class ImportOptions(TextOptions, ReadingOptions):
     """Options of all kinds of imports; None or False if not given."""
 
     tokenizer: Annotated[
         Text,
-        _option(
+        _corpus(
             "--tokenizer",
             "Folder or name of a Hugging Face tokenizer.",
             "train one on the training documents",
-            _CORPUS,
         ),
     ] = None
     objective: Annotated[
         Text,
-        _option(
-            "--objective",
-            "Tokens that are predicted: masked, or next (left to right).",
-            "masked",
-            _CORPUS,
+        _corpus(
+            "--objective", "Tokens that are predicted: masked, or next (left to right).", "masked"
         ),
     ] = None
     vocabulary: Annotated[
         Text,
-        _option(
+        _corpus(
             "--vocabulary",
             "Tokens of --objective next: bytes, characters or tokenizer.",
             "bytes, or tokenizer if one of its options is given",
-            _CORPUS,
         ),
     ] = None
     weights: Annotated[
-        Text,
-        _option(
+        tuple[float, ...],
+        Read(read_weights),
+        _corpus(
             "--weights",
             "Share of each path in training batches, such as 2,1.",
             "by number of tokens",
-            _CORPUS,
         ),
-    ] = None
+    ] = ()
 
 
 _SHARED = {"name", "validation", "test", "replace"}
@@ -198,35 +218,3 @@ _APPLY: dict[Kind, set[str]] = {
     - {"label", "target", "pair", "summary", "drop_empty"},
     "beir": _SHARED,
 }
-
-
-def takes_options(cls: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the fields of a data class in place of its `options` (decorator)."""
-
-    def replace_parameter(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(cls, include_extras=True)
-        fields = {
-            field.name: inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=hints[field.name],
-            )
-            for field in dataclasses.fields(cls)
-        }
-        signature = inspect.signature(command)
-        others = [x for name, x in signature.parameters.items() if name != "options"]
-        parameters = [x.replace(kind=inspect.Parameter.KEYWORD_ONLY) for x in others]
-
-        @functools.wraps(command)
-        def take(**values: Any) -> None:
-            options = cls(**{name: values.pop(name) for name in fields})
-            command(**values, options=options)
-
-        del take.__dict__["__wrapped__"]
-        merged = [*parameters, *fields.values()]
-        take.__dict__["__signature__"] = signature.replace(parameters=merged)
-        take.__annotations__ = {x.name: x.annotation for x in merged}
-        return take
-
-    return replace_parameter

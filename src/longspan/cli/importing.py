@@ -13,7 +13,7 @@ from longspan.cli.import_options import (
     Kind,
     ReadingOptions,
     TextOptions,
-    takes_options,
+    read_source,
 )
 from longspan.errors import OptionError
 
@@ -50,7 +50,7 @@ def import_own(kind: str, paths: Sequence[str], options: TextOptions, cache: Pat
     elif kind == "beir":
         _import_beir(name, paths[0], options, cache)
     else:
-        _import_texts(name, _source(paths[0]), options, cache, kind == "summaries")
+        _import_texts(name, read_source(paths[0]), options, cache, kind == "summaries")
     register_imports(cache)
     run = "pretrain" if kind == "corpus" else "train local"
     print_note("next:", f"longspan {run} {name}")
@@ -102,7 +102,6 @@ def _import_texts(
 ) -> None:
     """Import texts with classes, numbers or summaries, and print what may be wrong with them."""
     from longspan.data.imports.texts import TextsRequest, import_texts
-    from longspan.data.sources.text import UTF8, FileFormat
 
     text, target = _summary_columns(options) if is_summary else _columns(source, options)
     request = TextsRequest(
@@ -110,10 +109,10 @@ def _import_texts(
         target=target,
         kind="summary" if is_summary else "class" if options.target is None else "number",
         pair=options.pair,
-        validation=_share_or_source(options.validation),
-        test=_share_or_source(options.test),
+        validation=options.validation,
+        test=options.test,
         drop_empty=options.drop_empty,
-        form=FileFormat(encodings=(options.encoding or UTF8,), delimiter=options.delimiter),
+        form=options.form(),
     )
     described = import_texts(cache, name, source, request, replace=options.replace)
     _print_texts(described)
@@ -177,11 +176,11 @@ def _import_corpus(name: str, paths: Sequence[str], options: ImportOptions, cach
     from longspan.data.corpora.imports import import_corpus
     from longspan.data.corpora.request import CorpusRequest
 
-    held_out = map(_share_or_source, (options.validation, options.test))
+    held_out = (options.validation, options.test)
     validation, test = (str(x) if isinstance(x, Path) else x for x in held_out)
     request = CorpusRequest(
         paths=tuple(paths),
-        weights=_parse_weights(options.weights),
+        weights=options.weights,
         validation=validation,
         test=test,
         **_tokens(options),
@@ -221,13 +220,6 @@ def _tokens(options: ImportOptions) -> dict[str, Any]:
         "tokenizer": options.tokenizer,
     }
     return {**training, **{name: value for name, value in given.items() if value is not None}}
-
-
-def _parse_weights(text: str | None) -> tuple[float, ...]:
-    try:
-        return tuple(float(x) for x in text.split(",")) if text else ()
-    except ValueError:
-        raise OptionError(f"--weights must be numbers such as 2,1, got {text!r}") from None
 
 
 def _print_unreadable(count: int, reasons: list[str]) -> None:
@@ -270,7 +262,7 @@ def _import_beir(name: str, folder: str, options: TextOptions, cache: Path) -> N
 
 
 def _share(options: TextOptions, split: str) -> float | None:
-    given = _share_or_source(getattr(options, split))
+    given = getattr(options, split)
     if isinstance(given, float | None):
         return given
     raise OptionError(
@@ -279,23 +271,6 @@ def _share(options: TextOptions, split: str) -> float | None:
     )
 
 
-def _source(text: str) -> Path | str:
-    from longspan.data.sources.rows import HUB
-
-    return text if text.startswith(HUB) else Path(text)
-
-
-def _share_or_source(text: str | None) -> float | Path | str | None:
-    """Parse a share such as 0.1, or else a path or hf:NAME; None if not given."""
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return _source(text)
-
-
-@takes_options(ReadingOptions)
 def tokenizer(
     folder: Annotated[Path, typer.Argument(help="Folder to create.")],
     path: Annotated[

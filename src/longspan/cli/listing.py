@@ -10,9 +10,16 @@ from longspan.cli.common import (
     print_json,
     print_table,
     print_text,
-    register_default_imports,
 )
+from longspan.cli.options import CacheOptions
 from longspan.errors import DataError
+from longspan.stored_catalog import (
+    format_value,
+    is_complete,
+    list_stored,
+    published_rows,
+    read_catalog,
+)
 
 COLUMNS = {  # of the printed tables; --json has every field
     "mechanisms": ("name", "family", "cost", "forms", "options", "paper"),
@@ -24,45 +31,54 @@ PUBLISHED = ("mechanism", "score", "protocol", "source")
 
 def print_list(what: str, as_json: bool) -> None:
     """Print the list of mechanisms, tasks or protocols."""
-    from longspan import catalog
-
-    register_default_imports()
-    lists = {
-        "mechanisms": catalog.list_mechanisms,
-        "tasks": catalog.list_tasks,
-        "protocols": catalog.list_protocols,
-    }
-    rows = lists[what]()
+    rows = list_stored(what) if is_complete() else _list_registered(what)
     if as_json:
         print_json(rows)
     else:
         _print_rows(COLUMNS[what], rows)
 
 
+def _list_registered(what: str) -> list[dict[str, Any]]:
+    from longspan import catalog
+
+    CacheOptions().run_paths()
+    lists = {
+        "mechanisms": catalog.list_mechanisms,
+        "tasks": catalog.list_tasks,
+        "protocols": catalog.list_protocols,
+    }
+    return lists[what]()
+
+
 def print_described(name: str, as_json: bool) -> None:
     """Print all facts about a mechanism, task or protocol."""
-    from longspan import catalog
-    from longspan.arena.protocols import PROTOCOLS
-    from longspan.arena.protocols.own import NAME as OWN
-
-    register_default_imports()
-    if name == OWN and name not in PROTOCOLS:
-        raise DataError(
-            f"the protocol {OWN!r} exists once something is imported; run longspan data "
-            "import texts FILE --text COLUMN --label COLUMN"
-        )
-    described = catalog.describe(name)
+    stored = read_catalog()["tasks"].get(name) if is_complete() else None
+    described = stored or _describe_registered(name)
     if as_json:
         print_json(described)
         return
     for title, value in described.items():
         if title == "published" and value:
             out.print(Text(title, style="bold"))
-            _print_rows(PUBLISHED, catalog.published_scores(name))
+            _print_rows(PUBLISHED, published_rows(value))
             continue
         text = _format(value)
         out.print(Text(title, style="bold"), end="\n" if "\n" in text else "  ")
         print_text(text)
+
+
+def _describe_registered(name: str) -> dict[str, Any]:
+    from longspan import catalog
+    from longspan.arena.protocols import PROTOCOLS
+    from longspan.arena.protocols.own import NAME as OWN
+
+    CacheOptions().run_paths()
+    if name == OWN and name not in PROTOCOLS:
+        raise DataError(
+            f"the protocol {OWN!r} exists once something is imported; run longspan data "
+            "import texts FILE --text COLUMN --label COLUMN"
+        )
+    return catalog.describe(name)
 
 
 def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -79,6 +95,4 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> No
 
 
 def _format(value: Any) -> str:
-    from longspan import catalog
-
-    return f"{value:.3g}" if isinstance(value, float) else catalog.format_value(value)
+    return f"{value:.3g}" if isinstance(value, float) else format_value(value)

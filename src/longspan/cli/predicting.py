@@ -1,4 +1,4 @@
-"""`longspan predict`: predictions of a saved model for new texts."""
+"""`longspan predict | answers`: answers of a saved model to new texts, and to its task."""
 
 import csv
 from pathlib import Path
@@ -6,32 +6,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.cli.common import Data, Device, Json, make_paths, print_json, print_text
-from longspan.cli.import_options import Delimiter, Encoding
-from longspan.cli.plugins import Cache, Imports
+from longspan.cli.common import print_json, print_text
+from longspan.cli.import_options import FormatOptions
+from longspan.cli.options import BatchSize, DeviceOptions, Json, Record, SplitName
 from longspan.errors import DataError, OptionError
+from longspan.wording import counted
 
 if TYPE_CHECKING:
     from longspan.data.sources.table import Table
 
 
 def predict(
-    record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
+    record: Record,
     file: Annotated[
         Path,
         typer.Argument(help="CSV, TSV, JSON or parquet file of texts, or folder of text files."),
     ],
     output: Annotated[Path, typer.Option(help="CSV file to create.")],
+    form: FormatOptions,
+    folders: DeviceOptions,
     text: Annotated[
         str | None, typer.Option(help="Column of the texts; a folder of text files has none.")
     ] = None,
     pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None,
-    encoding: Encoding = None,
-    delimiter: Delimiter = None,
-    cache: Cache = None,
-    data: Data = None,
-    device: Device = None,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Predict the classes, numbers or summaries of new texts with the saved model of a run.
@@ -43,8 +40,8 @@ def predict(
     from longspan.files import check_new_file
 
     check_new_file(output)
-    paths = make_paths(Path("runs"), cache, data, device)
-    table, texts = _read_texts(file, text, pair, (encoding, delimiter))
+    paths = folders.run_paths()
+    table, texts = _read_texts(file, text, pair, form)
     if taken := {"predicted", "probability"} & set(table.names):
         raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
     found = predict_texts(record, texts, paths)
@@ -61,8 +58,32 @@ def predict(
         print_text(f"{len(rows):,} predictions in {output}")
 
 
+def answers(
+    record: Record,
+    output: Annotated[Path, typer.Option(help="File to write: JSON, or columns of CoNLL-2012.")],
+    folders: DeviceOptions,
+    split: SplitName = "test",
+    batch_size: BatchSize = None,
+    as_json: Json = False,
+) -> None:
+    """Answer the questions of a split, or find its coreference, with the saved model of a run.
+
+    The output is a file for the official evaluation of the task: SQuAD, TriviaQA, HotpotQA,
+    WikiHop, or the reference scorer of CoNLL-2012. That of HotpotQA has the ranked paragraphs, too,
+    which a second stage reads (task.selection).
+    """
+    from longspan.arena.answers import write_answers
+
+    count, unit = write_answers(record, split, folders.run_paths(), output, batch_size)
+    if as_json:
+        print_json({"output": str(output), "split": split, f"{unit}s": count})
+    else:
+        answered = counted(count, f"{unit}|{unit}s")
+        print_text(f"answers to {answered} of {split} in {output}")
+
+
 def _read_texts(
-    file: Path, text: str | None, pair: str | None, form: tuple[str | None, str | None]
+    file: Path, text: str | None, pair: str | None, form: FormatOptions
 ) -> "tuple[Table, list[tuple[str, ...]]]":
     """Return the table of a file or folder, and its texts, of pairs both.
 
@@ -72,11 +93,10 @@ def _read_texts(
     """
     from longspan.data.sources.folders import has_columns
     from longspan.data.sources.table import TEXT, read_new_texts
-    from longspan.data.sources.text import UTF8, FileFormat
 
     if text is None and has_columns(file):
         raise OptionError("predict takes --text COLUMN, the column of the texts")
-    table = read_new_texts(file, FileFormat(encodings=(form[0] or UTF8,), delimiter=form[1]))
+    table = read_new_texts(file, form.form())
     names = (text or TEXT,) if pair is None else (text or TEXT, pair)
     texts = list(zip(*(table.column(name) for name in names), strict=True))
     if empty := [row for row, values in enumerate(texts) if not all(values)]:

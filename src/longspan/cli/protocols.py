@@ -6,25 +6,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from longspan.cli.common import Json, Mechanisms, print_json, print_table, print_text, split_names
+from longspan.cli.common import print_json, print_table, print_text
 from longspan.cli.listing import print_described, print_list
-from longspan.cli.plugins import Imports, ProtocolName
+from longspan.cli.options import App, Json, Mechanisms, ProtocolName, Tasks
+from longspan.stored_catalog import format_value
 
 if TYPE_CHECKING:
     from longspan.arena import Protocol
     from longspan.arena.protocols.compare import Difference
 
-app = typer.Typer(help="List, show, compare and check protocols.", no_args_is_help=True)
+app = App(help="List, show, compare and check protocols.", no_args_is_help=True)
 
 
 @app.command(name="list")
-def list_(imports: Imports = None, as_json: Json = False) -> None:
+def list_(as_json: Json = False) -> None:
     """List protocols, as `longspan list protocols` does."""
     print_list("protocols", as_json)
 
 
 @app.command()
-def show(name: ProtocolName, imports: Imports = None, as_json: Json = False) -> None:
+def show(name: ProtocolName, as_json: Json = False) -> None:
     """Show the values and choices of a protocol, as `longspan show` does."""
     from longspan.arena import get
 
@@ -35,11 +36,8 @@ def show(name: ProtocolName, imports: Imports = None, as_json: Json = False) -> 
 def diff(
     a: ProtocolName,
     b: ProtocolName,
-    tasks: Annotated[
-        str | None, typer.Option(help="Comma-separated tasks.", show_default="all")
-    ] = None,
+    tasks: Tasks = None,
     mechanisms: Mechanisms = None,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Show the fields that differ between two protocols, and the sources' values."""
@@ -47,12 +45,7 @@ def diff(
     from longspan.arena.protocols.compare import compare
 
     one, two = get(a), get(b)
-    differences = compare(
-        one,
-        two,
-        tasks=split_names(tasks, "--tasks"),
-        mechanisms=split_names(mechanisms, "--mechanisms"),
-    )
+    differences = compare(one, two, tasks=tasks, mechanisms=mechanisms)
     if as_json:
         sources = {"a": _source(one), "b": _source(two)}
         print_json({**sources, "differences": [dataclasses.asdict(x) for x in differences]})
@@ -65,13 +58,10 @@ def diff(
 @app.command()
 def check(
     name: ProtocolName,
-    tasks: Annotated[
-        str | None, typer.Option(help="Comma-separated tasks.", show_default="all")
-    ] = None,
+    tasks: Tasks = None,
     every: Annotated[
         bool, typer.Option("--all", help="Include the values on which sources agree.")
     ] = False,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Show where the values of a protocol come from: source, the other sources' values, reason."""
@@ -79,7 +69,7 @@ def check(
     from longspan.arena.protocols.compare import unsourced_fields
 
     protocol = get(name)
-    chosen = split_names(tasks, "--tasks") or list(protocol.tasks)
+    chosen = tasks or list(protocol.tasks)
     for task in chosen:
         protocol.check_task(task)
     rows = [row for task in chosen for row in _explained(protocol, task)]
@@ -164,8 +154,6 @@ def _format_tasks(difference: "Difference", a: "Protocol", b: "Protocol") -> str
 
 
 def _format_value(value: Any) -> str:
-    from longspan import catalog
-
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return catalog.format_value(value)
+    return format_value(value)

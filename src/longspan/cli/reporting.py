@@ -1,15 +1,15 @@
 """`longspan report`: tables and the page, from records."""
 
+import dataclasses
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from longspan.cli.common import IS_MAIN, Json, out, print_note, split_names
-from longspan.cli.plugins import Imports
+from longspan.cli.common import IS_MAIN, out, print_note
+from longspan.cli.options import Json, Names, Text, options
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import atomic_write
 from longspan.wording import counted
@@ -26,74 +26,53 @@ R = TypeVar("R", bound="Result | Failure")
 FORMATS = ("terminal", "markdown", "csv", "json", "latex")
 FIGURES = ("svg", "pdf", "png", "both")
 STYLES = ("page", "paper")
-Places = Annotated[
-    list[Path] | None,
-    typer.Argument(help="Folders of results, or the record of one run.", show_default="runs"),
-]
 
 
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        help="Path of the HTML page; of the LaTeX file with --style paper.",
-        show_default="report.html; no page with --section; the terminal for LaTeX",
-    ),
-]
-Shown = Annotated[
-    str | None,
-    typer.Option(
-        help="Comma-separated mechanisms and reference rows to show, ranked among each other.",
-        show_default="all",
-    ),
-]
-FormatName = Annotated[
-    str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
-]
-StyleName = Annotated[
-    str, typer.Option(help="page; or paper: LaTeX tables, figures as wide as a column.")
-]
-SpreadName = Annotated[
-    str | None,
-    typer.Option(help="Next to each score, with --style paper: interval, seeds or none."),
-]
-SectionName = Annotated[
-    str | None,
-    typer.Option(
-        help="Section to print: leaderboard, significance, slices, cost, ...",
-        show_default="leaderboard; scores for csv and json; score for a record",
-    ),
-]
-FiguresFolder = Annotated[
-    Path | None, typer.Option(help="Write every chart into this folder, for papers.")
-]
-FigureFormat = Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")]
+@options
+class ReportOptions:
+    """Rows, tables and files of a report."""
 
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Path of the HTML page; of the LaTeX file with --style paper.",
+            show_default="report.html; no page with --section; the terminal for LaTeX",
+        ),
+    ] = None
+    mechanisms: Annotated[
+        Names,
+        typer.Option(
+            help="Comma-separated mechanisms and reference rows to show, ranked among each other.",
+            show_default="all",
+        ),
+    ] = None
+    format: Annotated[
+        str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
+    ] = "terminal"
+    style: Annotated[
+        str, typer.Option(help="page; or paper: LaTeX tables, figures as wide as a column.")
+    ] = "page"
+    spread: Annotated[
+        Text,
+        typer.Option(help="Next to each score, with --style paper: interval, seeds or none."),
+    ] = None
+    section: Annotated[
+        Text,
+        typer.Option(
+            help="Section to print: leaderboard, significance, slices, cost, ...",
+            show_default="leaderboard; scores for csv and json; score for a record",
+        ),
+    ] = None
+    figures: Annotated[
+        Path | None, typer.Option(help="Write every chart into this folder, for papers.")
+    ] = None
+    figure_format: Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")] = "svg"
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """Options of what is printed and written.
-
-    Attributes:
-        format: format of the printed tables.
-        section: section to print; None for the default.
-        style: `page`, or `paper` for LaTeX tables and figures as papers print them.
-        spread: figure next to each score in the style of papers; None without one.
-        figures: folder of figures; None writes none.
-        figure_format: format of the figures.
-    """
-
-    format: str
-    section: str | None
-    style: str
-    spread: str | None
-    figures: Path | None
-    figure_format: str
-
-    def page(self, output: Path | None, name: str) -> Path | None:
+    def page(self, name: str) -> Path | None:
         """Return the path of the page; a section is printed alone unless --output is given."""
-        return output or (Path(name) if self.section is None else None)
+        return self.output or (Path(name) if self.section is None else None)
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Check names and combinations before anything is read.
 
         Raises:
@@ -118,41 +97,26 @@ class Look:
 
 
 def report(
-    places: Places = None,
-    output: Output = None,
-    mechanisms: Shown = None,
-    format: FormatName = "terminal",
-    style: StyleName = "page",
-    spread: SpreadName = None,
-    section: SectionName = None,
-    figures: FiguresFolder = None,
-    figure_format: FigureFormat = "svg",
-    imports: Imports = None,
+    look: ReportOptions,
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders of results, or the record of one run.", show_default="runs"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print tables and write one self-contained HTML page from records.
 
     With --section, one section is printed and no page is written, unless --output names one.
     """
-    look = Look(
-        format="json" if as_json else format,
-        section=section,
-        style=style,
-        spread=spread,
-        figures=figures,
-        figure_format=figure_format,
-    )
-    look.check()
-    found = places or [Path("runs")]
-    if any(place.is_file() for place in found):
-        _report_run(found, mechanisms, output, look)
+    look = dataclasses.replace(look, format="json") if as_json else look
+    places = places or [Path("runs")]
+    if any(place.is_file() for place in places):
+        _report_run(places, look)
     else:
-        _report_folders(found, split_names(mechanisms, "--mechanisms"), output, look)
+        _report_folders(places, look)
 
 
-def _report_folders(
-    folders: Sequence[Path], names: list[str] | None, output: Path | None, look: Look
-) -> None:
+def _report_folders(folders: Sequence[Path], look: ReportOptions) -> None:
     """Report on folders of results."""
     from longspan.report.sections import WITH_TABLES
     from longspan.results import load_failures, load_results, record_paths
@@ -163,15 +127,15 @@ def _report_folders(
         _print_efficiency(folders, look.format)
         return
     results, failures = load_results(folders), load_failures(folders)
-    if names is not None:
+    if look.mechanisms is not None:
         known = {run.row_name for run in [*results, *failures]}
-        chosen = {check_name(name, known, "mechanism in these records") for name in names}
+        chosen = {check_name(name, known, "mechanism in these records") for name in look.mechanisms}
         results, failures = _of_rows(results, chosen), _of_rows(failures, chosen)
     boards, context = _build(results, folders, failures)
     if look.style == "paper":
-        _print_paper(boards, look.spread, output)
+        _print_paper(boards, look.spread, look.output)
     else:
-        if page := look.page(output, "report.html"):
+        if page := look.page("report.html"):
             _write_page(boards, context, page)
         _print(boards, context, look.format, look.section)
     _write_figures(boards, context, look)
@@ -195,9 +159,7 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
     print_tables(efficiency_tables(records, figures), format)
 
 
-def _report_run(
-    places: Sequence[Path], mechanisms: str | None, output: Path | None, look: Look
-) -> None:
+def _report_run(places: Sequence[Path], look: ReportOptions) -> None:
     """Report on the record of one run.
 
     Raises:
@@ -210,7 +172,7 @@ def _report_run(
     path = places[0]
     if len(places) > 1:
         raise OptionError("report takes folders of results, or the record of one run alone")
-    if mechanisms is not None or look.style == "paper":
+    if look.mechanisms is not None or look.style == "paper":
         raise OptionError("--mechanisms and --style paper need folders of results, got one record")
     if path.name.endswith(FAILED):
         failure = load_failure(path)
@@ -219,7 +181,7 @@ def _report_run(
     if look.section is not None:
         check_name(look.section, [x.name for x in RUN_SECTIONS if x.tables], "section")
     boards, context = _build([run], [path.parent], [])
-    if page := look.page(output, f"{run.stem}.html"):
+    if page := look.page(f"{run.stem}.html"):
         _write_page(boards, context, page, run)
     shown = look.section or "score"
     _print(boards, context, look.format, shown, RUN_SECTIONS)
@@ -239,7 +201,7 @@ def _print_paper(boards: "list[Leaderboard]", spread: str | None, output: Path |
         sys.stdout.write(text)
 
 
-def _write_figures(boards: "list[Leaderboard]", context: "Context", look: Look) -> None:
+def _write_figures(boards: "list[Leaderboard]", context: "Context", look: ReportOptions) -> None:
     """Write the figures into the folder that was asked for, if any."""
     if look.figures is None:
         return

@@ -9,16 +9,12 @@ import typer
 from rich.text import Text
 
 from longspan.cli.common import (
-    Data,
-    Json,
     console_callback,
-    make_paths,
     print_json,
     print_table,
     print_text,
-    register_default_imports,
 )
-from longspan.cli.plugins import Cache, Imports
+from longspan.cli.options import App, CacheOptions, DataOptions, Json, Record
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 from longspan.results.commands import run_command
@@ -29,24 +25,23 @@ if TYPE_CHECKING:
     from longspan.results.differences import RunDifference
     from longspan.validation import Finding, Severity, Validation
 
-app = typer.Typer(help="List, check, compare and repeat records.", no_args_is_help=True)
+app = App(help="List, check, compare and repeat records.", no_args_is_help=True)
 
 FOLDER = Path("results")
 STYLES: "dict[Severity, str]" = {"error": "red", "warning": "yellow", "note": "cyan"}
 MAX_WARNINGS = 5  # warnings and notes listed one by one if they are equal but for their file
+Folders = Annotated[
+    list[Path] | None, typer.Argument(help="Folders of results.", show_default=str(FOLDER))
+]
 Source = Annotated[str, typer.Argument(help="FOLDER, git REVISION or REVISION:FOLDER.")]
 
 
 @app.command(name="list")
 def list_(
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Folders of results.", show_default=str(FOLDER)),
-    ] = None,
+    folders: Folders = None,
     commands: Annotated[
         bool, typer.Option("--commands", help="Print the line that repeats each run instead.")
     ] = False,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """List records."""
@@ -85,7 +80,6 @@ def check(
         list[Path] | None,
         typer.Argument(help="Records, or folders of them.", show_default=str(FOLDER)),
     ] = None,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Check records against themselves, their protocol and each other.
@@ -95,7 +89,7 @@ def check(
     """
     from longspan.validation import validate_records
 
-    register_default_imports()
+    CacheOptions().run_paths()
     validation = validate_records(paths or [FOLDER])
     if as_json:
         print_json(dataclasses.asdict(validation))
@@ -121,7 +115,7 @@ def _print_validation(validation: "Validation") -> None:
 
 
 @app.command()
-def diff(a: Source, b: Source, imports: Imports = None, as_json: Json = False) -> None:
+def diff(a: Source, b: Source, as_json: Json = False) -> None:
     """Show the runs that differ between two sets of records, in pairs.
 
     Runs of two protocols are paired by task, row and seed: diff runs/quick runs/mine. Without a
@@ -144,13 +138,7 @@ def diff(a: Source, b: Source, imports: Imports = None, as_json: Json = False) -
 
 
 @app.command()
-def rerun(
-    record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
-    cache: Cache = None,
-    data: Data = None,
-    imports: Imports = None,
-    as_json: Json = False,
-) -> None:
+def rerun(record: Record, folders: DataOptions, as_json: Json = False) -> None:
     """Run a record again on the CPU and compare the answers, example by example.
 
     Configuration, seed and number of threads are those of the record; nothing is written. The exit
@@ -158,7 +146,7 @@ def rerun(
     """
     from longspan.arena.rerun import rerun as run_again
 
-    paths = make_paths(Path("runs"), cache, data, "cpu")
+    paths = folders.run_paths(device="cpu")
     with console_callback() as callback:
         found = run_again(record, paths, callback)
     if as_json:
@@ -171,13 +159,8 @@ def rerun(
 
 @app.command()
 def score_rules(
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Folders of results.", show_default=str(FOLDER)),
-    ] = None,
-    cache: Cache = None,
-    data: Data = None,
-    imports: Imports = None,
+    sources: DataOptions,
+    folders: Folders = None,
     as_json: Json = False,
 ) -> None:
     """Score the rules without a model in records that lack them, and write them there.
@@ -188,7 +171,7 @@ def score_rules(
     from longspan.arena.rule_scoring import score_rules as score
     from longspan.results import result_paths
 
-    paths = make_paths(Path("runs"), cache, data, "cpu")
+    paths = sources.run_paths(device="cpu")
     records = [path for folder in folders or [FOLDER] for path in result_paths(folder)]
     found = score(records, paths)
     if as_json:

@@ -1,136 +1,182 @@
 """`longspan arena | train`: commands that run experiments."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from longspan.cli.common import (
+from longspan.cli.common import IS_MAIN, console_callback, print_note
+from longspan.cli.options import (
     DEFAULT_PROTOCOL,
-    IS_MAIN,
-    AcceptChanges,
-    BudgetText,
-    Changes,
-    CpusPerRun,
-    Data,
-    Device,
-    DryRun,
-    GpusPerRun,
-    Grids,
+    ArenaPathOptions,
+    ChangeOptions,
+    Integers,
     Json,
-    Measure,
-    Parallel,
-    RayCluster,
-    RetryFailed,
-    Rows,
-    Runs,
-    Seeds,
-    Select,
-    Tune,
-    Workers,
-    console_callback,
+    Names,
+    Read,
+    Text,
     default_protocol,
-    make_paths,
-    parse_changes,
-    parse_grid,
-    parse_seeds,
-    print_note,
-    split_names,
+    options,
+    protocol_option,
 )
+from longspan.cli.parsing import parse_grid
 from longspan.cli.planning import print_plan
-from longspan.cli.plugins import Cache, Imports, name_protocol
 from longspan.cli.reporting import print_report, print_results
-from longspan.config import Budget, parse_budget
 from longspan.errors import OptionError, RunError, check_name
 
 if TYPE_CHECKING:
-    from longspan.arena import Executor, Experiment, RunPaths, Search, SearchSpace, Skipped
+    from longspan.arena import Executor, Experiment, RunPaths, Search, Skipped
     from longspan.results import Result
 
-OptionalProtocol = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        help="Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
-        callback=name_protocol,
-        show_default=f"quick (arena) or {DEFAULT_PROTOCOL} (train); own for imported texts",
+Protocol = Annotated[
+    Text,
+    protocol_option(
+        "Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
+        f"quick (arena) or {DEFAULT_PROTOCOL} (train); own for imported texts",
     ),
 ]
-Tasks = Annotated[
-    str | None,
-    typer.Option(help="Comma-separated tasks.", show_default="all whose data is available"),
-]
 
 
-@dataclasses.dataclass(frozen=True)
-class Execution:
-    """Executor of runs, and whether it retries failed ones."""
+@options
+class GridOptions:
+    """Runs of `longspan arena`: None selects all."""
 
-    executor: "Executor | None" = None
-    retry_failed: bool = False
+    protocol: Protocol = None
+    tasks: Annotated[
+        Names,
+        typer.Option(help="Comma-separated tasks.", show_default="all whose data is available"),
+    ] = None
+    mechanisms: Annotated[
+        Names,
+        typer.Option(
+            help="Comma-separated mechanisms, and reference rows and variants of the protocol.",
+            show_default="the rows of the protocol, or all mechanisms",
+        ),
+    ] = None
+    seeds: Annotated[
+        Integers,
+        typer.Option(
+            help="Comma-separated seeds.",
+            show_default="the protocol's; with --tune: the grid's",
+        ),
+    ] = None
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune", help="Search the protocol's grid on validation, then test the selection."
+        ),
+    ] = False
+    grid: Annotated[
+        dict[str, list[Any]],
+        Read(parse_grid, list[str] | None),
+        typer.Option("--grid", help="Values to search: training.learning_rate=1e-4,3e-4."),
+    ] = dataclasses.field(default_factory=dict)
+    select: Annotated[
+        Text,
+        typer.Option(
+            help="Selection rule of --tune: mean (over seeds) or best-run.", show_default="mean"
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Check that options of --tune are given with it.
+
+        Raises:
+            OptionError: one is given without it.
+            UnknownNameError: there is no such selection rule.
+        """
+        from longspan.arena import RULES
+
+        for flag, value in (("--select", self.select), ("--grid", self.grid)):
+            if value and not self.tune:
+                raise OptionError(f"{flag} needs --tune")
+        check_name(self.rule, RULES, "selection rule")
+
+    @property
+    def rule(self) -> str:
+        """Selection rule of a search."""
+        return "mean" if self.select is None else self.select
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Selection:
-    """Protocol, tasks, mechanisms and values of a command; None selects all."""
+@options
+class ExecutorOptions:
+    """Processes that execute runs; this one unless workers or a cluster are given."""
 
-    protocol: str
-    tasks: list[str] | None
-    mechanisms: list[str] | None
-    space: "SearchSpace"
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Worker processes on this machine; GPUs are assigned round-robin."),
+    ] = None
+    ray: Annotated[
+        Text, typer.Option(help="A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")
+    ] = None
+    cpus_per_run: Annotated[
+        float | None,
+        typer.Option(help="With --ray: CPUs and threads of a run.", show_default="1"),
+    ] = None
+    gpus_per_run: Annotated[
+        float | None,
+        typer.Option(help="With --ray: GPUs of a run, such as 0.5.", show_default="1 if available"),
+    ] = None
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Retry failed runs.")] = False
+
+    @functools.cached_property
+    def executor(self) -> "Executor | None":
+        """Executor that the options name; None: this process.
+
+        Raises:
+            OptionError: options exclude each other, or are out of range.
+        """
+        sizes = {"cpus_per_run": self.cpus_per_run, "gpus_per_run": self.gpus_per_run}
+        given = {name: size for name, size in sizes.items() if size is not None}
+        if self.ray is None and given:
+            raise OptionError("--cpus-per-run and --gpus-per-run need --ray ADDRESS")
+        if self.ray is not None and self.workers is not None:
+            raise OptionError("--workers (this machine) and --ray (a cluster) exclude each other")
+        if self.ray is None and self.workers is None:
+            return None
+        from longspan.arena.executors import RayExecutor, WorkerPoolExecutor
+
+        if self.ray is not None:
+            return RayExecutor(self.ray, **given)
+        return WorkerPoolExecutor(cast("int", self.workers))
+
+    def __post_init__(self) -> None:
+        """Check the options before anything is run."""
+        _ = self.executor
 
 
 def arena(
-    protocol: OptionalProtocol = None,
-    tasks: Tasks = None,
-    mechanisms: Rows = None,
-    seeds: Seeds = None,
-    set_: Changes = None,
-    tune: Tune = False,
-    grids: Grids = None,
-    select: Select = None,
-    budget: BudgetText = None,
-    dry_run: DryRun = False,
-    measure: Measure = False,
-    runs: Runs = Path("runs"),
-    cache: Cache = None,
-    data: Data = None,
-    device: Device = None,
-    workers: Workers = None,
-    ray: RayCluster = None,
-    cpus_per_run: CpusPerRun = None,
-    gpus_per_run: GpusPerRun = None,
-    retry_failed: RetryFailed = False,
-    parallel: Parallel = None,
-    accept_changes: AcceptChanges = False,
-    imports: Imports = None,
+    grid: GridOptions,
+    changes: ChangeOptions,
+    folders: ArenaPathOptions,
+    execution: ExecutorOptions,
     as_json: Json = False,
 ) -> None:
     """Run every mechanism on every task of a protocol; print the table, write the report.
 
     The same command resumes interrupted runs and skips finished and failed ones.
     """
-    paths = make_paths(runs, cache, data, device, parallel, accept_changes=accept_changes)
-    named = split_names(tasks, "--tasks")
-    execution = Execution(_executor(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
-    rule = _selection_rule(select, grids, tune=tune)
-    chosen = Selection(
-        protocol=protocol or default_protocol(named, "quick"),
-        tasks=named,
-        mechanisms=split_names(mechanisms, "--mechanisms"),
-        space=_search_space(grids, seeds, set_, budget),
-    )
-    searches = _searches(chosen, paths) if tune else []
-    experiments = [] if tune else _experiments(chosen, paths)
-    if dry_run or measure:
-        groups = _stages(searches, paths) if tune else [(experiments, paths)]
-        print_plan(groups, measure=measure, as_json=as_json)
-    elif tune:
-        _finish(_tune(searches, paths, execution, rule), runs / chosen.protocol, as_json, chosen)
+    paths = folders.run_paths()
+    name = grid.protocol or default_protocol(grid.tasks, "quick")
+    grid = dataclasses.replace(grid, protocol=name)
+    searches = _searches(grid, changes, paths) if grid.tune else []
+    experiments = [] if grid.tune else _experiments(grid, changes, paths)
+    if changes.is_plan:
+        groups = _stages(searches, paths) if grid.tune else [(experiments, paths)]
+        print_plan(groups, measure=changes.measure, as_json=as_json)
+        return
+    if grid.tune:
+        results, failed = _tune(searches, paths, execution, grid.rule)
     else:
-        _finish(_run(experiments, paths, execution), runs / chosen.protocol, as_json, chosen)
+        results, failed = _run(experiments, paths, execution)
+    for item in failed:
+        print_note("failed:", f"{item.name}: {item.reason}")
+    if results and IS_MAIN:
+        print_report(results, paths.runs / name, as_json, grid.mechanisms)
+    if failed or not results:
+        raise typer.Exit(1)
 
 
 def train(
@@ -139,19 +185,10 @@ def train(
         typer.Argument(help="Mechanism, `longspan list mechanisms`; or reference row."),
     ],
     task: Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")],
-    protocol: OptionalProtocol = None,
+    changes: ChangeOptions,
+    folders: ArenaPathOptions,
+    protocol: Protocol = None,
     seed: Annotated[int, typer.Option(help="Seed of weights, batch order and dropout.")] = 0,
-    set_: Changes = None,
-    budget: BudgetText = None,
-    dry_run: DryRun = False,
-    measure: Measure = False,
-    runs: Runs = Path("runs"),
-    cache: Cache = None,
-    data: Data = None,
-    device: Device = None,
-    parallel: Parallel = None,
-    accept_changes: AcceptChanges = False,
-    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command resumes an interrupted run.
@@ -161,27 +198,18 @@ def train(
     from longspan.arena import get, misfit
     from longspan.arena.scopes import check_limits
 
-    paths = make_paths(runs, cache, data, device, parallel, accept_changes=accept_changes)
-    protocol = protocol or default_protocol([task], DEFAULT_PROTOCOL)
-    chosen, changes = get(protocol), parse_changes(set_)
-    experiment = chosen.row(task, mechanism, seed, changes, parse_budget_text(budget))
-    sources = chosen.sources(task, mechanism, seed, changes, parse_budget_text(budget))
-    pairs = [(task, mechanism), *((x.task, x.row_name) for x in sources)]
-    check_limits(changes, pairs, chosen.row_names)
+    paths = folders.run_paths()
+    chosen = get(protocol or default_protocol([task], DEFAULT_PROTOCOL))
+    experiment = chosen.row(task, mechanism, seed, changes.changes, changes.budget)
+    needed = [*experiment.sources, experiment]
+    check_limits(changes.changes, [(x.task, x.row_name) for x in needed], chosen.row_names)
     if reason := misfit(experiment):
         raise OptionError(reason)
-    run_one([*sources, experiment], paths, Planning(dry_run, measure), as_json)
-
-
-class Planning(NamedTuple):
-    """Choice to print the cost of runs in place of running them."""
-
-    dry_run: bool
-    measure: bool
+    run_one(needed, paths, changes, as_json)
 
 
 def run_one(
-    experiments: "list[Experiment]", paths: "RunPaths", planning: Planning, as_json: bool
+    experiments: "list[Experiment]", paths: "RunPaths", planning: ChangeOptions, as_json: bool
 ) -> None:
     """Run experiments, each behind those that it starts from; print the result of the last one.
 
@@ -196,80 +224,55 @@ def run_one(
     Raises:
         RunError: one has failed.
     """
-    if any(planning):
+    if planning.is_plan:
         print_plan([(experiments, paths)], measure=planning.measure, as_json=as_json)
         return
-    results, failed = _run(experiments, paths, Execution(retry_failed=True))
+    results, failed = _run(experiments, paths, ExecutorOptions(retry_failed=True))
     if failed:
         raise RunError(failed[0].reason)
     if IS_MAIN:
         print_results(results[-1:], as_json)
 
 
-def _selection_rule(rule: str | None, grids: list[str] | None, *, tune: bool) -> str:
-    from longspan.arena import RULES
-
-    if rule is not None and not tune:
-        raise OptionError("--select needs --tune")
-    if grids and not tune:
-        raise OptionError("--grid needs --tune")
-    return check_name(rule or "mean", RULES, "selection rule")
-
-
-def _search_space(
-    grids: list[str] | None, seeds: str | None, changes: list[str] | None, budget: str | None
-) -> "SearchSpace":
-    from longspan.arena import SearchSpace
-
-    return SearchSpace(
-        grid=parse_grid(grids),
-        seeds=parse_seeds(seeds),
-        changes=parse_changes(changes),
-        budget=parse_budget_text(budget),
-    )
-
-
-def parse_budget_text(text: str | None) -> Budget | None:
-    """Parse a budget; None for an omitted option.
-
-    Raises:
-        OptionError: it is invalid.
-    """
-    return None if text is None else parse_budget(text)
-
-
-def _experiments(chosen: Selection, paths: "RunPaths") -> "list[Experiment]":
+def _experiments(
+    chosen: GridOptions, changes: ChangeOptions, paths: "RunPaths"
+) -> "list[Experiment]":
     """Return the experiments of a grid of runs; print what is left out."""
     from longspan.arena import grid
 
-    tasks = _available_tasks(chosen, paths)
     experiments, skipped = grid(
-        chosen.protocol,
-        tasks=tasks,
+        str(chosen.protocol),
+        tasks=_available_tasks(chosen, paths),
         mechanisms=chosen.mechanisms,
-        seeds=chosen.space.seeds,
-        changes=chosen.space.changes,
-        budget=chosen.space.budget,
+        seeds=chosen.seeds,
+        changes=changes.changes,
+        budget=changes.budget,
         paths=paths,
     )
     _print_skipped(skipped)
     return experiments
 
 
-def _searches(chosen: Selection, paths: "RunPaths") -> "list[Search]":
+def _searches(chosen: GridOptions, changes: ChangeOptions, paths: "RunPaths") -> "list[Search]":
     """Return the searches of a protocol; print what is left out."""
-    from longspan.arena import searches
+    from longspan.arena import SearchSpace, searches
 
-    tasks = _available_tasks(chosen, paths, with_grid=not chosen.space.grid)
+    space = SearchSpace(
+        grid=chosen.grid, seeds=chosen.seeds, changes=changes.changes, budget=changes.budget
+    )
     found, skipped = searches(
-        chosen.protocol, chosen.space, tasks=tasks, mechanisms=chosen.mechanisms, paths=paths
+        str(chosen.protocol),
+        space,
+        tasks=_available_tasks(chosen, paths, with_grid=not chosen.grid),
+        mechanisms=chosen.mechanisms,
+        paths=paths,
     )
     _print_skipped(skipped)
     return found
 
 
 def _tune(
-    searches: "list[Search]", paths: "RunPaths", execution: Execution, rule: str
+    searches: "list[Search]", paths: "RunPaths", execution: ExecutorOptions, rule: str
 ) -> "tuple[list[Result], list[Skipped]]":
     """Run the trials of searches, and score the selected ones on test."""
     from longspan.arena import select_and_score
@@ -298,7 +301,7 @@ def _stages(
 def _run(
     experiments: "list[Experiment]",
     paths: "RunPaths",
-    execution: Execution,
+    execution: ExecutorOptions,
     notes: Mapping[str, str] | None = None,
 ) -> "tuple[list[Result], list[Skipped]]":
     """Run experiments with a progress bar; return the results, and the runs without one."""
@@ -314,42 +317,13 @@ def _run(
         )
 
 
-def _finish(
-    outcome: "tuple[list[Result], list[Skipped]]", folder: Path, as_json: bool, chosen: Selection
-) -> None:
-    """Print failures and the report; exit with 1 if a run has no result."""
-    results, failed = outcome
-    for item in failed:
-        print_note("failed:", f"{item.name}: {item.reason}")
-    if results and IS_MAIN:
-        print_report(results, folder, as_json, chosen.mechanisms)
-    if failed or not results:
-        raise typer.Exit(1)
-
-
-def _executor(
-    workers: int | None, ray: str | None, cpus_per_run: float | None, gpus_per_run: float | None
-) -> "Executor | None":
-    """Return the executor that the options name; None: this process."""
-    from longspan.arena.executors import RayExecutor, WorkerPoolExecutor
-
-    if ray is None and (cpus_per_run is not None or gpus_per_run is not None):
-        raise OptionError("--cpus-per-run and --gpus-per-run need --ray ADDRESS")
-    if ray is not None and workers is not None:
-        raise OptionError("--workers (this machine) and --ray (a cluster) exclude each other")
-    if ray is not None:
-        cpus = {} if cpus_per_run is None else {"cpus_per_run": cpus_per_run}
-        return RayExecutor(ray, **cpus, gpus_per_run=gpus_per_run)
-    return None if workers is None else WorkerPoolExecutor(workers)
-
-
 def _print_skipped(items: "list[Skipped]") -> None:
     for item in items:
         print_note("left out:", f"{item.name}: {item.reason}")
 
 
 def _available_tasks(
-    chosen: Selection, paths: "RunPaths", with_grid: bool = False
+    chosen: GridOptions, paths: "RunPaths", with_grid: bool = False
 ) -> list[str] | None:
     """Return the tasks of a command; print those whose data is missing.
 
@@ -358,11 +332,11 @@ def _available_tasks(
     from longspan.arena import Skipped, get
     from longspan.tasks import build
 
-    protocol, tasks = get(chosen.protocol), []
+    protocol, tasks = get(str(chosen.protocol)), []
     if chosen.tasks is not None or (with_grid and not protocol.grids):
         return chosen.tasks
     unavailable = [Skipped(name, reason) for name, reason in protocol.missing_imports.items()]
-    for name in protocol.grids if with_grid else protocol.tasks:
+    for name in protocol.grids if with_grid else protocol.registered_tasks:
         protocol.check_task(name)
         task = build(name, dict(protocol.recipe(name).task_options))
         reason = task.describe_missing_data(paths.data, paths.cache)

@@ -5,7 +5,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention import Attention
+from longspan.attention import Attention, Inputs
 from longspan.attention.masking import zero_masked
 from longspan.errors import InputError
 from longspan.shapes import Bool, Float
@@ -52,7 +52,8 @@ def attend_last(
         )
     k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
     past, new = _split(key_mask, before)
-    state = attention.state_of(k[:, :, :before], v[:, :, :before], past)
+    tokens = k[:, :, :before], v[:, :, :before]
+    state = attention.state_of(Inputs(tokens[0], *tokens, past))
     if state is None:
         # Earlier queries have no influence on these rows, so any will do.
         q = F.pad(q, (0, 0, before, 0))

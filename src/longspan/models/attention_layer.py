@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention import Attention, Cache, LayerInput, RelativeBias, build
+from longspan.attention import Attention, Cache, Inputs, LayerInput, RelativeBias, build
 from longspan.attention.initial_values import initial_values, reset_tensors, tensors_of, to_default
 from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
@@ -267,7 +267,8 @@ class SelfAttention(ProjectedAttention):
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: Cache | None = None
     ) -> Tensor | None:
         """Return the loss of the mechanism's own parameters in training, or None."""
-        return self.mechanism.auxiliary_loss(q, k, v, mask, cache) if self.training else None
+        x = Inputs(q, k, v, mask=mask, cache=cache)
+        return self.mechanism.auxiliary_loss(x) if self.training else None
 
     def _attend(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
         """Return the mixed values of a whole sequence."""

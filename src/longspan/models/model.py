@@ -164,7 +164,12 @@ class LongspanModel(LongspanPreTrainedModel):
             )
         layers = [module for module in self.modules() if isinstance(module, SelfAttention)]
         for layer in layers:
-            if reasons := layer.mechanism.split_refusals():
+            reasons = []
+            if not layer.mechanism.traits.cross:
+                reasons.append("all queries must be in one process (traits.cross)")
+            if layer.mechanism.causal:
+                reasons.append("causal=True aligns the last query with the last key")
+            if reasons:
                 raise OptionError(
                     f"{layer.mechanism.name} does not support context parallelism: "
                     f"{'; '.join(reasons)}; use --parallel ddp or fsdp"

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.attention import Attention
+from longspan.attention import Attention, Inputs
 from longspan.attention.masking import zero_masked
 from longspan.attention.value_norms import skip_value_norms
 from longspan.attention.weights import columns_per_pass
@@ -35,7 +35,7 @@ def compute_weights(
     if B * H * T * S > MOST_WEIGHTS:
         given = f"{B} x {H} x {T} x {S} weights"
         raise InputError(f"need_weights=True forms {given}, too many; pass need_weights=False")
-    width = columns_per_pass(attention, q, k, v)
+    width = columns_per_pass(attention, Inputs(q, k, v, layer_input=inputs.get("layer_input")))
     training = attention.training
     attention.eval()
     try:

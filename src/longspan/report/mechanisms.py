@@ -1,17 +1,15 @@
 """Registered mechanisms: families for colors and groups, traits for filters, sources for links.
 
-Mechanisms need torch and reports do not: `docs/pages.py` renders `mechanisms.json` from the
-registry.
+Mechanisms need torch and reports do not, which read the stored catalog.
 """
 
 import functools
 import importlib.metadata
-import json
 import re
-from importlib import resources
 from typing import Any
 
 from longspan.report.leaderboard.values import Row
+from longspan.stored_catalog import read_catalog
 
 OTHER = "other"  # family of a mechanism that the registry lacks
 UNKNOWN = "not recorded"  # trait of a mechanism that the registry lacks
@@ -24,10 +22,10 @@ def read_traits() -> dict[str, dict[str, Any]]:
     """Read the traits of the registered mechanisms by name, in the order of the taxonomy.
 
     Each has its family (Tay et al. 2022, Efficient Transformers: A Survey), the growth of its
-    cost, whether it is causal and supports cross-attention, and its paper (None: unpublished).
+    cost, whether it is causal and supports cross-attention, and its paper, or "unpublished".
     """
-    text = resources.files("longspan.report").joinpath("mechanisms.json").read_text("utf-8")
-    return json.loads(text)
+    rows = read_catalog()["mechanisms"].items()
+    return {name: {**row, "cost": row["cost"].partition(";")[0]} for name, row in rows}
 
 
 @functools.cache
@@ -61,7 +59,7 @@ def row_links(row: Row) -> tuple[Link, ...]:
     """
     links: list[Link] = []
     traits = read_traits().get(row.mechanism)
-    if traits and (address := re.search(r"https?://\S+", traits["paper"] or "")):
+    if traits and (address := re.search(r"https?://\S+", traits["paper"])):
         links.append(("paper", address[0]))
     if traits and (site := _project_url("documentation")):
         links.append(("page", f"{site}/mechanisms/{row.mechanism}/"))

@@ -9,7 +9,7 @@ import torch
 from longspan.arena.experiment import hash_config
 from longspan.arena.model import forward_flops, full_num_parameters, model_config
 from longspan.arena.record import attended_pairs
-from longspan.arena.stage_tasks import stage_task
+from longspan.arena.stages import stages_of
 from longspan.config import RunConfig, flatten, replace_fields
 from longspan.errors import LongspanError
 from longspan.results import Result
@@ -62,8 +62,7 @@ def _derived_values(config: RunConfig) -> dict[str, Any]:
 def _token_bounds(config: RunConfig, task: Task) -> tuple[int, int]:
     """Return the fewest and the most tokens that the stages of a training can have."""
     least = most = 0
-    for stage in config.stages():
-        own = stage_task(stage, task)
+    for stage, own in stages_of(config, task):
         examples = stage.training.steps * stage.training.batch_size
         longest = count_tokens(own.input_shapes)
         least += examples * (longest if own.image_side else 1)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from longspan.arena.budget_resolution import MICROBATCHES, scale_steps
 from longspan.arena.search import SEED
-from longspan.arena.stage_costs import mean_step_flops, training_flops
+from longspan.arena.stages import mean_step_flops, training_flops
 from longspan.attention import MECHANISMS
 from longspan.config import TrainingConfig, flatten
 from longspan.errors import LongspanError

@@ -110,8 +110,39 @@ def test_converted_model_equals_source_in_float64(source, padding):
     assert_equal_outputs(made, theirs, make_inputs(padding), atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("attention", COVERING)
+def test_gradients_equal_source(source, attention):
+    theirs, folder = source
+    theirs.double().save_pretrained(folder)
+    made = longify(folder, attention=attention, options=COVERING[attention], max_length=LENGTH)
+    inputs = make_inputs()
+    assert_equal_outputs(made.model, theirs, inputs, atol=1e-10, rtol=1e-10)
+    for model in (made.model, theirs):
+        model(**inputs).loss.backward()
+    ours, others = (dict(x.named_parameters()) for x in (made.model, theirs))
+    rows = {x.target: x.source for x in made.weights if x.target in ours and x.source in others}
+    trained = {x: y for x, y in rows.items() if others[y].grad is not None}
+    assert trained.keys() >= {x for x in rows if "positions" not in x and "projections" not in x}
+    for target, name in trained.items():
+        found, expected = ours[target].grad, others[name].grad
+        # Two rows of positions are not ours, and the source does not train the padding token.
+        first = len(expected) - len(found)
+        kept = torch.arange(len(found)) != 1 if "words" in target else slice(None)
+        assert expected.abs().max() > 0, name
+        torch.testing.assert_close(found[kept], expected[first:][kept], rtol=0, atol=1e-10)
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("options", [{}, {"num_beams": 1}], ids=["defaults", "greedy"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_beams": 1},
+        {"num_beams": 4, "num_return_sequences": 2},
+        {"use_cache": False},
+    ],
+    ids=["defaults", "greedy", "several beams", "no cache"],
+)
 def test_written_folder_generates_as_the_source(source, options, tmp_path):
     theirs, folder = source
     window = {"window": LENGTH}
@@ -123,7 +154,7 @@ def test_written_folder_generates_as_the_source(source, options, tmp_path):
     del inputs["labels"]
     found, expected = ours.generate(**inputs, **options), theirs.generate(**inputs, **options)
     assert found.equal(expected)
-    assert found[:, 1].tolist() == [7] * 3
+    assert found[:, 1].tolist() == [7] * len(found)
     assert len({tuple(row) for row in found.tolist()}) > 1
 
 

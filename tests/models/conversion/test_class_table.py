@@ -38,7 +38,7 @@ def test_every_family_has_its_classes():
     assert rows.keys() == FAMILIES.keys()
     for kind, family in FAMILIES.items():
         classes, both = rows[kind]
-        assert both == ("yes" if family.source_config else "no"), kind
+        assert both == ("yes" if family.architectures else "no"), kind
         assert NAMES[family.base.__name__] in classes, kind
-        if family.source_config:
+        if family.architectures:
             assert classes == {NAMES[cls.__name__] for cls in family.architectures}, kind

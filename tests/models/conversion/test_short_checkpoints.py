@@ -23,12 +23,28 @@ from longspan.models import LongspanConfig, LongspanModel, convert, longify, to_
 from longspan.models.conversion.families import FAMILIES
 
 LENGTH, VOCABULARY, PADDING = short_sources.LENGTH, short_sources.VOCABULARY, 1
-# Every class that a family of `short_sources.BOTH_WAYS` has in transformers.
+# Every class that a family of `short_sources.BOTH_WAYS` has in transformers, and other forms of it.
 CLASSES = [
-    (kind, name)
-    for kind in short_sources.BOTH_WAYS
-    for name in FAMILIES[kind].architectures.values()
+    *(
+        (kind, name, {})
+        for kind in short_sources.BOTH_WAYS
+        for name in FAMILIES[kind].architectures.values()
+    ),
+    *(
+        ("big_bird", name, fields)
+        for name in ("BigBirdModel", "BigBirdForMaskedLM")
+        for fields in (
+            {"attention_type": "original_full"},
+            {"use_bias": False, "rescale_embeddings": True},
+        )
+    ),
+    (
+        "nystromformer",
+        "NystromformerForMaskedLM",
+        {"num_landmarks": 6, "segment_means_seq_len": 36},
+    ),
 ]
+LENGTHS = {"big_bird": (LENGTH, 60), "nystromformer": (36,)}  # of inputs, of others LENGTH
 HEADS = {
     "SequenceClassification": {"num_labels": 3, "problem_type": "regression"},
     "TokenClassification": {"id2label": {0: "B", 1: "I", 2: "O"}},
@@ -71,22 +87,14 @@ def make_inputs(model, shape=(3,), length=LENGTH):
     return inputs
 
 
-@torch.no_grad()
-def forward(model, inputs):
-    """Call a model; a decoder of transformers has to be told which tokens are padding."""
-    if model.config.model_type == "gpt2":
-        positions = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-        inputs = {**inputs, "position_ids": positions}
-    return model(**inputs, output_hidden_states=True)
-
-
 def assert_equal_outputs(model, theirs, inputs):
     """Compare the states of all layers, and what a head computes, at real tokens."""
     real = inputs["attention_mask"].bool()
-    found, expected = forward(model, inputs), forward(theirs, inputs)
+    found, expected = (short_sources.forward(x, inputs) for x in (model, theirs))
     tokens, tolerance = real.flatten(0, -2), ROUNDED.get(theirs.config.model_type, TOLERANCE)
     for a, b in zip(found.hidden_states, expected.hidden_states, strict=True):
-        torch.testing.assert_close(a[tokens], b[tokens], **tolerance)
+        # BigBird returns states that are padded to blocks.
+        torch.testing.assert_close(a[tokens], b[:, : a.shape[1]][tokens], **tolerance)
     for key in [key for key in expected if key.endswith("logits")]:
         a, b = found[key], expected[key]
         if a.shape[: real.ndim] == real.shape:
@@ -96,55 +104,64 @@ def assert_equal_outputs(model, theirs, inputs):
         torch.testing.assert_close(a, b, **tolerance)
 
 
-@pytest.mark.parametrize(("kind", "name"), CLASSES)
-def test_outputs_equal_source_both_ways(kind, name, tmp_path):
-    theirs = make(name)
-    theirs.save_pretrained(tmp_path / "source")
-    made = convert(tmp_path / "source", out=tmp_path / "ours").model
-    ours = {x: y.__name__ for y, x in FAMILIES[kind].architectures.items()}
-    assert type(made).__name__ == ours[name]
-    shape = (3, 2) if name.endswith("MultipleChoice") else (3,)
-    inputs = make_inputs(theirs, shape)
-    assert_equal_outputs(made, theirs, inputs)
-    back = to_transformers(tmp_path / "ours", tmp_path / "back", to=kind).model
-    assert type(back) is type(theirs)
-    assert back.config.id2label == theirs.config.id2label
-    assert_equal_outputs(back, theirs, inputs)
-
-
-@pytest.mark.parametrize(("kind", "name"), CLASSES)
-def test_every_weight_is_accounted_for_and_comes_back(kind, name, tmp_path):
+@pytest.mark.parametrize(("kind", "name", "fields"), CLASSES)
+def test_outputs_and_weights_equal_source_both_ways(kind, name, fields, tmp_path):
     source, ours, back = (tmp_path / x for x in ("source", "ours", "back"))
-    make(name).save_pretrained(source)
+    theirs = make(name, **fields)
+    theirs.save_pretrained(source)
     made = convert(source, out=ours)
-    before = load_file(source / "model.safetensors")
+    classes = {x: y.__name__ for y, x in FAMILIES[kind].architectures.items()}
+    assert type(made.model).__name__ == classes[name]
+    again = to_transformers(ours, back, to=kind).model
+    assert type(again) is type(theirs)
+    assert again.config.id2label == theirs.config.id2label
+    shape = (3, 2) if name.endswith("MultipleChoice") else (3,)
+    for length in LENGTHS.get(kind, (LENGTH,)):
+        inputs = make_inputs(theirs, shape, length)
+        for model in (made.model, again):
+            assert_equal_outputs(model, theirs, inputs)
+    assert_equal_weights(made, kind, source, back)
+    contents = [json.loads((x / "config.json").read_text()) for x in (source, back)]
+    assert contents[1] == contents[0] | unused_fields(theirs.config)
+
+
+def assert_equal_weights(made, kind, source, back):
+    """Check that every weight has a row, and comes back as it was."""
+    before, after = (load_file(x / "model.safetensors") for x in (source, back))
     parts = {"c_attn": 3}
     assert Counter(row.source for row in made.weights if row.source) == {
         key: parts.get(key.split(".")[-2], 1) for key in before
     }
-    state = made.model.state_dict()
-    assert {row.target for row in made.weights if row.target} == state.keys()
+    assert {row.target for row in made.weights if row.target} == made.model.state_dict().keys()
     assert "new" not in {row.action for row in made.weights}
-    to_transformers(ours, back, to=kind)
-    after = load_file(back / "model.safetensors")
     dropped = {row.source for row in made.weights if row.target is None}
     assert before.keys() - after.keys() == dropped
     assert all("pooler" in key for key in dropped)
     for key, tensor in after.items():
+        # No token has the first positions.
         first = FAMILIES[kind].rows_before(made.model.config) if "position_emb" in key else 0
         assert torch.equal(tensor[first:], before[key][first:]), key
-    contents = [json.loads((x / "config.json").read_text()) for x in (source, back)]
-    assert contents[1] == contents[0]
 
 
-@pytest.mark.parametrize("kind", short_sources.BOTH_WAYS)
+def unused_fields(config):
+    """Return the fields of a source that have no effect, as they come back."""
+    if config.model_type == "big_bird" and config.attention_type == "block_sparse":
+        return {"attention_probs_dropout_prob": 0.0}
+    if config.model_type == "big_bird":
+        return {"block_size": 64, "num_random_blocks": 3}
+    if config.model_type == "nystromformer" and config.num_landmarks == 8:
+        return {"num_landmarks": 64, "segment_means_seq_len": 64}
+    return {}
+
+
+@pytest.mark.parametrize("kind", [x for x in short_sources.BOTH_WAYS if x != "nystromformer"])
 @pytest.mark.parametrize("attention", ["full", "local"])
 def test_longer_model_equals_source_on_short_inputs(kind, attention, tmp_path):
     theirs = make(kind, **({"local_radius": LENGTH} if kind == "longt5" else {}))
     theirs.save_pretrained(tmp_path)
     options = {"window": LENGTH} if attention == "local" else {}
-    ours = longify(tmp_path, max_length=3 * LENGTH, attention=attention, options=options).model
-    assert ours.config.max_position_embeddings == 3 * LENGTH
+    ours = longify(tmp_path, max_length=4 * LENGTH, attention=attention, options=options).model
+    assert ours.config.max_position_embeddings == 4 * LENGTH
     assert_equal_outputs(ours, theirs, make_inputs(theirs))
 
 
@@ -169,6 +186,28 @@ def test_longer_model_equals_source_on_short_inputs(kind, attention, tmp_path):
         ("albert", {"num_hidden_groups": 9}, "num_hidden_groups=9 exceeds num_hidden_layers=4"),
         ("albert", {"embedding_size": 16}, "embedding_size=16 is hidden_size"),
         ("albert", {"type_vocab_size": 0}, "type_vocab_size=0, expected 1 or more"),
+        ("big_bird", {"is_decoder": True}, "is_decoder=True"),
+        ("big_bird", {"attention_type": "sparse"}, "attention_type='sparse'"),
+        ("big_bird", {"num_random_blocks": 0}, "num_random_blocks=0, which transformers does not"),
+        ("big_bird", {"type_vocab_size": 0}, "type_vocab_size=0, expected 1 or more"),
+        (
+            "nystromformer",
+            {"num_landmarks": 5},
+            "segment_means_seq_len=8 is no multiple of num_landmarks=5",
+        ),
+        (
+            "nystromformer",
+            {"segment_means_seq_len": 72},
+            "segment_means_seq_len=72 exceeds max_position_embeddings=36",
+        ),
+        ("nystromformer", {"conv_kernel_size": 4}, "conv_kernel_size must be odd, got 4"),
+        (
+            "nystromformer",
+            {"inv_coeff_init_option": True},
+            "inv_coeff_init_option=True, which transformers cannot",
+        ),
+        ("nystromformer", {"add_cross_attention": True}, "add_cross_attention=True"),
+        ("nystromformer", {"type_vocab_size": 0}, "type_vocab_size=0, expected 1 or more"),
     ],
 )
 def test_source_of_another_form_is_refused(kind, fields, message, tmp_path):
@@ -197,15 +236,40 @@ FORMS = {
         **{"attention": "local", "attention_options": {"window": 3}},
         **{"feed_forward": "gated", "hidden_act": "gelu_new"},
     },
+    "big_bird": {
+        **{"norm": "post", "pooling": "first", "type_vocab_size": 2, "position": "learned"},
+        **{"max_position_embeddings": 72, "attention_dropout": 0.0, "attention": "bigbird"},
+        "attention_options": {
+            **{"block": 4, "num_random_blocks": 2, "sampling": "transformers", "repeats": True},
+            **{"padded_blocks": True, "full_up_to": 36},
+        },
+    },
+    "nystromformer": {
+        **{"norm": "post", "pooling": "first", "type_vocab_size": 2, "position": "learned"},
+        **{"max_position_embeddings": 36, "attention": "nystrom"},
+        "attention_options": {
+            **{"landmarks": 6, "conv_kernel_size": 3},
+            **{"reads_padding": True, "inverse_scale": "batch"},
+        },
+    },
 }
+
+
+def make_ours(kind, **fields):
+    """Return a model of a form, with changed fields and options of its attention."""
+    form = {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH, **FORMS[kind]}
+    options = fields.pop("options", {})
+    if options:
+        fields["attention_options"] = form["attention_options"] | options
+    return LongspanModel(LongspanConfig(**{**form, **fields}))
 
 
 @pytest.mark.parametrize("kind", FORMS)
 def test_model_of_this_form_is_expressed(kind, tmp_path):
-    config = LongspanConfig(vocab_size=VOCABULARY, max_position_embeddings=LENGTH, **FORMS[kind])
-    ours = LongspanModel(config).double().eval()
+    ours = make_ours(kind).double().eval()
     back = to_transformers(ours, tmp_path / "back", to=kind).model
-    assert_equal_outputs(ours, back, make_inputs(ours))
+    for length in LENGTHS.get(kind, (LENGTH,)):
+        assert_equal_outputs(ours, back, make_inputs(ours, length=length))
 
 
 @pytest.mark.parametrize(
@@ -228,12 +292,62 @@ def test_model_of_this_form_is_expressed(kind, tmp_path):
         ("gpt2", {"is_decoder": False}, "is_decoder must be True, got False"),
         ("gpt2", {"norm": "post"}, "norm must be 'pre', got 'post'"),
         ("gpt2", {"linear_bias": False}, "linear_bias must be True, got False"),
+        (
+            "big_bird",
+            {"attention": "local", "attention_options": {}},
+            "must be one of bigbird, full in all",
+        ),
+        (
+            "big_bird",
+            {"attention": ["bigbird", "full"], "attention_options": [{}, {}]},
+            "got bigbird and full",
+        ),
+        *(
+            ("big_bird", {"options": {name: value}}, f"option {name} of 'bigbird' must be {usual}")
+            for name, value, usual in [
+                ("sampling", "uniform", "'transformers', got 'uniform'"),
+                ("repeats", False, "True, got False"),
+                ("padded_blocks", False, "True, got False"),
+                ("full_up_to", 0, "36, got 0"),
+                ("seed", 1, "0, got 1"),
+            ]
+        ),
+        ("big_bird", {"attention_dropout": 0.1}, "attention_dropout must be 0.0, got 0.1"),
+        ("big_bird", {"type_vocab_size": 0}, "type_vocab_size=0, expected 1 or more"),
+        ("big_bird", {"pooling": "cls", "norm": "pre"}, "norm must be 'post', got 'pre'"),
+        ("big_bird", {"linear_bias": False}, "linear_bias must be True, got False"),
+        (
+            "nystromformer",
+            {"attention": "full", "attention_options": {}},
+            "must be nystrom in every layer, got full",
+        ),
+        (
+            "nystromformer",
+            {"max_position_embeddings": 40},
+            "segment_means_seq_len=40 is no multiple of num_landmarks=6",
+        ),
+        *(
+            ("nystromformer", {"options": {name: value}}, message)
+            for name, value, message in [
+                ("iterations", None, "option iterations of 'nystrom' must be 6, got None"),
+                ("reads_padding", False, "option reads_padding of 'nystrom' must be True, got"),
+                ("inverse_scale", "matrix", "option inverse_scale of 'nystrom' must be 'batch'"),
+                ("conv_kernel_size", 0, "conv_kernel_size must be odd, got 0"),
+            ]
+        ),
+        ("nystromformer", {"norm": "pre"}, "norm must be 'post', got 'pre'"),
+        (
+            "nystromformer",
+            {"positions_skip_padding": True},
+            "positions_skip_padding must be False, got True",
+        ),
     ],
 )
 def test_model_of_another_form_is_refused(kind, fields, message, tmp_path):
-    own = {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH, **FORMS[kind], **fields}
+    model = make_ours(kind, **fields)
     with pytest.raises(OptionError, match=message):
-        to_transformers(LongspanModel(LongspanConfig(**own)), tmp_path / "back", to=kind)
+        to_transformers(model, tmp_path / "back", to=kind)
+    assert not (tmp_path / "back").exists()
 
 
 # T5

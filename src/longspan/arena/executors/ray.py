@@ -28,7 +28,6 @@ from longspan.arena.executors.outcomes import (
     skip_experiment,
 )
 from longspan.arena.executors.ray_task import EventQueue, run_on_node
-from longspan.arena.executors.run_queue import RunQueue
 from longspan.arena.experiment import Experiment
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
@@ -131,7 +130,7 @@ class _RayGrid:
         self.cpus, self.gpus = executor.cpus, self._resolve_gpus(executor.gpus)
         context = self.ray.get_runtime_context()
         self.endpoint = executor.endpoint or _parse_address(context.gcs_address)
-        self.pending = RunQueue(experiments)
+        self.pending = collections.deque(range(len(experiments)))
         self.submitted: dict[Any, int] = {}
         self.locks: dict[int, contextlib.ExitStack] = {}
         self.deaths: collections.Counter[int] = collections.Counter()
@@ -148,7 +147,6 @@ class _RayGrid:
             runs=paths.runs.absolute(),
             cache=paths.cache.absolute(),
             data=paths.data and paths.data.absolute(),
-            sources=paths.sources and paths.sources.absolute(),
         )
 
     def run(self) -> Iterator[tuple[int, RunOutcome]]:
@@ -156,8 +154,8 @@ class _RayGrid:
         # A few more tasks than fit keep the nodes busy.
         limit = 2 * self._count_slots() + 2
         while self.pending or self.submitted:
-            while len(self.submitted) < limit and (index := self.pending.take()) is not None:
-                yield from self._submit(index)
+            while len(self.submitted) < limit and self.pending:
+                yield from self._submit(self.pending.popleft())
             done = []
             if self.submitted:
                 done, _ = self.ray.wait(list(self.submitted), timeout=POLL_SECONDS)
@@ -227,7 +225,7 @@ class _RayGrid:
         self.deaths[index] += 1
         if self.deaths[index] < MAX_DEATHS.get(name, 2):
             logger.warning("%s: its process died (%s); restarted", experiment.name, name)
-            self.pending.put_back(index)
+            self.pending.appendleft(index)
             return
         out_of_memory = isinstance(error, self.ray.exceptions.OutOfMemoryError)
         reason = (
@@ -244,8 +242,7 @@ class _RayGrid:
         return skip_experiment(self.experiments[index], str(error), is_locked=is_locked)
 
     def _end(self, index: int, outcome: RunOutcome) -> tuple[int, RunOutcome]:
-        """Release a run's lock and return its outcome; runs that start from it may begin."""
-        self.pending.end(index)
+        """Release a run's lock and return its outcome."""
         if index in self.locks:
             self.locks.pop(index).close()
         return index, outcome

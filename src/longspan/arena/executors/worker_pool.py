@@ -20,7 +20,6 @@ import torch
 from longspan.arena.callbacks import GridCallback, select_callback
 from longspan.arena.executors.events import dispatch_event
 from longspan.arena.executors.outcomes import FailureKind, RunOutcome, make_failure
-from longspan.arena.executors.run_queue import RunQueue
 from longspan.arena.executors.worker_process import serve_experiments
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
@@ -68,7 +67,7 @@ class _WorkerPool:
 
     def __init__(self, count, experiments, paths, callback):
         self.experiments, self.paths, self.callback = experiments, paths, callback
-        self.pending = RunQueue(experiments)
+        self.pending = collections.deque(range(len(experiments)))
         self.deaths: collections.Counter[int] = collections.Counter()
         self.steps: dict[int, int] = {}
         self.threads = max(1, torch.get_num_threads() // max(1, count))
@@ -89,7 +88,7 @@ class _WorkerPool:
                     continue
                 for outcome in self._receive(worker):
                     yield outcome
-                    self._assign_next(outcome[0])
+                    self._assign(worker)
 
     def _receive(self, worker: "_Worker") -> Iterator[tuple[int, RunOutcome]]:
         """Handle a worker's messages, and its death; yield the outcomes among them."""
@@ -124,24 +123,18 @@ class _WorkerPool:
             cause = f"its process was killed for using too much memory ({exit_reason})"
         if self.deaths[index] == 1:
             logger.warning("%s: %s; restarted from its checkpoint", experiment.name, cause)
-            self.pending.put_back(index)
+            self.pending.appendleft(index)
             self._assign(worker)
             return
         reason = f"{cause}, twice; use fewer workers or raise training.gradient_accumulation_steps"
         kind: FailureKind = "memory" if out_of_memory else "died"
         yield index, make_failure(experiment, kind, reason, self.steps.get(index), worker.device)
 
-    def _assign_next(self, ended: int) -> None:
-        """Give runs to all idle workers: several may have waited for the one that has ended."""
-        self.pending.end(ended)
-        for worker in self.workers:
-            self._assign(worker)
-
     def _assign(self, worker: "_Worker") -> None:
         """Give the next run to a worker that has none."""
-        index = None if worker.index is not None else self.pending.take()
-        if index is None:
+        if worker.index is not None or not self.pending:
             return
+        index = self.pending.popleft()
         experiment = self.experiments[index]
         if not self.deaths[index]:
             self.callback.on_run_begin(index + 1, len(self.experiments), experiment)

@@ -106,6 +106,7 @@ class Protocol:
         seed: int,
         changes: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
+        fitted: Mapping[str, Any] | None = None,
     ) -> Experiment:
         """Return the experiment of one row of the table: of a mechanism, or a named row.
 
@@ -120,69 +121,48 @@ class Protocol:
             changes: fields to override, by dotted name; some may be limited to a task or row, as
                 `longspan.arena.scopes` describes.
             budget: quantity to hold equal; None: that of the protocol.
+            fitted: fields that a given checkpoint decides, where no change does; its start is among
+                them.
 
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such row or field.
             OptionError: the reference row does not exist for the task, a change contradicts it or
                 another change, a field rejects its value, or runs start from each other.
         """
-        start, own = split_start(self.changes(task, name, changes or {}))
-        made = replace_budget(self._row(task, name, seed, own), budget or self.budget)
-        if start.keys() - set(OF_RUN):
-            return start_from_checkpoint(made, start)
+        given = self.changes(task, name, changes or {})
+        start, own = split_start(given)
+        others = {field: x for field, x in (fitted or {}).items() if field not in given}
+        checkpoint, others = split_start(others)
+        made = replace_budget(self._row(task, name, seed, own, others), budget or self.budget)
+        if checkpoint or start.keys() - set(OF_RUN):
+            return start_from_checkpoint(made, {**checkpoint, **start})
         found = find_run_start(self, task, name, start)
-        source = self.source_run(task, name, seed, changes, budget)
-        if found is not None and source is not None:
+        if found is not None:
+            # Changes of a start that are not limited to a task are for this row alone.
+            kept = without_starts(changes or {}, self.row_names)
+            source = self.row(found.task, found.row, seed, kept, budget)
             made = start_from_run(made, source, found.extend_positions)
         if found == find_run_start(self, task, name, {}):
             return made
         return dataclasses.replace(made, overrides={**made.overrides, **start})
 
-    def source_run(
+    def _row(
         self,
         task: str,
         name: str,
         seed: int,
-        changes: Mapping[str, Any] | None = None,
-        budget: Budget | None = None,
-    ) -> Experiment | None:
-        """Return the experiment that a row's experiment starts from, or None; see `row`.
-
-        Changes of a start that are not limited to a task are for this row alone.
-        """
-        changes = changes or {}
-        start, _ = split_start(self.changes(task, name, changes))
-        found = find_run_start(self, task, name, {x: start[x] for x in OF_RUN if x in start})
-        if found is None or start.keys() - set(OF_RUN):
-            return None
-        kept = without_starts(changes, self.row_names)
-        return self.row(found.task, found.row, seed, kept, budget)
-
-    def sources(
-        self,
-        task: str,
-        name: str,
-        seed: int,
-        changes: Mapping[str, Any] | None = None,
-        budget: Budget | None = None,
-    ) -> list[Experiment]:
-        """Return the runs that a row's run needs, in their order; see `source_run`."""
-        source = self.source_run(task, name, seed, changes, budget)
-        if source is None:
-            return []
-        kept = without_starts(changes or {}, self.row_names)
-        return [*self.sources(source.task, source.row_name, seed, kept, budget), source]
-
-    def _row(self, task: str, name: str, seed: int, changes: Mapping[str, Any]) -> Experiment:
+        changes: Mapping[str, Any],
+        fitted: Mapping[str, Any],
+    ) -> Experiment:
         """Return the experiment of a row without its start."""
         reference = self.named_row(name)
         if reference is None:
-            return override(self._from_scratch(task, name, seed), changes)
+            return override(self._from_scratch(task, name, seed), changes, fitted)
         self.check_row(task, name)
         _, fixed = split_start(reference.changes_on(task))
         made = override(self._from_scratch(task, reference.mechanism, seed), fixed)
-        made = override(dataclasses.replace(made, overrides={reference.key: name}), changes)
-        refuse_fixed(reference, task, made.overrides)
+        made = override(dataclasses.replace(made, overrides={reference.key: name}), changes, fitted)
+        refuse_fixed(reference, task, {**fitted, **made.overrides})
         return made
 
     def changes(self, task: str, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,6 +205,11 @@ class Protocol:
             for name, command in self.imports.items()
             if name not in TASKS
         }
+
+    @property
+    def registered_tasks(self) -> tuple[str, ...]:
+        """Tasks of the protocol but those that are not imported."""
+        return tuple(name for name in self.tasks if name not in self.missing_imports)
 
     def check_task(self, name: str) -> str:
         """Return the name of a task of the protocol.

@@ -159,17 +159,20 @@ def start_from_run(
         for name, value in source.overrides.items()
         if name not in (ROW, VARIANT, "budget")
     }
-    return _with_start(made, start, overrides)
+    return _with_start(dataclasses.replace(made, source=source), start, overrides)
 
 
 def start_from_checkpoint(made: Experiment, fields: Mapping[str, Any]) -> Experiment:
     """Return an experiment that starts from a given checkpoint, by dotted field of its start.
 
+    What follows from the checkpoint is no override.
+
     Raises:
         OptionError: fields are missing or invalid.
     """
     start = StartConfig(**{name.removeprefix(PREFIX): x for name, x in fields.items()})
-    return _with_start(made, start, fields)
+    chosen = {x: y for x, y in fields.items() if x in (START_CHECKPOINT, EXTEND_POSITIONS)}
+    return _with_start(made, start, chosen)
 
 
 def _with_start(made: Experiment, start: StartConfig, overrides: Mapping[str, Any]) -> Experiment:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import has_transforms
+from longspan.attention.inputs import Inputs
 from longspan.attention.mechanisms.blockwise import BlockwiseAttention
 from longspan.attention.mechanisms.dilated import DilatedAttention
 from longspan.attention.mechanisms.disjoint import DisjointAttention
@@ -21,15 +22,15 @@ from longspan.attention.registry import register_kernel
 LONGEST = 2048  # longest input measured
 
 
-def dense_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> list[str]:
+def dense_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
     """Return the reasons why blocks compute these inputs."""
-    T, D = q.shape[2:]
+    T, D = x.q.shape[2:]
     if isinstance(T, torch.SymInt):
         return ["the length is not known while the call is traced"]
     reasons = []
     if T > LONGEST or attention.run_flops(T, D) < 4 * T * T * D:
         reasons.append(f"T={T} is not short against the pattern")
-    if attention._bias(extra) is not None or attention.dropout:
+    if x.bias is not None or attention.dropout:
         reasons.append("a bias, or dropout of weights")
     if getattr(attention, "circle", None) is not None:
         reasons.append("neighbors=... makes the row a circle")
@@ -40,10 +41,11 @@ def dense_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> li
     return reasons
 
 
-def dense(attention: PatternAttention, q, k, v, key_mask, *extra) -> Tensor:
+def dense(attention: PatternAttention, x: Inputs) -> Tensor:
     """Compute softmax under the dense mask of the pattern."""
-    mask = attention.dense_mask(q, key_mask, attention._global_mask(extra))
-    return fused_attention(q, k, v, mask)
+    # Every query of a window or block sees itself.
+    mask, has_keys = attention.dense_mask(x), x.key_mask is None
+    return fused_attention(*x[:3], mask, has_keys)
 
 
 for _cls in (

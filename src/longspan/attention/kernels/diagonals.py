@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.attention.inputs import Inputs
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.mechanisms.dilated import DilatedAttention
 from longspan.attention.mechanisms.local import LocalAttention
@@ -18,25 +19,26 @@ from longspan.attention.patterns import Both, Window
 from longspan.attention.registry import register_kernel
 
 
-def diagonal_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> list[str]:
+def diagonal_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
     """Return the reasons why diagonals do not compute these inputs."""
     reasons = []
     if _window(attention) is None:
         reasons.append("the windows of the heads differ")
-    if attention._global_mask(extra) is not None:
+    if x.global_mask is not None:
         reasons.append("global tokens")
-    if attention._bias(extra) is not None or attention.dropout:
+    if x.bias is not None or attention.dropout:
         reasons.append("a bias, or dropout of weights")
     return reasons
 
 
-def attend_diagonals(attention: PatternAttention, q, k, v, key_mask, *extra) -> Tensor:
+def attend_diagonals(attention: PatternAttention, x: Inputs) -> Tensor:
     """Compute scores, softmax and the sum of values, one distance after another."""
+    q, k, v, key_mask = x[:4]
     window, T = _window(attention), q.shape[2]
     assert window is not None, "refused otherwise"
     after = 0 if attention.causal else window.after
     steps = torch.arange(-window.left, after + 1) * window.dilation
-    offsets = [x for x in steps.tolist() if abs(x) < T]
+    offsets = [step for step in steps.tolist() if abs(step) < T]
     queries, wide = at_least_float32(q) * q.shape[3] ** -0.5, at_least_float32(k)
     scores = torch.stack([_product(queries, wide, offset) for offset in offsets], -1)
     keys = torch.arange(T, device=q.device)[:, None] + torch.tensor(offsets, device=q.device)

@@ -1,16 +1,17 @@
 """BigBird in FlexAttention: random blocks depend on the number of real blocks of each row."""
 
 import torch
-from torch import Tensor
 
-from longspan.attention.kernels.flex.calls import Kind, Source, flex, flex_refusals
+from longspan.attention.inputs import Inputs
+from longspan.attention.kernels.flex.calls import Kind, Source
 from longspan.attention.kernels.flex.tiles import block_tiles, bucket_length
 from longspan.attention.mechanisms.bigbird import BigBirdAttention
 from longspan.attention.registry import register_kernel
 
 
-def bigbird_refusals(attention: BigBirdAttention, T: int, *extra) -> list[str]:
+def bigbird_refusals(attention: BigBirdAttention, x: Inputs) -> list[str]:
     """Return the reasons why the keys of a row are no set."""
+    T = x.q.shape[2]
     if attention.full_up_to >= T:
         return [f"full_up_to={attention.full_up_to} makes the attention of T={T} full"]
     if attention.rule.repeats:
@@ -18,10 +19,9 @@ def bigbird_refusals(attention: BigBirdAttention, T: int, *extra) -> list[str]:
     return []
 
 
-def bigbird_source(
-    attention: BigBirdAttention, q: Tensor, key_mask: Tensor | None, global_mask: Tensor | None
-) -> Source:
+def bigbird_source(attention: BigBirdAttention, x: Inputs) -> Source:
     """Return the listed blocks of each block of queries, and all global tokens."""
+    q, key_mask, global_mask = x.q, x.key_mask, x.global_mask
     rule, T = attention.rule, q.shape[2]
     length, block, prefix = bucket_length(T), rule.block, rule.prefix
     blocks = rule.num_blocks(T, key_mask, q.device)
@@ -47,14 +47,4 @@ def bigbird_source(
 
 
 BIGBIRD = Kind(bigbird_refusals, bigbird_source, lambda x: ((x.rule, x.training), (x.draws,)))
-
-
-def flex_bigbird_refusals(attention: BigBirdAttention, q, k, v, *extra) -> list[str]:
-    """Return the reasons why FlexAttention does not compute these inputs."""
-    return flex_refusals(BIGBIRD, attention, q, k, v, *extra)
-
-
-@register_kernel(BigBirdAttention, "flex", flex_bigbird_refusals, automatic=False)
-def flex_bigbird(attention: BigBirdAttention, q, k, v, *extra) -> Tensor:
-    """Compute softmax over the listed blocks and the global tokens."""
-    return flex(BIGBIRD, attention, q, k, v, *extra)
+register_kernel(BigBirdAttention, "flex", BIGBIRD.refusals, automatic=False)(BIGBIRD.run)

@@ -3,9 +3,9 @@
 import functools
 
 import torch
-from torch import Tensor
 
-from longspan.attention.kernels.flex.calls import MASKS, Kind, Source, flex, flex_refusals
+from longspan.attention.inputs import Inputs
+from longspan.attention.kernels.flex.calls import MASKS, Kind, Source
 from longspan.attention.kernels.flex.tiles import Tiles, bucket_length, pattern_tiles
 from longspan.attention.mechanisms.blockwise import BlockwiseAttention
 from longspan.attention.mechanisms.dilated import DilatedAttention
@@ -18,10 +18,10 @@ from longspan.attention.patterns import Pattern
 from longspan.attention.registry import register_kernel
 
 
-def pattern_refusals(attention: PatternAttention, T: int, *extra) -> list[str]:
+def pattern_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
     """Return the reasons why the rows are no softmax under the pattern."""
     reasons = []
-    if attention._bias(extra) is not None:
+    if x.bias is not None:
         reasons.append("a bias, or terms of relative positions")
     if attention.dropout:
         reasons.append("dropout of weights")
@@ -32,14 +32,12 @@ def pattern_refusals(attention: PatternAttention, T: int, *extra) -> list[str]:
     return reasons
 
 
-def pattern_source(
-    attention: PatternAttention, q: Tensor, key_mask: Tensor | None, global_mask: Tensor | None
-) -> Source:
+def pattern_source(attention: PatternAttention, x: Inputs) -> Source:
     """Return the pairs of a pattern, and the global tokens of the caller."""
-    pattern = _unique(attention.pattern)
-    tiles = _pattern_tiles(pattern, bucket_length(q.shape[2]), q.device)
-    if global_mask is not None and key_mask is not None:
-        global_mask = global_mask & key_mask
+    pattern, global_mask = _unique(attention.pattern), x.global_mask
+    tiles = _pattern_tiles(pattern, bucket_length(x.q.shape[2]), x.q.device)
+    if global_mask is not None and x.key_mask is not None:
+        global_mask = global_mask & x.key_mask
     return Source(pattern, tiles, global_mask)
 
 
@@ -57,17 +55,6 @@ def _pattern_tiles(pattern: Pattern, length: int, device: torch.device) -> Tiles
 
 PATTERNS = Kind(pattern_refusals, pattern_source, lambda x: (_unique(x.pattern), ()))
 
-
-def flex_pattern_refusals(attention: PatternAttention, q, k, v, *extra) -> list[str]:
-    """Return the reasons why FlexAttention does not compute these inputs."""
-    return flex_refusals(PATTERNS, attention, q, k, v, *extra)
-
-
-def flex_pattern(attention: PatternAttention, q, k, v, *extra) -> Tensor:
-    """Compute softmax under the pattern."""
-    return flex(PATTERNS, attention, q, k, v, *extra)
-
-
 for _cls in (
     BlockwiseAttention,
     DilatedAttention,
@@ -76,4 +63,4 @@ for _cls in (
     LongformerAttention,
     SparseTransformerAttention,
 ):
-    register_kernel(_cls, "flex", flex_pattern_refusals, automatic=False)(flex_pattern)
+    register_kernel(_cls, "flex", PATTERNS.refusals, automatic=False)(PATTERNS.run)

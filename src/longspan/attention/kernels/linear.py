@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients, has_transforms
+from longspan.attention.inputs import Inputs
 from longspan.attention.kernels import triton
 from longspan.attention.mechanisms.linear import LinearAttention, phi
 from longspan.attention.mechanisms.performer import (
@@ -119,8 +120,9 @@ def _mixed(q, k, v, mask, elu: bool, causal: bool, least: float | None = None) -
     return mix_values(q, k, v, mask, elu, causal, least)[0]
 
 
-def triton_refusals(attention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> list[str]:
+def triton_refusals(attention, x: Inputs) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
+    q, v = x.q, x.v
     reasons = [] if triton.IS_INSTALLED else ["triton is not installed; run: pip install triton"]
     interpreted = INTERPRETED and q.device.type == "cpu"
     if not interpreted and (q.device.type != "cuda" or torch.version.cuda is None):
@@ -158,9 +160,9 @@ def width_refusals(features: int, values: int, dtype: torch.dtype, major: int) -
     return [f"{limit}, run on this GPU in {dtype}; got {features} and {values}"]
 
 
-def performer_refusals(attention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> list[str]:
+def performer_refusals(attention, x: Inputs) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
-    reasons = triton_refusals(attention, q, k, v, key_mask)
+    reasons = triton_refusals(attention, x)
     if attention.causal and attention.feature_map != "relu":
         own = f"causal sums of feature_map={attention.feature_map!r} are relative to levels"
         reasons.append(f"{own}, which the kernels do not have")
@@ -168,14 +170,15 @@ def performer_refusals(attention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> 
 
 
 @register_kernel(LinearAttention, "triton", triton_refusals, automatic=False)
-def linear(attention: LinearAttention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> Tensor:
+def linear(attention: LinearAttention, x: Inputs) -> Tensor:
     """Compute features and sums in the kernels."""
-    return _mixed(q, k, v, key_mask, True, attention.causal)
+    return _mixed(*x[:4], True, attention.causal)
 
 
 @register_kernel(PerformerAttention, "triton", performer_refusals, automatic=False)
-def performer(attention: PerformerAttention, q: Tensor, k: Tensor, v: Tensor, key_mask) -> Tensor:
+def performer(attention: PerformerAttention, x: Inputs) -> Tensor:
     """Compute features as `attend` does, and their sums in the kernels."""
+    q, k, v, key_mask = x[:4]
     if attention.causal:
         wide_q, wide_k = at_least_float32(q), at_least_float32(k)
         inputs = (attention.feature_map, wide_q, wide_k, attention.projection, key_mask)

@@ -19,8 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from longspan.attention.base import Attention
 from longspan.attention.derivatives import has_transforms
-from longspan.attention.documents import Documents
 from longspan.attention.grouped_heads import repeat_heads
+from longspan.attention.inputs import Inputs
 from longspan.attention.mechanisms.full import FullAttention
 from longspan.attention.mechanisms.local import LocalAttention
 from longspan.attention.ops.fused import fit_operands
@@ -39,38 +39,27 @@ def load_varlen_attn() -> Callable[..., Any]:
     return varlen_attn
 
 
-def varlen_refusals(attention: Attention, q, k, v, key_mask, global_mask, bias) -> list[str]:
-    """Return the reasons why the kernel does not compute a batch."""
-    reasons = common_refusals(attention, q, k, v, global_mask, bias)
-    if key_mask is not None:
-        reasons.append("a key mask; use packed() for rows of different lengths")
-    if q.shape[2] != k.shape[2]:
-        reasons.append(f"as many queries as keys are required, got {q.shape[2]} and {k.shape[2]}")
-    return reasons
-
-
-def packed_refusals(attention: Attention, q, k, v, documents, global_mask, bias) -> list[str]:
-    """Return the reasons why the kernel does not compute packed documents."""
-    return common_refusals(attention, q, k, v, global_mask, bias)
-
-
-def common_refusals(attention: Attention, q, k, v, global_mask, bias) -> list[str]:
-    """Return the reasons why the kernel does not compute these inputs, whatever their layout."""
-    reasons = device_refusals(q)
+def varlen_refusals(attention: Attention, x: Inputs) -> list[str]:
+    """Return the reasons why the kernel does not compute a batch, or packed documents."""
+    reasons, (q, k, v, key_mask) = device_refusals(x.q), x[:4]
     if q.dtype not in DTYPES:
         reasons.append(f"dtype must be float16 or bfloat16, got {q.dtype}")
     D, E = q.shape[3], v.shape[3]
     if D != E or D % MULTIPLE or D > WIDEST:
         wanted = f"D = E, a multiple of {MULTIPLE} up to {WIDEST}, is required"
         reasons.append(f"{wanted}, got {D} and {E}")
-    if isinstance(attention, LocalAttention) and global_mask is not None:
+    if isinstance(attention, LocalAttention) and x.global_mask is not None:
         reasons.append("global tokens are no window")
-    if bias is not None:
+    if x.bias is not None:
         reasons.append("a bias, or terms of relative positions")
     if attention.dropout:
         reasons.append("dropout of weights")
     if has_transforms():
         reasons.append("torch.func transforms and forward mode")
+    if key_mask is not None:
+        reasons.append("a key mask; use packed() for rows of different lengths")
+    if q.shape[2] != k.shape[2]:
+        reasons.append(f"as many queries as keys are required, got {q.shape[2]} and {k.shape[2]}")
     return reasons
 
 
@@ -82,31 +71,22 @@ def device_refusals(q: Tensor) -> list[str]:
     return [] if found >= OLDEST else [f"compute capability 8.0 is required, got {found}"]
 
 
-def varlen(attention: Attention, q, k, v, key_mask, *extra) -> Tensor:
-    """Compute a batch (B, H, T, D) as a row of B documents."""
-    B, T = q.shape[0], q.shape[2]
-    bounds = torch.arange(0, (B + 1) * T, T, dtype=torch.int32, device=q.device)
-    return _attend(attention, q, k, v, bounds, T)
-
-
-def varlen_packed(attention: Attention, q, k, v, documents: Documents, *extra) -> Tensor:
-    """Compute packed documents (1, H, N, D)."""
-    bounds = torch.tensor(documents.bounds, dtype=torch.int32, device=q.device)
-    return _attend(attention, q, k, v, bounds, documents.longest)
-
-
-def _attend(attention: Attention, q, k, v, bounds: Tensor, longest: int) -> Tensor:
-    """Call torch with the layout (tokens, H, D) of all rows."""
-    run = load_varlen_attn()
-    options: dict[str, Any] = {"window_size": window_of(attention)}
+def varlen(attention: Attention, x: Inputs) -> Tensor:
+    """Call torch with the layout (tokens, H, D): documents, or a batch as a row of B documents."""
+    (q, k, v), run = x[:3], load_varlen_attn()
+    rows, _, T, D = q.shape
+    places, longest = tuple(range(0, (rows + 1) * T, T)), T
+    if x.documents is not None:
+        places, longest = x.documents.bounds, x.documents.longest
+    bounds = torch.tensor(places, dtype=torch.int32, device=q.device)
+    options: dict[str, Any] = {"window_size": window_of(attention), "scale": D**-0.5}
     if k.shape[1] < q.shape[1]:
         if "enable_gqa" in inspect.signature(run).parameters:  # torch 2.12
             options["enable_gqa"] = True
         else:
             k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
-    rows, scale = q.shape[0], q.shape[3] ** -0.5
-    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in fit_operands(q, k, v))
-    out = run(q, k, v, bounds, bounds, longest, longest, scale=scale, **options)
+    q, k, v = (y.transpose(1, 2).flatten(0, 1) for y in fit_operands(q, k, v))
+    out = run(q, k, v, bounds, bounds, longest, longest, **options)
     return out.unflatten(0, (rows, -1)).transpose(1, 2)
 
 
@@ -122,4 +102,4 @@ def window_of(attention: Attention) -> tuple[int, int]:
 
 for _cls in (FullAttention, LocalAttention):
     register_kernel(_cls, "varlen", varlen_refusals, automatic=False)(varlen)
-    register_packed_kernel(_cls, "varlen", packed_refusals, automatic=False)(varlen_packed)
+    register_packed_kernel(_cls, "varlen", varlen_refusals, automatic=False)(varlen)

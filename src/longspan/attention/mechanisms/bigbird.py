@@ -58,7 +58,6 @@ class BigBirdAttention(Attention):
         anchored=True,
     )
     small_options = {"block": 4, "num_random_blocks": 2}
-    keeps_tokens = True
     draws: torch.Tensor
     early_draws: torch.Tensor
 
@@ -129,6 +128,7 @@ class BigBirdAttention(Attention):
     def _register_draws(self, heads: int, count: int, layer: int, seed: int) -> None:
         """Register the draws; those of transformers follow from the options and are not saved."""
         block, sampling, max_length = self.rule.block, self.rule.sampling, self.max_length
+        self.built_for = {"heads": heads, "max_length": max_length}
         if sampling == "transformers":
             made = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
             self.register_buffer("draws", made.usual.int(), persistent=False)
@@ -139,24 +139,9 @@ class BigBirdAttention(Attention):
         draws = torch.full_like(draws, -1) if sampling == "given" else draws
         self.register_buffer("draws", to_defaults(draws, torch.int).contiguous())
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add reasons: blocks are drawn for a fixed number of heads and a maximum length."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        if q.shape[1] != len(self.draws):
-            reasons.append(f"heads must be {len(self.draws)}, as built; got {q.shape[1]}")
-        return reasons + self._too_long(k.shape[2])
-
-    def step_refusals(self, q, k, v, cache, layer_input):
-        """Add a reason: blocks are drawn for a maximum length."""
-        length = k.shape[2] + (0 if cache is None else cache.length)
-        return super().step_refusals(q, k, v, cache, layer_input) + self._too_long(length)
-
-    def _too_long(self, length):
-        limit = f"S={length} exceeds max_length={self.max_length}; build with a larger max_length"
-        return [limit] if length > self.max_length else []
-
-    def attend(self, q, k, v, key_mask, global_mask):
+    def attend(self, x):
         """Gather the blocks of each block of queries; compute rows of global tokens separately."""
+        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
         if k.shape[2] <= self.full_up_to:
             return softmax_attention(q, k, v, None if key_mask is None else key_mask[:, None, None])
         out, shared = self._rows(q, k, v, key_mask, global_mask)
@@ -196,29 +181,32 @@ class BigBirdAttention(Attention):
             return torch.zeros_like(self.draws)
         return self.early_draws if draws_early(length, self.rule.block) else self.draws
 
-    def reference(self, q, k, v, key_mask, global_mask):
+    def reference(self, x):
         """Compute full softmax under the mask of each row, built from sets."""
-        none = torch.zeros(q.shape[0], q.shape[2], dtype=torch.bool)
-        real = ~none if key_mask is None else key_mask.cpu()
-        is_global = none if global_mask is None else global_mask.cpu()
+        (q, k, v), real = x[:3], x.real.expand(len(x.q), -1).cpu()
+        is_global = torch.zeros_like(real) if x.global_mask is None else x.global_mask.cpu()
         rows, draws = zip(real, is_global, strict=True), self.blocks_for(k.shape[2]).tolist()
         if k.shape[2] <= self.full_up_to:
-            counts = [x.expand(len(draws), len(x), -1).int() for x in real]
+            counts = [row.expand(len(draws), len(row), -1).int() for row in real]
         else:
             counts = [self.rule.counts(draws, *row) for row in rows]
         count = torch.stack(counts).to(q.device)
         return softmax_reference(q, k, v, count > 0, count.clamp(min=1).to(q.dtype).log())
 
-    def advance(self, q, k, v, key_mask, cache):
+    def state_of(self, x):
+        """Return all keys and values."""
+        return append_tokens(None, {"k": x.k, "v": x.v}, x.key_mask)
+
+    def advance(self, x):
         """Keep all keys, which later blocks may draw; without draws, those of three blocks.
 
         The rule then reads only which block is the first and which are adjacent, so that the kept
         blocks are processed as a text of their own.
         """
-        draws, block, T = self.draws.shape[2], self.rule.block, q.shape[2]
-        state = append_tokens(cache, {"k": k, "v": v}, key_mask, grows=draws > 0)
+        draws, block, (q, k, v) = self.draws.shape[2], self.rule.block, x[:3]
+        T, state = q.shape[2], append_tokens(x.cache, {"k": k, "v": v}, x.key_mask, grows=draws > 0)
         length = state["k"].shape[2]
-        if cache is not None and T * block * (3 + draws) < length:
+        if x.cache is not None and T * block * (3 + draws) < length:
             keys = self.rule.causal_keys(self.blocks_for(length), length - T, length - 1)
             out = gathered_softmax(q, state["k"], state["v"], *keys, state.get("real"))
         else:

@@ -82,25 +82,26 @@ class BlockwiseAttention(PatternAttention):
                 self.traits, bias=False, relative=False, packed=False, global_tokens=False
             )
 
-    def attend_pattern(self, q, k, v, key_mask, *extra):
+    def attend_pattern(self, x):
         """Attend over the pattern; on a circle, over the row with copies of its ends."""
+        q, k, v = x[:3]
         T = q.shape[2]
         size = self._padded_length(T)
         if self.circle is None or size == self.block:
-            return super().attend_pattern(q, k, v, key_mask, *extra)
-        real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
+            return super().attend_pattern(x)
         before = self.circle[0] * self.block
         index = torch.arange(-before, size + self.circle[1] * self.block, device=q.device) % size
-        q, k, v = (F.pad(x, (0, 0, 0, size - T)).index_select(2, index) for x in (q, k, v))
-        real = F.pad(real, (0, size - T)).index_select(1, index)
+        q, k, v = (F.pad(y, (0, 0, 0, size - T)).index_select(2, index) for y in (q, k, v))
+        real = F.pad(x.real, (0, size - T)).index_select(1, index)
         out = pattern_attention(q, k, v, self.pattern, real, None, dropout=self.dropout)
         return out[:, :, before : before + T]
 
-    def reference(self, q, k, v, key_mask, *extra):
+    def reference(self, x):
         """Compute full softmax under the dense mask; on a circle, of scores + log counts."""
+        q, k, v, key_mask = x[:4]
         T = q.shape[2]
         if self.circle is None or self._padded_length(T) == self.block:
-            return super().reference(q, k, v, key_mask, *extra)
+            return super().reference(x)
         counts = self._counts(T).to(q.device)
         mask = (counts > 0)[None, None]
         mask = mask if key_mask is None else mask & key_mask[:, None, None, :]

@@ -28,13 +28,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import Cache, Traits, append_tokens, register
+from longspan.attention.base import Cache, Inputs, Traits, append_tokens, register
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.relative_positions import RelativeAttention
 from longspan.attention.ops.segments import Rows, concat_rows
 from longspan.attention.ops.softmax import softmax_attention
-from longspan.attention.refusals import padding_refusals
 from longspan.errors import InputError, OptionError
 from longspan.shapes import Bool, Float
 
@@ -113,12 +112,12 @@ class CompressiveAttention(RelativeAttention):
         """Maximum number of tokens of the memory and of the slots before it."""
         return self.memory + self.compressed_memory * self.ratio
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+    def refusals(self, x):
         """Add reasons: a learned f_c has a fixed width of values."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        reasons, given = super().refusals(x), x.v.shape[3]
         width = self.content_bias.shape[1]
-        if self.compression.learned and v.shape[3] != width:
-            reasons.append(f"the width of values must be {width}, as built; got {v.shape[3]}")
+        if self.compression.learned and given != width:
+            reasons.append(f"the width of values must be {width}, as built; got {given}")
         return reasons
 
     def groups(self, start: int) -> int:
@@ -209,12 +208,13 @@ class CompressiveAttention(RelativeAttention):
                 total, count = _accumulate(total, count, (x - y).square(), old.real)
         return total / count.clamp(min=1)
 
-    def auxiliary_loss(self, q, k, v, mask, cache=None):
+    def auxiliary_loss(self, x):
         """Return the loss of a learned f_c: that of its inverse if there is one."""
         if not self.compression.learned or not self.compressed_memory:
             return None
-        loss = self.autoencoding_loss if self.compression.back_keys is not None else None
-        return (loss or self.reconstruction_loss)(q, k, v, mask, cache)
+        has_inverse = self.compression.back_keys is not None
+        loss = self.autoencoding_loss if has_inverse else self.reconstruction_loss
+        return loss(x.q, x.k, x.v, x.mask, x.cache)
 
     def _evicted(
         self, q, k, v, key_mask, cache=None
@@ -223,7 +223,7 @@ class CompressiveAttention(RelativeAttention):
 
         The queries of a segment that began in an earlier step are those of this step only.
         """
-        if reasons := self.refusals(q, k, v) + padding_refusals(key_mask, None, None, q, k):
+        if reasons := self.refusals(Inputs(q, k, v, mask=key_mask)):
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         q, k, v = (x.detach() for x in (q, k, v))
         if key_mask is not None:
@@ -240,10 +240,9 @@ class CompressiveAttention(RelativeAttention):
                 evicted = rows.split([old - first, stop - old, rows.size - (stop - first)])[1]
                 yield evicted, q[:, :, own], None if key_mask is None else key_mask[:, own]
 
-    def reference(self, q, k, v, key_mask):
+    def reference(self, x):
         """Process one row of the batch after another, segment by segment."""
-        real = q.new_ones(q.shape[0], q.shape[2]).bool() if key_mask is None else key_mask
-        rows = zip(q, k, v, real, strict=True)
+        rows = zip(*x[:3], x.real.expand(len(x.q), -1), strict=True)
         return torch.stack([torch.cat(list(self._reference_row(*row)), 1) for row in rows])
 
     def _reference_row(self, q, k, v, real):

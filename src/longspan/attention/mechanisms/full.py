@@ -11,9 +11,8 @@ import torch
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.grouped_heads import repeat_heads
-from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.masking import apply_mask
 from longspan.attention.ops.fused import torch_attention
-from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.softmax import pair_mask, softmax_reference, split_bias
 from longspan.attention.relative_bias import RelativeBias
 
@@ -47,8 +46,9 @@ class FullAttention(Attention):
         super().__init__()
         self.causal = causal
 
-    def attend(self, q, k, v, key_mask, global_mask, bias):
+    def attend(self, x):
         """Call torch. Global tokens change nothing: every token already attends to all."""
+        (q, k, v, key_mask), bias = x[:4], x.bias
         T, S = q.shape[-2], k.shape[-2]
         more = {"dropout_p": self.dropout, "enable_gqa": k.shape[1] < q.shape[1]}
         if key_mask is None and bias is None and (T == S or not self.causal):
@@ -67,19 +67,14 @@ class FullAttention(Attention):
         allowed = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
         return apply_mask(torch_attention(q, k, v, allowed, **more), some)
 
-    def reference(self, q, k, v, key_mask, global_mask, bias):
+    def reference(self, x):
         """Apply the formula with the (T, S) matrix of weights."""
+        (q, k, v, key_mask), bias = x[:4], x.bias
         mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
         k, v = (repeat_heads(x, q.shape[1]) for x in (k, v))
         if isinstance(bias, RelativeBias):
             bias = bias.all_pairs(q.shape[-2], k.shape[-2], q.device)
         return softmax_reference(q, k, v, mask, bias, self.dropout)
-
-    def attention_weights(self, q, k, key_mask):
-        """Compute softmax over the scores."""
-        mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
-        weights = masked_softmax(dot_products(q, k, q.shape[-1] ** -0.5), mask).to(q.dtype)
-        return apply_mask(weights, mask.any(-1, keepdim=True))
 
     def flops(self, T, head_dim):
         """Count two products of T x T x D."""

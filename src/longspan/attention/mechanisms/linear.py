@@ -74,10 +74,11 @@ class LinearAttention(Attention):
         super().__init__()
         self.causal = causal
 
-    def attend(self, q, k, v, key_mask):
+    def attend(self, x):
         """Sum phi(k) v^T over the keys, then multiply by phi(q)."""
         if self.causal:
-            return self.advance(q, k, v, key_mask, None)[0]
+            return self.advance(x)[0]
+        q, k, v, key_mask = x[:4]
         if q.dtype != torch.bfloat16:
             fq, fk, wide_v = (at_least_float32(x) for x in (q, k, v))
             return mix(phi(fq), phi(fk), wide_v, key_mask).to(v.dtype)
@@ -85,24 +86,25 @@ class LinearAttention(Attention):
         q, k, v = as_operands(q, k, v)
         return mix(phi(q), phi(k), v, key_mask)
 
-    def attend_packed(self, q, k, v, documents):
+    def attend_packed(self, x):
         """Sum phi(k) v^T within each document."""
-        fq, fk = self._features(q, k, None)
-        return mix_documents(fq, fk, at_least_float32(v), documents, self.causal).to(v.dtype)
+        fq, fk = self._features(x.q, x.k, None)
+        return mix_documents(fq, fk, at_least_float32(x.v), x.documents, self.causal).to(x.v.dtype)
 
     def _features(self, q, k, key_mask):
         fq, fk = phi(at_least_float32(q)), phi(at_least_float32(k))
         return fq, fk if key_mask is None else fk * key_mask[:, None, :, None]
 
-    def advance(self, q, k, v, key_mask, cache):
+    def advance(self, x):
         """Update the running sums, whose size is constant."""
-        state = None if cache is None else State(**cache.state)
-        fq, fk = self._features(q, k, key_mask)
-        out, state = causal_mix(fq, fk, at_least_float32(v), state=state)
-        return out.to(v.dtype), state._asdict()
+        state = None if x.cache is None else State(**x.cache.state)
+        fq, fk = self._features(x.q, x.k, x.key_mask)
+        out, state = causal_mix(fq, fk, at_least_float32(x.v), state=state)
+        return out.to(x.v.dtype), state._asdict()
 
-    def reference(self, q, k, v, key_mask):
+    def reference(self, x):
         """Compute the matrix of weights, masked and normalized."""
+        q, k, v, key_mask = x[:4]
         weights = torch.einsum("bhtd,bhsd->bhts", phi(q), phi(k))
         weights = weights * pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
         total = weights.sum(-1, keepdim=True)

@@ -104,15 +104,15 @@ class LinformerAttention(Attention):
         if sharing == "layerwise" and len(set(ranks)) > 1:
             wanted = "requires one rank for all layers"
             raise OptionError(f"linformer: sharing='layerwise' {wanted}, got {rank}")
-        self.max_length, self.rank, self.sharing = max_length, ranks[layer], sharing
+        self.rank, self.sharing, self.built_for = ranks[layer], sharing, {"max_length": max_length}
         self.kind, pools = projection, projection in ("mean", "max")
         if projection == "mean":
             self.traits = dataclasses.replace(type(self).traits, row_sums="one")
-        self.rows = heads if sharing == "none" and not pools else 1
+        rows = heads if sharing == "none" and not pools else 1
         both = 1 if sharing in ("key_value", "layerwise") else 2
         columns = -(-max_length // self.rank) if projection == "convolution" else max_length
         slots = 1 if projection == "convolution" else self.rank
-        self.shape = shape = both, self.rows, slots, columns
+        self.shape = shape = both, rows, slots, columns
         if projection == "random":
             own = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
             generator = torch.Generator().manual_seed(own)
@@ -130,55 +130,50 @@ class LinformerAttention(Attention):
         projection, self.projection, self.released = self.projection, None, True
         return projection
 
-    def shared_refusals(self, shared):
-        """Return the reason why the projection is missing, superfluous or of another shape."""
-        if self.released == (shared is not None):
-            given = self.shape if shared is None else tuple(getattr(shared, "shape", ()))
-            return [] if given == self.shape else [f"shared must be {self.shape}, got {given}"]
-        if self.released:
-            return ["shared is required: the model owns the projection (release_shared)"]
-        return ["shared must be None: the mechanism owns its projection"]
+    def refusals(self, x):
+        """Add reasons: a projection has heads, and is missing, superfluous or of another shape."""
+        reasons, shared, heads = super().refusals(x), x.shared, self.shape[1]
+        if heads not in (1, x.q.shape[1]):
+            reasons.append(f"heads must be {heads}, as built; got {x.q.shape[1]}")
+        if not self.released:
+            wrong = ["shared must be None: the mechanism owns its projection"]
+            return reasons + wrong * (shared is not None)
+        if shared is None:
+            wanted = "shared is required: the model owns the projection (release_shared)"
+            return [*reasons, wanted]
+        given = tuple(getattr(shared, "shape", ()))
+        return reasons + [f"shared must be {self.shape}, got {given}"] * (given != self.shape)
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add reasons: at most as many keys as columns of E, and its number of heads."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        S, longest = k.shape[-2], self.max_length
-        if longest < S:
-            reasons.append(f"S={S} exceeds max_length={longest}; build with a larger max_length")
-        if self.rows not in (1, q.shape[1]):
-            reasons.append(f"heads must be {self.rows}, as built; got {q.shape[1]}")
-        return reasons
-
-    def attend(self, q, k, v, key_mask, shared):
+    def attend(self, x):
         """Project k and v (zero where padded), then attend to the slots."""
-        weights: Any = self.projection if shared is None else shared
+        (q, k, v), real = x[:3], x.real
+        weights: Any = self.projection if x.shared is None else x.shared
         if self.kind in MATRICES:
             return softmax_attention(q, _project(weights[0], k), _project(weights[-1], v), None)
-        real = k.new_ones(1, k.shape[2], dtype=torch.bool) if key_mask is None else key_mask
         if self.kind == "convolution":
             W, E, F = weights.shape[-1], weights[0, :, None], weights[-1, :, None]
             slots, mixed = (
-                (w.to(x.dtype) @ split_blocks(x, W)).squeeze(3) for w, x in ((E, k), (F, v))
+                (w.to(y.dtype) @ split_blocks(y, W)).squeeze(3) for w, y in ((E, k), (F, v))
             )
             live = split_blocks(real[:, None, :, None], W).any(3).mT
             return softmax_attention(q, slots, mixed, live)
         index, live = segment_tokens(real, fit_block(self.rank, k.shape[2]))
         if self.kind == "max":
-            slots, mixed = (segment_maxima(x, index, live.shape[1]) for x in (k, v))
+            slots, mixed = (segment_maxima(y, index, live.shape[1]) for y in (k, v))
         else:
             matrix = averaging_matrix(membership_matrix(index, live.shape[1], k.dtype))
             slots, mixed = matrix @ k, matrix @ v
         return softmax_attention(q, slots, mixed, live[:, None, None])
 
-    def reference(self, q, k, v, key_mask, shared):
+    def reference(self, x):
         """Pool, apply softmax and mix, row by row and slot by slot."""
-        real = k.new_ones(k.shape[0], k.shape[2]) if key_mask is None else key_mask
+        (q, k, v), real = x[:3], x.real.expand(len(x.k), -1)
         every, rows = torch.ones((), dtype=torch.bool, device=q.device), []
-        weights: Any = self.projection if shared is None else shared
+        weights: Any = self.projection if x.shared is None else x.shared
         for b in range(len(q)):
             slots, mixed = (
-                self._slots(None if weights is None else weights[i], x[b], real[b])
-                for i, x in ((0, k), (-1, v))
+                self._slots(None if weights is None else weights[i], y[b], real[b])
+                for i, y in ((0, k), (-1, v))
             )
             rows.append(softmax_reference(q[b], slots, mixed, every))
         return torch.stack(rows)

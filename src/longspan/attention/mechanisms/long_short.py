@@ -105,7 +105,7 @@ class LongShortAttention(PatternAttention):
         near: Pattern = BlockWindow(window, window // 2) if window else Window(0)
         near = Window(window - 1, 0) if causal else near
         super().__init__(near | Global((0,)) if first_global else near, causal)
-        self.heads, self.head_dim, self.first_global = heads, head_dim, first_global
+        self.first_global, self.built_for = first_global, {"heads": heads, "head_dim": head_dim}
         rank, run = (segment_rank, segment) if causal else (rank, None)
         self.keys = DualKeys(heads, head_dim, rank, run, unnormalized=variant == "xiong")
         self.conv = None
@@ -115,48 +115,42 @@ class LongShortAttention(PatternAttention):
         if causal:
             self.traits = _causal_traits(self.traits, segment_rank)
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add reasons: norms and projection have a fixed number of heads and head dimension."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        expected, got = (self.heads, self.head_dim), (q.shape[1], q.shape[3])
-        if got != expected:
-            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
-        return reasons
-
-    def attend(self, q, k, v, key_mask, global_mask):
+    def attend(self, x):
         """Run gathered-block attention, with the landmarks as shared keys of all blocks."""
+        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
         keys, values, shared = self.keys(k, v, key_mask)
         most, masks = self.max_global_tokens, (key_mask, global_mask)
         out = pattern_attention(q, keys, values, self.pattern, *masks, shared, most)
         return out if self.conv is None else out + convolve_values(self.conv, values, key_mask)
 
-    def state_of(self, k, v, key_mask):
+    def state_of(self, x):
         """Return None: the summaries of far segments are part of the state."""
         return None
 
-    def attend_cached(self, q, k, v, key_mask, cache):
+    def attend_cached(self, x):
         """Keep the keys within the window, and the landmarks of complete segments."""
-        held, mask, kept = self.hold_keys(k, v, key_mask, cache)
-        keys, values, mask, far = self.keys.grown(held, mask, cache, q.shape[2])
-        return softmax_attention(q, keys, values, mask), kept | far
+        held, mask, kept = self.hold_keys(x)
+        keys, values, mask, far = self.keys.grown(held, mask, x.cache, x.q.shape[2])
+        return softmax_attention(x.q, keys, values, mask), kept | far
 
-    def reference(self, q, k, v, key_mask, global_mask):
+    def reference(self, x):
         """Apply a dense mask over all tokens, and the landmarks of one run after another."""
+        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
         (B, _, T, _), far = q.shape, cast("Any", self.keys.far)
-        mask = self.dense_mask(q, key_mask, global_mask).expand(B, 1, T, T)
+        mask = self.dense_mask(x).expand(B, 1, T, T)
         real = torch.ones_like(mask[:, 0, 0]) if key_mask is None else key_mask
         t, merged = torch.arange(T, device=q.device), k.transpose(1, 2).flatten(2)[:, None]
         common = t > 0 if self.first_global else t >= 0
         # Padded tokens are not global.
         common = common if global_mask is None else common & ~(global_mask & real)
-        near = [_normal(self.keys.near, x) for x in (k, v)]
+        near = [_normal(self.keys.near, y) for y in (k, v)]
         keys, values, masks = [near[0]], [near[1]], [mask]
         run = T + 1 if far is None else far.segment or T
         for part in [slice(end - run, end) for end in range(run, T + 1, run)]:
-            W = far.logits.weight.view(self.heads, far.rank, -1) * merged.shape[-1] ** 0.5
+            W = far.logits.weight.view(far.heads, far.rank, -1) * merged.shape[-1] ** 0.5
             inputs = (k, v) if self.keys.unnormalized else near
-            for x, found in zip(inputs, (keys, values), strict=True):
-                own = (merged[:, :, part], x[:, :, part], real[:, None, None, part])
+            for y, found in zip(inputs, (keys, values), strict=True):
+                own = (merged[:, :, part], y[:, :, part], real[:, None, None, part])
                 found.append(_normal(far.norm, softmax_reference(W, *own)))
             later = t >= part.stop if self.causal else t >= 0
             seen = common & later & real[:, part].any(1, keepdim=True)

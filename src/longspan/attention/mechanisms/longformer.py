@@ -113,60 +113,49 @@ class LongformerAttention(PatternAttention):
         if self.projections is not None:
             self.projections.copy(query, key, value)
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add reasons: the projections have a fixed number of heads and head dimension."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        if self.projections is not None:
-            D = self.projections.head_dim
-            expected, got = (self.projections.heads, D, D), (q.shape[1], q.shape[3], v.shape[3])
-            if got != expected:
-                reasons.append(f"(heads, D, E) must be {expected}, as built; got {got}")
-        return reasons
-
-    def layer_input_refusals(self, k, layer_input):
-        """Add reasons: the projections read the layer's input, of their own width."""
-        reasons = super().layer_input_refusals(k, layer_input)
-        if self.projections is None or reasons:
+    def refusals(self, x):
+        """Add reasons: projections have a width, and read the layer's input."""
+        reasons = super().refusals(x)
+        if self.projections is None:
             return reasons
-        width = self.projections.query.in_features
-        if layer_input is None:
+        D, width = self.projections.head_dim, self.projections.query.in_features
+        expected = self.projections.heads, D, D
+        if (sizes := (x.q.shape[1], x.q.shape[3], x.v.shape[3])) != expected:
+            reasons.append(f"(heads, D, E) must be {expected}, as built; got {sizes}")
+        count = len(self.pattern.layout.globals)
+        if x.layer_input is not None:
+            if not reasons and (got := x.layer_input.states.shape[-1]) != width:
+                reasons.append(f"layer_input.states must be {width} wide, got {got}")
+        elif not x.is_step:
             reasons.append("global_projections=True requires layer_input")
-        elif layer_input.states.shape[-1] != width:
-            reasons.append(
-                f"layer_input.states must be {width} wide, got {layer_input.states.shape[-1]}"
-            )
-        return reasons
-
-    def step_refusals(self, q, k, v, cache, layer_input):
-        """Add a reason: the first step has the global rows, which read the layer's input."""
-        reasons = super().step_refusals(q, k, v, cache, layer_input)
-        count = len(self.pattern.layout.globals) if self.projections is not None else 0
-        if cache is None and count and layer_input is None:
+        elif x.cache is None and count:
             reasons.append("the first step, of the global first tokens, requires layer_input")
-        if cache is None and q.shape[2] < count:
+        if x.is_step and x.cache is None and x.q.shape[2] < count:
             wanted = f"the first step must have all {count} global tokens"
-            reasons.append(f"{wanted}, which own projections compute at once; got T={q.shape[2]}")
+            reasons.append(f"{wanted}, which own projections compute at once; got T={x.q.shape[2]}")
         return reasons
 
-    def attend_pattern(self, q, k, v, key_mask, global_mask, layer_input=None, *bias):
+    def attend_pattern(self, x):
         """Run gathered-block attention, then compute the rows of global tokens."""
         if self.projections is None:
-            return super().attend_pattern(q, k, v, key_mask, global_mask, *bias)
+            return super().attend_pattern(x)
+        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
         fixed, most = self.pattern.layout.globals, self.max_global_tokens
         chosen = gather_global_tokens(fixed, k, v, key_mask, global_mask, most)
         out = pattern_rows(q, k, v, self.pattern, key_mask, chosen)
         if chosen is None:
             return out
-        rows = self.projections.rows(layer_input.states.to(v.dtype), chosen, key_mask, self.causal)
+        states = x.layer_input.states.to(v.dtype)
+        rows = self.projections.rows(states, chosen, key_mask, self.causal)
         return chosen.scatter_rows(rows, out)
 
-    def reference(self, q, k, v, key_mask, global_mask, layer_input=None, *bias):
+    def reference(self, x):
         """Compute both formulas for all tokens over dense masks; select by token."""
-        out = super().reference(q, k, v, key_mask, global_mask, *bias)
-        is_global = combine_global_masks(self.pattern.layout.globals, key_mask, global_mask, q)
+        out, (q, _, v, key_mask) = super().reference(x), x[:4]
+        is_global = combine_global_masks(self.pattern.layout.globals, key_mask, x.global_mask, q)
         if self.projections is None or is_global is None:
             return out
-        qg, kg, vg = self.projections.projected(layer_input.states.to(v.dtype))
+        qg, kg, vg = self.projections.projected(x.layer_input.states.to(v.dtype))
         every = pair_mask(q.shape[2], q.shape[2], self.causal, key_mask, q.device)
         rows = softmax_reference(qg, kg, vg, every)
         return torch.where(is_global[:, None, :, None], rows, out)

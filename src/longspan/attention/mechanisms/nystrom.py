@@ -149,17 +149,12 @@ class NystromAttention(Attention):
         if landmarks is None:
             self.traits = dataclasses.replace(self.traits, cost="T^2")
         self.conv = make_depthwise_conv(heads, conv_kernel_size) if conv_kernel_size else None
+        if conv_kernel_size:
+            self.built_for = {"heads": heads}
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add reasons: the convolution has one kernel per head."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        if self.conv is not None and q.shape[1] != self.heads:
-            reasons.append(f"heads must be {self.heads}, as built; got {q.shape[1]}")
-        return reasons
-
-    def attend(self, q, k, v, key_mask):
+    def attend(self, x):
         """Compute landmark means as one product, then F (A^+ (B v)) from right to left."""
-        dtype, (q, k, v) = v.dtype, (at_least_float32(x) for x in (q, k, v))
+        key_mask, dtype, (q, k, v) = x.key_mask, x.v.dtype, map(at_least_float32, x[:3])
         T, keys = q.shape[2], None if key_mask is None else key_mask[:, None, None, :]
         is_exact = self.landmarks is None or (not is_open(T) and self.landmarks >= T)
         if self.landmarks is None or (self.reads_padding and is_exact):
@@ -187,11 +182,11 @@ class NystromAttention(Attention):
         """Add the depthwise convolution of the values (zero where padded, unless it is read)."""
         return out if self.conv is None else out + convolve_values(self.conv, v)
 
-    def reference(self, q, k, v, key_mask):
+    def reference(self, x):
         """Apply the formula to the tokens of each row that it reads: the real ones, or all."""
-        real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if key_mask is None else key_mask
+        (q, k, v), real = x[:3], x.real.expand(len(x.q), -1)
         read = torch.ones_like(real) if self.reads_padding else real
-        rows = [[x[b][:, read[b]] for x in (q, k, v)] + [real[b, read[b]]] for b in range(len(q))]
+        rows = [[y[b][:, read[b]] for y in (q, k, v)] + [real[b, read[b]]] for b in range(len(q))]
         kernels = {
             b: self._kernels(own_q, own_k, keys)
             for b, (own_q, own_k, _, keys) in enumerate(rows)

@@ -126,6 +126,7 @@ class PerformerAttention(Attention):
         self.loops_over_length = causal and feature_map != "relu"
         if feature_map == "relu":
             self.traits = dataclasses.replace(type(self).traits, scale=False)
+        self.built_for = {"heads": heads, "head_dim": head_dim}
         self.register_buffer("projection", torch.empty(heads, rows, head_dim))
         self.redraw(seed)
 
@@ -138,32 +139,24 @@ class PerformerAttention(Attention):
         drawn = [random_rows(rows, columns, *how) for _ in range(heads if self.random else 0)]
         self.projection.copy_(torch.stack(drawn) if drawn else torch.eye(columns) * columns**0.25)
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add reasons: the projection has a fixed number of heads and head dimension."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        expected = (self.projection.shape[0], self.projection.shape[2])
-        if (got := (q.shape[1], q.shape[3])) != expected:
-            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
-        return reasons
-
-    def attend(self, q, k, v, key_mask):
+    def attend(self, x):
         """Compute stable features and one summary of the keys, in pieces or causal chunks."""
         if self.causal:
-            return self.advance(q, k, v, key_mask, None)[0]
+            return self.advance(x)[0]
         phi = RandomFeatures(self.feature_map, self.projection)
-        return mix_mapped(phi, q, k, v, key_mask, self._least())
+        return mix_mapped(phi, x.q, x.k, x.v, x.key_mask, self._least())
 
-    def advance(self, q, k, v, key_mask, cache):
+    def advance(self, x):
         """Update the summary of the keys, whose size is constant."""
-        state = None if cache is None else State(**cache.state)
-        q, k, wide_v = (at_least_float32(x) for x in (q, k, v))
-        inputs = (self.feature_map, q, k, self.projection, key_mask)
+        state = None if x.cache is None else State(**x.cache.state)
+        q, k, wide_v = map(at_least_float32, x[:3])
+        inputs = (self.feature_map, q, k, self.projection, x.key_mask)
         if self.feature_map in EXPONENTIAL:
             out, state = causal_mix_exponential(*exponents(*inputs), wide_v, state)
         else:
             fq, fk, weight = key_features(*inputs)
             out, state = causal_mix(fq, fk, wide_v, weight, state, self._least())
-        return out.to(v.dtype), state._asdict()
+        return out.to(x.v.dtype), state._asdict()
 
     def _least(self):
         return LEAST * self.projection.shape[1] if self.feature_map == "trigonometric" else None
@@ -178,8 +171,9 @@ class PerformerAttention(Attention):
             return torch.cat([p.cos(), p.sin()], -1) * half.exp()
         return torch.cat([p, -p] if self.feature_map == "hyperbolic" else [p], -1) - half
 
-    def reference(self, q, k, v, key_mask):
+    def reference(self, x):
         """Compute the matrix of estimated weights, masked and normalized."""
+        q, k, v, key_mask = x[:4]
         fq, fk = self._phi(q), self._phi(k)
         allowed = pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
         if self.feature_map in EXPONENTIAL:

@@ -63,8 +63,9 @@ class PositionInfusedAttention(SegmentAttention):
         """
         super().__init__(segment, memory, backprop_through_memory, causal)
 
-    def position_terms(self, q, longest, layer_input=None):
+    def position_terms(self, x, longest):
         """Return p W_q and p W_k of positions 0 .. longest - 1, (H or 1, longest, D)."""
+        q, layer_input = x.q, x.layer_input
         width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
         p = sinusoids(torch.arange(longest, device=q.device), width)
         if layer_input is None:
@@ -98,11 +99,11 @@ class PositionInfusedAttention(SegmentAttention):
         out = torch_attention(q, k, v, mask | ~some).to(keys.v.dtype)
         return out if keys.real is None else apply_mask(out, some)
 
-    def reference(self, q, k, v, key_mask, layer_input):
+    def reference(self, x):
         """Apply one softmax per token over its cache and segment, numbered."""
-        T, outs = q.shape[2], []
-        real = q.new_ones(q.shape[0], T, dtype=torch.bool) if key_mask is None else key_mask
-        pq, pk = self.position_terms(q, min(self.span, T), layer_input)
+        q, k, v = x[:3]
+        T, real, outs = q.shape[2], x.real, []
+        pq, pk = self.position_terms(x, min(self.span, T))
         for i in range(T):
             first = i - i % self.segment
             start = max(0, first - self.memory)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.base import Attention, Inputs, Traits, append_tokens, register
 from longspan.attention.derivatives import (
     LinearFunction,
     SoftmaxFunction,
@@ -139,18 +139,11 @@ class ReformerAttention(Attention):
         draw = seed if same_hashes else seed * 1_000_003 + layer
         # Hashes of transformers are no part of its checkpoints.
         self.hash = RotationHash(heads, head_dim, hashes, buckets, draw, saved=not same_hashes)
+        self.built_for = {"heads": heads, "head_dim": head_dim}
         self.causal, self.chunk, self.scale, self.dedupe = causal, chunk, scale, dedupe
         self.traits = dataclasses.replace(type(self).traits, recomputes=grid is not None)
         self.grid, wrap = grid, wrap or grid is not None
         self.kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap, "grid": grid}
-
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add reasons: the rotations have a fixed number of heads and head dimension."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        expected, got = tuple(self.hash.rotations.shape[:2]), (q.shape[1], q.shape[3])
-        if got != expected:
-            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
-        return reasons
 
     def table(self, u, local):
         """Return the pairs that attend among the local tokens (B, T): real and not global."""
@@ -164,10 +157,11 @@ class ReformerAttention(Attention):
         k = u * (u.square().sum(-1, keepdim=True) + D * EPSILON).rsqrt()
         return (u * D**0.5 if self.scale == "none" else u), k
 
-    def attend(self, q, k, v, key_mask, global_mask):
+    def attend(self, x):
         """Attend in the chunks of each round; merge the rounds and the global keys."""
-        u, (q, k) = q, self._queries_and_keys(q)
-        chosen = gather_global_tokens((), k, v, key_mask, global_mask, self.max_global_tokens)
+        u, _, v, key_mask = x[:4]
+        q, k = self._queries_and_keys(u)
+        chosen = gather_global_tokens((), k, v, key_mask, x.global_mask, self.max_global_tokens)
         local = key_mask if chosen is None else chosen.local_keys(key_mask)
         local = u.new_ones(1, u.shape[2], dtype=torch.bool) if local is None else local
         parts = chunk_attention(q, k, v, self.table(u, local), self.dedupe)
@@ -176,13 +170,14 @@ class ReformerAttention(Attention):
         out = merge_rounds([*parts, global_part(q, chosen, self.causal)], v)
         return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal, itself=False)
 
-    def advance(self, q, k, v, key_mask, cache):
+    def advance(self, x):
         """Keep all tokens and buckets; a few new tokens gather the keys of their buckets."""
+        (q, _, v, key_mask), cache = x[:4], x.cache
         new = {"k": q, "v": v, "bucket": self.hash(q).movedim(0, -1)}
         state, T = append_tokens(cache, new, key_mask, grows=True), q.shape[2]
         u, v, length = state["k"], state["v"], state["k"].shape[2]
         if cache is None or length < FEW * T or self.grid is not None:
-            return self.attend(u, None, v, state.get("real"), None)[:, :, -T:], state
+            return self.attend(Inputs(u, u, v, state.get("real")))[:, :, -T:], state
         places, some = self._past_keys(cache, state, new["bucket"], key_mask)
         # A token attends to itself only if it has no other key.
         own = torch.arange(length - T, length, device=u.device)[:, None].expand(*q.shape[:3], 1)
@@ -206,10 +201,10 @@ class ReformerAttention(Attention):
             _RECENT[state["bucket"]] = recent
         return count_once(*found) if self.dedupe else found
 
-    def reference(self, q, k, v, key_mask, global_mask):
+    def reference(self, x):
         """Compute softmax(S + log N) over all pairs, with N counted in Python."""
-        real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if key_mask is None else key_mask
-        is_global = torch.zeros_like(real) if global_mask is None else global_mask & real
+        (q, _, v), real = x[:3], x.real.expand(len(x.q), -1)
+        is_global = torch.zeros_like(real) if x.global_mask is None else x.global_mask & real
         N = count_pairs_reference(
             self.hash.reference(q), real & ~is_global, self.chunk, **self.kinds
         )

@@ -118,23 +118,19 @@ class SinkhornAttention(Attention):
         """Draw new noise (with `gumbel`) from (seed, layer)."""
         self.sort.redraw(seed * 1_000_003 + self.layer)
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+    def refusals(self, x):
         """Add reasons: sort net and noise have fixed heads and a maximum length."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        return reasons + self.sort.shape_reasons(q) + self.sort.length_reasons(q.shape[2])
+        reasons = super().refusals(x) + self.sort.shape_reasons(x.q)
+        return reasons + self.sort.length_reasons(x.before + x.q.shape[2])
 
-    def step_refusals(self, q, k, v, cache, layer_input):
-        """Add reasons: sort net and noise have a maximum length."""
-        late = [] if cache is None else self.sort.length_reasons(cache.length + q.shape[2])
-        return super().step_refusals(q, k, v, cache, layer_input) + late
-
-    def attend(self, q, k, v, key_mask, global_mask):
+    def attend(self, x):
         """Attend to local keys block by block; compute the rows of global tokens separately."""
-        chosen = gather_global_tokens((), k, v, key_mask, global_mask, self.max_global_tokens)
+        q, k, v, key_mask = x[:4]
+        chosen = gather_global_tokens((), k, v, key_mask, x.global_mask, self.max_global_tokens)
         if chosen is None:
             return self._rows(q, k, v, key_mask)
         local = chosen.local_keys(key_mask)
-        inside = (apply_mask(x, local[:, None, :, None]) for x in (q, k, v))
+        inside = (apply_mask(y, local[:, None, :, None]) for y in (q, k, v))
         out = self._rows(*inside, local, global_part(q, chosen, self.causal))
         return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal)
 
@@ -162,14 +158,15 @@ class SinkhornAttention(Attention):
         out, weight = (resize(x.flatten(2, 3), T) for x in softmax_part(qs, ks, vs, own))
         return merge_parts([(out, weight), *parts])
 
-    def advance(self, q, k, v, key_mask, cache):
+    def advance(self, x):
         """Keep all tokens; sort the blocks before a block when its first token comes."""
-        tokens = append_tokens(cache, {"k": k, "v": v}, key_mask, grows=True)
-        length, state = tokens["k"].shape[2], {} if cache is None else cache.state
+        (q, k, v, key_mask), state = x[:4], {} if x.cache is None else x.cache.state
+        tokens = append_tokens(x.cache, {"k": k, "v": v}, key_mask, grows=True)
+        length = tokens["k"].shape[2]
         # Block of the last token before the new ones.
         start = max(length - q.shape[2] - 1, 0) // self.block
         begin, rest = start * self.block, length - start * self.block
-        own = {n: x.narrow(token_dim(n), begin, rest) for n, x in tokens.items()}
+        own = {n: y.narrow(token_dim(n), begin, rest) for n, y in tokens.items()}
         own.setdefault("real", q.new_ones(1, rest, dtype=torch.bool))
         x = q if self.sort.net is None else k
         if state and rest <= self.block:
@@ -213,12 +210,11 @@ class SinkhornAttention(Attention):
         made |= dict(zip(SORTED, last, strict=False))
         return out[:, :, before : before + T], made
 
-    def reference(self, q, k, v, key_mask, global_mask):
+    def reference(self, x):
         """Process one sequence after another; its sorted keys are one dense product."""
-        every = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool)
-        real = every if key_mask is None else key_mask
-        is_global = ~every if global_mask is None else global_mask & real
-        rows = zip(q, k, v, real, is_global, strict=True)
+        real = x.real.expand(len(x.q), -1)
+        is_global = torch.zeros_like(real) if x.global_mask is None else x.global_mask & real
+        rows = zip(*x[:3], real, is_global, strict=True)
         return torch.stack([self._one_row(*row) for row in rows])
 
     def _one_row(self, q, k, v, real, is_global):

@@ -112,19 +112,19 @@ class SparseTransformerAttention(PatternAttention):
             return "T"
         return "1" if self.traits.cost == "T^2" else "T^0.5"
 
-    def attend_pattern(self, q, k, v, key_mask, global_mask):
+    def attend_pattern(self, x):
         """Compute two parts of one softmax for each pattern, in the heads that have it."""
-        masks = (key_mask, global_mask, self.max_global_tokens)
-        return attention_by_head(q, k, v, self.pattern, *masks)
+        masks = (x.key_mask, x.global_mask, self.max_global_tokens)
+        return attention_by_head(x.q, x.k, x.v, self.pattern, *masks)
 
-    def attend_cached(self, q, k, v, key_mask, cache):
+    def attend_cached(self, x):
         """Gather the keys of each query of "strided" sets, unless they are most of the text."""
-        before = 0 if cache is None else cache.length
+        (q, k, v, key_mask), before = x[:4], x.before
         length = before + q.shape[2]
         has_grid = any(isinstance(pattern, Strided) for pattern in self.pattern.each)
         if not has_grid or 2 * (self.stride + length // self.stride) >= length:
-            return super().attend_cached(q, k, v, key_mask, cache)
-        state = append_tokens(cache, {"k": k, "v": v}, key_mask, grows=True)
+            return super().attend_cached(x)
+        state = append_tokens(x.cache, {"k": k, "v": v}, key_mask, grows=True)
         query = torch.arange(before, length, device=k.device)[:, None]
         near = torch.arange(self.stride, device=k.device)
         far = torch.arange(self.stride, length, self.stride, device=k.device)

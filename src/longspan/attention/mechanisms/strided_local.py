@@ -84,16 +84,9 @@ class StridedLocalAttention(Attention):
             raise OptionError(f"strided_local: option block must be >= 1, got {block}")
         if length not in ("max", "real"):
             raise OptionError(f"strided_local: option length must be max or real, got {length!r}")
+        self.built_for = {"max_length": max_length}
         self.max_length, self.block = max_length, block
         self.length, self.extra_block = length, extra_block
-
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add a reason: groups are those of a text of at most `max_length` tokens."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        T, longest = q.shape[2], self.max_length
-        if longest < T:
-            reasons.append(f"T={T} exceeds max_length={longest}; build with a larger max_length")
-        return reasons
 
     def stride(self, n):
         """Return m, the distance between tokens of a group, of a length or a tensor of lengths."""
@@ -124,20 +117,20 @@ class StridedLocalAttention(Attention):
         slot = (rank % m * size + rank // m).where(real, 0)
         return index, taken, slot, size
 
-    def attend(self, q, k, v, key_mask):
+    def attend(self, x):
         """Gather the groups, attend inside, scatter the rows."""
-        real = key_mask
-        if real is None:
-            real = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool)
+        q, k, v = x[:3]
+        real = x.real.expand(len(q), -1)
         index, taken, slot, size = self._slots(real)
-        groups = (apply_function(_Moved, x, index, taken, slot, real) for x in (q, k, v))
+        groups = (apply_function(_Moved, y, index, taken, slot, real) for y in (q, k, v))
         count = index.shape[1] // size
-        q, k, v = (x.unflatten(2, (count, size)) for x in groups)
+        q, k, v = (y.unflatten(2, (count, size)) for y in groups)
         out = softmax_attention(q, k, v, taken.unflatten(1, (count, 1, size))[:, None])
         return apply_function(_Moved, out.flatten(2, 3), slot, real, index, taken)
 
-    def reference(self, q, k, v, key_mask):
+    def reference(self, x):
         """Process each row, reduced to its real tokens, group by group."""
+        q, k, v, key_mask = x[:4]
         out = torch.zeros_like(v)
         for b in range(q.shape[0]):
             tokens = torch.arange(q.shape[2], device=q.device)
@@ -145,7 +138,7 @@ class StridedLocalAttention(Attention):
             m = self.stride(len(tokens))
             for own in (tokens[start::m] for start in range(min(m, len(tokens)))):
                 every = q.new_ones(len(own), len(own), dtype=torch.bool)
-                a, c, d = (x[b][:, own] for x in (q, k, v))
+                a, c, d = (y[b][:, own] for y in (q, k, v))
                 out[b, :, own] = softmax_reference(a, c, d, every)
         return out
 

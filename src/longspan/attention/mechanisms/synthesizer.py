@@ -31,7 +31,7 @@ from longspan.attention.ops.draws import draw_normal, to_defaults
 from longspan.attention.ops.open_sizes import count_blocks, resize
 from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.softmax import pair_mask
-from longspan.attention.traits import Inputs
+from longspan.attention.traits import Projected
 from longspan.errors import OptionError
 
 
@@ -92,7 +92,7 @@ class SynthesizerAttention(Attention):
             raise OptionError(f"synthesizer: option factors must be >= 1, got {factors}")
         if mixture not in ("convex", "sum"):
             raise OptionError(f"synthesizer: option mixture must be convex or sum, got {mixture!r}")
-        self.heads, self.head_dim, self.max_length = heads, head_dim, max_length
+        self.built_for = {"heads": heads, "head_dim": head_dim, "max_length": max_length}
         self.causal, self.factors = causal, factors
         generator = None if trainable else torch.Generator().manual_seed(seed * 1_000_003 + layer)
         sizes = (heads, head_dim, max_length, factors, generator)
@@ -100,40 +100,21 @@ class SynthesizerAttention(Attention):
         mixed = mixture == "convex" and len(names) > 1
         self.alpha = nn.Parameter(torch.zeros(len(names))) if mixed else None
         read = "".join(PARTS[name].inputs for name in names)
-        inputs: Inputs = "qkv" if "k" in read else "qv" if "q" in read else "v"
+        inputs: Projected = "qkv" if "k" in read else "qv" if "q" in read else "v"
         is_product = all(PARTS[name].inputs != "q" for name in names) and "k" in read
         self.traits = dataclasses.replace(type(self).traits, inputs=inputs, scale=is_product)
 
     def _parts(self) -> "list[Part]":
         return cast("list[Part]", list(self.parts.values()))
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add reasons: the matrices have fixed heads, head dimension and number of positions."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        expected, got = (self.heads, self.head_dim), (q.shape[1], q.shape[3])
-        if got != expected:
-            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
-        return reasons + self._beyond(k.shape[2])
-
-    def step_refusals(self, q, k, v, cache, layer_input):
-        """Add a reason: the matrices have a fixed number of positions."""
-        reasons = super().step_refusals(q, k, v, cache, layer_input)
-        return reasons if cache is None else reasons + self._beyond(cache.length + k.shape[2])
-
-    def _beyond(self, length):
-        if length <= self.max_length:
-            return []
-        return [f"T={length} exceeds max_length={self.max_length}; build with a larger max_length"]
-
-    def attend(self, q, k, v, key_mask):
+    def attend(self, x):
         """Compute all rows."""
-        return self._rows(q, k, v, key_mask, 0)
+        return self._rows(x.q, x.k, x.v, x.key_mask, 0)
 
-    def advance(self, q, k, v, key_mask, cache):
+    def advance(self, x):
         """Compute the new rows, over all keys so far."""
-        state = append_tokens(cache, {"k": k, "v": v}, key_mask, grows=True)
-        first = 0 if cache is None else cache.length
-        return self._rows(q, state["k"], state["v"], state.get("real"), first), state
+        state = append_tokens(x.cache, {"k": x.k, "v": x.v}, x.key_mask, grows=True)
+        return self._rows(x.q, state["k"], state["v"], state.get("real"), x.before), state
 
     def _rows(self, q, k, v, key_mask, first):
         """Compute rows first .. first + T - 1; input-independent scores once per batch."""
@@ -151,8 +132,9 @@ class SynthesizerAttention(Attention):
         out = torch.einsum("hts,bhse->bhte", weights[0], v) if one else weights @ v
         return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
-    def reference(self, q, k, v, key_mask):
+    def reference(self, x):
         """Mix the scores; exp, sum over the allowed keys, divide."""
+        q, k, v, key_mask = x[:4]
         parts = [part.reference(q, k).expand(*q.shape[:3], -1) for part in self._parts()]
         w = q.new_ones(len(parts))
         if self.alpha is not None:

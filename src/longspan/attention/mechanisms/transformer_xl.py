@@ -64,8 +64,9 @@ class TransformerXLAttention(RelativeAttention):
         super().__init__(heads, head_dim, segment, memory, clamp, backprop_through_memory, causal)
         self.reach = memory if same_length else None
 
-    def reference(self, q, k, v, key_mask):
+    def reference(self, x):
         """Compute all pairs under a dense mask; gradients stop at memory keys."""
+        q, k, v, key_mask = x[:4]
         i = torch.arange(q.shape[2], device=q.device)
         first = (i - i % self.segment)[:, None]  # of the segment of query i
         own = (i >= first) & (i < first + self.segment)

@@ -1,8 +1,7 @@
 """Softmax of blocks of queries over their listed blocks of keys on CPU, a few blocks at a time.
 
 The gathered keys and values, and their gradients, are as many times larger than k and v as blocks
-are listed. Here they exist for one piece of the blocks of queries only. The backward pass gathers
-them again; it needs the rows and their log weights, and no weights are kept.
+are listed. Here they exist for one piece of the blocks of queries only.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,9 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import differentiable_gradients
-from longspan.attention.ops.fused import flash_forward, has_fused_kernel, softmax_gradients
-from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.fused import has_fused_kernel
+from longspan.attention.ops.softmax_pieces import Gathered, Pieces, softmax_in_pieces
 
 PIECE = 1 << 10  # queries of a piece, for each thread
 
@@ -47,41 +45,6 @@ class Lists(NamedTuple):
         return bias[:, None]
 
 
-class _ListPieces(torch.autograd.Function):
-    """Softmax rows of blocks of queries (R, block, D), each over its own blocks of k and v."""
-
-    @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, lists: Lists, scale: float, whole):
-        out = torch.empty_like(q)
-        logs = q.new_empty(q.shape[:2], dtype=torch.promote_types(q.dtype, torch.float32))
-        for piece in _pieces(q):
-            keys, values = (_gather(x, lists.blocks[piece], q.shape[1]) for x in (k, v))
-            rows, log = flash_forward(q[piece, None], keys, values, lists.biases(piece), scale)
-            out[piece], logs[piece] = rows[:, 0], log[:, 0]
-        ctx.save_for_backward(q, k, v, lists.blocks, lists.bias, lists.later, out, logs)
-        ctx.sizes, ctx.scale, ctx.whole = lists[3:], scale, whole
-        return out
-
-    @staticmethod
-    def backward(ctx, grad: Tensor):
-        q, k, v, index, bias, later, out, logs = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return *differentiable_gradients(ctx.whole, (q, k, v), grad), None, None, None
-        lists, dq = Lists(index, bias, later, *ctx.sizes), torch.empty_like(q)
-        # Many blocks are added: in half precision each addition would round.
-        dk, dv = (torch.zeros_like(at_least_float32(x)) for x in (k, v))
-        for piece in _pieces(q):
-            keys, values = (_gather(x, index[piece], q.shape[1]) for x in (k, v))
-            own, queries, rows = (x[piece, None] for x in (grad, q, out))
-            rest = lists.biases(piece), rows, logs[piece, None], ctx.scale
-            found = softmax_gradients(own, queries, keys, values, *rest)
-            dq[piece] = found[0][:, 0]
-            for total, part in ((dk, found[1]), (dv, found[2])):
-                part = part.reshape(index[piece].numel(), -1)
-                total.index_add_(0, index[piece].flatten(), part.to(total.dtype))
-        return dq, dk.to(k.dtype), dv.to(v.dtype), None, None, None
-
-
 def list_softmax(
     q: Tensor,
     k: Tensor,
@@ -100,7 +63,7 @@ def list_softmax(
         scale: factor of the scores.
         whole: the same function of (q, k, v), which can be differentiated twice.
     """
-    return _ListPieces.apply(q, k, v, lists, scale, whole)
+    return softmax_in_pieces(_ListPieces(lists, scale, whole), q, k, v)
 
 
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -108,12 +71,32 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return not torch.compiler.is_compiling() and has_fused_kernel(q, k, v)
 
 
-def _pieces(q: Tensor) -> Iterator[slice]:
-    step = max(1, PIECE * torch.get_num_threads() // q.shape[1])
-    return (slice(x, min(x + step, len(q))) for x in range(0, len(q), step))
+class _ListPieces(Pieces):
+    """Blocks of queries (R, block, D), and the blocks of keys and values (N, block * D)."""
 
+    def __init__(self, lists: Lists, scale: float, whole: Callable[..., Tensor]):
+        self.lists, self.scale, self.whole = lists, scale, whole
 
-def _gather(x: Tensor, index: Tensor, block: int) -> Tensor:
-    """Gather the blocks of x (N, W) of each row of an index (P, S), (P, 1, S * block, D)."""
-    found = x.index_select(0, index.flatten())
-    return found.view(len(index), 1, -1, x.shape[1] // block)
+    def divide(self, q: Tensor) -> Iterator[tuple[int, slice]]:
+        self.block = q.shape[1]
+        step = max(1, PIECE * torch.get_num_threads() // q.shape[1])
+        return ((0, slice(x, min(x + step, len(q)))) for x in range(0, len(q), step))
+
+    def view(self, x: Tensor, piece: slice) -> Tensor:
+        return x[piece, None]
+
+    def gather(self, tensors, number: int, piece: slice) -> Gathered:
+        index = self.lists.blocks[piece]
+        keys, values = (
+            x.index_select(0, index.flatten()).view(len(index), 1, -1, x.shape[1] // self.block)
+            for x in tensors
+        )
+        return Gathered(keys, values, self.lists.biases(piece), None)
+
+    def add(self, sums, number: int, piece: slice, by_key: Tensor, by_value: Tensor) -> None:
+        index = self.lists.blocks[piece].flatten()
+        for total, part in zip(sums, (by_key, by_value), strict=True):
+            total.index_add_(0, index, part.reshape(len(index), -1).to(total.dtype))
+
+    def empty(self, q: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+        return q.new_empty(*q.shape[:2], width, dtype=dtype)

@@ -191,8 +191,8 @@ def fit_layout(layout: BlockLayout, T: int) -> RunSizes:
     g = min(layout.dilation, T)
     block = min(layout.block, -(-T // g))
     length = -(-T // (g * block)) * block
-    left, right = (min(side, length - block) for side in (layout.left, layout.right))
-    return RunSizes(g, length, block, left, right)
+    most = length - block
+    return RunSizes(g, length, block, min(layout.left, most), min(layout.right, most))
 
 
 def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> Tensor:

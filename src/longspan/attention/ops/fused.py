@@ -24,35 +24,35 @@ class _Fused(torch.autograd.Function):
     """Fused attention whose gradient can be differentiated, which that of torch cannot."""
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, has_keys) -> Tensor:
         ctx.save_for_backward(q, k, v, mask)
-        ctx.graph = None
+        ctx.graph, ctx.has_keys = None, has_keys
         # Activation checkpointing would keep the inner graph, or recompute the layer for it.
         if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
-            return _fused(q, k, v, mask)
-        ctx.graph = _graph(q, k, v, mask)
+            return _fused(q, k, v, mask, has_keys)
+        ctx.graph = _graph(q, k, v, mask, has_keys)
         return ctx.graph[1].detach()
 
     @staticmethod
     def backward(ctx, grad: Tensor):
         q, k, v, mask = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            leaves, out = ctx.graph or _graph(q, k, v, mask)
-            return *torch.autograd.grad(out, leaves, grad, retain_graph=True), None
-        return *differentiable_gradients(partial(_unfused, mask), (q, k, v), grad), None
+            leaves, out = ctx.graph or _graph(q, k, v, mask, ctx.has_keys)
+            return *torch.autograd.grad(out, leaves, grad, retain_graph=True), None, None
+        return *differentiable_gradients(partial(_unfused, mask), (q, k, v), grad), None, None
 
 
-def _graph(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
+def _graph(q, k, v, mask: Tensor | None, has_keys: bool) -> tuple[list[Tensor], Tensor]:
     """Return copies of the inputs without history, and the output computed from them."""
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        return leaves, _fused(leaves[0], leaves[1], leaves[2], mask)
+        return leaves, _fused(leaves[0], leaves[1], leaves[2], mask, has_keys)
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, has_keys: bool) -> Tensor:
     """Call torch. No backend may see an empty row: it attends to all keys, then becomes zero."""
-    if mask is None:
-        return torch_attention(q, k, v)
+    if mask is None or has_keys:
+        return torch_attention(q, k, v, mask)
     some = mask.any(-1, keepdim=True)
     return apply_mask(torch_attention(q, k, v, mask | ~some), some)
 
@@ -66,7 +66,9 @@ def _unfused(mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return apply_mask(weights @ v, mask.any(-1, keepdim=True))
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def fused_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, has_keys: bool = False
+) -> Tensor:
     """Compute softmax(q k^T / sqrt(D)) v under a mask; rows without any pair are zero.
 
     Not under `has_transforms`.
@@ -76,10 +78,12 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Ten
         k: keys (B, H, S, D).
         v: values (B, H, S, E).
         mask: True where a pair may be attended (1 or B, 1 or H, T, S); None: every one.
+        has_keys: whether every query is known to have a key.
     """
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-        return _fused(q, k, v, mask)
-    return _Fused.apply(q, k, v, mask)
+    needs_grad = q.requires_grad or k.requires_grad or v.requires_grad
+    if torch.compiler.is_compiling() or not (needs_grad and torch.is_grad_enabled()):
+        return _fused(q, k, v, mask, has_keys)
+    return _Fused.apply(q, k, v, mask, has_keys)
 
 
 def torch_attention(
@@ -109,11 +113,14 @@ def fit_operands(*operands: Tensor) -> tuple[Tensor, ...]:
     On CPU those whose numbers are not side by side, or whose rows overlap. On CUDA also those that
     `has_aligned_rows` rejects.
     """
-    return tuple(x if _fits(x) else _copy(x) for x in operands)
-
-
-def _copy(x: Tensor) -> Tensor:
-    return x.clone(memory_format=torch.contiguous_format)
+    fitted = []
+    for x in operands:
+        fits = x.stride(-1) == 1 and x.stride(-2) >= x.shape[-1]
+        # A compiler aligns what it calls, and other types of tensors have no address.
+        if fits and x.is_cuda and not torch.compiler.is_compiling() and type(x) in PLAIN:
+            fits = has_transforms() or has_aligned_rows(x)
+        fitted.append(x if fits else x.clone(memory_format=torch.contiguous_format))
+    return tuple(fitted)
 
 
 def _fit_gradient(grad: Tensor) -> Tensor:
@@ -123,16 +130,7 @@ def _fit_gradient(grad: Tensor) -> Tensor:
     2.11).
     """
     shared = any(grad.stride(i) == 0 and grad.shape[i] > 1 for i in range(grad.dim()))
-    return grad if _fits(grad) and not shared else _copy(grad)
-
-
-def _fits(x: Tensor) -> bool:
-    if x.stride(-1) != 1 or x.stride(-2) < x.shape[-1]:
-        return False
-    # A compiler aligns what it calls, and other types of tensors have no address.
-    if not x.is_cuda or torch.compiler.is_compiling() or has_transforms() or type(x) not in PLAIN:
-        return True
-    return has_aligned_rows(x)
+    return grad.clone(memory_format=torch.contiguous_format) if shared else fit_operands(grad)[0]
 
 
 def has_aligned_rows(x: Tensor) -> bool:

@@ -1,12 +1,15 @@
 """Sets of keys that blocks of queries attend to, gathered for a few blocks at a time.
 
 A set has runs of keys around each block (`RunSet`), or the same keys for all blocks (`ColumnSet`).
-It divides the queries into pieces, gathers the keys of a piece, and adds up their gradients.
+A set divides the queries into pieces, gathers the keys of a piece (b, r, n, H, S, D), returns its
+pairs (b, r, n, 1, block or 1, S), and adds the gradients of the keys to those of the rows, which
+have `margins` of places around them. Pieces of one `place` have the same pairs where all keys are
+real; () says that all have.
 """
 
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -60,57 +63,6 @@ class Piece(NamedTuple):
         """Return the blocks of rows (B, H, T, D) as a view, (b, r, n, H, block, D)."""
         rows = self.classes(x, self.places.start, self.places.stop)
         return rows.unflatten(3, (-1, self.block)).transpose(2, 3)
-
-    def blocks(self, x: Tensor) -> Tensor:
-        """Return the blocks of rows (B, H, T, D), (N, H, block, D)."""
-        return self.view(x).flatten(0, 2)
-
-    def store(self, x: Tensor, values: Tensor, *, add: bool = False) -> None:
-        """Write blocks (N, H, block, D) into the rows x (B, H, T, D), or add them."""
-        view = self.view(x)
-        values = values.view(view.shape)
-        view.add_(values) if add else view.copy_(values)
-
-
-@runtime_checkable
-class KeySet(Protocol):
-    """Keys of all queries."""
-
-    @property
-    def length(self) -> int:
-        """Places of a row, a multiple of the block."""
-
-    @property
-    def margins(self) -> tuple[int, int]:
-        """Places before and after a row that its keys reach."""
-
-    def pieces(self, x: Tensor) -> Iterator[Piece]:
-        """Divide the blocks of rows (B, H, T, D) into pieces."""
-
-    def gather(self, x: Tensor, piece: Piece) -> Tensor:
-        """Gather the keys of a piece from rows (B, H, T, D), (b, r, n, H, S, D).
-
-        They have zeros beyond the ends of a row.
-        """
-
-    def mask(self, real: Tensor, piece: Piece) -> Tensor:
-        """Return the pairs of a piece, (b, r, n, 1, block or 1, S), of real keys (B, 1, T, 1)."""
-
-    def place(self, piece: Piece) -> tuple[int, ...]:
-        """Return what pieces with the same pairs have in common, where all keys are real.
-
-        () says that all blocks have the same pairs.
-        """
-
-    def add(self, sums: Tensor, before: int, grad: Tensor, piece: Piece) -> None:
-        """Add the gradient of what `gather` gathered, (N, H, S, D), to that of the rows.
-
-        Args:
-            sums: gradient of the rows with their margins.
-            before: places before a row in `sums`.
-            grad: gradient of the gathered keys.
-            piece: their queries.
-        """
 
 
 class RunSizes(NamedTuple):
@@ -283,6 +235,9 @@ class ColumnSet(NamedTuple):
         stop = piece.places.stop if self.causal else self.length
         blocks = x[piece.batch, :, :stop].unflatten(2, (-1, self.block))
         return blocks[:, :, :, self.columns]
+
+
+KeySet = RunSet | ColumnSet
 
 
 def causal_step(units: int) -> int:

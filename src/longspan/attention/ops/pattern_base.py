@@ -15,7 +15,7 @@ from longspan.attention.ops.blocks import (
     pattern_attention,
 )
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
-from longspan.attention.patterns import Causal, Pattern
+from longspan.attention.patterns import Causal, Fixed, Pattern, Strided
 from longspan.attention.relative_bias import RelativeBias
 
 PIECE = 256  # tokens of a step that are processed together
@@ -54,53 +54,44 @@ class PatternAttention(Attention):
         super().__init__()
         self.causal = causal
         self.pattern = pattern & Causal() if causal else pattern
+        # Factorized patterns have no blocks.
+        each = (x for x in self.pattern.each if not isinstance(x, Strided | Fixed))
+        self.layouts = [x.layout for x in each]
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+    def refusals(self, x):
         """Add reasons: a pattern that differs between heads has a fixed number of heads."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        if self.pattern.heads not in (1, q.shape[1]):
-            reasons.append(f"the pattern has {self.pattern.heads} heads, got {q.shape[1]}")
+        reasons, heads = super().refusals(x), self.pattern.heads
+        if heads not in (1, x.q.shape[1]):
+            reasons.append(f"the pattern has {heads} heads, got {x.q.shape[1]}")
         return reasons
 
-    def attend(self, q, k, v, key_mask, *extra):
-        """Attend over the pairs of the pattern; `extra` are the inputs that the traits declare."""
-        return self.attend_pattern(q, k, v, key_mask, *extra)
+    def attend(self, x):
+        """Attend over the pairs of the pattern."""
+        return self.attend_pattern(x)
 
-    def attend_pattern(self, q, k, v, key_mask, *extra):
+    def attend_pattern(self, x):
         """Run gathered-block attention. `attend` and the first step call it."""
-        global_mask, bias, most = (
-            self._global_mask(extra),
-            self._bias(extra),
-            self.max_global_tokens,
-        )
-        others = {"most": most, "bias": bias, "dropout": self.dropout}
-        return pattern_attention(q, k, v, self.pattern, key_mask, global_mask, **others)
+        others = {"most": self.max_global_tokens, "bias": x.bias, "dropout": self.dropout}
+        masks = x.key_mask, x.global_mask
+        return pattern_attention(x.q, x.k, x.v, self.pattern, *masks, **others)
 
-    def attend_packed(self, q, k, v, documents, *extra):
+    def attend_packed(self, x):
         """Compute all documents at once; with global tokens, one document after another."""
-        if self.pattern.layout.globals or self._global_mask(extra) is not None:
-            return attend_each(self, q, k, v, documents, *extra)
-        return packed_pattern_attention(q, k, v, self.pattern, documents, self.dropout)
+        if self.pattern.layout.globals or x.global_mask is not None:
+            return attend_each(self, x)
+        return packed_pattern_attention(x.q, x.k, x.v, self.pattern, x.documents, self.dropout)
 
-    def reference(self, q, k, v, key_mask, *extra):
+    def reference(self, x):
         """Compute full softmax under the pattern's dense mask."""
-        mask = self.dense_mask(q, key_mask, self._global_mask(extra))
-        bias = self._bias(extra)
+        (q, k, v), bias, mask = x[:3], x.bias, self.dense_mask(x)
         if isinstance(bias, RelativeBias):
             bias = bias.all_pairs(q.shape[2], k.shape[2], q.device)
         return softmax_reference(q, k, v, mask, bias, self.dropout)
 
-    def _global_mask(self, extra):
-        """Return the global mask among the optional inputs, or None."""
-        return extra[0] if self.traits.global_tokens else None
-
-    def _bias(self, extra):
-        """Return the bias among the optional inputs, or None."""
-        return extra[-1] if self.traits.bias else None
-
-    def dense_mask(self, q, key_mask, global_mask=None):
+    def dense_mask(self, x):
         """Return the allowed pairs, global rows and columns included (1 or B, 1 or H, T, T)."""
-        mask = self.pattern.dense(q.shape[2], q.device)[None]
+        key_mask, global_mask = x.key_mask, x.global_mask
+        mask = self.pattern.dense(x.q.shape[2], x.q.device)[None]
         if global_mask is not None:
             if key_mask is not None:
                 global_mask = global_mask & key_mask
@@ -108,51 +99,44 @@ class PatternAttention(Attention):
             mask = mask.tril() if self.causal else mask
         return mask if key_mask is None else mask & key_mask[:, None, None, :]
 
-    def advance(self, q, k, v, key_mask, cache, *extra):
+    def advance(self, x):
         """Start with `attend_pattern`; continue in pieces over the keys still reachable."""
-        if cache is not None:
-            return self.by_pieces(q, k, v, key_mask, cache, *extra)
-        state = append_tokens(None, {"k": k, "v": v}, key_mask)
-        held = self._reachable(state, Kept((), 0, q.shape[2]))
-        extra = (*(None,) * self.traits.global_tokens, *extra)
-        return self.attend_pattern(q, k, v, key_mask, *extra), held
+        if x.cache is not None:
+            return self.by_pieces(x)
+        return self.attend_pattern(x), self.state_of(x)
 
-    def state_of(self, k, v, key_mask):
+    def state_of(self, x):
         """Return the keys and values still reachable."""
-        state = append_tokens(None, {"k": k, "v": v}, key_mask)
-        return self._reachable(state, Kept((), 0, k.shape[2]))
+        state = append_tokens(None, {"k": x.k, "v": x.v}, x.key_mask)
+        return self._reachable(state, Kept((), 0, x.k.shape[2]))
 
-    def by_pieces(self, q, k, v, key_mask, cache, *extra):
+    def by_pieces(self, x):
         """Process a long step in pieces, so that it never compares all pairs of its tokens."""
-        outs, length = [], 0 if cache is None else cache.length
-        bias = self._bias(extra)
-        for start in range(0, q.shape[2], PIECE):
-            piece = slice(start, start + PIECE)
-            own = None if key_mask is None else key_mask[:, piece]
-            new_q, new_k, new_v = (x[:, :, piece] for x in (q, k, v))
-            new_bias = () if bias is None else (_bias_of_queries(bias, piece),)
-            out, state = self.attend_cached(new_q, new_k, new_v, own, cache, *new_bias)
-            cache = self.make_cache(length + start + out.shape[2], q, v, state)
+        outs, cache = [], x.cache
+        for start in range(0, x.q.shape[2], PIECE):
+            piece = x.take_tokens(slice(start, start + PIECE))._replace(cache=cache)
+            out, state = self.attend_cached(piece)
+            cache = self.make_cache(x.before + start + out.shape[2], x.q, x.v, state)
             outs.append(out)
         return torch.cat(outs, 2), state
 
-    def attend_cached(self, q, k, v, key_mask, cache, *bias):
+    def attend_cached(self, x):
         """Return the rows of at most PIECE new tokens, over cached and new keys, and the state."""
-        held, mask, kept = self.hold_keys(k, v, key_mask, cache)
-        positions = self._positions(cache, k.shape[2], k.device)
-        own = _bias_of_keys(bias[0], positions, q) if bias else None
-        return softmax_attention(q, held["k"], held["v"], mask, own, self.dropout), kept
+        held, mask, kept = self.hold_keys(x)
+        bias = x.bias
+        if bias is not None:
+            positions = self._held(x).tensor(x.k.device)
+            if isinstance(bias, RelativeBias):
+                bias = bias.between(positions[-x.q.shape[2] :], positions)
+            else:
+                bias = bias[..., positions]
+        return softmax_attention(x.q, held["k"], held["v"], mask, bias, self.dropout), kept
 
-    def _held(self, cache, T) -> Kept:
-        """Return the positions of the cached keys and of T new ones."""
-        before = 0 if cache is None else cache.length
-        return self.kept_positions(before)._replace(end=before + T)
+    def _held(self, x) -> Kept:
+        """Return the positions of the cached keys and of the new ones."""
+        return self.kept_positions(x.before)._replace(end=x.before + x.k.shape[2])
 
-    def _positions(self, cache, T, device):
-        """Return the positions of the cached keys and of T new ones as a tensor."""
-        return self._held(cache, T).tensor(device)
-
-    def hold_keys(self, k, v, key_mask, cache):
+    def hold_keys(self, x):
         """Append new tokens to the cached ones.
 
         Returns:
@@ -160,14 +144,14 @@ class PatternAttention(Attention):
             mask: keys that each new query may attend (1 or B, 1 or H, T, L).
             kept: the part of `held` that later queries may attend.
         """
-        T = k.shape[2]
-        held = append_tokens(cache, {"k": k, "v": v}, key_mask)
-        index = self._positions(cache, T, k.device)
-        head = torch.arange(self.pattern.heads, device=k.device)[:, None, None]
-        mask = self.pattern(0, head, index[-T:, None], index)[None]
+        positions = self._held(x)
+        held = append_tokens(x.cache, {"k": x.k, "v": x.v}, x.key_mask)
+        index = positions.tensor(x.k.device)
+        head = torch.arange(self.pattern.heads, device=x.k.device)[:, None, None]
+        mask = self.pattern(0, head, index[-x.k.shape[2] :, None], index)[None]
         if "real" in held:
             mask = mask & held["real"][:, None, None, :]
-        return held, mask, self._reachable(held, self._held(cache, T))
+        return held, mask, self._reachable(held, positions)
 
     def _reachable(self, held, positions: Kept):
         """Return those of the given keys that queries after them may attend."""
@@ -190,24 +174,12 @@ class PatternAttention(Attention):
 
     def run_flops(self, T, head_dim):
         """Count two products over the gathered runs of keys (masked pairs too), mean over heads."""
-        found = []
-        for pattern in self.pattern.each:
-            g, length, *sides = fit_layout(pattern.layout, T)
-            found.append(4 * g * length * sum(sides) * head_dim)
-        return sum(found) // len(found) + 8 * T * len(self.pattern.layout.globals) * head_dim
+        total = 0
+        for layout in self.layouts:
+            g, length, *sides = fit_layout(layout, T)
+            total += 4 * g * length * sum(sides) * head_dim
+        return total // len(self.layouts) + 8 * T * len(self.layouts[0].globals) * head_dim
 
     def pairs(self, T):
         """Return the pattern's exact count."""
         return self.pattern.pairs(T)
-
-
-def _bias_of_queries(bias: Tensor | RelativeBias, piece: slice) -> Tensor | RelativeBias:
-    """Return the bias of some queries."""
-    return bias.take_queries(piece) if isinstance(bias, RelativeBias) else bias[:, :, piece]
-
-
-def _bias_of_keys(bias: Tensor | RelativeBias, positions: Tensor, q: Tensor) -> Tensor:
-    """Return the bias of the keys at positions, for queries at the last of them."""
-    if isinstance(bias, RelativeBias):
-        return bias.between(positions[-q.shape[2] :], positions)
-    return bias[..., positions]

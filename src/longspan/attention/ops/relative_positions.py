@@ -63,27 +63,20 @@ class RelativeAttention(SegmentAttention):
         super().__init__(segment, memory, backprop_through_memory, causal)
         if clamp is not None and clamp < 0:
             raise OptionError(f"{self.name}: option clamp must be >= 0 or None, got {clamp}")
-        self.clamp = clamp
+        self.clamp, self.built_for = clamp, {"heads": heads, "head_dim": head_dim}
         self.position = nn.Parameter(torch.empty(heads, head_dim, heads * head_dim))
         self.content_bias = nn.Parameter(torch.empty(heads, head_dim))
         self.position_bias = nn.Parameter(torch.empty(heads, head_dim))
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
-    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add reasons: the parameters have a fixed number of heads and head dimension."""
-        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        expected, got = tuple(self.content_bias.shape), (q.shape[1], q.shape[3])
-        if got != expected:
-            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
-        return reasons
-
-    def position_terms(self, q, longest):
+    def position_terms(self, x, longest):
         """Return R of the distances from `longest` down to 0, or to those of later keys, and P.
 
         With few queries, they are projected to the width of R instead: (q P) R. With many, P R is
         computed once.
         """
+        q = x.q
         nearest = 0 if self.causal else 1 - min(q.shape[2], self.segment)
         distances = torch.arange(longest, nearest - 1, -1, device=q.device)
         r = at_least_float32(sinusoids(distances, self.position.shape[-1], self.clamp).to(q.dtype))

@@ -1,102 +1,22 @@
 """Softmax of blocks of queries over sets of keys on CPU, a few blocks at a time.
 
 The runs of neighboring blocks overlap: all of them, and their gradients, are span / block times as
-long as the keys. Here they exist for one piece of the blocks only. The backward pass gathers them
-again from q, k and v, which are saved with the rows and their log weights, and nothing else is.
-
-The keys of a row may be in several sets (`key_sets`). A weight is exp(score - log weight), so the
-gradients of one set need the rows and log weights of all sets together, but no other set.
+long as the keys. Here they exist for one piece of the blocks only (`softmax_pieces`). The keys of a
+row may be in several sets (`key_sets`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.masking import join_masks
-from longspan.attention.ops.fused import (
-    fill_empty,
-    flash_forward,
-    has_fused_kernel,
-    kernel_bias,
-    softmax_gradients,
-    zero_empty,
-)
+from longspan.attention.ops.fused import has_fused_kernel, kernel_bias
 from longspan.attention.ops.key_sets import KeySet, Piece
-from longspan.attention.ops.memory_layout import empty_rows
 from longspan.attention.ops.open_sizes import resize
+from longspan.attention.ops.softmax_pieces import Gathered, Pieces, softmax_in_pieces
 
 MOST_KEPT = 4  # biases of a set; a row has those of its ends and of all between
-
-
-class _Keys(NamedTuple):
-    """Keys of a piece.
-
-    Attributes:
-        number: number of the set.
-        piece: queries that attend to them.
-        keys: keys (N, H, S, D).
-        values: values (N, H, S, D).
-        bias: bias of the scores, or None: all pairs are allowed.
-        some: which queries attend to any of them, or None: all.
-    """
-
-    number: int
-    piece: Piece
-    keys: Tensor
-    values: Tensor
-    bias: Tensor | None
-    some: Tensor | None
-
-
-class _RunSoftmax(torch.autograd.Function):
-    """Softmax rows over sets of keys, and over the extra keys of each row of the batch."""
-
-    @staticmethod
-    def forward(ctx, q, k, v, extra_k, extra_v, sets: Sequence["_Biases"], gathered):
-        out = empty_rows(q, q.shape[-1], q.dtype)
-        logs = empty_rows(q, 1, torch.promote_types(q.dtype, torch.float32))
-        own_logs = [torch.empty_like(logs) for _ in sets] if len(sets) > 1 else []
-        scale = q.shape[-1] ** -0.5
-        for number, piece, keys, values, bias, some in _all_keys(sets, k, v, extra_k, extra_v):
-            rows, log = flash_forward(piece.blocks(q), keys, values, bias, scale)
-            log = log[..., None] if some is None else log[..., None].masked_fill(~some, -torch.inf)
-            rows = zero_empty(rows, some)
-            if own_logs:
-                piece.store(own_logs[number], log)
-            if number:
-                rows, log = _merge(rows, log, piece.blocks(out), piece.blocks(logs))
-            piece.store(out, rows)
-            piece.store(logs, log)
-        ctx.save_for_backward(q, k, v, extra_k, extra_v, out, logs, *own_logs)
-        ctx.sets, ctx.gathered = sets, gathered
-        return out
-
-    @staticmethod
-    def backward(ctx, grad: Tensor):
-        q, k, v, extra_k, extra_v, out, logs, *own_logs = ctx.saved_tensors
-        inputs = [x for x in (q, k, v, extra_k, extra_v) if x is not None]
-        if torch.is_grad_enabled():
-            found = differentiable_gradients(ctx.gathered, tuple(inputs), grad)
-            return *found, *(None,) * (7 - len(found))
-        by_query, scale = empty_rows(q, q.shape[-1], q.dtype), q.shape[-1] ** -0.5
-        sets = [own.keys for own in ctx.sets]
-        by_key, by_value = (_KeySums(x, other, sets) for x, other in ((k, extra_k), (v, extra_v)))
-        all_keys = _all_keys(ctx.sets, k, v, extra_k, extra_v)
-        for number, piece, keys, values, bias, some in all_keys:
-            own, queries, rows, log = (piece.blocks(x) for x in (grad, q, out, logs))
-            # Rows without keys here may have some in other sets; their weights here are zero.
-            own, log = zero_empty(own, some), fill_empty(log, some, q.dtype)
-            own_log = piece.blocks(own_logs[number])[..., 0] if own_logs else None
-            rest = bias, rows, log[..., 0], scale, own_log
-            found = softmax_gradients(own, queries, keys, values, *rest)
-            piece.store(by_query, found[0], add=number > 0)
-            by_key.add(found[1], number, piece)
-            by_value.add(found[2], number, piece)
-        sums = by_key.rows, by_value.rows, by_key.extra, by_value.extra
-        return by_query, *sums, None, None
 
 
 def run_softmax(
@@ -135,7 +55,7 @@ def run_softmax(
     def rows(*inputs: Tensor) -> Tensor:
         return resize(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:]), size)
 
-    return _RunSoftmax.apply(q, k, v, *others, biases, rows)[:, :, :T]
+    return softmax_in_pieces(_RunPieces(biases, rows), q, k, v, *others)[:, :, :T]
 
 
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
@@ -147,21 +67,38 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
     return not torch.compiler.is_compiling() and has_fused_kernel(q[..., :block, :], k, v)
 
 
-def _all_keys(
-    sets: Sequence["_Biases"],
-    k: Tensor,
-    v: Tensor,
-    extra_k: Tensor | None,
-    extra_v: Tensor | None,
-) -> Iterator[_Keys]:
-    """Gather the keys of all sets, piece by piece; extra keys are in the first set."""
-    for number, biases in enumerate(sets):
-        more_k, more_v = (None, None) if number else (extra_k, extra_v)
-        for piece in biases.keys.pieces(k):
-            keys, values = (
-                _gather(x, more, biases.keys, piece) for x, more in ((k, more_k), (v, more_v))
-            )
-            yield _Keys(number, piece, keys, values, *biases.gather(piece))
+class _RunPieces(Pieces):
+    """Rows of queries (B, H, T, D); tensors are keys, values and extra ones, in the first set."""
+
+    def __init__(self, biases: Sequence["_Biases"], whole: Callable[..., Tensor]):
+        self.biases, self.sets, self.whole = biases, len(biases), whole
+
+    def divide(self, q: Tensor) -> Iterator[tuple[int, Piece]]:
+        for number, biases in enumerate(self.biases):
+            yield from ((number, piece) for piece in biases.keys.pieces(q))
+
+    def view(self, x: Tensor, piece: Piece) -> Tensor:
+        return piece.view(x)
+
+    def gather(self, tensors, number: int, piece: Piece) -> Gathered:
+        k, v, *extra = tensors
+        biases, more = self.biases[number], (None, None) if number else extra
+        keys, values = (
+            _gather(x, y, biases.keys, piece) for x, y in zip((k, v), more, strict=True)
+        )
+        return Gathered(keys, values, *biases.gather(piece))
+
+    def sums(self, tensors) -> tuple["_KeySums", "_KeySums"]:
+        k, v, *extra = tensors
+        sets = [own.keys for own in self.biases]
+        return _KeySums(k, extra[0], sets), _KeySums(v, extra[1], sets)
+
+    def add(self, sums, number: int, piece: Piece, by_key: Tensor, by_value: Tensor) -> None:
+        sums[0].add(by_key, number, piece)
+        sums[1].add(by_value, number, piece)
+
+    def gradients(self, sums, tensors) -> tuple[Tensor | None, ...]:
+        return sums[0].rows, sums[1].rows, sums[0].extra, sums[1].extra
 
 
 def _gather(x: Tensor, extra: Tensor | None, keys: KeySet, piece: Piece) -> Tensor:
@@ -205,14 +142,6 @@ class _Biases:
             allowed = piece.view(self.extra)
             mask = join_masks(mask, allowed)
         return kernel_bias(mask.flatten(0, 2), self.dtype)
-
-
-def _merge(rows: Tensor, log: Tensor, others: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows and log weights over the keys of two sets."""
-    total = torch.logaddexp(log, more)
-    level = total.masked_fill(total.isneginf(), 0.0)
-    share, rest = ((x - level).exp().to(rows.dtype) for x in (log, more))
-    return (share * rows).addcmul_(rest, others), total
 
 
 class _KeySums:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Attention, Cache, append_tokens
+from longspan.attention.base import Attention, Cache, Inputs, append_tokens
 from longspan.attention.hooks import MemorySizes
 from longspan.errors import OptionError
 
@@ -115,7 +115,6 @@ class SegmentAttention(Attention):
             raise OptionError(f"{self.name} cannot be built: {'; '.join(reasons)}")
         self.segment, self.memory, self.causal = segment, memory, causal
         self.backprop_through_memory = backprop_through_memory
-        self.detaches_memory = not backprop_through_memory
 
     @property
     def span(self) -> int:
@@ -132,7 +131,7 @@ class SegmentAttention(Attention):
         """Maximum number of tokens before a segment that its memory stands for."""
         return self.memory
 
-    def position_terms(self, q: Tensor, longest: int, *layer_input) -> Any:
+    def position_terms(self, x: Inputs, longest: int) -> Any:
         """Compute what all segments of a call share; they see at most `longest` keys."""
         raise TypeError(f"{type(self).__name__} does not define position_terms")
 
@@ -159,14 +158,14 @@ class SegmentAttention(Attention):
         """
         return {}
 
-    def attend(self, q, k, v, key_mask, *layer_input):
+    def attend(self, x):
         """Attend segment by segment, each to its memory and itself."""
-        return self.advance(q, k, v, key_mask, None, *layer_input)[0]
+        return self.advance(x)[0]
 
-    def bucket_weights(self, q, k, v, key_mask, buckets, *layer_input):
+    def bucket_weights(self, x, buckets):
         """Attend with a one at the bucket of each key in place of its value."""
         attend = functools.partial(self._attend_buckets, buckets)
-        mixed, _ = self._walk(attend, q, k, v, key_mask, None, *layer_input)
+        mixed, _ = self._walk(attend, x)
         mixed = mixed.unflatten(-1, (-1, buckets))
         return dict(zip(self.part_names, mixed.unbind(-2), strict=True))
 
@@ -188,15 +187,13 @@ class SegmentAttention(Attention):
         """Return the output of a segment."""
         return self.attend_segment(q, concat_rows(*parts), places)
 
-    def advance(self, q, k, v, key_mask, cache, *layer_input):
+    def advance(self, x):
         """Continue the unfinished segment, then process segment after segment."""
-        return self._walk(self._attend_all, q, k, v, key_mask, cache, *layer_input)
+        return self._walk(self._attend_all, x)
 
-    def _walk(
-        self, mix: Callable[..., Tensor], q, k, v, key_mask, cache, *layer_input
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def _walk(self, mix: Callable[..., Tensor], x: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Return `mix` of the queries, memory and rows of each segment, and the new state."""
-        seen = 0 if cache is None else cache.length
+        (q, k, v, key_mask), cache, seen = x[:4], x.cache, x.before
         begun, T = seen % self.segment, q.shape[2]
         state = append_tokens(cache, {"k": k, "v": v}, key_mask)
         rows = Rows(state["k"], state["v"], state.get("real"))
@@ -204,7 +201,7 @@ class SegmentAttention(Attention):
         held, *owns = rows.split([rows.size - begun - T, *sizes])
         start, memory = seen - begun, self.load_memory(held, seen - begun, cache)
         longest = sum(part.size for part in memory) + begun + T
-        places = self.position_terms(q, min(longest, self.span), *layer_input)
+        places = self.position_terms(x, min(longest, self.span))
         queries = None if cache is None else cache.state.get("q")
         outs = []
         for new, own in zip(q.split([sizes[0] - begun, *sizes[1:]], 2), owns, strict=True):

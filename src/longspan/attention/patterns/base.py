@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,7 +42,13 @@ class BlockLayout:
 
 
 class Pattern(ABC):
-    """Set of query-key pairs. Combine with `|` (either) and `&` (both, with `Causal`)."""
+    """Set of query-key pairs. Combine with `|` (either) and `&` (both, with `Causal`).
+
+    Attributes:
+        heads: number of heads that the pattern distinguishes; 1: all heads are equal.
+    """
+
+    heads: ClassVar[int] = 1
 
     @property
     def period(self) -> int:
@@ -65,11 +72,6 @@ class Pattern(ABC):
         for head, own in enumerate(self.each):
             heads.setdefault(own, []).append(head)
         return heads
-
-    @property
-    def heads(self) -> int:
-        """Number of heads that the pattern distinguishes; 1: all heads are equal."""
-        return len(self.each)
 
     @abstractmethod
     def __call__(self, b, h, q: Tensor, kv: Tensor) -> Tensor:

@@ -29,6 +29,11 @@ class PerHead(Pattern):
             raise OptionError(f"either all heads or none must be causal, got {self.patterns}")
 
     @property
+    def heads(self) -> int:  # type: ignore[override]
+        """Number of heads."""
+        return len(self.patterns)
+
+    @property
     def each(self):
         """Pattern of each head."""
         return self.patterns

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.errors import DataError, OptionError
@@ -20,9 +20,8 @@ from longspan.models.conversion.weights import (
     ConvertedWeight,
     copy_weights,
     drop_weights,
+    load_weights,
     matches,
-    new_weights,
-    start_projections,
 )
 from longspan.models.parts import decoder_config
 
@@ -124,12 +123,8 @@ class _Converter:
                 own = source if source in self.weights else self._words()
                 table.append(Weight(target, (own,)))
         stretch = {base + name: function for name, function in self._position_tables().items()}
-        done = copy_weights(table, self.weights, self.model, stretch, new)
-        nn.Module.to(self.model, done.dtype)
-        self.model.load_state_dict(done.state, strict=False)
-        started |= start_projections(self.model, done.state)
-        self.rows = done.rows + new_weights(self.model, done.state, started)
-        self.used = done.used
+        state, rows, self.used = copy_weights(table, self.weights, self.model, stretch, new)
+        self.rows = rows + load_weights(self.model, state, started)
 
     def _choose_head(self) -> Head | None:
         """Return the head that the weights have, or None; note why one cannot be kept."""
@@ -159,8 +154,8 @@ class _Converter:
         """Return the targets of matrices that may be tied to the word embeddings, and sources."""
         output = None if self.head is None else self.head.output
         copies = {} if output is None else {OUTPUT: output}
-        decoder = self.source.family.decoder
-        return copies | ({f"{base}{DECODER}{WORDS}": decoder.words} if decoder else {})
+        words = self.source.family.decoder_words
+        return copies | ({f"{base}{DECODER}{WORDS}": words} if words else {})
 
     def _position_tables(self) -> dict[str, Callable[[Tensor], tuple[Tensor, str]]]:
         """Return the function that stretches each position table, by target."""
@@ -169,8 +164,8 @@ class _Converter:
         tables: dict[str, Callable[[Tensor], tuple[Tensor, str]]] = {
             family.part + POSITIONS: functools.partial(self._stretch, rows, length)
         }
-        if family.decoder:
-            rows = family.decoder.position_rows(self.source.config)
+        if family.decoder_words:
+            rows = family.decoder_rows(self.source.config)
             length = decoder_config(config).max_position_embeddings
             tables[DECODER + POSITIONS] = functools.partial(self._stretch, rows, length)
         return tables

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+import transformers
 from torch import Tensor
-from transformers import PreTrainedConfig
 
+from longspan.attention import options_of
+from longspan.errors import OptionError
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.model import LongspanModel
@@ -38,18 +40,6 @@ class Weight(NamedTuple):
     factor: float = 1.0
 
 
-class Decoder(NamedTuple):
-    """Decoder of an encoder-decoder source, in `LongspanEncoderDecoderModel`.
-
-    Attributes:
-        words: name of its word embeddings in the source, which may be tied.
-        position_rows: function that returns the number of rows of its position table.
-    """
-
-    words: str
-    position_rows: Callable[[Any], int]
-
-
 class Head(NamedTuple):
     """Head that a model with it shares with the source.
 
@@ -70,13 +60,15 @@ class Head(NamedTuple):
 class Family:
     """Family of source models.
 
-    The functions take the source's configuration.
+    The functions take the source's configuration, unless their line says otherwise.
 
     Attributes:
         model_types: values of `model_type` in the source's configuration.
         prefix: prefix of the base model's weights in checkpoints with a head.
-        fields: function that returns the fields of `LongspanConfig`, without those of the length
-            and of the attention.
+        fields: field of the source by field of `LongspanConfig`, in both directions; those of the
+            length and of the attention are not among them.
+        constants: fields of `LongspanConfig` that all sources share.
+        derived: function that returns fields of `LongspanConfig` that are computed.
         weights: function that returns the weights of the base model.
         heads: functions that return a head, the reason why it cannot be kept, or None for no head,
             by the prefix of its weights; the first whose prefix a checkpoint has is used. The
@@ -94,16 +86,21 @@ class Family:
         kept_attention: function that returns the layers that keep the source's attention in
             `longify`, as names and options of mechanisms.
         base: class of the model without a head.
-        source_config: function that returns the configuration of the source's class for that of a
-            model of ours; None: there is no way back. It raises OptionError if there is none for
-            this model; differences in other fields are found by the caller.
-        architectures: name of the class in transformers for each class of ours, for the way back.
-        decoder: decoder of the sources; None: they are encoders.
+        architectures: name of the class in transformers for each class of ours, for the way back;
+            empty: there is none.
+        source_fields: function of a configuration of ours that returns the fields of the source
+            beyond `fields`. It raises OptionError if there is none for this model; differences in
+            other fields are found by the caller.
+        decoder_words: name of the decoder's word embeddings in the source, which may be tied; None:
+            the sources are encoders.
+        decoder_rows: function that returns the number of rows of the decoder's position table.
     """
 
     model_types: tuple[str, ...]
     prefix: str
-    fields: Callable[[Any], dict[str, Any]]
+    fields: Mapping[str, str]
+    constants: Mapping[str, Any]
+    derived: Callable[[Any], dict[str, Any]] = lambda _: {}
     weights: Callable[[Any], list[Weight]]
     heads: Mapping[str, Callable[[Any], Head | str | None]]
     dropped: Mapping[str, str]
@@ -115,16 +112,35 @@ class Family:
     computed: Callable[[Any], dict[str, Tensor]] = lambda _: {}
     kept_attention: Callable[[Any], dict[int, LayerAttention]] = lambda _: {}
     base: type[LongspanPreTrainedModel] = LongspanModel
-    source_config: Callable[[LongspanConfig], PreTrainedConfig] | None = None
     architectures: Mapping[type[LongspanPreTrainedModel], str] = dataclasses.field(
         default_factory=dict
     )
-    decoder: Decoder | None = None
+    source_fields: Callable[[LongspanConfig], dict[str, Any]] = lambda _: {}
+    decoder_words: str | None = None
+    decoder_rows: Callable[[Any], int] = lambda config: config.max_position_embeddings
 
     @property
     def part(self) -> str:
         """Prefix of the encoder in the model."""
-        return ENCODER if self.decoder else ""
+        return ENCODER if self.decoder_words else ""
+
+    def own_fields(self, config: Any) -> dict[str, Any]:
+        """Return the fields of `LongspanConfig` but for those of the length and the attention."""
+        same = {ours: getattr(config, theirs) for ours, theirs in self.fields.items()}
+        return {**same, **self.constants, **self.derived(config)}
+
+    def source_config(self, config: LongspanConfig, name: str) -> Any:
+        """Return the configuration of a class of transformers for one of ours.
+
+        Args:
+            config: configuration of ours.
+            name: name of the class.
+
+        Raises:
+            OptionError: the family has no such model.
+        """
+        same = {theirs: getattr(config, ours) for ours, theirs in self.fields.items()}
+        return getattr(transformers, name).config_class(**same | self.source_fields(config))
 
     def source_length(self, config: Any) -> int:
         """Return the maximum number of tokens of the source, or of its encoder."""
@@ -132,23 +148,37 @@ class Family:
 
     def decoder_length(self, config: Any) -> int | None:
         """Return the maximum number of tokens of the decoder; None if the source has none."""
-        return self.decoder and self.decoder.position_rows(config) - self.rows_before(config)
+        rows = self.decoder_rows(config) if self.decoder_words else None
+        return None if rows is None else rows - self.rows_before(config)
 
 
-def output_bias(config: Any, own: str, output: str) -> Weight:
-    """Return the bias of the logits, which is saved by itself and with the output matrix.
+def same(*names: str) -> dict[str, str]:
+    """Return a table of fields that have one name in both configurations."""
+    return {name: name for name in names}
 
-    The source reads that of the output matrix, which equals the other one if weights are tied.
+
+def unlike(config: Any, **expected: Any) -> list[str]:
+    """Return the fields of a source that it has with other values than expected, as reasons."""
+    given = {name: getattr(config, name, value) for name, value in expected.items()}
+    return [f"{name}={value!r}" for name, value in given.items() if value != expected[name]]
+
+
+def type_refusals(config: Any) -> list[str]:
+    """Return the reason why a source without types of tokens cannot be converted."""
+    size = config.type_vocab_size
+    return [f"type_vocab_size={size}, expected 1 or more"] if size < 1 else []
+
+
+def options_of_all(config: LongspanConfig, mechanism: str) -> dict[str, Any]:
+    """Return the options of the first layer of a model that has one mechanism in all.
+
+    Raises:
+        OptionError: a layer has another mechanism.
     """
-    names = (own, output) if config.tie_word_embeddings else (output, own)
-    return Weight("lm_head.bias", names)
-
-
-def activation_refusal(head: str, layers: str) -> str | None:
-    """Return why a head with this activation cannot be kept: the model has that of the layers."""
-    return (
-        None if head == layers else f"the head's activation is {head}, that of the layers {layers}"
-    )
+    if set(config.attention_names) != {mechanism}:
+        names = " and ".join(dict.fromkeys(config.attention_names))
+        raise OptionError(f"the attention must be {mechanism} in every layer, got {names}")
+    return options_of(mechanism) | config.layer_options(0)
 
 
 def parameters(target: str, source: str, *names: str) -> list[Weight]:
@@ -156,3 +186,29 @@ def parameters(target: str, source: str, *names: str) -> list[Weight]:
     return [
         Weight(f"{target}.{name}", (f"{source}.{name}",)) for name in names or ("weight", "bias")
     ]
+
+
+def layer_weights(
+    table: Mapping[str, str | tuple[str, tuple[int, int]]],
+    source: str,
+    layers: int,
+    *names: str,
+    target: str = "layers.{}",
+) -> list[Weight]:
+    """Return the weights of all layers.
+
+    Args:
+        table: name of each module in a layer of the source, by ours; with the part of a matrix that
+            holds several.
+        source: name of a layer of the source, with {} in place of its index.
+        layers: number of layers.
+        names: names of the parameters; none: weight and bias.
+        target: name of a layer of ours.
+    """
+    weights = []
+    for i in range(layers):
+        for ours, theirs in table.items():
+            name, part = (theirs, (0, 1)) if isinstance(theirs, str) else theirs
+            made = parameters(f"{target.format(i)}.{ours}", f"{source.format(i)}.{name}", *names)
+            weights += [weight._replace(part=part) for weight in made]
+    return weights

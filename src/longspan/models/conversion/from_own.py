@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 import longspan.models as models
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import read_json
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
+from longspan.models.conversion.checkpoint_files import load_tokenizer
 from longspan.models.conversion.converter import Conversion
 from longspan.models.conversion.family import POSITIONS, Weight
 from longspan.models.conversion.positions import choose_method, stretch_own_table
 from longspan.models.conversion.source import SourceWeight, read_tensors
-from longspan.models.conversion.tokenizer import load_tokenizer
-from longspan.models.conversion.weights import copy_weights, new_weights, start_projections
+from longspan.models.conversion.weights import copy_weights, load_weights
 
 
 def is_own(source: str | Path) -> bool:
@@ -58,12 +57,9 @@ def longify_own(
         stretch = functools.partial(stretch_own_table, short, max_length, method)
         table = [Weight(name, (name,)) for name in weights]
         _check_shapes(folder, weights, model, prefix + POSITIONS)
-        done = copy_weights(table, weights, model, {prefix + POSITIONS: stretch}, ())
-    nn.Module.to(model, done.dtype)
-    model.load_state_dict(done.state, strict=False)
-    started = start_projections(model, done.state)
+        state, rows, _ = copy_weights(table, weights, model, {prefix + POSITIONS: stretch}, ())
     tied = {x: f"tied to {y}" for x, y in model.all_tied_weights_keys.items()}
-    rows = done.rows + new_weights(model, done.state, {**started, **tied})
+    rows += load_weights(model, state, tied)
     return Conversion(model, load_tokenizer(folder, max_length), tuple(rows))
 
 

@@ -8,13 +8,16 @@ from longspan.bounds import LARGEST_SEED, check_range
 from longspan.errors import OptionError
 from longspan.files import check_new_folder
 from longspan.models.base import LongspanPreTrainedModel
+from longspan.models.conversion.checkpoint_files import (
+    carry_generation,
+    carry_tokenizer,
+    load_tokenizer,
+    save_folder,
+)
 from longspan.models.conversion.converter import Conversion, convert_weights
 from longspan.models.conversion.from_own import is_own, longify_own
-from longspan.models.conversion.generation import carry_generation
 from longspan.models.conversion.plan import Extension, keep_all, make_config, plan_extension
-from longspan.models.conversion.saving import save_folder
 from longspan.models.conversion.source import Source, open_source
-from longspan.models.conversion.tokenizer import carry_tokenizer, load_tokenizer
 
 
 def longify(

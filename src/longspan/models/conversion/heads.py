@@ -1,4 +1,4 @@
-"""Heads of tasks that transformers' encoders and ours share, under the names of BERT's classes.
+"""Heads that the families share, by the names of their weights in transformers.
 
 Published classes make tokens global where the caller names none: the first one of a text to
 classify, the question, the candidate answers. `tokens` names this rule, `default_global_tokens`.
@@ -6,16 +6,79 @@ classify, the question, the candidate answers. `tokens` names this rule, `defaul
 
 from typing import Any
 
-from longspan.models.conversion.family import Head, parameters
+from longspan.models.base import LongspanPreTrainedModel
+from longspan.models.conversion.family import Head, Weight, parameters
+from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
 from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
 from longspan.models.heads.token_classification import LongspanForTokenClassification
+from longspan.models.model import LongspanModel
+
+ENCODERS: tuple[type[LongspanPreTrainedModel], ...] = (
+    LongspanForMaskedLM,
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+    LongspanForQuestionAnswering,
+    LongspanForMultipleChoice,
+)
+
+
+def classes(
+    name: str,
+    *heads: type[LongspanPreTrainedModel],
+    base: type[LongspanPreTrainedModel] = LongspanModel,
+) -> dict[type[LongspanPreTrainedModel], str]:
+    """Return the name in transformers of the base class and of each class with a head.
+
+    Args:
+        name: name of the family in the names of its classes.
+        heads: classes of ours; none: all of `ENCODERS`.
+        base: class without a head.
+    """
+    named = {cls: cls.__name__.replace("Longspan", name) for cls in heads or ENCODERS}
+    return {base: f"{name}Model", **named}
+
+
+def masked_head(
+    config: Any,
+    *,
+    dense: str,
+    norm: str,
+    output: str,
+    bias: str | None = None,
+    activation: str | None = None,
+) -> Head | str:
+    """Return the head for masked tokens, or why it cannot be kept.
+
+    Args:
+        config: configuration of the source.
+        dense: name of the hidden layer.
+        norm: name of the norm after it.
+        output: name of the map to the vocabulary.
+        bias: name of the bias of the logits where it is saved by itself too. The source reads that
+            of the output matrix, which equals the other one if weights are tied.
+        activation: activation of the hidden layer; None: that of the layers.
+    """
+    if activation and activation != config.hidden_act:
+        return activation_refusal(activation, config.hidden_act)
+    names = [bias, f"{output}.bias"] if config.tie_word_embeddings else [f"{output}.bias", bias]
+    weights = [
+        *parameters("transform.dense", dense),
+        *parameters("transform.norm", norm),
+        Weight("lm_head.bias", tuple(name for name in names if name)),
+    ]
+    return Head(LongspanForMaskedLM, weights, f"{output}.weight")
+
+
+def activation_refusal(head: str, layers: str) -> str:
+    """Return why a head with another activation than the layers cannot be kept."""
+    return f"the head's activation is {head}, that of the layers {layers}"
 
 
 def sequence_head(
     config: Any,
-    activation: str,
+    activation: str | None = None,
     tokens: str = "none",
     hidden: str = "classifier.dense",
     output: str = "classifier.out_proj",
@@ -24,7 +87,7 @@ def sequence_head(
 
     Args:
         config: configuration of the source.
-        activation: activation of the hidden layer.
+        activation: activation of the hidden layer; None: that of the layers.
         tokens: tokens that are global unless the caller names some.
         hidden: name of the hidden layer.
         output: name of the linear map after it.
@@ -34,7 +97,7 @@ def sequence_head(
         *parameters("classifier.output", output),
     ]
     fields = {
-        **_pooled(config, activation),
+        **_pooled(config, activation or config.hidden_act),
         **_labels(config),
         "problem_type": config.problem_type,
         "default_global_tokens": tokens,
@@ -89,6 +152,13 @@ def choice_head(
     ]
     fields = {**_pooled(config, activation), "default_global_tokens": tokens}
     return Head(LongspanForMultipleChoice, weights, fields=fields)
+
+
+def choice_or_token_head(
+    config: Any, tokens: str = "none", pooler: str = "pooler.dense"
+) -> Head | str:
+    """Return the head of candidates or of tokens, whose weights have the same names."""
+    return choice_head(config, tokens, pooler) if is_multiple_choice(config) else token_head(config)
 
 
 def is_multiple_choice(config: Any) -> bool:

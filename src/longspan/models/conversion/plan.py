@@ -120,7 +120,7 @@ def make_config(family: Family, config: Any, extension: Extension) -> LongspanCo
         OptionError: a field or an option of the mechanism is invalid.
         UnknownNameError: a mechanism or an option does not exist.
     """
-    fields = family.fields(config)
+    fields = family.own_fields(config)
     if extension.decoder_max_length is not None:
         fields["decoder_overrides"] |= _decoder_positions(family, config, extension)
     made = LongspanConfig(

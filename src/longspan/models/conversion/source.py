@@ -15,6 +15,7 @@ from transformers import AutoConfig
 
 from longspan.errors import DataError, OptionError
 from longspan.files import check_file, check_folder, read_json
+from longspan.models.conversion.checkpoint_files import has_tokenizer
 from longspan.models.conversion.families import FAMILIES
 from longspan.models.conversion.family import Family
 from longspan.models.conversion.refused_kinds import describe_refusal
@@ -24,7 +25,6 @@ from longspan.models.conversion.sentence_modules import (
     list_paths,
     read_modules,
 )
-from longspan.models.conversion.tokenizer import has_tokenizer
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")

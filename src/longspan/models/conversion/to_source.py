@@ -1,6 +1,6 @@
 """Models of ours in the classes of transformers: `to_transformers`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +9,19 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from longspan.attention import MECHANISMS, options_of
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import check_new_folder, read_json
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
+from longspan.models.conversion.checkpoint_files import copy_generation, load_tokenizer, save_folder
 from longspan.models.conversion.converter import OUTPUT, Conversion, set_head_fields
-from longspan.models.conversion.differences import list_differences
 from longspan.models.conversion.families import FAMILIES
 from longspan.models.conversion.family import DECODER, POSITIONS, WORDS, Family, Head, Weight
-from longspan.models.conversion.generation import copy_generation
 from longspan.models.conversion.plan import keep_all, make_config
-from longspan.models.conversion.saving import save_folder
-from longspan.models.conversion.tokenizer import load_tokenizer
 from longspan.models.conversion.weights import ConvertedWeight, fit_axes, join_dtypes, matches
+from longspan.models.fields import declared
+from longspan.models.parts import decoder_config
 
 
 def to_transformers(
@@ -64,7 +64,7 @@ def to_transformers(
 
 def _select_families(to: str | None) -> dict[str, Family]:
     """Return the families that a model may be converted to, by name."""
-    able = {name: family for name, family in FAMILIES.items() if family.source_config is not None}
+    able = {name: family for name, family in FAMILIES.items() if family.architectures}
     return able if to is None else {check_name(to, able, "model type to convert to"): able[to]}
 
 
@@ -114,13 +114,14 @@ def _express(model: LongspanPreTrainedModel, family: Family) -> PreTrainedConfig
     Raises:
         OptionError: the class is another function; the message lists every difference.
     """
-    if type(model) not in family.architectures or family.source_config is None:
+    if type(model) not in family.architectures:
         able = ", ".join(cls.__name__ for cls in family.architectures)
         raise OptionError(f"expected one of {able}, got {type(model).__name__}")
-    config: Any = family.source_config(model.config)
-    config.architectures = [family.architectures[type(model)]]
-    for name in ("id2label", "label2id", "problem_type"):
-        setattr(config, name, getattr(model.config, name))
+    name = family.architectures[type(model)]
+    config: Any = family.source_config(model.config, name)
+    config.architectures = [name]
+    for field in ("id2label", "label2id", "problem_type"):
+        setattr(config, field, getattr(model.config, field))
     again = make_config(family, config, keep_all(family, config))
     head = _find_head(model, family, config)
     set_head_fields(again, head)
@@ -179,8 +180,8 @@ def _table(
 ) -> list[Weight]:
     """Return the table of the base model and the head, with the names of the model."""
     table = family.weights(config)
-    if family.decoder is not None:
-        table.append(Weight(DECODER + WORDS, (family.decoder.words,)))
+    if family.decoder_words is not None:
+        table.append(Weight(DECODER + WORDS, (family.decoder_words,)))
     if head is None:
         return table
     base = f"{model.base_model_prefix}."
@@ -226,3 +227,53 @@ def _action(weights: list[Weight], before: int) -> str:
     changes += [f"divided by {first.factor:g}"] if first.factor != 1 else []
     changes += [f"as one of {len(weights)} parts"] if len(weights) > 1 else []
     return ", ".join(["copied", *changes])
+
+
+def list_differences(
+    ours: LongspanConfig, theirs: LongspanConfig, head_fields: Collection[str]
+) -> list[str]:
+    """Return the differences of a model from the one that a class of transformers has.
+
+    Args:
+        ours: configuration of the model.
+        theirs: configuration of the same model, converted from the class.
+        head_fields: fields that its head reads.
+    """
+    effects = declared(ours, "effect")
+    names = [x for x, effect in effects.items() if effect == "model" or x in head_fields]
+    pairs = {name: (ours.resolve(name), theirs.resolve(name)) for name in names}
+    reasons = [f"{name} must be {y!r}, got {x!r}" for name, (x, y) in pairs.items() if x != y]
+    reasons += _attention_differences(ours, theirs)
+    if not (ours.is_encoder_decoder and theirs.is_encoder_decoder):
+        return reasons
+    of_decoder = list_differences(decoder_config(ours), decoder_config(theirs), head_fields)
+    shared = {name for name, (x, y) in pairs.items() if x != y}
+    return reasons + [f"decoder: {x}" for x in of_decoder if x.split()[0] not in shared]
+
+
+def _attention_differences(ours: LongspanConfig, theirs: LongspanConfig) -> list[str]:
+    """Return the differences of the mechanisms and of their options, each once."""
+    reasons = []
+    for layer, (name, other) in enumerate(
+        zip(ours.attention_names, theirs.attention_names, strict=True)
+    ):
+        if name != other:
+            reasons.append(f"attention of layer {layer} must be {other!r}, got {name!r}")
+            continue
+        expected, given = _layer_options(theirs, layer), _layer_options(ours, layer)
+        reasons += [
+            f"option {key} of {name!r} must be {value!r}, got {given[key]!r}"
+            for key, value in expected.items()
+            if given[key] != value
+        ]
+    return list(dict.fromkeys(reasons))
+
+
+def _layer_options(config: LongspanConfig, layer: int) -> dict[str, Any]:
+    """Return all options of a layer; that of its size may be a list of layers."""
+    cls = MECHANISMS[config.attention_names[layer]]
+    options = options_of(cls.name) | config.layer_options(layer)
+    size = cls.size_option
+    if size and "layer" in cls.traits.sizes and isinstance(options[size], list):
+        options[size] = options[size][layer]
+    return options

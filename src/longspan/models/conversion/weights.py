@@ -37,32 +37,13 @@ class ConvertedWeight(NamedTuple):
     action: str
 
 
-class CopiedWeights(NamedTuple):
-    """State of the converted model, and what was done for it.
-
-    Attributes:
-        state: tensors by name in the converted model.
-        rows: rows of the table.
-        used: names of the source's weights that have a row, without the prefix of the family.
-    """
-
-    state: dict[str, Tensor]
-    rows: list[ConvertedWeight]
-    used: set[str]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype that holds the floating numbers of all tensors exactly."""
-        return join_dtypes(self.state.values())
-
-
 def copy_weights(
     table: list[Weight],
     source: Mapping[str, SourceWeight],
     model: nn.Module,
     stretch: Mapping[str, Callable[[Tensor], tuple[Tensor, str]]],
     new: Collection[str],
-) -> CopiedWeights:
+) -> tuple[dict[str, Tensor], list[ConvertedWeight], set[str]]:
     """Return the tensors of the source under their names in the model, in one dtype.
 
     The dtype holds the values of all tensors exactly: float32 of float32 norms beside float16
@@ -75,30 +56,35 @@ def copy_weights(
         stretch: functions that return another tensor and a description of it, by target.
         new: patterns of targets that the source may lack.
 
+    Returns:
+        Tensors by name in the model, rows of the table, and the names of the source's weights that
+        have a row.
+
     Raises:
         DataError: a weight is missing, has another shape or is not a finite floating number.
     """
     expected = model.state_dict()
-    done = CopiedWeights({}, [], set())
-    missing = []
+    state: dict[str, Tensor] = {}
+    rows: list[ConvertedWeight] = []
+    used, missing = set[str](), []
     for weight in table:
         names = [name for name in weight.sources if name in source]
-        done.used.update(names)
+        used.update(names)
         if not names:
             if weight.target in expected and not matches((weight.target,), new):
                 missing.append(weight.sources[0])
             continue
-        _copy(weight, source[names[0]], expected, stretch, done)
+        rows.append(_copy(weight, source[names[0]], expected, stretch, state))
         for name in names[1:]:
             shape = tuple(source[name].tensor.shape)
             action = f"dropped: {source[names[0]].name} is used"
-            done.rows.append(ConvertedWeight(source[name].name, None, shape, action))
+            rows.append(ConvertedWeight(source[name].name, None, shape, action))
     if missing:
         raise DataError(
             f"the checkpoint lacks {_list(missing)}; complete it, or name weights that shall "
             "start anew with --new"
         )
-    return _in_one_dtype(done)
+    return *_in_one_dtype(state, rows), used
 
 
 def join_dtypes(tensors: Iterable[Tensor]) -> torch.dtype:
@@ -107,17 +93,19 @@ def join_dtypes(tensors: Iterable[Tensor]) -> torch.dtype:
     return functools.reduce(torch.promote_types, dtypes)
 
 
-def _in_one_dtype(done: CopiedWeights) -> CopiedWeights:
+def _in_one_dtype(
+    tensors: Mapping[str, Tensor], table: list[ConvertedWeight]
+) -> tuple[dict[str, Tensor], list[ConvertedWeight]]:
     """Return the floating tensors in one dtype; the table names those that are converted to it."""
-    state, rows, dtype = dict(done.state), [], done.dtype
-    for row in done.rows:
-        tensor = done.state.get(row.target or "")
+    state, rows, dtype = dict(tensors), [], join_dtypes(tensors.values())
+    for row in table:
+        tensor = tensors.get(row.target or "")
         if tensor is not None and tensor.is_floating_point() and tensor.dtype != dtype:
             state[str(row.target)] = tensor.to(dtype)
             names = [str(x).removeprefix("torch.") for x in (tensor.dtype, dtype)]
             row = row._replace(action=f"{row.action}, {names[0]} to {names[1]}")
         rows.append(row)
-    return CopiedWeights(state, rows, done.used)
+    return state, rows
 
 
 def _check_values(found: SourceWeight) -> None:
@@ -139,9 +127,9 @@ def _copy(
     found: SourceWeight,
     expected: Mapping[str, Tensor],
     stretch: Mapping[str, Callable[[Tensor], tuple[Tensor, str]]],
-    done: CopiedWeights,
-) -> None:
-    """Add one tensor of the source to the state and to the table."""
+    state: dict[str, Tensor],
+) -> ConvertedWeight:
+    """Add one tensor of the source to the state, and return its row of the table."""
     index, parts = weight.part
     whole = found.tensor.mT if weight.transposed else found.tensor
     tensor = whole.chunk(parts)[index]
@@ -152,8 +140,7 @@ def _copy(
     part += f", part {index + 1} of {parts}" if parts > 1 else ""
     if weight.target not in expected:
         action = f"dropped{part}: the mechanism has no such projection"
-        done.rows.append(ConvertedWeight(found.name, None, tuple(tensor.shape), action))
-        return
+        return ConvertedWeight(found.name, None, tuple(tensor.shape), action)
     target = expected[weight.target]
     if target.is_floating_point():
         _check_values(found)
@@ -167,9 +154,9 @@ def _copy(
             f"{tuple(tensor.shape)} for {weight.target}, expected {tuple(target.shape)}; "
             "the weights are not those of config.json"
         )
-    done.state[weight.target] = tensor
+    state[weight.target] = tensor
     name, action = (None, "computed") if found.is_computed else (found.name, action)
-    done.rows.append(ConvertedWeight(name, weight.target, tuple(tensor.shape), action))
+    return ConvertedWeight(name, weight.target, tuple(tensor.shape), action)
 
 
 def fit_axes(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -256,16 +243,20 @@ def _copied_parameters(mechanism: Attention, parts: Mapping[str, nn.Linear]) -> 
     return found
 
 
-def new_weights(
-    model: nn.Module, state: Collection[str], started: Mapping[str, str]
+def load_weights(
+    model: nn.Module, state: Mapping[str, Tensor], started: Mapping[str, str]
 ) -> list[ConvertedWeight]:
-    """Return the rows of the tensors that the source does not have.
+    """Give a model the tensors of a source, and return the rows of those that the source lacks.
 
     Args:
         model: converted model.
-        state: names of the tensors that the source has.
-        started: descriptions of tensors that do not start with values of their own.
+        state: tensors that the source has, by name in the model.
+        started: descriptions of tensors that do not start with values of their own; projections of
+            the mechanisms' own are added here.
     """
+    nn.Module.to(model, join_dtypes(state.values()))
+    model.load_state_dict(state, strict=False)
+    started = {**started, **start_projections(model, state)}
     return [
         ConvertedWeight(None, name, tuple(x.shape), started.get(name, "new"))
         for name, x in model.state_dict().items()

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
+from transformers.modeling_outputs import ModelOutput
 
 from longspan.errors import InputError
 from longspan.models.base import LongspanOutput, LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import encoder_flops, linear_flops
-from longspan.models.heads.losses import IGNORED
+from longspan.models.heads.losses import IGNORED, Items, add_losses, weigh_part
 from longspan.models.inputs import TextInputs, default_global_mask
 from longspan.models.model import LongspanModel
 from longspan.shapes import Float, Int
@@ -53,6 +54,31 @@ class Head(LongspanPreTrainedModel):
     def scores(output: Any) -> Float[Tensor, "*B C"]:
         """Return the scores of the classes, which metrics compare with the targets."""
         return output.logits
+
+    def finish(
+        self,
+        output: type[ModelOutput],
+        encoded: Any,
+        loss: Tensor | None,
+        return_dict: bool | None,
+        labels: Tensor | None = None,
+        items: Items | None = None,
+        **scores: Tensor | None,
+    ) -> Any:
+        """Return the output of a call: loss, scores, and states and weights on request.
+
+        Args:
+            output: class of the output.
+            encoded: output of the Transformer, whose auxiliary loss is added in training.
+            loss: loss of the labels, or None.
+            return_dict: False: return a tuple.
+            labels: labels of the batch, of which `items` is the number; see `weigh_part`.
+            items: labels of all parts of a batch; None: this one is all.
+            scores: other fields of the output.
+        """
+        loss = weigh_part(add_losses(loss, encoded.auxiliary_loss), labels, items)
+        states = {"hidden_states": encoded.hidden_states, "attentions": encoded.attentions}
+        return self.as_requested(output(loss=loss, **scores, **states), return_dict)
 
     @classmethod
     def flops(cls, config: LongspanConfig, shapes: Shapes) -> int:

@@ -11,7 +11,7 @@ from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import linear_flops
 from longspan.models.heads.base import HeadModel, Shapes, exclude
-from longspan.models.heads.losses import Items, add_losses, label_loss, weigh_part
+from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TextInputs
 from longspan.shapes import Float, Int, Mask
 
@@ -98,9 +98,8 @@ class LongspanForCandidates(HeadModel):
         scores = self._score(states, positions, windows.shape[:2], read)
         logits = exclude(_average(scores, windows.real_parts), positions >= 0)
         loss = None if labels is None else label_loss(logits, labels)
-        loss = weigh_part(add_losses(loss, encoded.auxiliary_loss), labels, num_items_in_batch)
-        output = MultipleChoiceModelOutput(loss, logits, encoded.hidden_states, encoded.attentions)
-        return self.as_requested(output, return_dict)
+        weight, kind = (labels, num_items_in_batch), MultipleChoiceModelOutput
+        return self.finish(kind, encoded, loss, return_dict, *weight, logits=logits)
 
     @classmethod
     def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -46,14 +46,6 @@ class CausalOutput(OutputWithCache):
     attentions: tuple[Tensor, ...] | None = None
     auxiliary_loss: Float[Tensor, ""] | None = None
     token_losses: Float[Tensor, "B T"] | None = None
-
-
-class Scores(NamedTuple):
-    """Parts of a `CausalOutput` that follow from states and labels."""
-
-    logits: Tensor | None = None
-    loss: Tensor | None = None
-    token_losses: Tensor | None = None
 
 
 class NextTokens(TypedDict, total=False):
@@ -149,16 +141,16 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
             return_dict=True,
         )
         states = self.narrow(decoded.last_hidden_state[:, -logits_to_keep:])
-        scores = self._score(states, shift_labels, return_logits)
-        loss = add_losses(scores.loss, decoded.auxiliary_loss)
+        logits, loss, token_losses = self._score(states, shift_labels, return_logits)
+        loss = add_losses(loss, decoded.auxiliary_loss)
         output = CausalOutput(
             loss=weigh_part(loss, shift_labels, num_items_in_batch),
-            logits=scores.logits,
+            logits=logits,
             cache=decoded.cache,
             hidden_states=decoded.hidden_states,
             attentions=decoded.attentions,
             auxiliary_loss=decoded.auxiliary_loss,
-            token_losses=scores.token_losses,
+            token_losses=token_losses,
         )
         return self.as_requested(output, return_dict)
 
@@ -167,16 +159,18 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         """Return the logits, or the losses of the labels where a call has computed no logits."""
         return output.token_losses if output.logits is None else output.logits
 
-    def _score(self, states: Tensor, labels: Tensor | None, return_logits: bool) -> Scores:
-        """Return the logits, the losses, or both, as the head computes them."""
+    def _score(
+        self, states: Tensor, labels: Tensor | None, return_logits: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the logits, the loss, and the losses of an adaptive softmax, each or None."""
         if labels is None:
-            return Scores(logits=self.lm_head(states))
+            return self.lm_head(states), None, None
         if isinstance(self.lm_head, AdaptiveSoftmax):
             losses = self.lm_head(states, labels)
             logits = self.lm_head(states) if return_logits else None
-            return Scores(logits, mean_loss(losses.sum(), labels), losses)
+            return logits, mean_loss(losses.sum(), labels), losses
         logits = self.lm_head(states)
-        return Scores(logits=logits, loss=label_loss(logits, labels))
+        return logits, label_loss(logits, labels), None
 
 
 HEAD = LongspanForCausalLM

@@ -21,7 +21,6 @@ from longspan.models.heads.coreference_head import (
     coreference_flops,
     pair_losses,
 )
-from longspan.models.heads.losses import add_losses
 from longspan.models.inputs import TextInputs, to_boolean_mask
 from longspan.shapes import Float, Int, Mask
 
@@ -122,13 +121,7 @@ class LongspanForCoreference(HeadModel):
         if labels is not None:
             pairs = zip(found, labels, strict=True)
             loss = torch.stack([pair_losses(x, own).sum() for x, own in pairs]).mean()
-        output = CoreferenceOutput(
-            loss=add_losses(loss, encoded.auxiliary_loss),
-            **_padded(found),
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
-        return self.as_requested(output, return_dict)
+        return self.finish(CoreferenceOutput, encoded, loss, return_dict, **_padded(found))
 
     @staticmethod
     def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:

@@ -7,7 +7,7 @@ from transformers.modeling_outputs import MaskedLMOutput
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.language import LanguageModel, make_narrow
-from longspan.models.heads.losses import Items, add_losses, label_loss, weigh_part
+from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TokenIds, TokenMask
 from longspan.models.norms import make_norm
 from longspan.shapes import Float, Int
@@ -69,14 +69,8 @@ class LongspanForMaskedLM(LanguageModel):
         )
         logits = self.lm_head(self.transform(encoded.last_hidden_state))
         loss = None if labels is None else label_loss(logits, labels)
-        loss = add_losses(loss, encoded.auxiliary_loss)
-        output = MaskedLMOutput(
-            loss=weigh_part(loss, labels, num_items_in_batch),
-            logits=logits,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
-        return self.as_requested(output, return_dict)
+        weight = labels, num_items_in_batch
+        return self.finish(MaskedLMOutput, encoded, loss, return_dict, *weight, logits=logits)
 
 
 class PredictionTransform(nn.Module):

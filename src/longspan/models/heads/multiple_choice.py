@@ -5,7 +5,7 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, exclude
-from longspan.models.heads.losses import Items, add_losses, label_loss, weigh_part
+from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TextInputs
 from longspan.shapes import Float, Int, Mask
 
@@ -72,14 +72,8 @@ class LongspanForMultipleChoice(HeadModel):
         scores = self.classifier(encoded.pooler_output).reshape(inputs.shape[:2])
         logits = exclude(scores, inputs.real_parts)
         loss = None if labels is None else label_loss(logits, labels)
-        loss = add_losses(loss, encoded.auxiliary_loss)
-        output = MultipleChoiceModelOutput(
-            loss=weigh_part(loss, labels, num_items_in_batch),
-            logits=logits,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
-        return self.as_requested(output, return_dict)
+        weight, kind = (labels, num_items_in_batch), MultipleChoiceModelOutput
+        return self.finish(kind, encoded, loss, return_dict, *weight, logits=logits)
 
     @classmethod
     def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:

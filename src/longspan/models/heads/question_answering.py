@@ -12,7 +12,7 @@ from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import linear_flops
 from longspan.models.heads.base import HeadModel, Shapes, exclude
-from longspan.models.heads.losses import IGNORED, add_losses, label_loss, marginal_losses
+from longspan.models.heads.losses import IGNORED, label_loss, marginal_losses
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_mask
 from longspan.shapes import Float, Int
 
@@ -77,14 +77,8 @@ class LongspanForQuestionAnswering(HeadModel):
         real = to_boolean_mask("attention_mask", attention_mask, start)
         start, end = exclude(start, real), exclude(end, real)
         loss = span_loss((start, end), (start_positions, end_positions), real)
-        output = QuestionAnsweringModelOutput(
-            loss=add_losses(loss, encoded.auxiliary_loss),
-            start_logits=start,
-            end_logits=end,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
-        return self.as_requested(output, return_dict)
+        scores = {"start_logits": start, "end_logits": end}
+        return self.finish(QuestionAnsweringModelOutput, encoded, loss, return_dict, **scores)
 
     @staticmethod
     def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:

@@ -11,7 +11,7 @@ from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes
-from longspan.models.heads.losses import Items, add_losses, label_loss, weigh_part
+from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
 from longspan.shapes import Float, Int
 
@@ -83,14 +83,8 @@ class SingleInputClassifier(LongspanClassifier):
         encoded = self.encode(inputs, output_attentions, output_hidden_states)
         logits = self.classifier(getattr(encoded, self.features))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
-        loss = add_losses(loss, encoded.auxiliary_loss)
-        output = self.output_class(
-            loss=weigh_part(loss, labels, num_items_in_batch),
-            logits=logits,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
-        return self.as_requested(output, return_dict)
+        weight = labels, num_items_in_batch
+        return self.finish(self.output_class, encoded, loss, return_dict, *weight, logits=logits)
 
 
 class LongspanForSequenceClassification(SingleInputClassifier):

@@ -31,6 +31,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.attention.base import Attention
 from longspan.attention.derivatives import has_transforms
+from longspan.attention.inputs import Inputs
 from longspan.attention.kernels import triton
 from longspan.attention.kernels.flex.mask_cache import MaskCache
 from longspan.attention.kernels.flex.tiles import (
@@ -66,24 +67,43 @@ class Kind(NamedTuple):
     """Functions by which mechanisms differ.
 
     Attributes:
-        refusals: (attention, T, *extra) to the reasons why it does not run.
-        source: (attention, q, key_mask, global_mask) to the pairs of the call.
+        own_refusals: (attention, inputs) to the reasons why it does not run.
+        source: (attention, inputs) to the pairs of the call.
         identity: attention to what the pairs depend on besides length and masks: a value that is
             equal for instances with the same kernel, and tensors.
     """
 
-    refusals: Callable[..., list[str]]
+    own_refusals: Callable[..., list[str]]
     source: Callable[..., Source]
     identity: Callable[[Any], tuple[Hashable, tuple[Tensor, ...]]]
+
+    def refusals(self, attention: Attention, x: Inputs) -> list[str]:
+        """Return the reasons why FlexAttention does not compute these inputs."""
+        return input_refusals(*x[:3]) or self.own_refusals(attention, x)
+
+    def run(self, attention: Attention, x: Inputs) -> Tensor:
+        """Compute softmax under the mask of a pattern."""
+        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
+        T, (identity, tensors) = q.shape[2], self.identity(attention)
+        length = bucket_length(T)
+
+        def make() -> BlockMask:
+            # Kept tensors may be those of a later call that computes gradients.
+            with torch.inference_mode(False), torch.no_grad():
+                source = self.source(attention, x)
+                return _block_mask(source, attention.causal, q, key_mask)
+
+        place = identity, attention.causal, q.shape[0], T, q.device
+        block_mask = _masks.get(place, (*tensors, key_mask, global_mask), make)
+        q, k, v = (F.pad(y, (0, 0, 0, length - T)) if length > T else y for y in (q, k, v))
+        masks = key_mask is None, global_mask is None
+        shapes = q.shape, k.shape[1], v.shape[3], q.dtype, q.device
+        run = compile_kernel((identity, attention.causal, *masks, *shapes), COMPILER)
+        return run(q, k, v, block_mask)[:, :, :T]
 
 
 _masks: MaskCache[BlockMask] = MaskCache(MASKS)
 _ATTEND = (lambda q, k, v, mask: flex_attention(q, k, v, block_mask=mask)).__code__
-
-
-def flex_refusals(kind: Kind, attention: Attention, q, k, v, key_mask, *extra) -> list[str]:
-    """Return the reasons why FlexAttention does not compute these inputs."""
-    return input_refusals(q, k, v) or kind.refusals(attention, q.shape[2], *extra)
 
 
 def input_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
@@ -113,26 +133,6 @@ def device_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
         return ["FlexAttention has no backward pass on the CPU; use torch.no_grad()"]
     return []
-
-
-def flex(kind: Kind, attention: Attention, q, k, v, key_mask, global_mask, *extra) -> Tensor:
-    """Compute softmax under the mask of a pattern."""
-    T, (identity, tensors) = q.shape[2], kind.identity(attention)
-    length = bucket_length(T)
-
-    def make() -> BlockMask:
-        # Kept tensors may be those of a later call that computes gradients.
-        with torch.inference_mode(False), torch.no_grad():
-            source = kind.source(attention, q, key_mask, global_mask)
-            return _block_mask(source, attention.causal, q, key_mask)
-
-    place = identity, attention.causal, q.shape[0], T, q.device
-    block_mask = _masks.get(place, (*tensors, key_mask, global_mask), make)
-    q, k, v = (F.pad(x, (0, 0, 0, length - T)) if length > T else x for x in (q, k, v))
-    masks = key_mask is None, global_mask is None
-    shapes = q.shape, k.shape[1], v.shape[3], q.dtype, q.device
-    run = compile_kernel((identity, attention.causal, *masks, *shapes), COMPILER)
-    return run(q, k, v, block_mask)[:, :, :T]
 
 
 @functools.lru_cache(KERNELS)

@@ -3,37 +3,32 @@
 BERT whose layers share their weights, and whose embeddings are narrower than the states.
 """
 
+from functools import partial
 from typing import Any
-
-from transformers import AlbertConfig
 
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
-from longspan.models.conversion.families.bert import DROPPED, SAME_FIELDS, bert_fields
+from longspan.models.conversion.families.bert import FIELDS, POOLER, POST_NORM
 from longspan.models.conversion.family import (
     POSITIONS,
     WORDS,
     Family,
     Head,
     Weight,
-    output_bias,
+    layer_weights,
     parameters,
+    same,
+    type_refusals,
 )
 from longspan.models.conversion.heads import (
-    choice_head,
+    choice_or_token_head,
+    classes,
     is_multiple_choice,
+    masked_head,
     question_head,
     sequence_head,
-    token_head,
 )
-from longspan.models.heads.masked_lm import LongspanForMaskedLM
-from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
-from longspan.models.heads.question_answering import LongspanForQuestionAnswering
-from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
-from longspan.models.heads.token_classification import LongspanForTokenClassification
-from longspan.models.model import LongspanModel
 
-OWN_FIELDS = ("embedding_size", "num_hidden_groups", "tie_word_embeddings")
 LAYER = {
     "attention.query": "attention.query",
     "attention.key": "attention.key",
@@ -47,23 +42,16 @@ LAYER = {
 TOKENS = "AlbertForTokenClassification"
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    return {**bert_fields(config), **{name: getattr(config, name) for name in OWN_FIELDS}}
-
-
 def _weights(config: Any) -> list[Weight]:
-    weights = [
+    group = "encoder.albert_layer_groups.{}.albert_layers.0"
+    return [
         Weight(WORDS, ("embeddings.word_embeddings.weight",)),
         Weight(POSITIONS, ("embeddings.position_embeddings.weight",)),
         *parameters("embeddings.types", "embeddings.token_type_embeddings", "weight"),
         *parameters("embeddings.norm", "embeddings.LayerNorm"),
         *parameters("embeddings.widen", "encoder.embedding_hidden_mapping_in"),
+        *layer_weights(LAYER, group, config.num_hidden_groups),
     ]
-    for i in range(config.num_hidden_groups):
-        layer = f"encoder.albert_layer_groups.{i}.albert_layers.0"
-        for target, source in LAYER.items():
-            weights += parameters(f"layers.{i}.{target}", f"{layer}.{source}")
-    return weights
 
 
 def _refusals(config: Any) -> list[str]:
@@ -76,64 +64,44 @@ def _refusals(config: Any) -> list[str]:
         reasons.append(
             f"embedding_size={config.embedding_size} is hidden_size, where ours has no map between"
         )
-    if config.type_vocab_size < 1:
-        reasons.append(f"type_vocab_size={config.type_vocab_size}, expected 1 or more")
-    return reasons
-
-
-def _masked_head(config: Any) -> Head:
-    weights = [
-        *parameters("transform.dense", "predictions.dense"),
-        *parameters("transform.norm", "predictions.LayerNorm"),
-        output_bias(config, "predictions.bias", "predictions.decoder.bias"),
-    ]
-    return Head(LongspanForMaskedLM, weights, "predictions.decoder.weight")
+    return reasons + type_refusals(config)
 
 
 def _classifier(config: Any) -> Head | str:
     """Return the head of candidates, tokens or texts, whose weights have the same names."""
-    if is_multiple_choice(config):
-        return choice_head(config, pooler="pooler")
-    if TOKENS in (config.architectures or ()):
-        return token_head(config)
+    if is_multiple_choice(config) or TOKENS in (config.architectures or ()):
+        return choice_or_token_head(config, pooler="pooler")
     return sequence_head(config, "tanh", hidden="pooler", output="classifier")
 
 
-def _source_config(config: LongspanConfig) -> AlbertConfig:
+def _source_fields(config: LongspanConfig) -> dict[str, Any]:
     if config.num_hidden_groups is None or config.embedding_size is None:
         raise OptionError(
             "num_hidden_groups and embedding_size must be numbers, got "
             f"{config.num_hidden_groups} and {config.embedding_size}"
         )
-    return AlbertConfig(
-        **{name: getattr(config, name) for name in (*SAME_FIELDS, *OWN_FIELDS)},
-        attention_probs_dropout_prob=config.attention_dropout,
-        max_position_embeddings=config.max_position_embeddings,
-    )
+    return {"max_position_embeddings": config.max_position_embeddings}
 
 
 FAMILY = Family(
     model_types=("albert",),
     prefix="albert.",
-    fields=_fields,
+    fields={**FIELDS, **same("embedding_size", "num_hidden_groups")},
+    constants=POST_NORM,
     weights=_weights,
     heads={
-        "predictions.": _masked_head,
+        "predictions.": partial(
+            masked_head,
+            dense="predictions.dense",
+            norm="predictions.LayerNorm",
+            output="predictions.decoder",
+            bias="predictions.bias",
+        ),
         "qa_outputs.": question_head,
         "classifier.": _classifier,
     },
-    dropped={
-        **{name: DROPPED[name] for name in ("embeddings.position_ids", "pooler.*")},
-        "sop_classifier.*": "sentence-order head, which is not used",
-    },
+    dropped={**POOLER, "sop_classifier.*": "sentence-order head, which is not used"},
     refusals=_refusals,
-    source_config=_source_config,
-    architectures={
-        LongspanModel: "AlbertModel",
-        LongspanForMaskedLM: "AlbertForMaskedLM",
-        LongspanForSequenceClassification: "AlbertForSequenceClassification",
-        LongspanForTokenClassification: TOKENS,
-        LongspanForQuestionAnswering: "AlbertForQuestionAnswering",
-        LongspanForMultipleChoice: "AlbertForMultipleChoice",
-    },
+    architectures=classes("Albert"),
+    source_fields=_source_fields,
 )

@@ -1,52 +1,37 @@
 """ELECTRA, generator and discriminator (Clark et al. 2020, https://arxiv.org/abs/2003.10555)."""
 
+import dataclasses
+from functools import partial
 from typing import Any
 
-from longspan.models.conversion.families.bert import (
-    DROPPED,
-    TASK_HEAD,
-    bert_fields,
-    bert_refusals,
-    bert_weights,
-)
-from longspan.models.conversion.family import Family, Head, Weight, activation_refusal, parameters
-from longspan.models.heads.masked_lm import LongspanForMaskedLM
-
-HEAD_ACTIVATION = "gelu"  # whatever that of the layers is
-
-
-def _fields(config: Any) -> dict[str, Any]:
-    return {**bert_fields(config), "embedding_size": config.embedding_size}
+from longspan.models.conversion.families import bert
+from longspan.models.conversion.family import Weight, parameters, same
+from longspan.models.conversion.heads import masked_head
 
 
 def _weights(config: Any) -> list[Weight]:
-    widened = config.embedding_size != config.hidden_size
-    return bert_weights(config) + (
-        parameters("embeddings.widen", "embeddings_project") if widened else []
-    )
+    is_wider = config.embedding_size != config.hidden_size
+    widen = parameters("embeddings.widen", "embeddings_project") if is_wider else []
+    return bert.encoder_weights(config) + widen
 
 
-def _head(config: Any) -> Head | str:
-    if reason := activation_refusal(HEAD_ACTIVATION, config.hidden_act):
-        return reason
-    weights = [
-        *parameters("transform.dense", "generator_predictions.dense"),
-        *parameters("transform.norm", "generator_predictions.LayerNorm"),
-        Weight("lm_head.bias", ("generator_lm_head.bias",)),
-    ]
-    return Head(LongspanForMaskedLM, weights, "generator_lm_head.weight")
-
-
-FAMILY = Family(
+HEAD = partial(
+    masked_head,
+    dense="generator_predictions.dense",
+    norm="generator_predictions.LayerNorm",
+    output="generator_lm_head",
+    activation="gelu",  # whatever that of the layers is
+)
+FAMILY = dataclasses.replace(
+    bert.FAMILY,
     model_types=("electra",),
     prefix="electra.",
-    fields=_fields,
+    fields={**bert.FIELDS, **same("embedding_size")},
     weights=_weights,
-    heads={"generator_": _head},
+    heads={"generator_": HEAD},
     dropped={
-        **DROPPED,
+        **bert.DROPPED,
         "discriminator_predictions.*": "head for replaced tokens, which is not used",
-        "sequence_summary.*": TASK_HEAD,
+        "sequence_summary.*": bert.TASK_HEAD,
     },
-    refusals=bert_refusals,
 )

@@ -4,38 +4,33 @@ Its `attention_window` counts both sides of a token, ours one side. Its position
 are those of RoBERTa.
 """
 
+from functools import partial
 from typing import Any
-
-from transformers import LongformerConfig
 
 from longspan.attention import options_of
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
-from longspan.models.conversion.families.bert import DROPPED, SAME_FIELDS, bert_fields, bert_weights
-from longspan.models.conversion.families.roberta import roberta_head
-from longspan.models.conversion.family import Family, Head, LayerAttention, Weight, parameters
+from longspan.models.conversion.families.bert import FIELDS, POOLER, encoder_weights
+from longspan.models.conversion.families.roberta import HEAD, SKIPS_PADDING, padding_refusals
+from longspan.models.conversion.family import (
+    Family,
+    LayerAttention,
+    Weight,
+    layer_weights,
+    options_of_all,
+    same,
+)
 from longspan.models.conversion.heads import (
-    choice_head,
-    is_multiple_choice,
+    choice_or_token_head,
+    classes,
     question_head,
     sequence_head,
-    token_head,
 )
-from longspan.models.heads.masked_lm import LongspanForMaskedLM
-from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
-from longspan.models.heads.question_answering import LongspanForQuestionAnswering
-from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
-from longspan.models.heads.token_classification import LongspanForTokenClassification
-from longspan.models.model import LongspanModel
 
 MECHANISM = "longformer"
-ARCHITECTURES = {
-    LongspanModel: "LongformerModel",
-    LongspanForMaskedLM: "LongformerForMaskedLM",
-    LongspanForSequenceClassification: "LongformerForSequenceClassification",
-    LongspanForTokenClassification: "LongformerForTokenClassification",
-    LongspanForQuestionAnswering: "LongformerForQuestionAnswering",
-    LongspanForMultipleChoice: "LongformerForMultipleChoice",
+PROJECTIONS = {
+    f"attention.mechanism.projections.{x}": f"attention.self.{x}_global"
+    for x in ("query", "key", "value")
 }
 
 
@@ -54,12 +49,8 @@ def longformer_attention(config: Any) -> list[LayerAttention]:
 
 
 def _weights(config: Any) -> list[Weight]:
-    weights = bert_weights(config)
-    for i in range(config.num_hidden_layers):
-        for name in ("query", "key", "value"):
-            target = f"layers.{i}.attention.mechanism.projections.{name}"
-            weights += parameters(target, f"encoder.layer.{i}.attention.self.{name}_global")
-    return weights
+    layers = config.num_hidden_layers
+    return encoder_weights(config) + layer_weights(PROJECTIONS, "encoder.layer.{}", layers)
 
 
 def window_refusals(config: Any) -> list[str]:
@@ -72,24 +63,16 @@ def window_refusals(config: Any) -> list[str]:
     return reasons
 
 
-def _refusals(config: Any) -> list[str]:
-    # Positions begin after the padding's row.
-    no_padding = [] if config.pad_token_id is not None else ["pad_token_id=None"]
-    return no_padding + window_refusals(config)
-
-
 def longformer_windows(config: LongspanConfig) -> list[int]:
     """Return the `attention_window` of a model.
 
     Raises:
         OptionError: the class of transformers has no such attention.
     """
-    if set(config.attention_names) != {MECHANISM}:
-        names = " and ".join(dict.fromkeys(config.attention_names))
-        raise OptionError(f"the attention must be longformer in every layer, got {names}")
-    windows = []
+    options_of_all(config, MECHANISM)
+    default, windows = options_of(MECHANISM)["window"], []
     for layer in range(config.num_hidden_layers):
-        window = config.layer_options(layer).get("window", options_of(MECHANISM)["window"])
+        window = config.layer_options(layer).get("window", default)
         windows.append(2 * (window[layer] if isinstance(window, list) else window))
     if uneven := [window for window in windows if not window or max(windows) % window]:
         raise OptionError(
@@ -99,46 +82,30 @@ def longformer_windows(config: LongspanConfig) -> list[int]:
     return windows
 
 
-def _source_config(config: LongspanConfig) -> LongformerConfig:
+def _source_fields(config: LongspanConfig) -> dict[str, Any]:
     windows = longformer_windows(config)
     if config.pad_token_id is None:
         raise OptionError("pad_token_id must be a number: positions begin after it, got None")
-    return LongformerConfig(
-        **{name: getattr(config, name) for name in SAME_FIELDS},
-        attention_window=windows,
-        attention_probs_dropout_prob=config.attention_dropout,
-        max_position_embeddings=config.max_position_embeddings + config.pad_token_id + 1,
-        sep_token_id=config.sep_token_id,
-        tie_word_embeddings=config.tie_word_embeddings,
-    )
-
-
-def _classifier(config: Any) -> Head | str:
-    """Return the head of candidates or of tokens, whose weights have the same names."""
-    if is_multiple_choice(config):
-        return choice_head(config, "after_separator")
-    return token_head(config)
+    rows = config.max_position_embeddings + config.pad_token_id + 1
+    return {"attention_window": windows, "max_position_embeddings": rows}
 
 
 FAMILY = Family(
     model_types=("longformer",),
     prefix="longformer.",
-    fields=lambda config: {
-        **bert_fields(config),
-        "positions_skip_padding": True,
-        "sep_token_id": config.sep_token_id,
-    },
+    fields={**FIELDS, **same("sep_token_id")},
+    constants=SKIPS_PADDING,
     weights=_weights,
     heads={
-        "lm_head.": roberta_head,
-        "qa_outputs.": lambda config: question_head(config, "before_separator"),
-        "classifier.dense.": lambda config: sequence_head(config, "tanh", "first"),
-        "classifier.": _classifier,
+        "lm_head.": HEAD,
+        "qa_outputs.": partial(question_head, tokens="before_separator"),
+        "classifier.dense.": partial(sequence_head, activation="tanh", tokens="first"),
+        "classifier.": partial(choice_or_token_head, tokens="after_separator"),
     },
-    dropped={name: DROPPED[name] for name in ("embeddings.position_ids", "pooler.*")},
-    refusals=_refusals,
+    dropped=POOLER,
+    refusals=lambda config: padding_refusals(config) + window_refusals(config),
     rows_before=lambda config: config.pad_token_id + 1,
     attention=longformer_attention,
-    source_config=_source_config,
-    architectures=ARCHITECTURES,
+    architectures=classes("Longformer"),
+    source_fields=_source_fields,
 )

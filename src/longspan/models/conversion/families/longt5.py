@@ -5,50 +5,36 @@ blocks, is that of no mechanism.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any
 
-from transformers import LongT5Config
-
-from longspan.attention import options_of
-from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.families import t5
-from longspan.models.conversion.family import LayerAttention, Weight
+from longspan.models.conversion.family import options_of_all
 from longspan.models.model import LongspanModel
 
-MECHANISM, KIND = "local", "local"  # of ours, and of the source
-
-
-def _attention(config: Any) -> list[LayerAttention]:
-    return [(MECHANISM, {"window": config.local_radius})] * config.num_layers
-
-
-def _weights(config: Any) -> list[Weight]:
-    return t5.t5_weights(config, "LocalSelfAttention")
+LOCAL = "local"  # mechanism, and kind of attention of the source
 
 
 def _refusals(config: Any) -> list[str]:
     kind = config.encoder_attention_type
-    if kind == KIND:
+    if kind == LOCAL:
         return []
     return [f"encoder_attention_type={kind!r}, whose global tokens are means of blocks"]
 
 
-def _source_config(config: LongspanConfig) -> LongT5Config:
-    if set(config.attention_names) != {MECHANISM}:
-        names = " and ".join(dict.fromkeys(config.attention_names))
-        raise OptionError(f"the attention must be {MECHANISM} in every layer, got {names}")
-    options = options_of(MECHANISM) | config.layer_options(0)
-    return LongT5Config(**t5.t5_source_fields(config), local_radius=options["window"])
+def _source_fields(config: LongspanConfig) -> dict[str, Any]:
+    radius = options_of_all(config, LOCAL)["window"]
+    return {**t5.t5_source_fields(config), "local_radius": radius}
 
 
 FAMILY = dataclasses.replace(
     t5.FAMILY,
     model_types=("longt5",),
-    weights=_weights,
+    weights=partial(t5.t5_weights, attention="LocalSelfAttention"),
     heads={},
     refusals=_refusals,
-    attention=_attention,
-    source_config=_source_config,
+    attention=lambda config: [(LOCAL, {"window": config.local_radius})] * config.num_layers,
     architectures={LongspanModel: "LongT5EncoderModel"},
+    source_fields=_source_fields,
 )

@@ -10,11 +10,6 @@ from longspan.models.conversion.families import bart
 from longspan.models.conversion.family import DECODER, ENCODER, Weight, parameters
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    norms = {"norm": "pre", "embedding_norm": True, "first_attention_norm": True}
-    return {**bart.bart_fields(config), **norms, "decoder_start": "last"}
-
-
 def mbart_weights(config: Any) -> list[Weight]:
     """Return the weights of both parts, each with a norm of its output."""
     last = [
@@ -24,5 +19,12 @@ def mbart_weights(config: Any) -> list[Weight]:
 
 
 FAMILY = dataclasses.replace(
-    bart.FAMILY, model_types=("mbart",), fields=_fields, weights=mbart_weights
+    bart.FAMILY,
+    model_types=("mbart",),
+    constants={
+        **bart.FAMILY.constants,
+        **{"norm": "pre", "embedding_norm": True, "first_attention_norm": True},
+        "decoder_start": "last",
+    },
+    weights=mbart_weights,
 )

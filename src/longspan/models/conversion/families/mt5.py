@@ -4,4 +4,4 @@ import dataclasses
 
 from longspan.models.conversion.families import t5
 
-FAMILY = dataclasses.replace(t5.FAMILY, model_types=("mt5",), source_config=None)
+FAMILY = dataclasses.replace(t5.FAMILY, model_types=("mt5",), architectures={})

@@ -10,16 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from longspan.models.conversion.families import bart, mbart
-from longspan.models.conversion.family import DECODER, ENCODER, Decoder
+from longspan.models.conversion.family import DECODER, ENCODER
 from longspan.models.conversion.positions import sinusoidal_rows
-
-
-def _fields(config: Any) -> dict[str, Any]:
-    return {**bart.bart_fields(config), "norm": "pre"}
-
-
-def _position_rows(config: Any) -> int:
-    return config.max_position_embeddings
 
 
 def _computed(config: Any) -> dict[str, Tensor]:
@@ -30,11 +22,11 @@ def _computed(config: Any) -> dict[str, Tensor]:
 FAMILY = dataclasses.replace(
     bart.FAMILY,
     model_types=("pegasus",),
-    fields=_fields,
+    constants={**bart.FAMILY.constants, "norm": "pre"},
     weights=mbart.mbart_weights,
     positions="sinusoidal",
-    position_rows=_position_rows,
+    position_rows=lambda config: config.max_position_embeddings,
     rows_before=lambda _: 0,
     computed=_computed,
-    decoder=Decoder(words=bart.DECODER_PARTS.words, position_rows=_position_rows),
+    decoder_rows=lambda config: config.max_position_embeddings,
 )

@@ -7,9 +7,8 @@ input, ours is that of the longest one.
 """
 
 import math
+from functools import partial
 from typing import Any
-
-from transformers import ReformerConfig
 
 from longspan.attention import options_of
 from longspan.errors import OptionError
@@ -22,20 +21,15 @@ from longspan.models.conversion.family import (
     LayerAttention,
     Weight,
     parameters,
+    same,
 )
-from longspan.models.conversion.heads import question_head, sequence_head
+from longspan.models.conversion.heads import classes, question_head, sequence_head
 from longspan.models.heads.causal_lm import LongspanForCausalLM
 from longspan.models.heads.masked_lm import LongspanForMaskedLM
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering
 from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
-from longspan.models.model import LongspanModel
 
 MECHANISMS = {"lsh": "reformer", "local": "blockwise"}
-SAME_FIELDS = (
-    *("vocab_size", "hidden_size", "num_attention_heads", "attention_head_size", "hidden_act"),
-    *("hidden_dropout_prob", "layer_norm_eps", "initializer_range", "is_decoder", "use_cache"),
-    *("pad_token_id", "bos_token_id", "eos_token_id"),
-)
 LAYER = {
     "attention_norm": "attention.layer_norm",
     "feed_forward_norm": "feed_forward.layer_norm",
@@ -49,20 +43,13 @@ PROJECTIONS = {
 MASK = "constant of the mask"
 
 
-def _fields(config: Any) -> dict[str, Any]:
+def _derived(config: Any) -> dict[str, Any]:
     # One dropout is that of all layers.
     kind = "local" if "local" in config.attn_layers else "lsh"
     axial = config.axial_pos_embds
     return {
-        **{name: getattr(config, name) for name in SAME_FIELDS},
         "num_hidden_layers": len(config.attn_layers),
-        "intermediate_size": config.feed_forward_size,
         "attention_dropout": getattr(config, f"{kind}_attention_probs_dropout_prob"),
-        "norm": "pre",
-        "residual": "reversible",
-        "qkv_bias": False,
-        "attention_output_bias": False,
-        "pooling": "first",
         "position": "axial" if axial else "learned",
         "axial_shape": list(config.axial_pos_shape) if axial else None,
         "axial_widths": list(config.axial_pos_embds_dim) if axial else None,
@@ -160,29 +147,26 @@ def _refusals(config: Any) -> list[str]:
     return reasons
 
 
-def _source_config(config: LongspanConfig) -> ReformerConfig:
+def _source_fields(config: LongspanConfig) -> dict[str, Any]:
     kinds = {name: kind for kind, name in MECHANISMS.items()}
     layers = config.attention_names
     if not set(layers) <= kinds.keys() or not config.num_hidden_layers:
         names = " and ".join(dict.fromkeys(layers))
         raise OptionError(f"every layer must be reformer or blockwise, got {names}")
-    own: dict[str, Any] = {}
+    is_axial = config.position == "axial"
+    fields: dict[str, Any] = {
+        "attention_head_size": config.head_dim,
+        "attn_layers": [kinds[name] for name in layers],
+        "local_attention_probs_dropout_prob": config.attention_dropout,
+        "lsh_attention_probs_dropout_prob": config.attention_dropout,
+        "max_position_embeddings": config.max_position_embeddings,
+        "axial_pos_embds": is_axial,
+    }
     for name in dict.fromkeys(layers):
         options = options_of(name) | config.layer_options(layers.index(name))
-        own |= _source_options(kinds[name], options)
-    if config.position == "axial":
-        own |= {"axial_pos_shape": config.axial_shape, "axial_pos_embds_dim": config.axial_widths}
-    return ReformerConfig(
-        **{name: getattr(config, name) for name in SAME_FIELDS if name != "attention_head_size"},
-        **own,
-        attention_head_size=config.head_dim,
-        attn_layers=[kinds[name] for name in layers],
-        feed_forward_size=config.intermediate_size,
-        local_attention_probs_dropout_prob=config.attention_dropout,
-        lsh_attention_probs_dropout_prob=config.attention_dropout,
-        max_position_embeddings=config.max_position_embeddings,
-        axial_pos_embds=config.position == "axial",
-    )
+        fields |= _source_options(kinds[name], options)
+    axial = {"axial_pos_shape": config.axial_shape, "axial_pos_embds_dim": config.axial_widths}
+    return fields | axial if is_axial else fields
 
 
 def _source_options(kind: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -206,12 +190,22 @@ def _source_options(kind: str, options: dict[str, Any]) -> dict[str, Any]:
 FAMILY = Family(
     model_types=("reformer",),
     prefix="reformer.",
-    fields=_fields,
+    fields={
+        **same("vocab_size", "hidden_size", "num_attention_heads", "attention_head_size"),
+        **same("hidden_act", "hidden_dropout_prob", "layer_norm_eps", "initializer_range"),
+        **same("is_decoder", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id"),
+        "intermediate_size": "feed_forward_size",
+    },
+    constants={
+        **{"norm": "pre", "residual": "reversible", "pooling": "first"},
+        **{"qkv_bias": False, "attention_output_bias": False},
+    },
+    derived=_derived,
     weights=_weights,
     heads={
         "lm_head.": _language_head,
         "qa_outputs.": question_head,
-        "classifier.": lambda config: sequence_head(config, "tanh"),
+        "classifier.": partial(sequence_head, activation="tanh"),
     },
     dropped={
         "*.mask_value_float*": MASK,
@@ -219,12 +213,15 @@ FAMILY = Family(
     },
     refusals=_refusals,
     attention=_attention,
-    source_config=_source_config,
     architectures={
-        LongspanModel: "ReformerModel",
+        **classes(
+            "Reformer",
+            LongspanForCausalLM,
+            LongspanForMaskedLM,
+            LongspanForSequenceClassification,
+            LongspanForQuestionAnswering,
+        ),
         LongspanForCausalLM: "ReformerModelWithLMHead",
-        LongspanForMaskedLM: "ReformerForMaskedLM",
-        LongspanForSequenceClassification: "ReformerForSequenceClassification",
-        LongspanForQuestionAnswering: "ReformerForQuestionAnswering",
     },
+    source_fields=_source_fields,
 )

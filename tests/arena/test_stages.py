@@ -7,7 +7,7 @@ import toy_streams
 from longspan.arena import get, override
 from longspan.arena.grid import misfit
 from longspan.arena.protocols import Protocol, Recipe
-from longspan.arena.stage_checks import check_stages
+from longspan.arena.stages import check_stages
 from longspan.config import ModelConfig, StageConfig, TrainingConfig
 from longspan.errors import OptionError
 from longspan.tasks import TASKS, register

@@ -1,0 +1,187 @@
+"""Stages of a run: the task and the model of each, what they cost, and whether they can follow.
+
+A run without stages of its own has one.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from longspan.arena.experiment import Experiment
+from longspan.arena.model import forward_flops, make_model, model_config
+from longspan.attention.allocation import sizes_alone
+from longspan.attention.other_options import OtherOptions
+from longspan.config import RunConfig, flatten
+from longspan.errors import LongspanError, OptionError
+from longspan.models import LongspanPreTrainedModel
+from longspan.models.attention_layer import build_mechanism
+from longspan.models.config_checks import layered_refusals
+from longspan.models.conversion.family import POSITIONS
+from longspan.tasks import Task, build
+
+if TYPE_CHECKING:
+    from longspan.training import Stage
+
+BACKWARD = 2  # FLOPs of the backward pass per FLOP of the forward pass
+Shapes = dict[str, tuple[int, ...]]
+
+
+def stages_of(config: RunConfig, task: Task) -> Iterator[tuple[RunConfig, Task]]:
+    """Yield the configuration and the task of each stage of a run.
+
+    Raises:
+        OptionError: the options of a stage are invalid, or need other data than those of the run.
+    """
+    for stage in config.stages():
+        yield stage, _stage_task(stage, task)
+
+
+def _stage_task(config: RunConfig, task: Task) -> Task:
+    """Return the task of a stage, open on the data of the run's task if that is open.
+
+    Raises:
+        OptionError: the options of the stage are invalid, or need other data than those of the run.
+    """
+    made = build(config.task.name, config.task.options)
+    if made.options == task.options:
+        return task
+    made.share_data(task)
+    return made
+
+
+def make_stages(
+    experiment: Experiment, task: Task, start: Callable[[LongspanPreTrainedModel], None]
+) -> "list[Stage]":
+    """Return the stages of an experiment as the training loop takes them.
+
+    Args:
+        experiment: experiment as it runs under its budget.
+        task: its open task.
+        start: loads the checkpoint that the run starts from into the model of the first stage.
+    """
+    from longspan.training import Stage
+
+    keeps = [stage.keep_optimizer for stage in experiment.config.training.stages] or [True]
+
+    def make(config: RunConfig, own: Task, is_first: bool) -> LongspanPreTrainedModel:
+        model = make_model(dataclasses.replace(experiment, config=config), own)
+        if is_first:
+            start(model)
+        return model
+
+    return [
+        Stage(
+            task=own,
+            config=config.training,
+            make_model=functools.partial(make, config, own, number == 0),
+            keep_optimizer=keeps[number],
+            mechanism=experiment.mechanism,
+            evaluation_changes=config.evaluation_changes,
+        )
+        for number, (config, own) in enumerate(stages_of(experiment.config, task))
+    ]
+
+
+def training_flops(forward: int, batch_size: int) -> int:
+    """Return the FLOPs of one training step from the forward FLOPs of one example."""
+    return (1 + BACKWARD) * forward * batch_size
+
+
+def mean_over_stages(
+    config: RunConfig, task: Task, measure: Callable[[RunConfig, Task], float]
+) -> float:
+    """Return the mean of a quantity of a training step, over the steps of all stages.
+
+    Args:
+        config: configuration of the run.
+        task: its task.
+        measure: returns the quantity from the configuration and the task of a stage.
+    """
+    stages = list(stages_of(config, task))
+    if len(stages) == 1:
+        return measure(*stages[0])
+    total = sum(stage.training.steps * measure(stage, own) for stage, own in stages)
+    return total / sum(stage.training.steps for stage, _ in stages)
+
+
+def mean_step_flops(config: RunConfig, task: Task) -> float:
+    """Return the mean FLOPs of a training step, every example at the length of its stage."""
+    return mean_over_stages(
+        config, task, lambda x, own: training_flops(forward_flops(x, own), x.training.batch_size)
+    )
+
+
+def check_stages(config: RunConfig, task: Task) -> None:
+    """Refuse stages whose model cannot be built, or cannot take over the weights before it.
+
+    The end of a run shows that late, after all stages before it.
+
+    Args:
+        config: configuration of the run.
+        task: its task, which need not be open.
+
+    Raises:
+        OptionError: the message names the stage.
+    """
+    stages = config.stages()
+    if len(stages) == 1:
+        return
+    shapes = [_shapes(number, stage, task) for number, stage in enumerate(stages, 1)]
+    for number, (before, after) in enumerate(itertools.pairwise(shapes), 2):
+        different = sorted(x for x in before.keys() | after.keys() if before.get(x) != after.get(x))
+        if different:
+            values = [flatten(stage) for stage in stages[number - 2 : number]]
+            fields = [
+                name
+                for name, value in values[1].items()
+                if name.startswith(("task.", "mechanism.")) and value != values[0].get(name)
+            ]
+            raise OptionError(
+                f"stage {number} has other weights than the one before it, such as {different[0]} "
+                f"of {config.mechanism.name}: {_text(after, different[0])}, not "
+                f"{_text(before, different[0])}; the stages differ in {', '.join(fields)}. Keep "
+                "what decides shapes, or choose a mechanism whose weights depend on no length"
+            )
+
+
+def check_evaluations(config: RunConfig, task: Task) -> None:
+    """Refuse options that the evaluations of a stage cannot have.
+
+    Args:
+        config: configuration of the run.
+        task: its task, which need not be open.
+
+    Raises:
+        OptionError: a value is invalid, a list has not one value for each layer, or an option
+            changes a parameter or a buffer.
+        UnknownNameError: the mechanism has no such option.
+    """
+    for stage, own in stages_of(config, task):
+        if not (changes := stage.evaluation_changes):
+            continue
+        model = model_config(stage, own)
+        if reasons := layered_refusals(stage.mechanism.name, changes, model.num_hidden_layers):
+            raise OptionError(f"evaluation: {'; '.join(reasons)}")
+        OtherOptions(build_mechanism(model, layer=0), changes)
+
+
+def _shapes(number: int, stage: RunConfig, task: Task) -> Shapes:
+    """Return the shapes of the parameters of a stage but the positions, which a stage extends.
+
+    Raises:
+        OptionError: the model cannot be built.
+    """
+    try:
+        own = _stage_task(stage, task)
+        with sizes_alone():
+            model = own.head(model_config(stage, own))
+    except LongspanError as error:
+        raise OptionError(f"stage {number}: {error}") from None
+    parameters = model.named_parameters()
+    return {name: tuple(x.shape) for name, x in parameters if not name.endswith(POSITIONS)}
+
+
+def _text(shapes: Shapes, name: str) -> str:
+    return str(shapes[name]) if name in shapes else "none"

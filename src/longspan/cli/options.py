@@ -1,0 +1,349 @@
+"""Options that commands share, each declared once: a command takes data classes of options."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_type_hints,
+)
+
+import typer
+
+from longspan.cli.parsing import parse_changes, split_integers, split_names
+from longspan.config import Budget, parse_budget
+from longspan.entry_points import plugin_entry_points
+from longspan.errors import DataError, OptionError, check_name
+
+if TYPE_CHECKING:
+    from longspan.arena import RunPaths
+
+DEFAULT_PROTOCOL = "lra-small"  # of commands on one task
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def options(cls: type[T]) -> type[T]:
+    """Make a frozen data class of options, which a command takes as one parameter (decorator)."""
+    return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Read(NamedTuple):
+    """Conversion of what is typed into the value that a command receives.
+
+    Attributes:
+        convert: function of what is typed, None if nothing, and the flag for messages.
+        typed: type of what is typed; `list[str]` of a repeatable option.
+    """
+
+    convert: Callable[[Any, str], Any]
+    typed: Any = str | None
+
+
+class App(typer.Typer):
+    """Typer application whose commands take data classes of options, and --import."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[T], T]:
+        """Register a command (decorator); the function itself stays as it is."""
+        register = super().command(name, **settings)
+
+        def add(function: T) -> T:
+            register(expand(cast("Callable", function)))
+            return function
+
+        return add
+
+
+def expand(command: Callable) -> Callable:
+    """Return a command with an option for each field of the data classes that it takes.
+
+    Options of the command stand before those that it shares with others. A field without a
+    `typer.Option` is an option with the help of its setting.
+    """
+    signature, hints = inspect.signature(command), _hints(command)
+    groups: dict[str, Any] = {k: x for k, x in hints.items() if dataclasses.is_dataclass(x)}
+    own: dict[str, Any] = {
+        name: (hints[name], parameter.default, {})
+        for name, parameter in signature.parameters.items()
+        if name not in groups
+    }
+    shared = {
+        field.name: (_hints(cls).get(field.name, field.type), field.default, field.metadata)
+        for cls in groups.values()
+        for field in dataclasses.fields(cls)
+    }
+    last = {name: own.pop(name) for name in ("as_json",) if name in own}
+    declared = {**own, **shared, **last, "imports": (Imports, None, {})}
+    parameters = [_parameter(name, *x) for name, x in declared.items()]
+    readers = {name: _reader(name, annotation) for name, (annotation, *_) in declared.items()}
+
+    def run(**values: Any) -> None:
+        del values["imports"]
+        values = {name: readers[name](value) for name, value in values.items()}
+        made = {
+            name: cls(**{field.name: values.pop(field.name) for field in dataclasses.fields(cls)})
+            for name, cls in groups.items()
+        }
+        command(**values, **made)
+
+    run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, __name__
+    run.__dict__["__signature__"] = signature.replace(parameters=parameters)
+    run.__annotations__ = {x.name: x.annotation for x in parameters}
+    return run
+
+
+def _hints(owner: Any) -> dict[str, Any]:
+    return get_type_hints(owner, include_extras=True)
+
+
+def _parameter(name: str, annotation: Any, default: Any, metadata: Any) -> inspect.Parameter:
+    """Return the parameter that typer sees, with the type of what is typed."""
+    marks = getattr(annotation, "__metadata__", ())
+    typed = next((x.typed for x in marks if isinstance(x, Read)), None)
+    if typed is not None:
+        rest = [x for x in marks if not isinstance(x, Read)]
+        annotation, default = Annotated[typed, *rest], None
+    elif not marks and "help" in metadata:
+        text = f"{metadata['help'][0].upper()}{metadata['help'][1:]}."
+        annotation = Annotated[annotation, typer.Option(_flag(name), help=text)]
+    default = inspect.Parameter.empty if default is dataclasses.MISSING else default
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _reader(name: str, annotation: Any) -> Callable[[Any], Any]:
+    """Return the conversion of a parameter; without `Read`, typer has converted the value."""
+    marks = getattr(annotation, "__metadata__", ())
+    # Typer takes the first flag of an annotation for the default.
+    flags = (x.default for x in marks if isinstance(getattr(x, "default", None), str))
+    flag = next(flags, _flag(name))
+    reads = [x for x in marks if isinstance(x, Read)]
+    return (lambda value: reads[0].convert(value, flag)) if reads else (lambda value: value)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _load_plugins(sources: list[str] | None) -> list[str] | None:
+    """Load the plug-ins of installed packages, then those of --import."""
+    if sources or plugin_entry_points():
+        from longspan.arena.plugins import load_entry_points, load_plugin
+
+        load_entry_points()
+        for source in sources or ():
+            load_plugin(source)
+    return sources
+
+
+def name_protocol(context: typer.Context, text: str | None) -> str | None:
+    """Return the name of a protocol; a file is loaded, which may name the imports in the cache."""
+    if text is None or Path(text).suffix not in (".py", ".toml"):
+        return text
+    from longspan.arena import load_protocol
+    from longspan.arena.protocols.own import register_imports
+    from longspan.files import cache_folder
+
+    # A Python file may register a task itself: an import of that name is left out.
+    if Path(text).suffix == ".toml":
+        register_imports(context.params.get("cache") or cache_folder())
+    return load_protocol(text).name
+
+
+Text = str | None
+Names = Annotated[list[str] | None, Read(split_names)]
+Integers = Annotated[list[int] | None, Read(split_integers)]
+Pairs = Annotated[dict[str, Any], Read(parse_changes, list[str] | None)]
+
+# Eager: protocol files and all other values may name what a plug-in registers, or the cache holds.
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        help="Plug-in to import: a Python file, a module or a protocol file. Repeatable.",
+        callback=_load_plugins,
+        is_eager=True,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder of source files, such as IMDB's.", show_default="$LONGSPAN_DATA"),
+]
+Device = Annotated[Text, typer.Option(help="cpu, to ignore an accelerator.")]
+Mechanisms = Annotated[Names, typer.Option(help="Comma-separated mechanisms.", show_default="all")]
+Tasks = Annotated[Names, typer.Option(help="Comma-separated tasks.", show_default="all")]
+Record = Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")]
+Records = Annotated[list[Path], typer.Argument(help="Result files of runs, or folders.")]
+SplitName = Annotated[str, typer.Option(help="train, validation or test.")]
+BatchSize = Annotated[
+    int | None, typer.Option(help="Examples per batch.", show_default="the run's")
+]
+ProtocolName = Annotated[
+    str,
+    typer.Argument(
+        help="Protocol, `longspan protocols list`; or a file, mine.toml or mine.py.",
+        callback=name_protocol,
+    ),
+]
+
+
+def option(flag: str, text: str, default: str | None = None, panel: str | None = None) -> Any:
+    """Return the declaration of an option; `default` is the text of its default."""
+    shown = True if default is None else default
+    return typer.Option(flag, help=text, show_default=shown, rich_help_panel=panel)
+
+
+def protocol_option(text: str, default: str) -> Any:
+    """Return the declaration of --protocol with the help and the default of a command."""
+    return typer.Option("--protocol", help=text, callback=name_protocol, show_default=default)
+
+
+@options
+class CacheOptions:
+    """Folders of a command, the device, and other fields of `RunPaths`."""
+
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of built data sets.", show_default="~/.cache/longspan", is_eager=True
+        ),
+    ] = None
+
+    def run_paths(self, **others: Any) -> "RunPaths":
+        """Return the paths of the command; register the imports in its cache as tasks.
+
+        Args:
+            others: fields of `RunPaths` that are no options of the command.
+
+        Raises:
+            OptionError: the device is not cpu.
+            UnknownNameError: there is no such parallelism.
+            DataError: the folder of source files does not exist.
+        """
+        from longspan.arena import RunPaths
+        from longspan.arena.protocols.own import register_imports
+
+        names = (field.name for field in dataclasses.fields(RunPaths))
+        values = {name: getattr(self, name, None) for name in names} | others
+        given = {name: value for name, value in values.items() if value is not None}
+        if (device := given.get("device", "cpu")) != "cpu":
+            raise OptionError(
+                f"--device must be cpu, or omitted to use the accelerator; got {device!r}"
+            )
+        if "parallel" in given:
+            from longspan.training.distributed.group import PARALLELISM
+
+            check_name(given["parallel"], PARALLELISM, "parallelism")
+        if "data" in given and not given["data"].exists():
+            raise DataError(f"--data {given['data']} does not exist")
+        paths = RunPaths(**given)
+        register_imports(paths.cache)
+        return paths
+
+
+@options
+class DataOptions(CacheOptions):
+    """Options of commands that build data sets, or read them on the CPU."""
+
+    data: Data = None
+
+
+@options
+class DeviceOptions(DataOptions):
+    """Options of commands that run a saved model."""
+
+    device: Device = None
+
+
+@options
+class RunOptions(CacheOptions):
+    """Options of commands that train."""
+
+    runs: Runs = Path("runs")
+    device: Device = None
+    parallel: Annotated[
+        Text,
+        typer.Option(
+            help="Under torchrun or accelerate: ddp, fsdp or context.",
+            show_default="the launcher's",
+        ),
+    ] = None
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes",
+            help="Resume runs that other code or versions began; their records have both.",
+        ),
+    ] = False
+
+
+@options
+class ArenaPathOptions(RunOptions):
+    """Options of commands that train on tasks with source files."""
+
+    data: Data = None
+
+
+@options
+class ChangeOptions:
+    """Changes of a run's configuration, and the choice to print its cost in place of running it."""
+
+    changes: Annotated[
+        Pairs,
+        typer.Option(
+            "--set",
+            help="Override a field: training.steps=100, mechanism.window=8, task.length=512; of "
+            "one mechanism or task: local.window=8, listops.steps=100.",
+        ),
+    ] = dataclasses.field(default_factory=dict)
+    budget: Annotated[
+        Budget | None,
+        Read(lambda text, _: None if text is None else parse_budget(text)),
+        typer.Option(
+            help="Quantity held equal: steps, seconds=10min, flops=1e15, memory=2GiB.",
+            show_default="the protocol's",
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the runs and their cost; train nothing.")
+    ] = False
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Like --dry-run, with steps timed and memory counted.")
+    ] = False
+
+    @property
+    def is_plan(self) -> bool:
+        """True if the command prints the runs and their cost alone."""
+        return self.dry_run or self.measure
+
+
+def default_protocol(tasks: Sequence[str] | None, otherwise: str) -> str:
+    """Return the protocol of a command that names none: `own` for imported texts and collections.
+
+    Raises:
+        OptionError: some of the tasks are imported, and some are not.
+        UnknownNameError: besides an imported task, there is one that is none.
+    """
+    from longspan.arena.protocols.own import NAME
+    from longspan.tasks import TASKS, ImportedCorpus, imported_names
+
+    imported = set(imported_names()) - set(imported_names(ImportedCorpus))
+    own = [task for task in tasks or () if task in imported]
+    if own and len(own) < len(set(tasks or ())):
+        for task in tasks or ():
+            check_name(task, TASKS, "task")
+        raise OptionError(
+            f"{', '.join(own)}: imported texts have the protocol {NAME!r}, other tasks have not; "
+            "use a command for each protocol"
+        )
+    return NAME if own else otherwise

@@ -1,0 +1,72 @@
+"""Catalog of what the package registers, as plain values: lists and reports need no torch for it.
+
+`docs/pages.py` renders `catalog.json` from the registries; a test compares them.
+"""
+
+import functools
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any
+
+from longspan.files import cache_folder
+from longspan.metrics import get_metric
+
+TASK_COLUMNS = ("name", "version", "title", "num_classes", "chance", "metrics", "license", "source")
+
+
+@functools.cache
+def read_catalog() -> dict[str, dict[str, dict[str, Any]]]:
+    """Read the mechanisms, tasks and protocols of the package, by name.
+
+    Mechanisms and protocols are the rows of their lists, tasks their descriptions.
+    """
+    text = resources.files("longspan").joinpath("catalog.json").read_text("utf-8")
+    return json.loads(text)
+
+
+def is_complete() -> bool:
+    """Return whether nothing besides the package can have registered a name.
+
+    Plug-ins import the registries, and imports of the default cache are tasks.
+    """
+    is_loaded = {"longspan.attention", "longspan.tasks"} & set(sys.modules)
+    return not is_loaded and not any(cache_folder().glob("*/*/import.json"))
+
+
+def list_stored(what: str) -> list[dict[str, Any]]:
+    """Return the rows of the list of mechanisms, tasks or protocols."""
+    rows = list(read_catalog()[what].values())
+    return [task_row(row) for row in rows] if what == "tasks" else rows
+
+
+def task_row(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the main metadata of a task."""
+    return {name: description[name] for name in TASK_COLUMNS}
+
+
+def published_rows(scores: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the published scores of a task as rows of text."""
+    scores = list(scores)
+    has_several = len({score["metric"] for score in scores}) > 1
+    return [
+        {
+            "mechanism": score["mechanism"],
+            "score": f"{get_metric(score['metric']).title} " * has_several
+            + get_metric(score["metric"]).format(score["value"]),
+            "protocol": score["protocol"],
+            "source": score["source"],
+        }
+        for score in scores
+    ]
+
+
+def format_value(value: Any) -> str:
+    """Format a value of the catalog as text."""
+    if isinstance(value, dict):
+        lines = [f"{k} = {v}" for k, v in value.items()]
+        return ("\n" if len(lines) > 6 else ", ").join(lines)
+    if isinstance(value, list | tuple):
+        return ", ".join(format_value(x) for x in value)
+    return str(value)
