@@ -16,8 +16,13 @@ import numpy as np
 from longspan.report.leaderboard.build import build_leaderboards, scores_of
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.statistics.contrasts import LEVEL, compare_rows
-from longspan.report.statistics.noise import Noise, SeedVariance, measure_noise, pool_seeds
-from longspan.report.statistics.samples import read_sample
+from longspan.report.statistics.noise import (
+    Noise,
+    SeedVariance,
+    measure_noise,
+    pool_seeds,
+    read_sample,
+)
 from longspan.results import Result, load_results
 
 RESULTS = Path(__file__).parents[1] / "results"

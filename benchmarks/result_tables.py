@@ -20,13 +20,13 @@ from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
 from longspan.report.leaderboard.verdict import verdict
 from longspan.report.output.text import markdown
-from longspan.report.statistics.growth import (
+from longspan.report.tables.correlations import FEWEST, correlate, correlations
+from longspan.report.tables.efficiency import (
     crossing_length,
+    efficiency_tables,
     memory_over_baseline,
     over_baseline,
 )
-from longspan.report.tables.correlations import FEWEST, correlate, correlations
-from longspan.report.tables.efficiency import tables_of_records
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.published import Comparison, compare_figures, read_published
 from longspan.results import (
@@ -69,7 +69,7 @@ def main() -> None:
             chart = score_against_cost(board, place, board.hardware[0], styles)
             save_chart(chart, PICTURE)
     measured = map(load_efficiency, efficiency_paths([RESULTS]))
-    if tables := tables_of_records(measured, read_published()):
+    if tables := efficiency_tables(measured, read_published()):
         pages.append(f"## Efficiency\n\n{markdown(tables)}")
     pages.append((RESULTS / "NOTES.md").read_text())
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")

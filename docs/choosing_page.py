@@ -10,7 +10,7 @@ from mechanism_notes import NOTES
 
 from longspan.attention import MECHANISMS, Traits, build
 from longspan.catalog import families
-from longspan.report.statistics.growth import over_baseline
+from longspan.report.tables.efficiency import over_baseline
 from longspan.results import BASELINE, Measurement, Result, load_results
 
 ROOT = Path(__file__).parents[1]

@@ -32,7 +32,7 @@ from longspan.catalog import (
     list_protocols,
     sample_options,
 )
-from longspan.report.statistics.growth import memory_over_baseline, over_baseline
+from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from longspan.attention import MECHANISMS
-from longspan.report.statistics.growth import memory_over_baseline, over_baseline
+from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.results import load_efficiency
 
 ROOT = Path(__file__).parents[1]

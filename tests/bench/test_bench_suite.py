@@ -15,7 +15,7 @@ from longspan.bench.peaks import PeakMeter
 from longspan.bench.suite import default_path
 from longspan.bench.suites import SUITES, change_suite
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
-from longspan.report.statistics.growth import (
+from longspan.report.tables.efficiency import (
     crossing_length,
     exponent,
     memory_over_baseline,

@@ -89,7 +89,7 @@ def cells(table, column):
 
 
 def test_rows_are_ordered_by_length_with_full_first():
-    measurements, growth = efficiency_tables(RECORD)
+    measurements, growth = efficiency_tables([RECORD])
     assert measurements.title == "model, training, float32"
     assert cells(measurements, "Mechanism") == [*["full", "linear"] * 3, "synthesizer"]
     assert cells(measurements, "Length") == [*["1,024"] * 2, *["2,048"] * 2, *["4,096"] * 3]
@@ -106,38 +106,40 @@ def test_rows_are_ordered_by_length_with_full_first():
 
 
 def test_what_was_not_measured_says_why():
-    entry = efficiency_tables(RECORD)[0].rows[-1][3]
+    entry = efficiency_tables([RECORD])[0].rows[-1][3]
     assert (entry.value, entry.text) == (None, "out of memory")
     assert entry.detail == "needs 9 GiB, and 8 GiB may be used"
 
 
 def test_growth_names_the_length_from_which_a_mechanism_pays_off():
-    growth = efficiency_tables(RECORD)[1]
+    growth = efficiency_tables([RECORD])[1]
     # Linear is faster above 1,000 tokens, so at every measured length.
     assert cells(growth, "Pays off") == ["–", "at every length", "–"]
     assert cells(growth, "Longest") == ["4,096", "4,096", "–"]
 
 
 def test_published_ratios_stand_beside_ours():
-    published = efficiency_tables(RECORD, FIGURES)[2]
+    published = efficiency_tables([RECORD], FIGURES)[2]
     assert cells(published, "Mechanism") == ["linear", "linear"]
     assert cells(published, "Published") == ["1.25 ×", "0.250 ×"]
     assert cells(published, "Here") == ["1.02 ×", "0.500 ×"]
 
 
 def test_other_models_are_not_compared_with_published_ones():
-    assert len(efficiency_tables(dataclasses.replace(RECORD, suite="scopes"), FIGURES)) == 2
+    assert len(efficiency_tables([dataclasses.replace(RECORD, suite="scopes")], FIGURES)) == 2
 
 
 def test_a_mechanism_beyond_the_memory_of_full_says_so():
     slow = [measured("linear", n, n**2 * 2e-6, 1) for n in (*LENGTHS, 8_192)]
     full = [x for x in RECORD.measurements if x.mechanism == "full"]
     record = dataclasses.replace(RECORD, measurements=[*full, *slow])
-    assert cells(efficiency_tables(record)[1], "Pays off")[1] == "not up to 4,096, where full ends"
+    assert (
+        cells(efficiency_tables([record])[1], "Pays off")[1] == "not up to 4,096, where full ends"
+    )
 
 
 @pytest.mark.parametrize("scope", ["layer", "operator"])
 def test_layers_are_not_compared_with_published_models(scope):
     changed = [dataclasses.replace(x, scope=scope) for x in RECORD.measurements]
     record = dataclasses.replace(RECORD, measurements=changed)
-    assert len(efficiency_tables(record, FIGURES)) == 2
+    assert len(efficiency_tables([record], FIGURES)) == 2

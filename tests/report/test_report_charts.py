@@ -24,8 +24,8 @@ from report_records import (
 from longspan.errors import OptionError
 from longspan.report.charts.curves import POINTS, learning_curves
 from longspan.report.charts.figures import cost_figures
-from longspan.report.charts.heatmaps import draw_matrix
 from longspan.report.charts.intervals import score_intervals, slice_series
+from longspan.report.charts.pictures import draw_matrix
 from longspan.report.charts.styles import COLORS, DASHES, SHAPES, assign_styles, save_chart
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
@@ -100,7 +100,7 @@ def test_colors_contrast_with_both_backgrounds(background):
 
 def test_registered_mechanisms_have_distinct_styles_and_the_color_of_their_family():
     traits = read_traits()
-    names = sorted(traits, key=lambda name: families().index(traits[name].family))
+    names = sorted(traits, key=lambda name: families().index(traits[name]["family"]))
     styles = assign_styles({name: family_of(name) for name in [*reversed(names), "own"]}).by_name
     assert [*styles] == [*names, "own"]
     look = styles.values()

@@ -8,7 +8,7 @@ import pytest
 from longspan.errors import OptionError
 from longspan.metrics import get_metric
 from longspan.report.statistics.intervals import interval, mean, student
-from longspan.report.statistics.samples import Sample
+from longspan.report.statistics.noise import Sample
 
 ACCURACY = get_metric("accuracy")
 

@@ -132,4 +132,4 @@ def _print(record: "EfficiencyRecord") -> None:
     from longspan.report.tables.efficiency import efficiency_tables
     from longspan.report.tables.published import read_published
 
-    print_tables(efficiency_tables(record, read_published()), "terminal")
+    print_tables(efficiency_tables([record], read_published()), "terminal")

@@ -147,7 +147,7 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
     Raises:
         DataError: there is no valid record.
     """
-    from longspan.report.tables.efficiency import tables_of_records
+    from longspan.report.tables.efficiency import efficiency_tables
     from longspan.report.tables.published import read_published
 
     records, figures = _load_efficiency(folders), read_published()
@@ -156,7 +156,7 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
             f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan bench` "
             "first"
         )
-    print_tables(tables_of_records(records, figures), format)
+    print_tables(efficiency_tables(records, figures), format)
 
 
 def _report_run(places: Sequence[Path], look: ReportOptions) -> None:

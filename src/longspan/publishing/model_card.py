@@ -11,7 +11,7 @@ from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.text import markdown
 from longspan.report.statistics.intervals import Interval, interval
-from longspan.report.statistics.samples import read_sample
+from longspan.report.statistics.noise import read_sample
 from longspan.report.tables import one_run
 from longspan.results import Result
 from longspan.tasks import Task

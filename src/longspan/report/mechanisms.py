@@ -6,7 +6,7 @@ Mechanisms need torch and reports do not, which read the stored catalog.
 import functools
 import importlib.metadata
 import re
-from typing import NamedTuple
+from typing import Any
 
 from longspan.report.leaderboard.values import Row
 from longspan.stored_catalog import read_catalog
@@ -17,66 +17,37 @@ DIRTY = "-dirty"  # suffix of the commit of a changed working tree
 Link = tuple[str, str | None]  # text and address; None for an address that is unknown
 
 
-class MechanismTraits(NamedTuple):
-    """Traits of a mechanism with its default options.
-
-    Attributes:
-        family: class of Tay et al. 2022, Efficient Transformers: A Survey.
-        cost: growth of time and memory with the length.
-        causal: has a causal form.
-        cross: supports cross-attention.
-        paper: authors, year and address, or "unpublished".
-    """
-
-    family: str
-    cost: str
-    causal: bool
-    cross: bool
-    paper: str
-
-
 @functools.cache
-def read_traits() -> dict[str, MechanismTraits]:
-    """Read the traits of the registered mechanisms by name, in the order of the taxonomy."""
-    return {
-        name: MechanismTraits(
-            family=row["family"],
-            cost=row["cost"].partition(";")[0],
-            causal=row["causal"],
-            cross=row["cross"],
-            paper=row["paper"],
-        )
-        for name, row in read_catalog()["mechanisms"].items()
-    }
+def read_traits() -> dict[str, dict[str, Any]]:
+    """Read the traits of the registered mechanisms by name, in the order of the taxonomy.
+
+    Each has its family (Tay et al. 2022, Efficient Transformers: A Survey), the growth of its
+    cost, whether it is causal and supports cross-attention, and its paper, or "unpublished".
+    """
+    rows = read_catalog()["mechanisms"].items()
+    return {name: {**row, "cost": row["cost"].partition(";")[0]} for name, row in rows}
 
 
 @functools.cache
 def families() -> tuple[str, ...]:
     """Return every family in the order of the taxonomy, `OTHER` last."""
-    return (*dict.fromkeys(traits.family for traits in read_traits().values()), OTHER)
+    return (*dict.fromkeys(traits["family"] for traits in read_traits().values()), OTHER)
 
 
 def family_of(mechanism: str) -> str:
     """Return the family of a mechanism."""
     traits = read_traits().get(mechanism)
-    return traits.family if traits else OTHER
+    return traits["family"] if traits else OTHER
 
 
 def row_traits(row: Row) -> dict[str, str]:
     """Return the traits that a row can be filtered by; a reference row has none."""
     if row.reference is not None:
         return {}
-    found = read_traits().get(row.mechanism)
-    return {
-        "family": row.family or UNKNOWN,
-        "cost": found.cost if found else UNKNOWN,
-        "causal": _yes_or_no(found.causal) if found else UNKNOWN,
-        "cross": _yes_or_no(found.cross) if found else UNKNOWN,
-    }
-
-
-def _yes_or_no(value: bool) -> str:
-    return "yes" if value else "no"
+    found = read_traits().get(row.mechanism, {})
+    words = {True: "yes", False: "no"}
+    traits = {name: found.get(name, UNKNOWN) for name in ("cost", "causal", "cross")}
+    return {"family": row.family or UNKNOWN} | {x: words.get(y, y) for x, y in traits.items()}
 
 
 def row_links(row: Row) -> tuple[Link, ...]:
@@ -88,7 +59,7 @@ def row_links(row: Row) -> tuple[Link, ...]:
     """
     links: list[Link] = []
     traits = read_traits().get(row.mechanism)
-    if traits and (address := re.search(r"https?://\S+", traits.paper)):
+    if traits and (address := re.search(r"https?://\S+", traits["paper"])):
         links.append(("paper", address[0]))
     if traits and (site := _project_url("documentation")):
         links.append(("page", f"{site}/mechanisms/{row.mechanism}/"))

@@ -16,10 +16,10 @@ from longspan.report.tables.attention_span import attention_span
 from longspan.report.tables.context_use import context_use
 from longspan.report.tables.correlations import correlations
 from longspan.report.tables.cross_evaluations import cross_evaluations
-from longspan.report.tables.efficiency import tables_of_records
+from longspan.report.tables.efficiency import efficiency_tables
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.published import published
-from longspan.report.tables.settings import settings
+from longspan.report.tables.runs import settings
 from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
 from longspan.report.tables.steps_to_accuracy import steps_to_accuracy
@@ -30,7 +30,7 @@ def _efficiency(board: Leaderboard, context: Context) -> list[Table]:
     """Return the tables of all records of efficiency, behind the first leaderboard."""
     if not context.boards or board is not context.boards[0]:
         return []
-    return tables_of_records(context.efficiency, context.published)
+    return efficiency_tables(context.efficiency, context.published)
 
 
 @dataclass(frozen=True, kw_only=True)

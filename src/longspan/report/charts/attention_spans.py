@@ -17,10 +17,12 @@ from longspan.report.charts.styles import (
 from longspan.report.numbers import Number, count, significant
 from longspan.report.tables.attention_span import (
     READING_ERROR,
-    Analyzed,
-    RequiredSpan,
+    mean_span,
+    published_span,
+    spans_of,
     uniform_span,
 )
+from longspan.report.tables.columns import Line
 from longspan.results import BASELINE, AttentionSpans
 
 TITLE = "Attention span, tokens"
@@ -29,18 +31,17 @@ UNIFORM = "uniform attention"
 PUBLISHED_COLOR, UNIFORM_COLOR = "#0072B2", "#D55E00"
 
 
-def span_by_task(spans: Sequence[RequiredSpan], styles: Styles) -> Spec | None:
+def span_by_task(lines: Sequence[Line], styles: Styles) -> Spec | None:
     """Draw the required attention span by task, with published spans; None without spans."""
-    bars = [bar for span in spans for bar in _bars(span)]
+    bars = [bar for line in lines for bar in _bars(line)]
     if not bars:
         return None
     kinds = list(dict.fromkeys(bar["kind"] for bar in bars))
-    own = styles.by_name[spans[0].analyzed.row.label].color
+    own = styles.by_name[lines[0].row.label].color
     colors = {OURS: own, PUBLISHED: PUBLISHED_COLOR, UNIFORM: UNIFORM_COLOR}
     named = [*kinds, UNIFORM]
-    axis = {"labelAngle": 0, "domain": True}
-    x = {**nominal("task"), "title": None, "sort": [span.task for span in spans], "axis": axis}
-    x |= {"scale": {"paddingInner": 0.35}}
+    x = {**nominal("task"), "title": None, "sort": [line.task.label for line in lines]}
+    x |= {"axis": {"labelAngle": 0, "domain": True}, "scale": {"paddingInner": 0.35}}
     y = {**quantitative("value"), "title": TITLE, "axis": {"tickCount": 5}}
     scale = {"domain": named, "range": [colors[kind] for kind in named]}
     legend = {"title": None, "orient": "top", "labelLimit": 0, "symbolOpacity": 1}
@@ -57,11 +58,9 @@ def span_by_task(spans: Sequence[RequiredSpan], styles: Styles) -> Spec | None:
         "encoding": {**base, **low_to_high("y", y)},
     }
     ticks = {
-        "data": {"values": [_bar(x.task, UNIFORM, x.uniform) for x in spans]},
+        "data": {"values": [_bar(x.task.label, UNIFORM, _uniform([x])) for x in lines]},
         "mark": {"type": "tick", "thickness": 2, "bandSize": 60},
-        "encoding": {
-            **{"x": x, "y": quantitative("value"), "color": color, "tooltip": tooltip(about)},
-        },
+        "encoding": {"x": x, "color": color, "y": quantitative("value"), "tooltip": tooltip(about)},
     }
     return layered_chart(
         bars,
@@ -72,13 +71,14 @@ def span_by_task(spans: Sequence[RequiredSpan], styles: Styles) -> Spec | None:
     )
 
 
-def _bars(x: RequiredSpan) -> Iterator[dict[str, Any]]:
+def _bars(x: Line) -> Iterator[dict[str, Any]]:
     """Yield the bar of a task, and that of the published span where it compares."""
-    spans = x.analyzed.spans
+    spans, task = spans_of(x), x.task.label
     over = f"{count(min(y.samples for y in spans), 'sample')}, {count(len(spans), 'seed')}"
-    yield {**_bar(x.task, OURS, x.span.mean, x.span.deviation), "over": over}
-    if x.published is not None:
-        bar = _bar(x.task, PUBLISHED, float(x.published), READING_ERROR)
+    span = mean_span([one.mean for one in spans])
+    yield {**_bar(task, OURS, span.mean, span.deviation), "over": over}
+    if (published := published_span(x)) is not None:
+        bar = _bar(task, PUBLISHED, float(published), READING_ERROR)
         yield {**bar, "over": "read off figure 2"}
 
 
@@ -96,7 +96,7 @@ def _tokens(value: Number) -> str:
     return f"{significant(value)} tokens"
 
 
-def span_by_mechanism(rows: Sequence[Analyzed], styles: Styles) -> Spec | None:
+def span_by_mechanism(lines: Sequence[Line], styles: Styles) -> Spec | None:
     """Draw the attention span on one task by mechanism; None below two models."""
     dots = [
         {
@@ -105,31 +105,31 @@ def span_by_mechanism(rows: Sequence[Analyzed], styles: Styles) -> Spec | None:
             **_range(spans.mean.mean, spans.mean.deviation),
             "over": count(spans.samples, "sample"),
         }
-        for about, spans in sorted(_models(rows), key=lambda x: -x[1].mean.mean)
+        for about, spans in sorted(_models(lines), key=lambda x: -x[1].mean.mean)
     ]
     text = "Attention span by mechanism: mean distance weighted by attention"
-    return dot_chart(dots, TITLE, (UNIFORM, _uniform(rows)), text, styles)
+    return dot_chart(dots, TITLE, (UNIFORM, _uniform(lines)), text, styles)
 
 
-def span_by_layer(rows: Sequence[Analyzed], styles: Styles) -> Spec | None:
+def span_by_layer(lines: Sequence[Line], styles: Styles) -> Spec | None:
     """Draw the attention span by layer, a line for each mechanism; None without analyses."""
     points = [
         {**about, "place": str(i), "value": span.mean, "shown": _tokens(span.mean)}
-        for about, spans in _models(rows)
+        for about, spans in _models(lines)
         for i, span in enumerate(spans.layers, 1)
     ]
     text = "Attention span by layer and mechanism"
-    return series_chart(points, "Layer", TITLE, (UNIFORM, _uniform(rows)), text, styles)
+    return series_chart(points, "Layer", TITLE, (UNIFORM, _uniform(lines)), text, styles)
 
 
-def _models(rows: Sequence[Analyzed]) -> Iterator[tuple[dict[str, Any], AttentionSpans]]:
+def _models(lines: Sequence[Line]) -> Iterator[tuple[dict[str, Any], AttentionSpans]]:
     """Yield each model with attention weights: names in the chart, and its spans."""
-    for row in rows:
-        for one in row.analyses:
+    for line in lines:
+        for one in line.item:
             if one.spans is not None:
-                yield run_label(row.row.label, one.seed, len(row.spans)), one.spans
+                yield run_label(line.row.label, one.seed, len(spans_of(line))), one.spans
 
 
-def _uniform(rows: Sequence[Analyzed]) -> float:
-    spans = [one for row in rows for one in row.spans]
+def _uniform(lines: Sequence[Line]) -> float:
+    spans = [one for line in lines for one in spans_of(line)]
     return uniform_span(spans) if spans else 0.0

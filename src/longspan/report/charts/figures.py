@@ -1,7 +1,8 @@
 """Figures of the sections of a leaderboard, and their files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from longspan.files import atomic_write
@@ -12,16 +13,16 @@ from longspan.report.charts.attention_spans import (
 )
 from longspan.report.charts.contexts import attention_by_bucket, loss_by_context
 from longspan.report.charts.curves import QUANTITIES, learning_curves
-from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.intervals import score_intervals, slice_series
-from longspan.report.charts.pictures import Picture
+from longspan.report.charts.pictures import Heatmap, Picture, save_svg
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import PRINT, Medium, Spec, save_chart
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.tables.attention_span import Analyzed, analyzed_rows, required_spans
+from longspan.report.tables.attention_span import required_spans
+from longspan.report.tables.columns import measured_lines
 from longspan.report.tables.context_use import measured_rows
 from longspan.report.tables.slices import properties
 from longspan.report.tables.table import slug
@@ -41,9 +42,8 @@ class Figure:
 
 def score_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw scores by mechanism, for each task."""
-    for i, task in enumerate(board.columns):
-        chart = score_intervals(board, i, context.styles)
-        yield from _chart(board, f"scores {task.label}", task.label, chart)
+    draw = partial(score_intervals, board, styles=context.styles)
+    return _by_task(board, ("scores {}", "{}", draw))
 
 
 def cost_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
@@ -61,11 +61,9 @@ def cost_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
 
 def curve_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw validation score and training loss against the step, for each task."""
-    for i, task in enumerate(board.columns):
-        for quantity in QUANTITIES:
-            chart = learning_curves(board, i, quantity, context.styles)
-            name, caption = f"curves {task.label} {quantity}", f"{task.label}, {quantity}"
-            yield from _chart(board, name, caption, chart)
+    draw = partial(learning_curves, board, styles=context.styles)
+    charts = [(f"curves {{}} {x}", f"{{}}, {x}", partial(draw, quantity=x)) for x in QUANTITIES]
+    return _by_task(board, *charts)
 
 
 def slice_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
@@ -82,23 +80,23 @@ def span_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     required = span_by_task(required_spans(board, context.analyses), context.styles)
     caption = f"Required attention span: {BASELINE}, by task"
     yield from _chart(board, "required span", caption, required)
-    for task, rows in _analyzed(board, context):
-        chart = span_by_mechanism(rows, context.styles)
-        yield from _chart(board, f"span {task}", f"{task}, attention span", chart)
-        chart = span_by_layer(rows, context.styles)
-        yield from _chart(board, f"layers {task}", f"{task}, attention span by layer", chart)
+    lines, styles = partial(measured_lines, board, records=context.analyses), context.styles
+    yield from _by_task(
+        board,
+        ("span {}", "{}, attention span", lambda i: span_by_mechanism(lines(i), styles)),
+        ("layers {}", "{}, attention span by layer", lambda i: span_by_layer(lines(i), styles)),
+    )
 
 
 def context_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the loss by the context that is left, and attention by bucket, for each task."""
-    for i, task in enumerate(board.columns):
-        measured = measured_rows(board, i, context.context_uses)
-        chart = loss_by_context(measured, context.styles)
-        caption = f"{task.label}, loss by the context that is left"
-        yield from _chart(board, f"context {task.label}", caption, chart)
-        chart = attention_by_bucket(measured, context.styles)
-        caption = f"{task.label}, attention by bucket of the keys"
-        yield from _chart(board, f"buckets {task.label}", caption, chart)
+    rows = partial(measured_rows, board, uses=context.context_uses)
+    losses, buckets = "loss by the context that is left", "attention by bucket of the keys"
+    return _by_task(
+        board,
+        ("context {}", f"{{}}, {losses}", lambda i: loss_by_context(rows(i), context.styles)),
+        ("buckets {}", f"{{}}, {buckets}", lambda i: attention_by_bucket(rows(i), context.styles)),
+    )
 
 
 def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
@@ -107,8 +105,11 @@ def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     Positions of images are drawn one by one for the baseline, or the first model of the task,
     and by tile for the others, since each such map has a million cells.
     """
-    for _, rows in _analyzed(board, context):
-        models = [(one, x.row.label) for x in rows for one in x.analyses]
+    for i in range(len(board.columns)):
+        lines = measured_lines(board, i, context.analyses)
+        models = [(one, x.row.label) for x in lines for one in x.item]
+        if not models:
+            continue
         lead, _ = min(models, key=lambda pair: pair[0].row_name != BASELINE)
         for one, name in models:
             yield from _similarity_figures(one, name, is_fine=one is lead)
@@ -116,17 +117,20 @@ def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
 
 def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the attention rollouts of each analyzed model."""
-    for _, rows in _analyzed(board, context):
-        for x in rows:
-            for one in x.analyses:
+    for i in range(len(board.columns)):
+        for x in measured_lines(board, i, context.analyses):
+            for one in x.item:
                 yield from _rollout_figures(one, x.row.label)
 
 
-def _analyzed(board: Leaderboard, context: Context) -> Iterator[tuple[str, list[Analyzed]]]:
-    """Yield each task with its analyzed rows."""
+def _by_task(
+    board: Leaderboard, *charts: tuple[str, str, Callable[[int], Spec | None]]
+) -> Iterator[Figure]:
+    """Yield some charts for each task; their names and captions have its label in a placeholder."""
     for i, task in enumerate(board.columns):
-        if rows := analyzed_rows(board, i, context.analyses):
-            yield task.label, rows
+        for name, caption, draw in charts:
+            label = task.label
+            yield from _chart(board, name.format(label), caption.format(label), draw(i))
 
 
 def _chart(board: Leaderboard, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:
@@ -172,7 +176,7 @@ def write_figure(figure: Figure, folder: Path, format: str, medium: Medium = PRI
     suffixes = FORMATS[format]
     content, paths = figure.content, [folder / f"{figure.name}{suffix}" for suffix in suffixes]
     if isinstance(content, Picture):
-        return [content.save(path) for path in paths]
+        return [save_svg(content.file_svg, path) for path in paths]
     if not isinstance(content, Heatmap):
         return [save_chart(content, path, medium) for path in paths]
     path = folder / f"{figure.name}.png"

@@ -2,12 +2,18 @@
 
 import textwrap
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from longspan.report.charts.heatmaps import GLOW, overlay_colors
-from longspan.report.charts.pictures import FONT, Picture, draw_label, draw_pixels, encode_colors
+from longspan.report.charts.pictures import (
+    FONT,
+    GLOW,
+    Picture,
+    draw_label,
+    draw_pixels,
+    encode_colors,
+    overlay_colors,
+)
 from longspan.report.numbers import count, significant
 from longspan.results import Rollout
 
@@ -21,13 +27,7 @@ MARGIN, LEGEND_WIDTH, LEGEND_HEIGHT = 12, 322, 32
 TOP_SHARE = 0.01  # share of the tokens that have the strongest color: a few would hide the others
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"  # SVG and HTML would join other spaces
 NEWLINE, UNKNOWN = "↵", "·"
-
-
-class Page(NamedTuple):
-    """Lines of text, and the place of each token that fits: line, column, width."""
-
-    lines: list[str]
-    places: list[tuple[int, int, int]]
+Page = tuple[list[str], list[tuple[int, int, int]]]  # lines; line, column and width of tokens
 
 
 def lay_out(tokens: Sequence[str], separator: str, columns: int, max_lines: int) -> Page:
@@ -38,6 +38,9 @@ def lay_out(tokens: Sequence[str], separator: str, columns: int, max_lines: int)
         separator: text between two tokens.
         columns: characters of a line.
         max_lines: number of lines; the tokens behind them are left out.
+
+    Returns:
+        The lines, and the place of each token that fits: line, column, width.
     """
     lines, places = [""], []
     for token in tokens:
@@ -50,7 +53,7 @@ def lay_out(tokens: Sequence[str], separator: str, columns: int, max_lines: int)
             gap = ""
         places.append((len(lines) - 1, len(lines[-1]) + len(gap), len(shown)))
         lines[-1] += gap + shown
-    return Page(lines, places)
+    return lines, places
 
 
 def _visible(character: str) -> str:
@@ -110,12 +113,12 @@ def _draw_image(rollout: Rollout, x: int, y: int) -> tuple[list[str], int]:
 def _draw_text(rollout: Rollout, x: int, y: int) -> tuple[list[str], int]:
     """Draw a text on its shares; return the bottom too."""
     tokens = rollout.tokens or []
-    page = lay_out(tokens, rollout.separator, COLUMNS, MAX_LINES)
+    lines, places = lay_out(tokens, rollout.separator, COLUMNS, MAX_LINES)
     elements, y = _draw_labels(_names(rollout), x, y)
-    width, height = COLUMNS * CELL_WIDTH, len(page.lines) * LINE_HEIGHT
-    glow = encode_colors(_glow(page, _relative(rollout)))
+    width, height = COLUMNS * CELL_WIDTH, len(lines) * LINE_HEIGHT
+    glow = encode_colors(_glow((lines, places), _relative(rollout)))
     elements.append(draw_pixels(x, y, width, height, glow))
-    for i, line in enumerate(page.lines):
+    for i, line in enumerate(lines):
         fixed = (
             f' font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{FONT - 1}" '
             f'textLength="{len(line) * CELL_WIDTH}"'
@@ -123,7 +126,7 @@ def _draw_text(rollout: Rollout, x: int, y: int) -> tuple[list[str], int]:
         if line:
             elements.append(draw_label(x, y + (i + 0.72) * LINE_HEIGHT, line, attributes=fixed))
     y += height + LABEL
-    shares, shown = rollout.shares.unpack(), len(page.places)
+    shares, shown = rollout.shares.unpack(), len(places)
     if shown < len(tokens):
         rest = significant(100 * float(shares[shown:].sum()), 2)
         hidden = f"{len(tokens) - shown:,} more tokens, not shown, hold {rest} %"
@@ -134,9 +137,10 @@ def _draw_text(rollout: Rollout, x: int, y: int) -> tuple[list[str], int]:
 
 def _glow(page: Page, relative: np.ndarray) -> np.ndarray:
     """Return the color and the opacity behind each cell, (lines, columns, 4)."""
-    cells = np.zeros((len(page.lines), COLUMNS, 4))
+    lines, places = page
+    cells = np.zeros((len(lines), COLUMNS, 4))
     cells[..., :3] = GLOW
-    for (line, column, width), share in zip(page.places, relative, strict=False):
+    for (line, column, width), share in zip(places, relative, strict=False):
         cells[line, column : column + width, 3] = 255 * OPACITY * share
     return cells
 

@@ -6,8 +6,16 @@ shows the similarity of one position to all positions, at the place of that posi
 
 import numpy as np
 
-from longspan.report.charts.heatmaps import GLOW, Heatmap, blue_shades, draw_matrix
-from longspan.report.charts.pictures import Picture, draw_label, draw_pixels, encode_steps
+from longspan.report.charts.pictures import (
+    GLOW,
+    Heatmap,
+    Picture,
+    blue_shades,
+    draw_label,
+    draw_matrix,
+    draw_pixels,
+    encode_steps,
+)
 from longspan.report.numbers import count
 from longspan.results import Similarity
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from longspan.errors import OptionError
-from longspan.files import atomic_write
 from longspan.metrics import Metric
+from longspan.report.charts.pictures import save_svg
 from longspan.report.mechanisms import OTHER, families
 from longspan.report.numbers import Number, metric_name
 
@@ -269,9 +268,6 @@ def save_chart(chart: Spec, path: Path, medium: Medium = PRINT) -> Path:
     Raises:
         OptionError: the suffix is another one.
     """
-    kind = path.suffix.lower()
-    if kind not in (".svg", ".pdf", ".png"):
-        raise OptionError(f"a chart is saved as .svg, .pdf or .png, got {path.name!r}")
     import vl_convert
 
     config = _merge(chart["config"], medium.config)
@@ -279,14 +275,7 @@ def save_chart(chart: Spec, path: Path, medium: Medium = PRINT) -> Path:
     if medium.total is not None:
         fit = {"type": "fit-x", "contains": "padding"}
         still |= {"width": medium.total, "autosize": fit}
-    with atomic_write(path) as temporary:
-        if kind == ".svg":
-            temporary.write_text(vl_convert.vegalite_to_svg(still), encoding="utf-8")
-        elif kind == ".pdf":
-            temporary.write_bytes(vl_convert.vegalite_to_pdf(still))
-        else:
-            temporary.write_bytes(vl_convert.vegalite_to_png(still, scale=3))
-    return path
+    return save_svg(vl_convert.vegalite_to_svg(still), path, scale=3)
 
 
 def _merge(config: Spec, more: Spec) -> Spec:

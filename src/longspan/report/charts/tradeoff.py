@@ -4,9 +4,9 @@ One panel has training speed across and memory as the area of the marks, the oth
 and speed as the area.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,17 +24,17 @@ from longspan.report.charts.styles import (
     quantitative,
     tooltip,
 )
-from longspan.report.leaderboard.costs import cost_over_tasks
-from longspan.report.leaderboard.levels import mean_floor
+from longspan.report.leaderboard.levels import SEVERAL, cost_over_tasks, mean_baseline
 from longspan.report.leaderboard.ranking import find_score_wins, front_line, on_front
-from longspan.report.leaderboard.values import Cost, Floor, Leaderboard, Mean, Row
+from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, Mean, Row, TaskColumn
 from longspan.report.mechanisms import OTHER
-from longspan.report.numbers import Number, count, magnitude, memory
-from longspan.report.statistics.intervals import Interval
+from longspan.report.numbers import Number, count, magnitude, memory, quotient
+from longspan.report.tables.table import Column
 
 HEIGHT = 360  # pixels
 PADDING = 18  # pixels between marks and the frame
 LARGEST = 500  # square pixels of the largest mark
+MIB = 2**20
 LOG_FROM = 5  # factor between costs beyond which their axis is logarithmic
 ABOUT = {
     **{"row": "Mechanism", "family": "Family", "shown": "Score", "front": "Pareto front"},
@@ -43,41 +43,21 @@ ABOUT = {
 Dot = dict[str, Any]
 
 
-class Quantity(NamedTuple):
-    """A cost as an axis or an area.
-
-    Attributes:
-        field: field of `Cost`.
-        title: name and unit of the drawn values.
-        unit: drawn values are those of `Cost` over it.
-        show: function from a value of `Cost` to its text.
-        higher_is_better: direction.
-    """
-
-    field: str
-    title: str
-    unit: Number
-    show: Callable[[Number | None], str]
-    higher_is_better: bool
-
-    @property
-    def name(self) -> str:
-        """Name without the unit."""
-        return self.title.partition(",")[0]
-
-    @property
-    def axis_title(self) -> str:
-        """Name and unit, with the direction where it is down."""
-        return self.title if self.higher_is_better else f"{self.title} (lower is better)"
-
-
-Costs = tuple[Quantity, Quantity]  # across, and as area of the marks
-# The cost across names the panel; the other one is the area of its marks.
+Costs = tuple[Column, Column]  # across, and as area of the marks
+# The cost across names the panel; the other one is the area of its marks. Values are those drawn.
 PANELS = {
-    "speed": Quantity(
-        "examples_per_second", "Training speed, examples/s", 1, magnitude, higher_is_better=True
+    "speed": Column(
+        name="Training speed, examples/s",
+        kind="higher",
+        value=lambda cost: cost.examples_per_second,
+        show=magnitude,
     ),
-    "memory": Quantity("peak_memory", "Peak memory, MiB", 2**20, memory, higher_is_better=False),
+    "memory": Column(
+        name="Peak memory, MiB",
+        kind="lower",
+        value=lambda cost: quotient(cost.peak_memory, MIB),
+        show=lambda mib: memory(MIB * mib),
+    ),
 }
 
 
@@ -111,8 +91,8 @@ def score_against_cost(
         return None
     dots = _mark_front(board, column, found, across)
     text = (
-        f"{axis_title('Test', metric)} against {across.name.lower()}, area by "
-        f"{area.name.lower()}: {label}, {board.protocol}, {hardware}"
+        f"{axis_title('Test', metric)} against {_plain(across).lower()}, area by "
+        f"{_plain(area).lower()}: {label}, {board.protocol}, {hardware}"
     )
     floor = None if base is None else replace(base, value=metric.shown(base.value))
     styles = styles.select(dot["mechanism"] for dot in dots)
@@ -123,64 +103,42 @@ def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor
     """Return metric, label and floor of a task, or of the first mean."""
     if column is None:
         mean = board.means[0]
-        return mean.metric, mean.label.lower(), mean_floor(mean, board.columns)
+        return mean.metric, mean.label.lower(), _mean_floor(mean, board.columns)
     task = board.columns[column]
     return task.metric, task.label, task.floor
 
 
 def _dot(
-    board: Leaderboard,
-    row: Row,
-    column: int | None,
-    metric: Metric,
-    costs: Costs,
+    board: Leaderboard, row: Row, column: int | None, metric: Metric, costs: Costs
 ) -> Dot | None:
     """Return a row as a point, in display units; None without a score."""
+    subject: Row | Cell | None = row
     if column is None:
         mean = board.means[0]
-        cost, over = _cost_of_mean(row, mean), count(len(mean.columns), "task")
-        return _point(row, row.score, row.interval, metric, cost, over, costs)
-    cell = row.cells[column]
-    if cell is None:
+        costs_by_task = [x.cost if x else None for x in (row.cells[i] for i in mean.columns)]
+        cost, over = cost_over_tasks(costs_by_task), count(len(mean.columns), "task")
+    elif (subject := row.cells[column]) is not None:
+        cost, over = subject.cost, count(len(subject.runs), "seed")
+    if subject is None or subject.score is None:
         return None
-    over = count(len(cell.runs), "seed")
-    return _point(row, cell.score, cell.interval, metric, cell.cost, over, costs)
-
-
-def _cost_of_mean(row: Row, mean: Mean) -> Cost:
-    cells = [row.cells[i] for i in mean.columns]
-    return cost_over_tasks([cell.cost if cell else None for cell in cells])
-
-
-def _point(
-    row: Row,
-    score: Number | None,
-    interval: Interval | None,
-    metric: Metric,
-    cost: Cost,
-    over: str,
-    costs: Costs,
-) -> Dot | None:
-    if score is None:
-        return None
-    across, area = (getattr(cost, one.field) for one in costs)
+    across, area = (one.entry(cost) for one in costs)
     return {
         "row": row.label,
         "mechanism": row.label,
         "family": row.family or OTHER,
         "hardware": cost.hardware,
-        "score": metric.shown(score),
-        **score_range(score, interval, metric),
-        "across": None if across is None else across / costs[0].unit,
-        "area": None if area is None else area / costs[1].unit,
-        "acrossText": costs[0].show(across),
-        "areaText": costs[1].show(area),
+        "score": metric.shown(subject.score),
+        **score_range(subject.score, subject.interval, metric),
+        "across": across.value,
+        "area": area.value,
+        "acrossText": across.text,
+        "areaText": area.text,
         "over": over,
     }
 
 
 def _mark_front(
-    board: Leaderboard, column: int | None, found: Mapping[int, Dot], across: Quantity
+    board: Leaderboard, column: int | None, found: Mapping[int, Dot], across: Column
 ) -> list[Dot]:
     """Add whether a point is on the Pareto front, and its place on the line of the front.
 
@@ -192,7 +150,7 @@ def _mark_front(
     """
     at, dots = [*found], [*found.values()]
     metric, *_ = _subject(board, column)
-    sign = -1 if across.higher_is_better else 1
+    sign = -1 if across.kind == "higher" else 1
     placed = [sign * dot["across"] for dot in dots]
     line = front_line(placed, [dot["score"] for dot in dots], metric)
     wins = find_score_wins(board, column)[np.ix_(at, at)]
@@ -218,7 +176,7 @@ def _chart(
     places = [dot["across"] for dot in dots]
     low, high = min(dot["low"] for dot in dots), max(dot["high"] for dot in dots)
     is_log = max(places) > LOG_FROM * min(places) > 0
-    x = _axis("across", costs[0].axis_title, "log" if is_log else "linear")
+    x = _axis("across", _title(costs[0]), "log" if is_log else "linear")
     y = _axis("score", axis_title("Test", metric), "linear")
     front = {
         "transform": [{"filter": "isValid(datum.line)"}],
@@ -237,7 +195,7 @@ def _chart(
         },
     }
     filled = {"condition": {"test": "datum.front === 'yes'", "value": 0.85}, "value": 0}
-    about = {**ABOUT, "acrossText": costs[0].name, "areaText": costs[1].name}
+    about = {**ABOUT, "acrossText": _plain(costs[0]), "areaText": _plain(costs[1])}
     marks = {
         "mark": {"type": "point", "strokeWidth": 1.25},
         "encoding": {
@@ -247,6 +205,15 @@ def _chart(
         },
     }
     return layered_chart(dots, [*_floor(floor, low, high), front, bars, marks], text, height=HEIGHT)
+
+
+def _plain(cost: Column) -> str:
+    """Return the name of a cost without its unit."""
+    return cost.name.partition(",")[0]
+
+
+def _title(cost: Column) -> str:
+    return cost.name if cost.kind == "higher" else f"{cost.name} (lower is better)"
 
 
 def _floor(floor: Floor | None, low: Number, high: Number) -> list[Spec]:
@@ -262,7 +229,7 @@ def _axis(field: str, title: str, kind: str) -> Spec:
     return {**quantitative(field), "title": title, "scale": scale, "axis": ticks}
 
 
-def _areas(dots: Sequence[Dot], area: Quantity) -> Spec:
+def _areas(dots: Sequence[Dot], area: Column) -> Spec:
     """Return the encoding of the area of marks; an unknown one is the smallest known."""
     known = [dot["area"] for dot in dots if dot["area"] is not None]
     # A run that needed no memory of its own must remain visible.
@@ -270,9 +237,19 @@ def _areas(dots: Sequence[Dot], area: Quantity) -> Spec:
     for dot in dots:
         dot["size"] = max(least, min(known, default=1.0) if dot["area"] is None else dot["area"])
     legend = {
-        **{"title": area.title, "orient": "bottom", "direction": "horizontal", "tickCount": 3},
+        **{"title": area.name, "orient": "bottom", "direction": "horizontal", "tickCount": 3},
         **{"symbolType": "circle", "symbolFillColor": GRAY, "symbolStrokeWidth": 0},
     }
     most = max(dot["size"] for dot in dots)
     scale = {"domain": [0, most], "range": [0, LARGEST], "nice": False}
     return {**quantitative("size"), "scale": scale, "legend": legend if known else None}
+
+
+def _mean_floor(one: Mean, columns: Sequence[TaskColumn]) -> Floor | None:
+    """Return the mean of the floors of its tasks, or None where a task has none."""
+    floors = [column.floor for column in columns]
+    value = mean_baseline(one, [None if floor is None else floor.value for floor in floors])
+    if value is None:
+        return None
+    names = {floor.name for i in one.columns if (floor := floors[i])}
+    return Floor(name=names.pop() if len(names) == 1 else SEVERAL, value=value)

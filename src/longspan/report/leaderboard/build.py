@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from longspan.errors import DataError
-from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
 from longspan.report.leaderboard.grouping import (
     Data,
     Group,
@@ -16,7 +15,9 @@ from longspan.report.leaderboard.grouping import (
     group_runs,
     hardware_of,
     label_rows,
+    largest_excess,
     newest_results,
+    notes_of,
     open_failures,
     place_data,
     shared_overrides,
@@ -26,11 +27,12 @@ from longspan.report.leaderboard.levels import (
     best_floor,
     best_rule,
     choose_means,
+    cost_of_runs,
+    cost_over_tasks,
     has_rules,
     is_at_chance,
     mean_score,
 )
-from longspan.report.leaderboard.notes import largest_excess, notes_of
 from longspan.report.leaderboard.ranking import mean_interval, rank_rows, row_order
 from longspan.report.leaderboard.values import (
     UNSCORED,
@@ -43,8 +45,7 @@ from longspan.report.leaderboard.values import (
 )
 from longspan.report.mechanisms import family_of
 from longspan.report.statistics.intervals import interval
-from longspan.report.statistics.noise import SeedVariance, measure_noise, pool_seeds
-from longspan.report.statistics.samples import read_sample
+from longspan.report.statistics.noise import SeedVariance, measure_noise, pool_seeds, read_sample
 from longspan.results import Failure, Result
 
 

@@ -53,14 +53,14 @@ def rank_rows(
     placed = list(rows)
     cells = [[row.cells[c] for row in rows] for c in range(len(columns))]
     contrasts = [compare_rows([cell.noise if cell else None for cell in x]) for x in cells]
-    for at in find_tables(rows):
+    for at in _find_tables(rows):
         inside, own = [rows[i] for i in at], [one.select(at) for one in contrasts]
         for i, row in zip(at, _rank_group(inside, own, columns, means), strict=True):
             placed[i] = row
     return placed, contrasts
 
 
-def find_tables(rows: Sequence[Row]) -> list[list[int]]:
+def _find_tables(rows: Sequence[Row]) -> list[list[int]]:
     """Return the positions of the ranked rows of each table."""
     names = dict.fromkeys(row.overrides for row in rows)
     return [
@@ -138,49 +138,21 @@ def place_rows(contrasts: Contrasts, metric: Metric, base: int | None) -> list[P
     scored = ~np.isnan(contrasts.difference.diagonal())
     compared = (~np.isnan(adjusted)).any(axis=1)
     lows, highs = 1 + wins.sum(axis=0), scored.sum() - wins.sum(axis=1)
-    return [
-        _placement(
-            (int(low), int(high)) if is_compared else None, contrasts, adjusted, wins, (i, base)
-        )
-        if is_scored
-        else None
-        for i, (low, high, is_scored, is_compared) in enumerate(
-            zip(lows, highs, scored, compared, strict=True)
-        )
-    ]
-
-
-def _placement(
-    ranks: tuple[int, int] | None,
-    contrasts: Contrasts,
-    adjusted: np.ndarray,
-    wins: np.ndarray,
-    pair: tuple[int, int | None],
-) -> Placement:
-    """Return the place of a row; `pair` is its position, and that of the baseline."""
-    i, base = pair
-    placement = Placement(
-        ranks=ranks,
-        is_best=ranks == (1, 1),
-        is_second=ranks == (2, 2),
-        arrow="",
-        difference=None,
-        p=None,
-        adjusted_p=None,
-    )
-    if base is None or base == i or np.isnan(contrasts.difference[i, base]):
-        return placement
-    p, corrected = (
-        None if np.isnan(part[i, base]) else float(part[i, base])
-        for part in (contrasts.p, adjusted)
-    )
-    return replace(
-        placement,
-        arrow="↑" if wins[i, base] else "↓" if wins[base, i] else "",
-        difference=float(contrasts.difference[i, base]),
-        p=p,
-        adjusted_p=corrected,
-    )
+    found: list[Placement | None] = [None] * len(scored)
+    for i in np.flatnonzero(scored).tolist():
+        ranks = (int(lows[i]), int(highs[i])) if compared[i] else None
+        place = Placement(ranks=ranks, is_best=ranks == (1, 1), is_second=ranks == (2, 2))
+        if base is not None and base != i and not np.isnan(contrasts.difference[i, base]):
+            p, corrected = (x[i, base] for x in (contrasts.p, adjusted))
+            place = replace(
+                place,
+                arrow="↑" if wins[i, base] else "↓" if wins[base, i] else "",
+                difference=float(contrasts.difference[i, base]),
+                p=None if np.isnan(p) else float(p),
+                adjusted_p=None if np.isnan(corrected) else float(corrected),
+            )
+        found[i] = place
+    return found
 
 
 def row_order(row: Row, metric: Metric | None) -> tuple[bool, float, str]:
@@ -201,7 +173,7 @@ def find_score_wins(board: Leaderboard, column: int | None) -> np.ndarray:
     metric = mean.metric if mean else board.columns[column or 0].metric
     parts = [board.contrasts[c] for c in (mean.columns if mean else [column or 0])]
     wins = np.zeros((len(board.rows), len(board.rows)), dtype=bool)
-    for at in find_tables(board.rows):
+    for at in _find_tables(board.rows):
         inside = [part.select(at) for part in parts]
         wins[np.ix_(at, at)] = find_wins(combine(inside) if mean else inside[0], metric)
     return wins

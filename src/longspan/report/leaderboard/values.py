@@ -47,10 +47,10 @@ class Placement:
     ranks: tuple[int, int] | None
     is_best: bool
     is_second: bool
-    arrow: str
-    difference: float | None
-    p: float | None
-    adjusted_p: float | None
+    arrow: str = ""
+    difference: float | None = None
+    p: float | None = None
+    adjusted_p: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

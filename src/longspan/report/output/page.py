@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.files import atomic_write
-from longspan.report.charts.heatmaps import Heatmap
-from longspan.report.charts.pictures import Picture
+from longspan.report.charts.pictures import Heatmap, Picture
 from longspan.report.charts.styles import (
     BOWTIE,
     HEXAGON,
@@ -59,7 +58,7 @@ WIDE_PICTURE = 400  # pixels from which a picture has a row of its own
 LONG = 40  # characters; longer texts in a table are broken into lines
 
 
-def is_wide(picture: Picture) -> bool:
+def _is_wide(picture: Picture) -> bool:
     """Return whether a picture has a row of its own."""
     return picture.width > WIDE_PICTURE
 
@@ -93,31 +92,25 @@ def render_page(
     chapters = [
         _chapter(f"protocol-{i}", board, context, sections) for i, board in enumerate(boards, 1)
     ]
+    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
+    runs = [run for cell in cells for run in cell.runs]
     figures = [one for chapter in chapters for part in chapter["parts"] for one in part["figures"]]
     charts = {figure.name: figure.content for figure in figures if isinstance(figure.content, dict)}
     return _template().render(
         chapters=chapters,
-        subject=run and _subject(run),
+        run=run,
         styles=styles.by_name,
         families=_families(styles),
         marks={name: i for i, name in enumerate(styles.by_name)},
         shape_paths=SHAPE_PATHS,
-        summary=_summary(boards),
-        footer=_footer(boards),
+        summary=_summary(boards, runs),
+        dates=sorted(run.date for run in runs),
         legend=LEGEND,
         css=_asset("page.css"),
         script="\n".join(map(_asset, SCRIPTS)),
         charts=pack(json.dumps(charts, allow_nan=False, separators=(",", ":"))),
         libraries=packed_libraries(),
     )
-
-
-def _subject(run: Result) -> dict[str, str]:
-    """Return the headings of the page of one run."""
-    return {
-        "title": f"{run.row_name} on {run.task}, seed {run.seed}",
-        "lead": f"One run under the protocol {run.protocol}, of {run.date[:10]}.",
-    }
 
 
 def _families(styles: Styles) -> dict[str, dict[str, Style]]:
@@ -174,7 +167,7 @@ def _part(
         "figures": figures,
         "explanations": [*filter(None, legends)],
         "drawn": rows if len({*rows}) > 1 else [],
-        "is_small": not charts and all(map(is_wide, pictures)),
+        "is_small": not charts and all(map(_is_wide, pictures)),
     }
 
 
@@ -197,7 +190,7 @@ def _template() -> "Template":
         "reserved_height": _reserved_height,
     }
     environment.tests["heatmap"] = lambda content: isinstance(content, Heatmap)
-    environment.tests["wide"] = is_wide
+    environment.tests["wide"] = _is_wide
     environment.tests["picture"] = lambda content: isinstance(content, Picture)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     return environment.get_template("page.html")
@@ -212,22 +205,12 @@ def _dash(dash: tuple[int, ...]) -> str:
     return " ".join(map(str, dash)) if len(dash) > 2 or dash[1] else ""
 
 
-def _summary(boards: Sequence[Leaderboard]) -> str:
-    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
-    runs = [run for cell in cells for run in cell.runs]
+def _summary(boards: Sequence[Leaderboard], runs: Sequence[Result]) -> str:
     return (
         f"{count(len({run.mechanism for run in runs}), 'mechanism')} on "
         f"{count(len({run.task for run in runs}), 'task')}: {count(len(runs), 'run')} under "
         f"{count(len({board.protocol for board in boards}), 'protocol')}."
     )
-
-
-def _footer(boards: Sequence[Leaderboard]) -> str:
-    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
-    dates = sorted(run.date for cell in cells for run in cell.runs)
-    if not dates:
-        return "Written by longspan. No run has a score."
-    return f"Written by longspan from records of {dates[0]} to {dates[-1]}."
 
 
 def _attributes(entry: Entry, column: Column, is_first: bool) -> dict[str, Any]:

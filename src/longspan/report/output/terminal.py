@@ -9,10 +9,9 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longspan.report.tables.table import Entry, Table
+from longspan.report.tables.table import SEPARATOR, Entry, Table
 
 UNLIMITED = 10_000  # columns of a terminal in which every table fits
-SEPARATOR = " · "  # between the parts of a detail
 
 
 def terminal(tables: Sequence[Table]) -> Iterator[RenderableType]:

@@ -11,8 +11,7 @@ from longspan.errors import OptionError
 from longspan.metrics import Metric
 from longspan.report.numbers import Number
 from longspan.report.statistics.contrasts import two_sided
-from longspan.report.statistics.noise import Noise, SeedVariance, measure_noise
-from longspan.report.statistics.samples import DRAWS, Sample
+from longspan.report.statistics.noise import DRAWS, Noise, Sample, SeedVariance, measure_noise
 
 NORMAL = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 % quantile
 

@@ -5,13 +5,13 @@ Tay et al., "Long Range Arena", 2021, section 3.4 and figure 2.
 
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
-from longspan.report.leaderboard.values import Leaderboard, Row
+from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import significant
-from longspan.report.tables.columns import name_entry
+from longspan.report.tables.columns import MECHANISM, TASK, Line, measured_lines
 from longspan.report.tables.table import Column, Entry, Table, make_table
-from longspan.results import BASELINE, Analysis, AttentionSpans, Result, Span
+from longspan.results import BASELINE, Analysis, AttentionSpans, Span
 
 ABOUT = (
     "Mean distance in tokens between a query and the keys it attends to, weighted by attention, "
@@ -30,41 +30,12 @@ PUBLISHED_SPANS = {
 }
 
 
-class Analyzed(NamedTuple):
-    """A row with the analyses of its runs on one task."""
-
-    row: Row
-    analyses: list[Analysis]
-
-    @property
-    def spans(self) -> list[AttentionSpans]:
-        """Attention spans of the models that have attention weights."""
-        return [one.spans for one in self.analyses if one.spans is not None]
+def spans_of(line: Line) -> list[AttentionSpans]:
+    """Return the attention spans of a row's analyses, of the models that have weights."""
+    return [one.spans for one in line.item if one.spans is not None]
 
 
-class RequiredSpan(NamedTuple):
-    """Spans of the models with full attention on a task, and the published one.
-
-    Attributes:
-        published: height of the published bar; None where the inputs have other lengths.
-    """
-
-    analyzed: Analyzed
-    task: str
-    published: int | None
-
-    @property
-    def span(self) -> Span:
-        """Span of the models, mean over the analyzed seeds."""
-        return _mean_span([x.mean for x in self.analyzed.spans])
-
-    @property
-    def uniform(self) -> float:
-        """Span if all tokens weighed the same."""
-        return uniform_span(self.analyzed.spans)
-
-
-def _mean_span(spans: Sequence[Span]) -> Span:
+def mean_span(spans: Sequence[Span]) -> Span:
     """Return the mean of several spans, and of their deviations."""
     means, deviations = zip(*((x.mean, x.deviation) for x in spans), strict=True)
     return Span(mean=statistics.fmean(means), deviation=statistics.fmean(deviations))
@@ -75,34 +46,22 @@ def uniform_span(spans: Sequence[AttentionSpans]) -> float:
     return statistics.fmean(x.uniform for x in spans)
 
 
-def analyzed_rows(board: Leaderboard, column: int, analyses: Sequence[Analysis]) -> list[Analyzed]:
-    """Return the rows with analyses of their runs on a task."""
-    found = []
-    for row in board.rows:
-        runs = set(map(_run, row.runs(column)))
-        if own := [one for one in analyses if _run(one) in runs]:
-            found.append(Analyzed(row, own))
-    return found
+def published_span(line: Line) -> int | None:
+    """Return the height of the published bar; None where the inputs have other lengths."""
+    tokens, shortest, longest = PUBLISHED_SPANS.get(line.task.task, (0, 1, 0))
+    return tokens if shortest <= max(run.length for run in line.runs) <= longest else None
 
 
-def _run(one: Result | Analysis) -> tuple[str, str, str, str, int]:
-    return one.protocol, one.task, one.row_name, one.config_hash, one.seed
-
-
-def required_spans(board: Leaderboard, analyses: Sequence[Analysis]) -> list[RequiredSpan]:
-    """Return the spans of the models with full attention: of the first analyzed row by task.
+def required_spans(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Line]:
+    """Return the models with full attention by task: the first row with spans.
 
     Rows that keep to the protocol are preferred.
     """
     found = []
-    for i, column in enumerate(board.columns):
-        rows = [x for x in analyzed_rows(board, i, analyses) if x.row.row_name == BASELINE]
-        if rows := [x for x in rows if x.spans]:
-            one = min(rows, key=lambda x: x.row.is_overridden)
-            length = max(run.length for run in one.row.runs(i))
-            tokens, shortest, longest = PUBLISHED_SPANS.get(column.task, (0, 1, 0))
-            is_same = shortest <= length <= longest
-            found.append(RequiredSpan(one, column.label, tokens if is_same else None))
+    for i in range(len(board.columns)):
+        lines = measured_lines(board, i, analyses)
+        if lines := [x for x in lines if x.row.row_name == BASELINE and spans_of(x)]:
+            found.append(min(lines, key=lambda x: x.row.is_overridden))
     return found
 
 
@@ -114,15 +73,15 @@ def attention_span(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Tab
         title = "Required attention span by task, tokens"
         tables.append(make_table(name, title, REQUIRED, required))
     for i, column in enumerate(board.columns):
-        found = analyzed_rows(board, i, analyses)
-        if rows := [one for one in found if one.spans]:
-            refusals = {one.refusal for row in found for one in row.analyses if one.refusal}
-            layers = max(len(spans.layers) for row in rows for spans in row.spans)
+        lines = measured_lines(board, i, analyses)
+        if rows := [one for one in lines if spans_of(one)]:
+            refusals = {one.refusal for line in lines for one in line.item if one.refusal}
+            layers = max(len(spans.layers) for line in rows for spans in spans_of(line))
             tables.append(
                 make_table(
                     f"{board.title}-attention-span-{column.label}",
                     f"{column.label}: attention span, tokens",
-                    [*SPAN, *map(_layer, range(layers)), *SAMPLE],
+                    [MECHANISM, SPAN, *map(_layer, range(layers)), UNIFORM, *SIZES],
                     rows,
                     about=ABOUT,
                     notes=[f"No span: {refusal}." for refusal in sorted(refusals)],
@@ -134,47 +93,48 @@ def attention_span(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Tab
 def _entry(spans: Sequence[Span]) -> Entry:
     if not spans:
         return Entry(value=None)
-    one = _mean_span(spans)
+    one = mean_span(spans)
     return Entry(
         value=one.mean, text=significant(one.mean), detail=f"± {significant(one.deviation)}"
     )
 
 
 def _layer(i: int) -> Column:
-    def entry(x: Analyzed) -> Entry:
-        return _entry([spans.layers[i] for spans in x.spans if i < len(spans.layers)])
+    def entry(x: Line) -> Entry:
+        return _entry([spans.layers[i] for spans in spans_of(x) if i < len(spans.layers)])
 
     return Column(f"Layer {i + 1}", "higher", value=entry)
 
 
-def _published(x: RequiredSpan) -> Entry:
-    if x.published is None:
+def _published(x: Line) -> Entry:
+    tokens = published_span(x)
+    if tokens is None:
         return Entry(value=None)
-    return Entry(value=x.published, text=str(x.published), detail=f"± {READING_ERROR}")
+    return Entry(value=tokens, text=str(tokens), detail=f"± {READING_ERROR}")
 
 
-SPAN = (
-    Column("Mechanism", "text", value=lambda x: name_entry(x.row)),
-    Column(
-        "Span", "higher", "Mean over layers and heads.", lambda x: _entry([y.mean for y in x.spans])
-    ),
+UNIFORM = Column(
+    name="Uniform",
+    kind="higher",
+    about="Uniform attention.",
+    value=lambda x: uniform_span(spans_of(x)),
+    show=significant,
 )
-SAMPLE = (
-    Column("Uniform", "higher", "Uniform attention.", lambda x: uniform_span(x.spans), significant),
-    Column("Samples", "higher", value=lambda x: min(one.samples for one in x.spans)),
-    Column("Seeds", "higher", value=lambda x: len(x.spans)),
+SIZES = (
+    Column("Samples", "higher", value=lambda x: min(one.samples for one in spans_of(x))),
+    Column("Seeds", "higher", value=lambda x: len(spans_of(x))),
+)
+SPAN = Column(
+    name="Span",
+    kind="higher",
+    about="Mean over layers and heads.",
+    value=lambda x: _entry([y.mean for y in spans_of(x)]),
 )
 REQUIRED = (
-    Column("Task", "text", value=lambda x: x.task),
-    Column("Row", "text", value=lambda x: name_entry(x.analyzed.row)),
-    Column("Span", "higher", "± standard deviation between samples.", lambda x: _entry([x.span])),
-    Column(
-        name="Uniform",
-        kind="higher",
-        about="Span if all tokens weighed the same.",
-        value=lambda x: x.uniform,
-        show=significant,
-    ),
+    TASK,
+    replace(MECHANISM, name="Row"),
+    replace(SPAN, about="± standard deviation between samples."),
+    replace(UNIFORM, about="Span if all tokens weighed the same."),
     Column(
         name="Published",
         kind="higher",
@@ -188,9 +148,8 @@ REQUIRED = (
         name="Length",
         kind="higher",
         about="Real tokens of a sample, mean.",
-        value=lambda x: statistics.fmean(one.mean_length for one in x.analyzed.spans),
+        value=lambda x: statistics.fmean(one.mean_length for one in spans_of(x)),
         show=lambda x: f"{x:,.0f}",
     ),
-    Column("Samples", "higher", value=lambda x: min(one.samples for one in x.analyzed.spans)),
-    Column("Seeds", "higher", value=lambda x: len(x.analyzed.spans)),
+    *SIZES,
 )

@@ -3,12 +3,12 @@
 A new column is one entry here; terminal, page and exports follow.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.costs import cost_of_runs
+from longspan.report.leaderboard.levels import cost_of_runs
 from longspan.report.leaderboard.values import (
     Cell,
     Cost,
@@ -32,7 +32,10 @@ from longspan.report.numbers import (
 )
 from longspan.report.statistics.intervals import Interval, mean
 from longspan.report.tables.table import Column, Entry
-from longspan.results import BASELINE, Result
+from longspan.results import BASELINE, CrossEvaluation, Result
+from longspan.results.side_record import SideRecord
+
+S = TypeVar("S", bound=SideRecord)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,7 @@ class Line:
 
     Attributes:
         run: one of its runs, in tables of runs.
-        item: alarm, failure or trial, in tables of those.
+        item: alarm, failure or trial, in tables of those; side records of the runs.
     """
 
     board: Leaderboard
@@ -96,6 +99,23 @@ def lines_of(board: Leaderboard) -> list[Line]:
         for row in board.rows
         for task, cell in zip(board.columns, row.cells, strict=True)
     ]
+
+
+def measured_lines(board: Leaderboard, column: int, records: Sequence[S]) -> list[Line]:
+    """Return the rows whose runs on a task have side records, with these records as items."""
+    task, lines = board.columns[column], []
+    for row in board.rows:
+        runs = set(map(_run_key, row.runs(column)))
+        if own := [one for one in records if _run_key(one) in runs]:
+            cell = row.cells[column]
+            lines.append(Line(board=board, row=row, task=task, cell=cell, item=own))
+    return lines
+
+
+def _run_key(one: Any) -> tuple[str, str, str, str, int]:
+    """Return the key that a run and its side records share."""
+    task = one.trained_on.name if isinstance(one, CrossEvaluation) else one.task
+    return one.protocol, task, one.row_name, one.config_hash, one.seed
 
 
 def name_entry(row: Row) -> Entry:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import percent, signed
-from longspan.report.tables.columns import name_entry
+from longspan.report.tables.columns import measured_lines, name_entry
 from longspan.report.tables.table import Column, Entry, Table, Value, make_table
-from longspan.results import ContextUse, Result
+from longspan.results import ContextUse
 
 LEFT = (
     "Mean loss of the same sampled targets when only the last tokens before them are read, in nats "
@@ -34,7 +34,7 @@ BUCKETS = (
 
 
 class Measured(NamedTuple):
-    """A row of a leaderboard with the measured use of the context of one of its runs.
+    """Measured use of the context of one run of a row.
 
     Attributes:
         part: what a row of a table is about besides the run: state, layer, or part of the keys.
@@ -48,16 +48,9 @@ class Measured(NamedTuple):
 
 
 def measured_rows(board: Leaderboard, column: int, uses: Sequence[ContextUse]) -> list[Measured]:
-    """Return the rows with the measured use of the context of their runs on a task, run by run."""
-    found = []
-    for row in board.rows:
-        runs = set(map(_run, row.runs(column)))
-        found += [Measured(row, one) for one in uses if _run(one) in runs]
-    return found
-
-
-def _run(one: Result | ContextUse) -> tuple[str, str, str, str, int]:
-    return one.protocol, one.task, one.row_name, one.config_hash, one.seed
+    """Return the measured use of the context on a task, run by run."""
+    lines = measured_lines(board, column, uses)
+    return [Measured(line.row, one) for line in lines for one in line.item]
 
 
 def context_use(board: Leaderboard, uses: Sequence[ContextUse]) -> list[Table]:

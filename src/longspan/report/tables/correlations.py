@@ -38,7 +38,7 @@ ABOUT = (
 )
 
 
-class Scores(NamedTuple):
+class _Scores(NamedTuple):
     """Scores on a task, or their mean over tasks, by name of the row; larger is better."""
 
     source: str
@@ -56,11 +56,11 @@ class Correlation(NamedTuple):
     high: float
 
 
-class Pair(NamedTuple):
+class _Pair(NamedTuple):
     """Scores on two tasks, the number of mechanisms in both, and their correlation if known."""
 
-    predictor: Scores
-    target: Scores
+    predictor: _Scores
+    target: _Scores
     size: int
     correlation: Correlation | None
     adjusted_p: float | None
@@ -127,7 +127,7 @@ def correlations(
     return [replace(table, verdict=(sentence,))]
 
 
-def _tasks(board: Leaderboard, *, is_lra: bool) -> list[Scores]:
+def _tasks(board: Leaderboard, *, is_lra: bool) -> list[_Scores]:
     """Return the scores of the rows of one name in the first table, by task, then the means."""
     ranked = board.groups[0].ranked
     names = [row.row_name for row in ranked]
@@ -178,7 +178,7 @@ def _published(figures: Sequence[PublishedFigure]) -> Iterator[tuple[str, list, 
             yield protocol, [*lra, *_mean(lra)], targets
 
 
-def _mean(parts: Sequence[Scores]) -> list[Scores]:
+def _mean(parts: Sequence[_Scores]) -> list[_Scores]:
     """Return the mean of the mechanisms that have all of several scores."""
     names = set.intersection(*({*x.by_name} for x in parts))
     means = {name: fmean(x.by_name[name] for x in parts) for name in sorted(names)}
@@ -190,24 +190,24 @@ def _publication(one: PublishedFigure) -> str:
     return one.source.partition(", table")[0]
 
 
-def _scores(source: str, label: str, metric: Metric, values: dict[str, Number | None]) -> Scores:
+def _scores(source: str, label: str, metric: Metric, values: dict[str, Number | None]) -> _Scores:
     known = {name: metric.signed(x) for name, x in values.items() if x is not None}
-    return Scores(source, label, metric, known)
+    return _Scores(source, label, metric, known)
 
 
-def _pair(predictor: Scores, target: Scores) -> Pair:
+def _pair(predictor: _Scores, target: _Scores) -> _Pair:
     names = sorted(predictor.by_name.keys() & target.by_name.keys())
     found = correlate(*([side.by_name[name] for name in names] for side in (predictor, target)))
-    return Pair(predictor, target, len(names), found, None)
+    return _Pair(predictor, target, len(names), found, None)
 
 
-def _correct(pairs: Sequence[Pair]) -> list[Pair]:
+def _correct(pairs: Sequence[_Pair]) -> list[_Pair]:
     """Return the pairs with p-values corrected for their number."""
     adjusted = holm([x.correlation and x.correlation.p for x in pairs])
     return [x._replace(adjusted_p=p) for x, p in zip(pairs, adjusted, strict=True)]
 
 
-def _rho(x: Pair) -> Entry:
+def _rho(x: _Pair) -> Entry:
     found = x.correlation
     if found is None or x.adjusted_p is None:
         return Entry(value=None)

@@ -1,19 +1,13 @@
 """Efficiency of mechanisms: time, memory and operations, growth, and published speeds."""
 
 import math
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from longspan.report.numbers import duration_of, memory, percent, quotient, ratio
-from longspan.report.statistics.growth import (
-    Group,
-    crossing_length,
-    exponent,
-    group_of,
-    memory_over_baseline,
-    over_baseline,
-)
 from longspan.report.tables.published import PublishedFigure, is_at_length, published_base
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE, EfficiencyRecord, Measurement
@@ -34,6 +28,7 @@ PUBLISHED = (
     "published figures are of other hardware, 32 rows, and dense attention that keeps its scores."
 )
 LRA_SUITE = "lra-speed"  # with the model of the published figures
+_Group = tuple[str, str, str, float]  # precision, scope, work and padding
 
 
 class _Compared(NamedTuple):
@@ -46,35 +41,32 @@ class _Compared(NamedTuple):
 
 
 def efficiency_tables(
-    record: EfficiencyRecord, figures: Sequence[PublishedFigure] = (), *, number: int = 1
+    records: Iterable[EfficiencyRecord], figures: Sequence[PublishedFigure] = ()
 ) -> list[Table]:
-    """Return the tables of a record.
+    """Return the tables of some records, whose names contain the number of the record.
 
     Args:
-        record: record of efficiency.
+        records: records of efficiency.
         figures: published figures; those of speed and memory of a model are compared.
-        number: number of the record among several, which names of tables contain.
     """
-    tables = []
-    for group in dict.fromkeys(map(group_of, record.measurements)):
-        own = [x for x in record.measurements if group_of(x) == group]
-        tables.append(_measured_table(record, group, own))
+    return [
+        replace(table, name=f"efficiency-{number}-{table.name}")
+        for number, record in enumerate(records, 1)
+        for table in _record_tables(record, figures)
+    ]
+
+
+def _record_tables(record: EfficiencyRecord, figures: Sequence[PublishedFigure]) -> Iterator[Table]:
+    for group in dict.fromkeys(map(_group, record.measurements)):
+        own = [x for x in record.measurements if _group(x) == group]
+        yield _measured_table(record, group, own)
         if len({x.length for x in own}) > 1:
-            tables.append(_growth_table(record, group, own))
+            yield _growth_table(record, group, own)
     if compared := list(_comparisons(record, figures)):
-        tables.append(_published_table(record, compared))
-    return [replace(table, name=f"efficiency-{number}-{table.name}") for table in tables]
+        yield _published_table(record, compared)
 
 
-def tables_of_records(
-    records: Iterable[EfficiencyRecord], figures: Sequence[PublishedFigure]
-) -> list[Table]:
-    """Return the tables of several records, whose names differ; see `efficiency_tables`."""
-    numbered = enumerate(records, 1)
-    return [x for i, one in numbered for x in efficiency_tables(one, figures, number=i)]
-
-
-def _measured_table(record: EfficiencyRecord, group: Group, own: Sequence[Measurement]) -> Table:
+def _measured_table(record: EfficiencyRecord, group: _Group, own: Sequence[Measurement]) -> Table:
     columns = [
         Column("Mechanism", "text", value=lambda x: x.mechanism),
         Column("Length", "text", value=lambda x: x.length, show=lambda n: f"{n:,}"),
@@ -94,9 +86,10 @@ def _measured_table(record: EfficiencyRecord, group: Group, own: Sequence[Measur
     return make_table(name, _title(group), columns, rows, about=ABOUT, notes=_notes(record))
 
 
-def _title(group: Group) -> str:
-    padding = f", {percent(group.padding, 0)} % padding" if group.padding else ""
-    return f"{group.scope}, {group.work}, {group.precision}{padding}"
+def _title(group: _Group) -> str:
+    precision, scope, work, padding = group
+    suffix = f", {percent(padding, 0)} % padding" if padding else ""
+    return f"{scope}, {work}, {precision}{suffix}"
 
 
 def _notes(record: EfficiencyRecord) -> tuple[str, ...]:
@@ -123,7 +116,7 @@ def _executed(x: Measurement) -> float | None:
     return quotient(x.executed_flops or None, x.flops)
 
 
-def _growth_table(record: EfficiencyRecord, group: Group, own: Sequence[Measurement]) -> Table:
+def _growth_table(record: EfficiencyRecord, group: _Group, own: Sequence[Measurement]) -> Table:
     by_name = {x.mechanism: [y for y in own if y.mechanism == x.mechanism] for x in own}
     baseline = by_name.get(BASELINE, [])
     columns = [
@@ -192,3 +185,86 @@ def _published_table(record: EfficiencyRecord, compared: Sequence[_Compared]) ->
     ]
     title = f"Published speed and memory over {BASELINE}"
     return make_table(f"{record.suite}-published", title, columns, compared, about=PUBLISHED)
+
+
+FITTED = 3  # longest lengths of a fitted exponent
+
+
+def _group(one: Measurement) -> _Group:
+    """Return what the measurements of a mechanism at several lengths share."""
+    return one.precision, one.scope, one.work, one.padding
+
+
+def over_baseline(one: Measurement, others: Iterable[Measurement]) -> float | None:
+    """Return the time of full attention over that of a measurement, both in turns; None: unknown.
+
+    Args:
+        one: measurement.
+        others: measurements of the same record.
+    """
+    found = _baseline(one, others)
+    return quotient(found.median, one.median) if found else None
+
+
+def memory_over_baseline(one: Measurement, others: Iterable[Measurement]) -> float | None:
+    """Return the peak memory of a measurement over that of full attention; None: unknown."""
+    found = _baseline(one, others)
+    return quotient(one.peak_memory, found.peak_memory) if found else None
+
+
+def exponent(measurements: Sequence[Measurement]) -> float | None:
+    """Return the growth of the time of a row with the length: its slope on log axes.
+
+    The three longest lengths count. None: fewer were measured.
+
+    Args:
+        measurements: measurements of a mechanism and a group.
+    """
+    points = _points(measurements)[-FITTED:]
+    if len(points) < FITTED:
+        return None
+    x, y = ([math.log(value) for value in values] for values in zip(*points, strict=True))
+    return statistics.linear_regression(x, y).slope
+
+
+def crossing_length(
+    measurements: Sequence[Measurement], baseline: Sequence[Measurement]
+) -> float | None:
+    """Return the length from which on a mechanism is faster than full attention.
+
+    Between two measured lengths the ratio of times is interpolated on log axes. Returns 0 if it is
+    faster at every length, infinity if it is slower at the longest one that both were measured at,
+    and None if there is none.
+
+    Args:
+        measurements: measurements of the mechanism in a group.
+        baseline: those of full attention in the same group.
+    """
+    other = dict(_points(baseline))
+    ratios = [(n, seconds / other[n]) for n, seconds in _points(measurements) if n in other]
+    if not ratios:
+        return None
+    if ratios[-1][1] >= 1:
+        return math.inf
+    crossing = 0.0
+    for (n, before), (m, after) in pairwise(ratios):
+        if before >= 1 > after:
+            share = math.log(before) / (math.log(before) - math.log(after))
+            crossing = math.exp(math.log(n) + share * (math.log(m) - math.log(n)))
+    return crossing
+
+
+def _points(measurements: Iterable[Measurement]) -> list[tuple[int, float]]:
+    """Return lengths and seconds of a row, by ascending length."""
+    found = [(x.length, x.median / x.batch_size) for x in measurements if x.median is not None]
+    return sorted(found)
+
+
+def _baseline(one: Measurement, others: Iterable[Measurement]) -> Measurement | None:
+    same = (
+        x
+        for x in others
+        if x.mechanism == BASELINE
+        and (x.length, x.batch_size, _group(x)) == (one.length, one.batch_size, _group(one))
+    )
+    return next(same, None)

@@ -37,7 +37,7 @@ from longspan.report.tables.columns import (
     TOKENS_PER_SECOND,
     score_entry,
 )
-from longspan.report.tables.table import Column, Entries, Entry, Role, Table, make_table
+from longspan.report.tables.table import SEPARATOR, Column, Entries, Entry, Role, Table, make_table
 from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
@@ -70,6 +70,7 @@ LEGEND = (
     "largest."
 )
 AT_CHANCE = "at chance"
+BASELINES = ("majority class", "chance")
 
 
 def _rank_entry(placement: Placement | None) -> Entry:
@@ -112,7 +113,7 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
         about=LEGEND,
         footer=[
             *_rules(board, len(columns)),
-            *(_baseline(board, *line, len(columns)) for line in baselines(board)),
+            *(_baseline(board, *line, len(columns)) for line in _baselines(board).items()),
         ],
         notes=(
             *_of_overrides(group),
@@ -227,7 +228,7 @@ def _score(cell: Cell | None, column: TaskColumn) -> Entry:
     details.append(count(len(cell.runs), "seed"))
     if cell.is_at_chance:
         details.append(AT_CHANCE)
-    return _placed(cell.score, score(cell.score, metric), " · ".join(details), cell.placement)
+    return _placed(cell.score, score(cell.score, metric), SEPARATOR.join(details), cell.placement)
 
 
 def interval_text(interval: Interval | None, metric: Metric) -> str:
@@ -258,7 +259,7 @@ def _mean_column(means: Sequence[Mean], i: int) -> Column:
         details = [interval_text(row.interval, mean.metric)]
         if number := row.tasks_at_chance(mean):
             details.append(f"{number} {AT_CHANCE}")
-        return _placed(value, score(value, mean.metric), " · ".join(details), row.placement)
+        return _placed(value, score(value, mean.metric), SEPARATOR.join(details), row.placement)
 
     role: Role | None = "mean" if i == 0 else None
     return Column(mean.label, "score", mean.about, entry, role=role, metric=mean.metric)
@@ -271,17 +272,14 @@ def _parameters(row: Row) -> Entry:
     return Entry(value=number.value, text=number.text, detail=detail)
 
 
-def baselines(board: Leaderboard) -> list[tuple[str, list[Number | None]]]:
+def _baselines(board: Leaderboard) -> dict[str, list[Number | None]]:
     """Return scores without learning by name: on each task, then of each mean."""
-    lines: list[tuple[str, list[Number | None]]] = [
-        ("majority class", [column.majority for column in board.columns]),
-        ("chance", [column.chance for column in board.columns]),
-    ]
-    return [
-        (name, [*line, *(mean_baseline(one, line) for one in board.means)])
-        for name, line in lines
+    majority, chance = zip(*((x.majority, x.chance) for x in board.columns), strict=True)
+    return {
+        name: [*line, *(mean_baseline(one, line) for one in board.means)]
+        for name, line in zip(BASELINES, (majority, chance), strict=True)
         if any(value is not None for value in line)
-    ]
+    }
 
 
 def _rules(board: Leaderboard, width: int) -> list[Entries]:

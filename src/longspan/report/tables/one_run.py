@@ -11,7 +11,7 @@ from longspan.report.numbers import MISSING, duration, metric_name
 from longspan.report.tables import columns
 from longspan.report.tables.columns import difference_entry, lines_of, score_entry
 from longspan.report.tables.leaderboard import interval_text
-from longspan.report.tables.table import Column, Entry, Table, loss_entry, make_table
+from longspan.report.tables.table import SEPARATOR, Column, Entry, Table, loss_entry, make_table
 from longspan.results import Point, Result, Slice
 from longspan.results.commands import run_command
 
@@ -71,7 +71,7 @@ def _metric(run: Result, name: str, cell: Cell, floor: str) -> Column:
         details = [interval_text(cell.interval, metric)]
         if cell.margin is not None:
             details.append(f"{difference_entry(cell.margin, metric).text} over {floor}")
-        return score_entry(value, metric, " · ".join(details))
+        return score_entry(value, metric, SEPARATOR.join(details))
 
     kind: Any = "higher" if metric.higher_is_better else "lower"
     heading = metric_name(metric)

@@ -98,26 +98,16 @@ def _read_table(table: dict[str, Any]) -> Iterator[PublishedFigure]:
                 yield PublishedFigure(mechanism=mechanism, value=stored, **about, **column)
 
 
-class Quantity(NamedTuple):
-    """A published quantity.
-
-    Attributes:
-        title: name and unit.
-        show: function from a value to its text.
-        own: function from our runs on a task to our value; None where there is none.
-        depends_on_hardware: only values of one device compare.
-        is_comparable: our value under the same protocol should equal the published one.
-    """
-
-    title: str
-    show: Callable[[Number | None], str] = significant
-    own: Callable[[Cell], Number | None] = lambda _: None
-    depends_on_hardware: bool = False
-    is_comparable: bool = False
-
-
 def _scaled(value: Number | None, factor: float) -> Number | None:
     return None if value is None else value * factor
+
+
+def _quantity(
+    title: str,
+    own: Callable[[Cell], Number | None] = lambda _: None,
+    show: Callable[[Number], str] = significant,
+) -> Column:
+    return Column(title, "score", value=own, show=show)
 
 
 def _steps_per_second(cell: Cell) -> Number | None:
@@ -132,25 +122,20 @@ def _train_accuracy(cell: Cell) -> Number | None:
     return _scaled(mean_score_on(cell.runs, "train"), 100) if is_accuracy else None
 
 
+# Other quantities than scores: columns whose subject is a cell of ours.
 QUANTITIES = {
-    "gflops": Quantity(
-        "GFLOPs, forward", own=lambda cell: _scaled(cell.cost.gflops, 0.5), is_comparable=True
-    ),
-    "steps_per_second": Quantity(
-        "Training, steps/s", own=_steps_per_second, depends_on_hardware=True
-    ),
-    "memory": Quantity(
-        "Peak memory, GB",
-        own=lambda cell: _scaled(cell.cost.peak_memory, 1e-9),
-        depends_on_hardware=True,
-    ),
-    "train_accuracy": Quantity("Training accuracy, %", own=_train_accuracy),
-    "words_per_second": Quantity("Training, words/s", magnitude, depends_on_hardware=True),
+    "gflops": _quantity("GFLOPs, forward", lambda cell: _scaled(cell.cost.gflops, 0.5)),
+    "steps_per_second": _quantity("Training, steps/s", _steps_per_second),
+    "memory": _quantity("Peak memory, GB", lambda cell: _scaled(cell.cost.peak_memory, 1e-9)),
+    "train_accuracy": _quantity("Training accuracy, %", _train_accuracy),
+    "words_per_second": _quantity("Training, words/s", show=magnitude),
 }
+COMPARABLE = ("gflops",)  # ours under the same protocol should equal the published one
+ON_HARDWARE = ("steps_per_second", "memory", "words_per_second")  # only one device compares
 
 
-def _quantity_of(figure: PublishedFigure) -> Quantity:
-    """Return the quantity of a figure; that of a score is its metric."""
+def _column_of(figure: PublishedFigure) -> Column:
+    """Return the column of the quantity of a figure; that of a score is its metric."""
     metric = figure.metric
     if metric is None:
         return QUANTITIES[figure.quantity]
@@ -160,7 +145,7 @@ def _quantity_of(figure: PublishedFigure) -> Quantity:
             return None
         return mean([run.scores["test"].metrics.get(figure.quantity) for run in cell.runs])
 
-    return Quantity(metric.title, lambda value: score(value, metric), own)
+    return _quantity(metric.title, own, lambda value: score(value, metric))
 
 
 class Comparison(NamedTuple):
@@ -187,7 +172,9 @@ class Comparison(NamedTuple):
 
     def show(self, value: Number | None, detail: str = "") -> Entry:
         """Return a value of the quantity as an entry."""
-        return Entry(value=value, text=_quantity_of(self.published).show(value), detail=detail)
+        if value is None:
+            return Entry(value=None)
+        return Entry(value=value, text=_column_of(self.published).show(value), detail=detail)
 
 
 def compare_figures(board: Leaderboard, figures: Iterable[PublishedFigure]) -> list[Comparison]:
@@ -222,7 +209,6 @@ def _own_rows(
     board: Leaderboard, figure: PublishedFigure, base: Number | None
 ) -> Iterable[Comparison]:
     """Yield a comparison for each of our rows with a value."""
-    quantity = _quantity_of(figure)
     for i, column in enumerate(board.columns):
         for row in board.rows if column.task == figure.task else ():
             cell = row.cells[i]
@@ -241,7 +227,9 @@ def _own_rows(
                 if is_main and cell.interval
                 else "",
                 own_base=None if figure.metric else _own_base(board, i, cell, figure),
-                ratio=quotient(own, figure.value) if quantity.is_comparable and is_same else None,
+                ratio=quotient(own, figure.value)
+                if is_same and figure.quantity in COMPARABLE
+                else None,
             )
 
 
@@ -255,15 +243,13 @@ def _own_value(cell: Cell | None, figure: PublishedFigure) -> Number | None:
     """Return our value at the published length, or None."""
     if cell is None or not cell.runs or not is_at_length(cell.runs[0].length, figure):
         return None
-    return _quantity_of(figure).own(cell)
+    return _column_of(figure).value(cell)  # type: ignore[return-value]
 
 
 def _own_base(board: Leaderboard, i: int, cell: Cell, figure: PublishedFigure) -> Number | None:
     base = board.baseline.cells[i] if board.baseline else None
     same = base is not None and base.cost.hardware == cell.cost.hardware
-    return (
-        _own_value(base, figure) if same or not _quantity_of(figure).depends_on_hardware else None
-    )
+    return _own_value(base, figure) if same or figure.quantity not in ON_HARDWARE else None
 
 
 def _mechanism(x: Comparison) -> Entry:
@@ -274,7 +260,7 @@ def _mechanism(x: Comparison) -> Entry:
 COLUMNS = (
     Column("Mechanism", "text", value=_mechanism),
     Column("Task", "text", value=lambda x: x.published.task),
-    Column("Quantity", "text", value=lambda x: _quantity_of(x.published).title),
+    Column("Quantity", "text", value=lambda x: _column_of(x.published).name),
     Column("Length", "lower", "Tokens.", lambda x: x.published.length, lambda n: f"{n:,}"),
     Column("Published", "score", value=lambda x: x.show(x.published.value)),
     Column(

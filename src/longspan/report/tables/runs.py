@@ -1,11 +1,11 @@
 """Tables about a mechanism on a task: every score, cost, gap, search, alarms, failures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from longspan.report.leaderboard.costs import data_wait_share
-from longspan.report.leaderboard.grouping import list_values
+from longspan.config import flatten
+from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import verdict_sentences
 from longspan.report.numbers import Number, percent, score_difference
@@ -24,7 +24,7 @@ from longspan.report.tables.columns import (
     mean_score_on,
     score_entry,
 )
-from longspan.report.tables.table import Column, Entry, Table, loss_entry, make_table
+from longspan.report.tables.table import Column, Entry, Kind, Table, loss_entry, make_table
 from longspan.results import BASELINE, Result
 from longspan.results.commands import commands_of
 
@@ -52,6 +52,12 @@ def _gap(line: Line) -> Entry:
         return Entry(value=None)
     gap = line.metric.signed(train) - line.metric.signed(test)
     return Entry(value=gap, text=score_difference(gap, line.metric))
+
+
+def _data_wait(run: Result) -> float | None:
+    """Return the share of the training time spent waiting for batches."""
+    wait = run.data_wait_seconds
+    return None if wait is None or not run.seconds else wait / run.seconds
 
 
 def _train_examples(runs: Iterable[Result]) -> int | None:
@@ -87,7 +93,7 @@ DATA_WAIT = Column(
     name="Data wait",
     kind="lower",
     about="Share of the training time spent waiting for batches.",
-    value=lambda x: mean([data_wait_share(run) for run in x.runs]),
+    value=lambda x: mean([_data_wait(run) for run in x.runs]),
     show=lambda share: f"{percent(share)} %",
 )
 VALIDATION = Column(
@@ -205,18 +211,12 @@ def generalization_gap(board: Leaderboard) -> list[Table]:
 
 
 def tuning(board: Leaderboard) -> list[Table]:
-    """Return every trial of the hyperparameter searches."""
-    searches = [
-        (line, run)
-        for line in lines_of(board)
-        for run in [next((run for run in line.runs if run.tuning), None)]
-        if run is not None
-    ]
+    """Return every trial of the hyperparameter searches; the seeds of a row share one."""
     lines = [
-        _about(line, run, trial)
-        for line, run in searches
-        if run.tuning
-        for trial in run.tuning.trials
+        replace(line, run=run, item=trial)
+        for line in lines_of(board)
+        for run in [x for x in line.runs if x.tuning][:1]
+        for trial in (run.tuning.trials if run.tuning else ())
     ]
     return _table(board, "tuning", "Hyperparameter search", TUNING_COLUMNS, lines, TUNING)
 
@@ -224,7 +224,7 @@ def tuning(board: Leaderboard) -> list[Table]:
 def alarms(board: Leaderboard) -> list[Table]:
     """Return the alarms of finished runs."""
     lines = [
-        _about(line, run, alarm)
+        replace(line, run=run, item=alarm)
         for line in lines_of(board)
         for run in line.runs
         for alarm in run.alarms
@@ -235,15 +235,12 @@ def alarms(board: Leaderboard) -> list[Table]:
 def failures(board: Leaderboard) -> list[Table]:
     """Return the failed runs."""
     lines = [
-        _about(line, None, failure)
+        replace(line, item=failure)
         for line in lines_of(board)
-        for failure in (line.cell.failures if line.cell else ())
+        if line.cell
+        for failure in line.cell.failures
     ]
     return _table(board, "failures", "Failures", FAILURES_COLUMNS, lines, FAILURES)
-
-
-def _about(line: Line, run: Result | None, item: Any) -> Line:
-    return replace(line, run=run, item=item)
 
 
 def _table(
@@ -251,13 +248,123 @@ def _table(
     name: str,
     title: str,
     shown: Sequence[Column],
-    lines: Iterable[Line],
+    lines: Sequence[Line],
     about: str,
 ) -> list[Table]:
     """Return one table, or none where there is no line."""
-    found = list(lines)
-    if not found:
+    name, title = f"{board.title}-{name}", f"{title}, {board.title}"
+    table = make_table(name, title, shown, lines, metric=board.metric, about=about)
+    return [table] if lines else []
+
+
+# Facts of a run beyond its configuration.
+FACTS: dict[str, Callable[[Result], Any]] = {
+    "data source": lambda run: run.data_source,
+    "data sha256": lambda run: run.data_checksum,
+    "longest example": lambda run: run.length,
+    "checkpoint selected on": lambda run: run.selected_on,
+    "changes by the budget": lambda run: list_values(_budget_changes(run)),
+    "parameters": lambda run: run.num_parameters,
+    "parameters with full": lambda run: run.full_num_parameters,
+    "FLOPs": lambda run: run.flops,
+    "attended pairs": lambda run: run.attended_pairs,
+    "backend used": lambda run: run.backend_used,
+    "device": hardware_of,
+    "configuration": lambda run: run.config_hash,
+    "commit": lambda run: run.git_commit,
+    "files outside the commit": lambda run: ", ".join(run.own_files),
+    "date": lambda run: run.date,
+}
+
+
+COMMON = (
+    Column("Setting", "text", value=lambda pair: pair[0]),
+    Column("Value", "text", value=lambda pair: pair[1]),
+)
+
+
+def settings(board: Leaderboard) -> list[Table]:
+    """Return the tables of all settings of a leaderboard, each setting in one of them.
+
+    The first table has those that are equal for all runs. The next have those that are equal for
+    all runs of a task, or of a mechanism on a task. The last has the others, and the measurements,
+    by run.
+    """
+    lines = [
+        replace(line, run=run, item=_describe(run)) for line in lines_of(board) for run in line.runs
+    ]
+    if not lines:
         return []
-    full_title = f"{title}, {board.title}"
-    name = f"{board.title}-{name}"
-    return [make_table(name, full_title, shown, found, metric=board.metric, about=about)]
+    names = dict.fromkeys(name for line in lines for name in line.item)
+    by_scope: dict[int, list[Column]] = {scope: [] for scope in range(4)}
+    for name in names:
+        by_scope[_scope(lines, name)].append(_column(name, lines))
+    title = f"{board.title}-settings"
+    common = [(column.name, value_text(lines[0].item.get(column.name))) for column in by_scope[0]]
+    tables = [make_table(f"{title}-common", f"Settings of all runs, {board.title}", COMMON, common)]
+    for scope, label, by in ((1, "task", [TASK]), (2, "mechanism and task", [MECHANISM, TASK])):
+        if by_scope[scope]:
+            first = {tuple(one.entry(line).text for one in by): line for line in lines[::-1]}
+            shown, subjects = [*by, *by_scope[scope]], list(first.values())[::-1]
+            tables.append(
+                make_table(f"{title}-by-{label}", f"Settings by {label}", shown, subjects)
+            )
+    shown = [*RUNS, *by_scope[3]]
+    return [*tables, make_table(f"{title}-runs", "Every run", shown, lines, metric=board.metric)]
+
+
+def _describe(run: Result) -> dict[str, Any]:
+    """Return every setting of a run by name.
+
+    Options of mechanisms and overrides stay together; separate columns would be mostly empty.
+    """
+    options, evaluation = run.config.mechanism.options, run.config.evaluation_changes
+    flat = {
+        name: value
+        for name, value in flatten(run.config).items()
+        if name.partition(".")[2] not in options
+        or not name.startswith(("mechanism.", "evaluation."))
+    }
+    for name in ("task.name", "mechanism.name"):
+        flat.pop(name)
+    return {
+        "mechanism options": list_values(options) or "none",
+        **({"mechanism options in evaluation": list_values(evaluation)} if evaluation else {}),
+        "overrides": list_values(run.overrides) or "none",
+        **flat,
+        **{name: read(run) for name, read in FACTS.items()},
+        **{f"version of {name}": version for name, version in run.versions.items()},
+    }
+
+
+def _budget_changes(run: Result) -> dict[str, Any]:
+    return run.resolved_budget.changes if run.resolved_budget else {}
+
+
+def _scope(lines: Sequence[Line], name: str) -> int:
+    """Return 0 for one value in all runs, 1 by task, 2 by mechanism and task, 3 by run."""
+    groupings: list[Callable[[Line], Any]] = [
+        lambda line: None,
+        lambda line: line.task.label,
+        lambda line: (line.row.label, line.task.label),
+    ]
+    texts = [value_text(line.item.get(name)) for line in lines]
+    for scope, group in enumerate(groupings):
+        known: dict[Any, str] = {}
+        pairs = zip(lines, texts, strict=True)
+        if all(known.setdefault(group(line), text) == text for line, text in pairs):
+            return scope
+    return 3
+
+
+def _column(name: str, lines: Sequence[Line]) -> Column:
+    is_number = all(isinstance(line.item.get(name), int | float) for line in lines)
+    kind: Kind = "lower" if is_number else "text"
+    return Column(name, kind, value=lambda line: _setting(line.item.get(name)))
+
+
+def _setting(value: Any) -> Entry:
+    if value is None or value == "":
+        return Entry(value=None)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return Entry(value=value if is_number else value_text(value), text=value_text(value))

@@ -1,6 +1,7 @@
 """Paired differences between all rows on one task."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 from longspan.report.leaderboard.values import Leaderboard, Row, RowGroup
@@ -19,27 +20,17 @@ ABOUT = (
 def significance(board: Leaderboard) -> list[Table]:
     """Return a matrix for each task and group of rows with at least one tested pair."""
     return [
-        _matrix(board, group, i)
+        _matrix(board, group, i, at)
         for group in board.groups
+        for at in [[n for n, row in enumerate(board.rows) if row in group.ranked]]
         for i in range(len(board.columns))
-        if _has_comparisons(board, group, i)
+        if board.contrasts[i].select(at).has_comparisons
     ]
 
 
-def _is_in(row: Row, group: RowGroup) -> bool:
-    """Return whether a row is ranked in a group."""
-    return row.is_ranked and row.overrides == group.overrides
-
-
-def _has_comparisons(board: Leaderboard, group: RowGroup, i: int) -> bool:
-    """Return whether two ranked rows of a group were compared."""
-    at = [n for n, row in enumerate(board.rows) if _is_in(row, group)]
-    return board.contrasts[i].select(at).has_comparisons
-
-
-def _matrix(board: Leaderboard, group: RowGroup, i: int) -> Table:
-    task, ranked = board.columns[i], [n for n, row in enumerate(board.rows) if _is_in(row, group)]
-    contrasts = board.contrasts[i].select(ranked)
+def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) -> Table:
+    """Return the differences on a task between the ranked rows of a group, at some positions."""
+    task, contrasts = board.columns[i], board.contrasts[i].select(ranked)
     adjusted = adjust_pairs(contrasts.p)
     places = {board.rows[at].label: n for n, at in enumerate(ranked) if board.rows[at].runs(i)}
     rows = [row for row in group.ranked if row.label in places]

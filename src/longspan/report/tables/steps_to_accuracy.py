@@ -119,10 +119,5 @@ def evaluations(run: Result) -> list[Evaluation]:
 
 
 def _first(run: Result, goal: float) -> Evaluation | None:
-    name, signed = run.metric, run.main.signed
-    least = signed(goal)
-    for point in run.curve:
-        value = point.validation_metrics.get(name)
-        if value is not None and signed(value) >= least:
-            return point.step, point.seconds, value
-    return None
+    signed = run.main.signed
+    return next((x for x in evaluations(run) if signed(x[2]) >= signed(goal)), None)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from longspan.metrics import Metric
 from longspan.report.numbers import MISSING, loss
 
+SEPARATOR = " · "  # between the parts of a detail
 Value = int | float | str | None
 Kind = Literal["text", "higher", "lower", "score"]
 Role = Literal["task", "mean", "rank"]
