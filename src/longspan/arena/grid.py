@@ -63,7 +63,7 @@ def grid(
         UnknownNameError: there is no such protocol, task, mechanism, reference row or field.
     """
     chosen = protocols.get(protocol)
-    tasks = list(dict.fromkeys(chosen.registered_tasks if tasks is None else tasks))
+    tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
     named = list(dict.fromkeys(chosen.default_rows if mechanisms is None else mechanisms))
     for task in tasks:
         chosen.check_task(task)

@@ -181,7 +181,7 @@ def sources_of(found: Iterable[Search]) -> list[Experiment]:
 def _tasks_with_grid(protocol: str, space: SearchSpace, skipped: list[Skipped]) -> list[str]:
     """Return the tasks of a protocol to search on; skip those that would select on test."""
     chosen, found = protocols.get(protocol), []
-    for task in chosen.registered_tasks if space.grid else chosen.grids:
+    for task in chosen.tasks if space.grid else chosen.grids:
         # Options of a mechanism do not apply to the baseline.
         changes = chosen.changes(task, BASELINE, space.changes)
         own = {name: x for name, x in changes.items() if name.startswith("task.")}

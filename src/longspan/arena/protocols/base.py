@@ -206,11 +206,6 @@ class Protocol:
             if name not in TASKS
         }
 
-    @property
-    def registered_tasks(self) -> tuple[str, ...]:
-        """Tasks of the protocol but those that are not imported."""
-        return tuple(name for name in self.tasks if name not in self.missing_imports)
-
     def check_task(self, name: str) -> str:
         """Return the name of a task of the protocol.
 
