@@ -70,8 +70,7 @@ def test_a_protocol_without_its_corpus_says_how_to_import_it(cli, tmp_path, regi
         *("arena", "--protocol", "char-small", "--dry-run"),
         *("--cache", tmp_path / "cache", "--runs", tmp_path / "runs"),
     )
-    assert code == 0
-    assert "0 runs; remaining" in output
-    assert "left out: novels: not imported; run longspan data import corpus FOLDER --name" in (
+    assert (code, output) == (2, "")
+    assert "needs novels, which is not imported; run longspan data import corpus FOLDER --name" in (
         " ".join(message.split())
     )
