@@ -7,7 +7,7 @@ import functools
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from longspan.files import cache_folder
@@ -22,8 +22,7 @@ def read_catalog() -> dict[str, dict[str, dict[str, Any]]]:
 
     Mechanisms and protocols are the rows of their lists, tasks their descriptions.
     """
-    text = resources.files("longspan").joinpath("catalog.json").read_text("utf-8")
-    return json.loads(text)
+    return json.loads(Path(__file__).with_name("catalog.json").read_text("utf-8"))
 
 
 def is_complete() -> bool:

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from longspan.models.language import CACHE_NAME
 from tiny_transformers import GROUPED
 from transformers import (
     MistralConfig,
@@ -17,6 +16,7 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 
 import longspan
 from longspan.interop.decoding import attend_last
+from longspan.models.heads.language import CACHE_NAME
 
 LONG = 9
 
