@@ -73,6 +73,11 @@ class BusyError(RunError):
     """Another process holds this run's lock."""
 
 
+def reason_of(error: BaseException) -> str:
+    """Return the first line of a library's error, or its type if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def check_name(name: str, names: Iterable[str], what: str, others: Iterable[str] = ()) -> str:
     """Return `name` if it is one of `names`.
 

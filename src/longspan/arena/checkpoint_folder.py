@@ -14,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from longspan.arena.run_state import read_state
 from longspan.config import TaskConfig
-from longspan.errors import DataError, LongspanError
+from longspan.errors import DataError, LongspanError, reason_of
 from longspan.files import check_file, check_folder, file_sha256, read_json
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.training.checkpoint import UNREADABLE, WEIGHTS
@@ -105,7 +105,7 @@ def load_pretrained(cls: type[Model], folder: Path, remedy: str) -> Model:
         with _hidden_progress_bar():
             loaded: Any = cls.from_pretrained(check_folder(folder), output_loading_info=True)
     except (*UNREADABLE, StrictDataclassError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = reason_of(error)
         raise DataError(f"{folder} cannot be read ({reason}); {remedy}") from error
     model, found = loaded
     if missing := sorted(found["missing_keys"]):

@@ -335,7 +335,7 @@ def _available_tasks(
     protocol, tasks = get(str(chosen.protocol)), []
     if chosen.tasks is not None or (with_grid and not protocol.grids):
         return chosen.tasks
-    unavailable = [Skipped(name, reason) for name, reason in protocol.missing_imports.items()]
+    unavailable = []
     for name in protocol.grids if with_grid else protocol.tasks:
         protocol.check_task(name)
         task = build(name, dict(protocol.recipe(name).task_options))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn, cast
 
-from longspan.errors import DataError
+from longspan.errors import DataError, reason_of
 from longspan.files import check_file, open_file
 
 _READ_ERRORS = (
@@ -322,7 +322,7 @@ def _explain_read_errors(where: str) -> Iterator[None]:
     except _READ_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{where} cannot be read ({error.strerror})") from error
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = reason_of(error)
         raise DataError(
             f"{where} is truncated, damaged or no archive ({reason}); fetch it again"
         ) from error

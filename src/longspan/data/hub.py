@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.parquet import SOURCE_SPLITS
-from longspan.errors import DataError
+from longspan.errors import DataError, reason_of
 from longspan.files import atomic_write
 
 
@@ -45,17 +45,30 @@ def cached_folders(name: str) -> list[Path]:
     return sorted(cache.glob(f"datasets--{name.replace('/', '--')}/snapshots/*/plain_text"))
 
 
-def _load(name: str) -> dict[str, Any]:
+def import_datasets(purpose: str) -> Any:
+    """Return the library `datasets`.
+
+    Args:
+        purpose: what needs it, for the message.
+
+    Raises:
+        DataError: it is not installed.
+    """
     try:
         import datasets
     except ImportError as error:
         raise DataError(
-            f"fetching {name} needs the library datasets ({error}); pip install 'longspan[hub]'"
+            f"{purpose} needs the library datasets ({error}); pip install 'longspan[hub]'"
         ) from error
+    return datasets
+
+
+def _load(name: str) -> dict[str, Any]:
+    datasets = import_datasets(f"fetching {name}")
     try:
         return datasets.load_dataset(name)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = reason_of(error)
         raise DataError(
             f"{name} is neither in the cache of the library datasets nor reachable ({reason}); "
             "connect to the network, or download it by hand and pass its folder as --data"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longspan.errors import DataError
+from longspan.errors import DataError, reason_of
 from longspan.files import check_file
 
 SourceSplit = Literal["train", "test"]
@@ -73,7 +73,7 @@ def explain_parquet_errors(path: Path) -> Iterator[None]:
         check_file(path)
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = reason_of(error)
         raise DataError(f"{path} is truncated or no parquet file ({reason})") from error
 
 

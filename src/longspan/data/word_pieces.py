@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longspan.errors import DataError
+from longspan.errors import DataError, reason_of
 from longspan.files import file_sha256
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _find_folder(name: str) -> Path:
                 snapshot_download(name, allow_patterns=[*FILES, _CONFIG], local_files_only=local)
             )
         except (OSError, ValueError) as error:
-            problem = (str(error).splitlines() or [type(error).__name__])[0]
+            problem = reason_of(error)
             continue
         if _tokenizer_files(folder):
             return folder
@@ -238,7 +238,7 @@ def _load(name: str, folder: Path, sha256: str) -> WordPieceTokenizer:
         fast = _from_files(folder)
     # `tokenizers` raises bare exceptions for damaged files.
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = reason_of(error)
         raise DataError(
             f"{folder}: the tokenizer cannot be loaded ({reason}); save it with save_pretrained "
             "as a fast tokenizer (tokenizer.json)"

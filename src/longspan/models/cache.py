@@ -270,10 +270,7 @@ class LongspanCache(TransformersCache):
             self.source_mask = self.source_mask.index_select(0, sources)
         for layer in self.layers:
             layer.select_rows(beam_idx, sources)
-        if self.next_positions is not None:
-            self.next_positions = self.next_positions.index_select(0, beam_idx)
-        if self.ends_in_token is not None:
-            self.ends_in_token = self.ends_in_token.index_select(0, beam_idx)
+        self._map_rows(lambda x: x.index_select(0, beam_idx))
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep some rows of the batch."""
@@ -282,10 +279,14 @@ class LongspanCache(TransformersCache):
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each row."""
         super().batch_repeat_interleave(repeats)
+        self._map_rows(lambda x: x.repeat_interleave(repeats))
+
+    def _map_rows(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Change what is known of each row of the decoder."""
         if self.next_positions is not None:
-            self.next_positions = self.next_positions.repeat_interleave(repeats)
+            self.next_positions = change(self.next_positions)
         if self.ends_in_token is not None:
-            self.ends_in_token = self.ends_in_token.repeat_interleave(repeats)
+            self.ends_in_token = change(self.ends_in_token)
 
 
 def source_rows(selected: Tensor, rows: int, sources: int) -> Tensor | None:

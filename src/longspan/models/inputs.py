@@ -1,15 +1,17 @@
 """Types and masks of a model's inputs."""
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from longspan.attention import MECHANISMS
 from longspan.errors import InputError
-from longspan.models.config import LongspanConfig
 from longspan.shapes import Bool, Float, Int, Mask
+
+if TYPE_CHECKING:
+    from longspan.models.config import LongspanConfig
 
 TokenIds = Int[Tensor, "B T"]
 # T tokens, or with a cache all so far.
@@ -126,7 +128,7 @@ def drop_full_mask(mask: Tensor | None) -> Tensor | None:
     return None if mask.all() else mask
 
 
-def to_global_mask(config: LongspanConfig, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+def to_global_mask(config: "LongspanConfig", mask: Tensor | None, inputs: Tensor) -> Tensor | None:
     """Convert a caller's mask of the global tokens to booleans (B, T).
 
     Raises:
@@ -142,7 +144,7 @@ def to_global_mask(config: LongspanConfig, mask: Tensor | None, inputs: Tensor) 
     return to_boolean_mask("global_attention_mask", mask, inputs)
 
 
-def default_global_mask(config: LongspanConfig, texts: TextInputs) -> Bool[Tensor, "B T"] | None:
+def default_global_mask(config: "LongspanConfig", texts: TextInputs) -> Bool[Tensor, "B T"] | None:
     """Return the global tokens of texts without a mask of them, or None.
 
     The rules of `default_global_tokens` are those of transformers' Longformer. A text without a

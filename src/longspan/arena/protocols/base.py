@@ -142,7 +142,7 @@ class Protocol:
             kept = without_starts(changes or {}, self.row_names)
             source = self.row(found.task, found.row, seed, kept, budget)
             made = start_from_run(made, source, found.extend_positions)
-        if found == find_run_start(self, task, name, {}):
+        if not start or found == find_run_start(self, task, name, {}):
             return made
         return dataclasses.replace(made, overrides={**made.overrides, **start})
 

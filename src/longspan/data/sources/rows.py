@@ -18,11 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longspan.data.hub import import_datasets
 from longspan.data.parquet import check_columns, explain_parquet_errors
 from longspan.data.sources import text as texts
 from longspan.data.sources.folders import ARROW, DELIMITERS, JSON, table_suffix
 from longspan.data.sources.text import FileFormat, ReadingReport
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError, OptionError, reason_of
 from longspan.files import LARGE, check_file, unique_keys
 from longspan.space import format_bytes
 from longspan.wording import counted
@@ -325,12 +326,7 @@ def read_hub(name: str) -> Iterator[Row]:
 
 def _load_hub(name: str, split: str | None) -> Any:
     named = _parse_hub(name)
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError(
-            f"reading {name} needs the library datasets ({error}); pip install 'longspan[hub]'"
-        ) from error
+    datasets = import_datasets(f"reading {name}")
     try:
         return datasets.load_dataset(named["name"], named["config"], split=split, streaming=True)
     except Exception as error:
@@ -338,7 +334,7 @@ def _load_hub(name: str, split: str | None) -> Any:
 
 
 def _unreadable(name: str, error: Exception) -> DataError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    reason = reason_of(error)
     return DataError(
         f"{name} cannot be read ({reason}); check its name, configuration and split, and the "
         "network"

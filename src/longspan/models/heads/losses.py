@@ -6,6 +6,7 @@ from torch import Tensor
 
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError
+from longspan.models.inputs import is_readable
 from longspan.shapes import Bool, Float, Int
 
 IGNORED = -100  # label of what has no loss
@@ -22,7 +23,7 @@ def label_loss(logits: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"]) -> Floa
     classes = logits.shape[-1]
     labeled = labels != IGNORED
     # Of masked tokens most have no label; their logits are not normalized.
-    if labels.ndim > 1 and _has_values(labels) and 2 * labeled.sum() < labels.numel():
+    if labels.ndim > 1 and is_readable(labels) and 2 * labeled.sum() < labels.numel():
         logits, labels = logits[labeled], labels[labeled]
     labels = labels.flatten().long()
     scores = at_least_float32(logits).reshape(-1, classes)
@@ -31,14 +32,6 @@ def label_loss(logits: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"]) -> Floa
     except IndexError as error:
         raise label_error(labels, classes) from error
     return mean_loss(total, labels)
-
-
-def _has_values(labels: Tensor) -> bool:
-    """Return whether the number of labels may decide what is computed."""
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return labels.device.type != "meta" and not (
-        traced or torch._C._are_functorch_transforms_active()
-    )
 
 
 def mean_loss(total: Float[Tensor, ""], labels: Int[Tensor, "*_"]) -> Float[Tensor, ""]:

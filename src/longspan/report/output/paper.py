@@ -115,10 +115,6 @@ def _seed_notes(group: RowGroup) -> list[str]:
     return [*found, UNRANKED] if any(alone) else found
 
 
-def _is_at_chance(row: Row) -> bool:
-    return any(cell is not None and cell.is_at_chance for cell in row.cells)
-
-
 def _by_family(
     group: RowGroup, table: Table
 ) -> Iterator[tuple[str, list[tuple[Row, tuple[Entry, ...]]]]]:
