@@ -14,9 +14,9 @@ from pathlib import Path
 from timing import write_record
 
 from longspan.arena import get
-from longspan.data.listops import generate
 from longspan.files import cache_folder
 from longspan.tasks import Task, build
+from longspan.tasks.lra.generators.listops import generate
 from longspan.tasks.rules import accuracy_with_error
 
 PROTOCOLS = ("smoke", "lra-scaled", "lra-small")

@@ -14,7 +14,7 @@ import time
 import numba
 import numpy
 
-from longspan.data.listops import Grammar, generate
+from longspan.tasks.lra.generators.listops import Grammar, generate
 
 LRA = Grammar(max_depth=10, max_args=10, min_length=500, max_length=2000)
 COUNT = 20_000

@@ -14,7 +14,7 @@ import time
 import numba
 import numpy
 
-from longspan.data.pathfinder import RESOLUTIONS, generate, lra_settings
+from longspan.tasks.lra.generators.pathfinder import RESOLUTIONS, generate, lra_settings
 
 ORIGINAL = 10  # images of 32 x 32 per second and core
 COUNT = 256

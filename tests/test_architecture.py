@@ -52,7 +52,7 @@ LONGER_FUNCTIONS = {
 # Mechanism names that are also everyday words: a schedule may be linear.
 EVERYDAY = {"full", "local", "linear"}
 # CIFAR-10 is published as pickles; this file reads them without executing foreign code.
-MAY_IMPORT_PICKLE = ("data/restricted_pickle.py",)
+MAY_IMPORT_PICKLE = ("tasks/lra/restricted_pickle.py",)
 # Files of the system, and the functions that open the files of users.
 MAY_OPEN_FILES = (
     *("files.py", "temporaries.py", "space.py", "bench/machine.py"),

@@ -54,7 +54,7 @@ def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path, monkeypatc
     (path,) = (tmp_path / "runs").rglob("local-*.json")
     record = json.loads(path.read_text())
     assert record["scores"]["test"]["metrics"].keys() >= {"ndcg@10", "mrr@10"}
-    assert record["source_files"]["task"]["name"] == "longspan/tasks/beir.py"
+    assert record["source_files"]["task"]["name"] == "longspan/tasks/ranking/beir.py"
     # Files that are not committed yet are no fault of the record.
     found = validate_records([tmp_path / "runs"]).findings
     assert {finding.field for finding in found} <= {"git_commit", "added_files"}

@@ -17,22 +17,25 @@ from longspan.arena.checkpoint_folder import read_config, read_weights
 from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.plugins import load_plugin, load_protocol
 from longspan.cli.generating import _read_prompt
-from longspan.data import aan, archives, hyperpartisan, imdb, store
-from longspan.data.coreference import conll
+from longspan.data import archives, store
 from longspan.data.imports.stored import load_table
-from longspan.data.questions import hotpotqa, json_files
-from longspan.data.questions.report import Report
-from longspan.data.retrieval import beir
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.table import read_table
 from longspan.data.sources.text import FileFormat, ReadingReport
-from longspan.data.summaries import papers
 from longspan.data.word_pieces import tokenizer_sha256
 from longspan.errors import LongspanError
 from longspan.files import LARGE, SMALL, file_sha256, read_json
 from longspan.models.conversion.checkpoint_files import load_tokenizer
 from longspan.models.conversion.source import open_source, read_tensors
 from longspan.results.reading import load_result
+from longspan.tasks.documents import conll
+from longspan.tasks.documents import hyperpartisan_articles as hyperpartisan
+from longspan.tasks.lra import aan, imdb
+from longspan.tasks.questions import hotpotqa_files as hotpotqa
+from longspan.tasks.questions import json_files
+from longspan.tasks.questions.report import Report
+from longspan.tasks.ranking import beir_files as beir
+from longspan.tasks.summaries import papers
 
 STATUS = Path("/proc/self/statm")  # first the pages of memory of this process
 SECONDS, BYTES = 5, 1 << 30

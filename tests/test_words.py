@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longspan.data.near_duplicates import find_leaks
-from longspan.data.retrieval.bm25 import Bm25
-from longspan.data.summaries.document import leading_sentences, split_sentences
+from longspan.data.summarized_document import leading_sentences, split_sentences
+from longspan.tasks.ranking.bm25 import Bm25
 from longspan.words import characters_of, count_words, fold, separate_characters, split_words
 from scripts_of_texts import SCRIPTS
 

@@ -7,7 +7,9 @@ import torch
 
 from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
-from longspan.data.questions.encoding import (
+from longspan.data.store import Examples, Ragged
+from longspan.tasks import IGNORE, Task, TaskInfo
+from longspan.tasks.questions.encoding import (
     BOUNDARY,
     ELSEWHERE,
     ENDS,
@@ -15,10 +17,8 @@ from longspan.data.questions.encoding import (
     STARTS,
     SUPPORTS,
 )
-from longspan.data.store import Examples, Ragged
-from longspan.tasks import IGNORE, Task, TaskInfo
-from longspan.tasks._multi_hop import labels_of
-from longspan.tasks._spans import bit_labels
+from longspan.tasks.questions.multi_hop import labels_of
+from longspan.tasks.questions.spans import bit_labels
 
 MASK, START, WORDS = 1, 2, 13  # ids from 3 on are words; 0 is padding
 SIZES = {"train": 48, "validation": 12, "test": 10}

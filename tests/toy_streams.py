@@ -11,7 +11,7 @@ from longspan.data.store import Examples, Ragged
 from longspan.data.stream_vocabularies import ByteVocabulary
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks import TaskInfo
-from longspan.tasks._streams import StreamOptions, StreamTask
+from longspan.tasks.language.streams import StreamOptions, StreamTask
 
 LETTERS, PHRASE, ROW = 8, 40, 32
 # Tokens of the documents of each split; rows of the store are shorter, segments too.

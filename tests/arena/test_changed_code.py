@@ -166,7 +166,7 @@ def test_commits_differ_where_files_of_the_package_do(monkeypatch):
     there = CodeVersion(
         versions={},
         git_commit="aaaaaaaaaaaa",
-        source_files={"task": SourceFile(name="longspan/tasks/listops.py", sha256="1")},
+        source_files={"task": SourceFile(name="longspan/tasks/lra/listops.py", sha256="1")},
         changed_files={"longspan/a.py": "old"},
         added_files={},
     )

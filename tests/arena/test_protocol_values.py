@@ -8,7 +8,7 @@ from longspan.arena import PROTOCOLS, get, override
 from longspan.arena.protocols.compare import recipe_values
 from longspan.attention import MECHANISMS
 from longspan.tasks import TASKS, build
-from longspan.tasks.masked_inputs import MASK_PROBABILITIES
+from longspan.tasks.lra.masked_inputs import MASK_PROBABILITIES
 from longspan.training.schedule import compute_learning_rate
 from published_values import check_sources
 

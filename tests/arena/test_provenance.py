@@ -187,7 +187,7 @@ def test_code_without_a_file_is_named(user_experiment, monkeypatch):
 def test_files_of_the_package_are_named_by_their_path_in_it():
     found = run_identity(tiny.experiment("linear"), "cpu")["source_files"]
     package = provenance.PACKAGE
-    names = {"mechanism": "attention/mechanisms/linear.py", "task": "tasks/listops.py"}
+    names = {"mechanism": "attention/mechanisms/linear.py", "task": "tasks/lra/listops.py"}
     for part, name in names.items():
         expected = SourceFile(name=f"longspan/{name}", sha256=sha256(package / name))
         assert (found.pop(part), expected.is_external) == (expected, False)

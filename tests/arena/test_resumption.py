@@ -17,7 +17,7 @@ from longspan.config import Budget, StageConfig, replace_fields
 from longspan.errors import RunError
 from longspan.files import write_json
 from longspan.results import load_result, write_record
-from longspan.tasks.listops import ListOps
+from longspan.tasks.lra.listops import ListOps
 
 
 def protocol_experiment(**training):

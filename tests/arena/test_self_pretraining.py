@@ -5,7 +5,7 @@ import pytest
 import tiny
 from longspan.arena import PROTOCOLS, arena, get, grid
 from longspan.arena.callbacks import GridCallback
-from longspan.tasks.masked_inputs import MASK_PROBABILITIES
+from longspan.tasks.lra.masked_inputs import MASK_PROBABILITIES
 
 NAMES = ("self-pretraining", "self-pretraining-scaled")
 

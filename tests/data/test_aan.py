@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from aan_files import PAIRS, PAPERS, SPLITS, write_by_id, write_release
-from longspan.data import aan
 from longspan.errors import DataError
+from longspan.tasks.lra import aan
 from real_data import real
 
 FORMS = {"by id": write_by_id, "release": write_release}

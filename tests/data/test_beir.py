@@ -6,8 +6,8 @@ import re
 import pytest
 
 from beir_files import write_beir, write_judgments, write_lines
-from longspan.data.retrieval.beir import find_judgments, read_judgments, read_texts
 from longspan.errors import DataError
+from longspan.tasks.ranking.beir_files import find_judgments, read_judgments, read_texts
 
 
 def texts_of(tmp_path, *lines):

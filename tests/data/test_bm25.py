@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from longspan.data.retrieval.bm25 import Bm25
+from longspan.tasks.ranking.bm25 import Bm25
 
 TEXTS = [x.split() for x in ("owl hunts mouse", "mouse eats cheese cheese", "cow", "cow cow eats")]
 

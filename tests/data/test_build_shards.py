@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from longspan.data.build_shards import get_or_build
 from longspan.errors import RunError
+from longspan.tasks.lra.generators.shards import get_or_build
 
 SEEDS = (3, 7)
 

@@ -17,11 +17,11 @@ import pytest
 
 from longspan import files
 from longspan.data import cache as cached
-from longspan.data.build_shards import get_or_build
 from longspan.data.cache import BuildOutput, BuildSize, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError, UnreadableError
 from longspan.files import cache_folder, write_json
+from longspan.tasks.lra.generators.shards import get_or_build
 
 SPEC = DatasetSpec(task="toy", version=1, options={"seed": 0}, origin={})
 

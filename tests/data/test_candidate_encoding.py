@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from longspan.data.questions.candidates import (
+from longspan.errors import OptionError
+from longspan.tasks.pieces import load_pieces
+from longspan.tasks.questions.candidates import (
     MARKERS,
     CandidateEncoder,
     min_length,
     prefix_length,
 )
-from longspan.errors import OptionError
-from longspan.tasks._pieces import load_pieces
 
 TEXTS = ("who", ["ann", "bo"], ["ann is here", "bo is not"])
 

@@ -5,11 +5,11 @@ import random
 import pytest
 
 import aan_files
-from longspan.data import aan
-from longspan.data.lra_release import Pair
-from longspan.data.retrieval.aan import collect_citations
-from longspan.data.retrieval.collection import group_queries
 from longspan.errors import DataError
+from longspan.tasks.lra import aan
+from longspan.tasks.lra.release import Pair
+from longspan.tasks.ranking.aan_files import collect_citations
+from longspan.tasks.ranking.collection import group_queries
 
 
 def collect(tmp_path, pairs, texts=None):

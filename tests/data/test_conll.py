@@ -3,8 +3,8 @@
 import pytest
 
 from conll_files import column_document, write_conll
-from longspan.data.coreference.conll import find, read_documents
 from longspan.errors import DataError
+from longspan.tasks.documents.conll import find, read_documents
 
 
 def read(tmp_path, text):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conll_files import column_document
-from longspan.data.coreference.conll import Document, format_document, read_documents
 from longspan.errors import InputError
+from longspan.tasks.documents.conll import Document, format_document, read_documents
 
 
 def document(words, *clusters, id="nw/made/00/made_0001_12", ends=()):

@@ -6,9 +6,9 @@ import hashlib
 import numpy as np
 import pytest
 
-from longspan.data.copying import MARKER, CopyingSettings, draw_chunk
 from longspan.data.sampling import generate_chunks
 from longspan.errors import OptionError
+from longspan.tasks.synthetic.copying_examples import MARKER, CopyingSettings, draw_chunk
 
 USUAL = {"length": 32, "count": 4, "symbols": 8, "noise": 1, "together": False, "depth": None}
 

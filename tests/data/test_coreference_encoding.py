@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from conll_files import column_document
-from longspan.data.coreference.conll import read_documents
-from longspan.data.coreference.encoding import (
+from longspan.errors import OptionError
+from longspan.tasks.documents.conll import read_documents
+from longspan.tasks.documents.coreference_encoding import (
     NO_SENTENCE,
     DocumentEncoder,
     count_parts,
     token_spans,
 )
-from longspan.errors import OptionError
-from longspan.tasks._pieces import load_pieces
+from longspan.tasks.pieces import load_pieces
 
 
 @pytest.fixture

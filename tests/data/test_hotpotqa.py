@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from longspan.data.questions.hotpotqa import (
+from longspan.errors import DataError
+from longspan.tasks.questions.hotpotqa_files import (
     load_records,
     read_question,
     read_selection,
     select_paragraphs,
 )
-from longspan.data.questions.report import Report
-from longspan.errors import DataError
+from longspan.tasks.questions.report import Report
 from question_files import hotpotqa_record, published, write_hotpotqa
 
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data import cifar, hub, imdb
+from longspan.data import hub
 from longspan.errors import DataError, RunError
+from longspan.tasks.lra import cifar, imdb
 
 datasets = pytest.importorskip("datasets")
 

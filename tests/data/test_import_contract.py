@@ -13,8 +13,8 @@ from longspan.data.corpora.imports import CORPORA, CorpusRequest, build_tokens, 
 from longspan.data.imports import stored
 from longspan.data.imports.texts import TEXTS as OWN
 from longspan.data.imports.texts import TextsRequest, import_texts, load_splits
-from longspan.data.retrieval.imports import BEIR, import_beir, load_collection
 from longspan.errors import DataError, OptionError, RunError
+from longspan.tasks.ranking.imports import BEIR, import_beir, load_collection
 from own_files import write_csv
 
 

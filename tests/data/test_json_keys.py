@@ -5,13 +5,13 @@ import json
 import pytest
 
 from longspan.cli.parsing import parse_changes
-from longspan.data.questions.json_files import load_json
-from longspan.data.retrieval.beir import read_texts
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.table import read_table
 from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.errors import DataError, OptionError
 from longspan.files import parse_json, read_json
+from longspan.tasks.questions.json_files import load_json
+from longspan.tasks.ranking.beir_files import read_texts
 
 DOORS = {
     "record": read_json,

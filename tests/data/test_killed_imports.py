@@ -13,7 +13,7 @@ from longspan.tasks import build
 IMPORT = """
 import os, signal, sys
 from pathlib import Path
-from longspan.data.retrieval.imports import import_beir
+from longspan.tasks.ranking.imports import import_beir
 def die(*progress):
     os.kill(os.getpid(), signal.SIGKILL)
 folder, cache = map(Path, sys.argv[1:])

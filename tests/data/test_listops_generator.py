@@ -9,9 +9,15 @@ import random
 import numpy as np
 import pytest
 
-from longspan.data import listops
-from longspan.data.listops import VOCABULARY, Grammar, generate, ids_to_symbols, parse
 from longspan.errors import DataError, OptionError
+from longspan.tasks.lra.generators import listops
+from longspan.tasks.lra.generators.listops import (
+    VOCABULARY,
+    Grammar,
+    generate,
+    ids_to_symbols,
+    parse,
+)
 from real_data import real
 
 LRA = Grammar(max_depth=10, max_args=10, min_length=500, max_length=2000)

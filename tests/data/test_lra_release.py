@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from longspan.data import listops, lra_pathfinder, lra_release
-from longspan.data.lra_release import AAN, LISTOPS, find
 from longspan.errors import DataError, RunError
+from longspan.tasks.lra import pathfinder_release as lra_pathfinder
+from longspan.tasks.lra import release as lra_release
+from longspan.tasks.lra.generators import listops
+from longspan.tasks.lra.release import AAN, LISTOPS, find
 from real_data import real
 
 HARD = lra_release.pathfinder_folder(32)

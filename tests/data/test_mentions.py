@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.questions.mentions import find_mentions
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer
+from longspan.tasks.questions.mentions import find_mentions
 
 
 def mentions(document, *answers):

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from longspan.data import pathfinder
-from longspan.data._pathfinder_tables import GROUND, OTHER, draw_line, ring, shrink
-from longspan.data.pathfinder import RESOLUTIONS, generate, lra_settings, redraw
 from longspan.errors import OptionError
+from longspan.tasks.lra.generators import pathfinder
+from longspan.tasks.lra.generators._pathfinder_tables import GROUND, OTHER, draw_line, ring, shrink
+from longspan.tasks.lra.generators.pathfinder import RESOLUTIONS, generate, lra_settings, redraw
 from real_data import real
 
 FOLDERS = {

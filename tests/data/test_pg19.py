@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longspan.data import pg19
 from longspan.data.document_rows import DocumentWriter
-from longspan.data.pg19 import find, read_split
 from longspan.errors import DataError
+from longspan.tasks.language import pg19_files as pg19
+from longspan.tasks.language.pg19_files import find, read_split
 from text_sources import BOOKS, VARIABLES, documents_of, write_books
 
 COUNTS = {split: len(texts) for split, texts in BOOKS.items()}

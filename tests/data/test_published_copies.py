@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import cifar_files
-from longspan.data import cifar, imdb
 from longspan.errors import DataError
+from longspan.tasks.lra import cifar, imdb
 
 
 def reviews(part, label, count):

@@ -7,11 +7,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from longspan.data import published_text
-from longspan.data.published_text import find, read_splits
 from longspan.errors import DataError
-from longspan.tasks.enwik8 import ENWIK8, Enwik8
-from longspan.tasks.text8 import TEXT8, Text8
+from longspan.tasks.language import published_files as published_text
+from longspan.tasks.language.enwik8 import ENWIK8, Enwik8
+from longspan.tasks.language.published_files import find, read_splits
+from longspan.tasks.language.text8 import TEXT8, Text8
 from text_sources import SIZES, documents_of, letters, markup, small, write_text
 
 CASES = {"text8": (TEXT8, Text8, letters), "enwik8": (ENWIK8, Enwik8, markup)}

@@ -8,7 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from longspan.data.questions.encoding import (
+from longspan.data.tokenizers import ByteTokenizer
+from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
+from longspan.errors import OptionError
+from longspan.metrics.answers import exact_match
+from longspan.tasks.questions.encoding import (
     ENDS,
     PASSAGE,
     STARTS,
@@ -16,12 +20,8 @@ from longspan.data.questions.encoding import (
     cut_out,
     first_tokens,
 )
-from longspan.data.questions.question import Question, join_passages
-from longspan.data.questions.squad import read_squad
-from longspan.data.tokenizers import ByteTokenizer
-from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
-from longspan.errors import OptionError
-from longspan.metrics.answers import exact_match
+from longspan.tasks.questions.question import Question, join_passages
+from longspan.tasks.questions.squad_files import read_squad
 from longspan.tokenizers import make_fast_tokenizer
 from question_files import published, xquad_file
 

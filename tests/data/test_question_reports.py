@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from longspan.data.questions.json_files import find_lines
-from longspan.data.questions.json_sources import JsonFiles
-from longspan.data.questions.report import Report, format_cases
-from longspan.data.questions.squad import read_squad
+from longspan.tasks.questions.json_files import find_lines
+from longspan.tasks.questions.json_sources import JsonFiles
+from longspan.tasks.questions.report import Report, format_cases
+from longspan.tasks.questions.squad_files import read_squad
 from question_files import squad_article, write_squad
 
 

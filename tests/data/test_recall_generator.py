@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from longspan.data.recall import BLANK, RecallSettings, draw_chunk
 from longspan.data.sampling import generate_chunks
 from longspan.errors import OptionError
+from longspan.tasks.synthetic.recall_examples import BLANK, RecallSettings, draw_chunk
 
 USUAL = {"length": 64, "pairs": 4, "queries": 4, "vocabulary": 64, "power": 0.01, "noise": False}
 

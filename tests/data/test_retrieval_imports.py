@@ -8,8 +8,8 @@ import pytest
 from beir_files import DOCUMENTS, JUDGMENTS, QUERIES, write_beir, write_judgments
 from corpus_files import ignore
 from longspan.data.own_splits import NAMES
-from longspan.data.retrieval.imports import BEIR, import_beir, load_collection
 from longspan.errors import DataError, OptionError
+from longspan.tasks.ranking.imports import BEIR, import_beir, load_collection
 
 
 def run_import(tmp_path, folder, name="owls", replace=False, **shares):

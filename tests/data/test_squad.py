@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from longspan.data.questions.squad import read_squad
 from longspan.errors import DataError
+from longspan.tasks.questions.squad_files import read_squad
 from question_files import (
     PARAGRAPHS,
     squad_article,

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from longspan.data.tfds import tfds_order, tfds_slices
+from longspan.tasks.lra.tfds import tfds_order, tfds_slices
 
 
 def test_order_is_that_of_the_hash_of_split_and_key():

@@ -5,8 +5,8 @@ import tarfile
 
 import pytest
 
-from longspan.data.questions.wikihop import find, join_punctuation, read_questions
 from longspan.errors import DataError
+from longspan.tasks.questions.wikihop_files import find, join_punctuation, read_questions
 from question_files import published
 from wikihop_files import question, write_wikihop
 

@@ -6,12 +6,12 @@ import gzip
 
 import pytest
 
-from longspan.data import wikitext
 from longspan.data.stream_vocabularies import WordVocabulary
-from longspan.data.wikitext import find, read_articles, read_split, read_vocabulary
 from longspan.errors import DataError
-from longspan.tasks.wikitext_2 import WIKITEXT
-from longspan.tasks.wikitext_103 import WIKITEXT as WIKITEXT_103
+from longspan.tasks.language import wikitext_files as wikitext
+from longspan.tasks.language.wikitext_2 import WIKITEXT
+from longspan.tasks.language.wikitext_103 import WIKITEXT as WIKITEXT_103
+from longspan.tasks.language.wikitext_files import find, read_articles, read_split, read_vocabulary
 from real_data import real
 from text_sources import (
     ARTICLES,

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from longspan.data.questions.encoding import ANSWER_TYPES
 from longspan.errors import InputError
 from longspan.models import (
     LongspanForMultiHopQuestionAnswering,
@@ -15,6 +14,7 @@ from longspan.models import (
     multi_hop_losses,
 )
 from longspan.models.heads.multi_hop import NUM_TYPES
+from longspan.tasks.questions.encoding import ANSWER_TYPES
 
 N = -100
 IDS = torch.randint(1, 50, (2, 6), generator=torch.Generator().manual_seed(1))

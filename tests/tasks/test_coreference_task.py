@@ -11,13 +11,13 @@ from conll_files import column_document, write_conll
 from longspan.arena import run
 from longspan.arena.model import forward_flops, make_model
 from longspan.config import TaskConfig
-from longspan.data.coreference.conll import read_documents
 from longspan.errors import DataError
 from longspan.metrics.coreference import CONLL, conll_counts
 from longspan.models.heads.coreference import CoreferenceOutput
 from longspan.models.heads.coreference_head import pair_losses, unpack_scores
 from longspan.results import load_results
 from longspan.tasks import IGNORE, SPLITS, build
+from longspan.tasks.documents.conll import read_documents
 from longspan.training.arguments import model_inputs
 from longspan.training.evaluate import evaluate
 from longspan.training.footprint import make_dummy_batch, measure_step_memory

@@ -9,8 +9,8 @@ import torch
 from corpus_files import TEXTS, make_task, prose, write_folder
 from longspan.errors import DataError, OptionError
 from longspan.tasks import IGNORE, TASKS, build, register_imported
-from longspan.tasks._masking import Masking
-from longspan.tasks._windows import weighted_rows
+from longspan.tasks.language.windows import weighted_rows
+from longspan.tasks.masking import Masking
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_invalid_options_are_refused(cache, options, reason):
 
 
 def test_class_of_a_imported_names_its_file(cache):
-    assert type(open_task(cache)).__module__ == "longspan.tasks.corpora"
+    assert type(open_task(cache)).__module__ == "longspan.tasks.language.corpora"
 
 
 def test_corpora_of_another_cache_are_forgotten(cache, tmp_path):

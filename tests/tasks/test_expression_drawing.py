@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from longspan.data.listops import Grammar, generate, ids_to_symbols, parse
-from longspan.tasks._expression_drawing import draw_as_svg, draw_as_text
+from longspan.tasks.lra.expression_drawing import draw_as_svg, draw_as_text
+from longspan.tasks.lra.generators.listops import Grammar, generate, ids_to_symbols, parse
 
 
 def tree(expression):

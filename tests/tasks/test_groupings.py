@@ -8,7 +8,11 @@ import pytest
 
 import tiny
 from longspan.arena.record import score_slices
-from longspan.data.listops import (
+from longspan.data.store import Examples, Ragged
+from longspan.results import Score
+from longspan.tasks import build
+from longspan.tasks.grouping import group_by_quantiles, group_by_ranges
+from longspan.tasks.lra.generators.listops import (
     Grammar,
     deciding_depths,
     generate,
@@ -16,12 +20,8 @@ from longspan.data.listops import (
     parse,
     tree_depths,
 )
-from longspan.data.pathfinder import lra_settings, redraw
-from longspan.data.pathfinder_markers import find_markers
-from longspan.data.store import Examples, Ragged
-from longspan.results import Score
-from longspan.tasks import build
-from longspan.tasks._grouping import group_by_quantiles, group_by_ranges
+from longspan.tasks.lra.generators.pathfinder import lra_settings, redraw
+from longspan.tasks.lra.generators.pathfinder_markers import find_markers
 from longspan.training.evaluate import Evaluation
 
 

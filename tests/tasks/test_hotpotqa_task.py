@@ -10,7 +10,12 @@ import torch
 import tiny
 from longspan.arena import make_model, run
 from longspan.config import TaskConfig
-from longspan.data.questions.encoding import (
+from longspan.errors import DataError
+from longspan.metrics.multi_hop import answer_agreement, support_agreement
+from longspan.models import MultiHopLabels, MultiHopLogits, multi_hop_losses
+from longspan.results import load_results
+from longspan.tasks import IGNORE, SPLITS, build
+from longspan.tasks.questions.encoding import (
     ANSWER_TYPES,
     ELSEWHERE,
     ENDS,
@@ -20,11 +25,6 @@ from longspan.data.questions.encoding import (
     STARTS,
     SUPPORTS,
 )
-from longspan.errors import DataError
-from longspan.metrics.multi_hop import answer_agreement, support_agreement
-from longspan.models import MultiHopLabels, MultiHopLogits, multi_hop_losses
-from longspan.results import load_results
-from longspan.tasks import IGNORE, SPLITS, build
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import hotpotqa_record, published, write_hotpotqa
 

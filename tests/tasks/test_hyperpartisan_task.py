@@ -9,10 +9,10 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 import pytest
 
-from longspan.data import hyperpartisan
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, build
 from longspan.tasks.data_cards import write_card
+from longspan.tasks.documents import hyperpartisan_articles as hyperpartisan
 from real_data import real
 
 ARTICLES = "articles-training-byarticle-20181122"

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from longspan.data.listops import ids_to_symbols, parse
 from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, build
+from longspan.tasks.lra.generators.listops import ids_to_symbols, parse
 from real_data import real
 
 SMALL = {

@@ -12,7 +12,7 @@ from aan_files import PAIRS, PAPERS, write_by_id
 from cifar_files import write_batches
 from longspan.errors import DataError, OptionError
 from longspan.tasks import IGNORE, SPLITS, TASKS, build
-from longspan.tasks.masked_inputs import MASK_PROBABILITIES, MASKED
+from longspan.tasks.lra.masked_inputs import MASK_PROBABILITIES, MASKED
 
 IMAGE = {"validation": 10}
 

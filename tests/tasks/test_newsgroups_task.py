@@ -6,10 +6,15 @@ import tarfile
 
 import pytest
 
-from longspan.data import newsgroups
-from longspan.data.newsgroups import GROUPS, remove_footer, remove_headers, remove_quotes
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, build
+from longspan.tasks.documents import newsgroups_archive as newsgroups
+from longspan.tasks.documents.newsgroups_archive import (
+    GROUPS,
+    remove_footer,
+    remove_headers,
+    remove_quotes,
+)
 from real_data import real
 
 BODY = """In article <1@x> someone writes:

@@ -80,7 +80,8 @@ def test_imports_are_tasks_of_one_protocol_until_the_cache_changes(cache, tmp_pa
 def test_classes_of_tasks_name_their_file(cache):
     """Records keep the file of a task, from the module of its class."""
     modules = {name: cls.__module__ for name, cls in TASKS.items()}
-    assert {modules[name] for name in ("stars", "score", "kinds")} == {"longspan.tasks.own_texts"}
+    own = {modules[name] for name in ("stars", "score", "kinds")}
+    assert own == {"longspan.tasks.documents.own_texts"}
     assert all(module.startswith("longspan.tasks.") for module in modules.values())
 
 

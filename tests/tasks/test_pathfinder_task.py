@@ -9,9 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from longspan.data.pathfinder import generate, lra_settings, redraw
 from longspan.errors import DataError, OptionError
-from longspan.tasks import SPLITS, TASKS, _pathfinder_images, build
+from longspan.tasks import SPLITS, TASKS, build
+from longspan.tasks.lra import pathfinder_images as _pathfinder_images
+from longspan.tasks.lra.generators.pathfinder import generate, lra_settings, redraw
 from real_data import real
 
 SIZES = {"train": 12, "validation": 3, "test": 4}

@@ -11,13 +11,13 @@ import torch
 import tiny
 from longspan.arena import make_model, run
 from longspan.config import TaskConfig
-from longspan.data.questions.encoding import ENDS, STARTS
-from longspan.data.questions.squad import read_squad
 from longspan.errors import DataError, OptionError
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, token_f1
 from longspan.models.heads.question_answering import span_loss
 from longspan.results import load_results
 from longspan.tasks import IGNORE, SPLITS, build
+from longspan.tasks.questions.encoding import ENDS, STARTS
+from longspan.tasks.questions.squad_files import read_squad
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import (
     extract_triviaqa,

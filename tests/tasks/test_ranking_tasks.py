@@ -18,12 +18,12 @@ from corpus_files import ignore
 from longspan.arena import make_model, run
 from longspan.arena.protocols.own import register_imports
 from longspan.config import TaskConfig
-from longspan.data.retrieval.bm25 import Bm25
-from longspan.data.retrieval.imports import import_beir
 from longspan.errors import OptionError
 from longspan.results import load_results
 from longspan.tasks import TASKS, build
 from longspan.tasks.data_cards import write_card
+from longspan.tasks.ranking.bm25 import Bm25
+from longspan.tasks.ranking.imports import import_beir
 from longspan.training import inference
 from longspan.training.arguments import model_inputs
 from longspan.training.evaluate import evaluate

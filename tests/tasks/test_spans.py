@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from longspan.data.questions.encoding import ENDS, STARTS
 from longspan.models import LongspanConfig, LongspanForQuestionAnswering
 from longspan.models.heads.question_answering import span_loss
-from longspan.tasks._spans import bit_labels, predicted_spans, question_mask
+from longspan.tasks.questions.encoding import ENDS, STARTS
+from longspan.tasks.questions.spans import bit_labels, predicted_spans, question_mask
 from longspan.tasks.scoring import IGNORE
 
 N = IGNORE

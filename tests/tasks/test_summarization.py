@@ -8,7 +8,7 @@ import torch
 from rouge_score.rouge_scorer import RougeScorer
 
 import paper_files
-from longspan.data.summaries.document import leading_sentences, split_sentences
+from longspan.data.summarized_document import leading_sentences, split_sentences
 from longspan.errors import DataError, OptionError
 from longspan.metrics import get_metric
 from longspan.metrics.summaries import ROUGE
@@ -211,8 +211,8 @@ def test_papers_of_pubmed(tmp_path):
     folder = paper_files.real_papers()
     found = build(WORD_TASK).identify_source(folder)
     assert set(found["bytes"]) == {"train.jsonl.gz", "val.jsonl.gz", "test.jsonl.gz"}
-    from longspan.data.questions.report import Report
-    from longspan.data.summaries.papers import read_papers
+    from longspan.tasks.questions.report import Report
+    from longspan.tasks.summaries.papers import read_papers
 
     report = Report()
     papers = list(read_papers(folder / "val.jsonl.gz", report))

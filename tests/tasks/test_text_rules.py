@@ -15,8 +15,8 @@ from longspan.metrics.answers import normalize_answer
 from longspan.metrics.summaries import ROUGE, rouge
 from longspan.results import load_results
 from longspan.tasks import build
+from longspan.tasks.questions.squad import Language
 from longspan.tasks.scoring import IGNORE
-from longspan.tasks.squad import Language
 from question_files import squad_question, write_squad
 
 RESULTS = Path(__file__).parents[2] / "results"

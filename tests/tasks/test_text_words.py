@@ -9,7 +9,8 @@ import pytest
 
 from longspan.data.tokenizers import UNKNOWN, WordTokenizer
 from longspan.errors import OptionError
-from longspan.tasks import SPLITS, _encoded_text, build
+from longspan.tasks import SPLITS, build
+from longspan.tasks import encoded_text as _encoded_text
 from longspan.tasks.data_cards import write_card
 from real_data import real
 

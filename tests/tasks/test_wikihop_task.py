@@ -12,10 +12,10 @@ from longspan.arena import run
 from longspan.arena.answers import answer_questions
 from longspan.arena.model import forward_flops, make_model
 from longspan.config import TaskConfig
-from longspan.data.questions.wikihop import read_questions
 from longspan.errors import DataError, OptionError
 from longspan.results import load_results
 from longspan.tasks import SPLITS, build
+from longspan.tasks.questions.wikihop_files import read_questions
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import published
 from wikihop_files import write_wikihop

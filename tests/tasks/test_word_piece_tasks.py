@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from longspan.data import word_pieces
 from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, build
-from longspan.tasks._encoded_text import encode_texts
+from longspan.tasks.encoded_text import encode_texts
 from own_files import save_tokenizer
 
 REVIEWS = [

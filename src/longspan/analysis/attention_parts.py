@@ -19,7 +19,7 @@ from longspan.attention.hooks import MemorySizes
 from longspan.attention.weights import Call
 from longspan.models import LongspanPreTrainedModel
 from longspan.models.attention_layer import SelfAttention
-from longspan.tasks._segments import Segments
+from longspan.tasks.language.segments import Segments
 
 BUCKETS = 6  # of each part
 Shares = dict[str, float]

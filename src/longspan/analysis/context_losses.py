@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.results.context_use import BLOCK, ContextLoss, PositionLoss
-from longspan.tasks._segments import Segments
-from longspan.tasks._streams import StreamTask
 from longspan.tasks.base import Split
+from longspan.tasks.language.segments import Segments
+from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.scoring import IGNORE
 from longspan.training.arguments import model_inputs
 from longspan.training.distributed.group import SINGLE_PROCESS

@@ -32,9 +32,9 @@ from longspan.models import LongspanPreTrainedModel, lengthen
 from longspan.results import ContextUse, Result
 from longspan.results.context_use import BLOCK, PositionLoss, effective_context
 from longspan.tasks import Task
-from longspan.tasks._streams import StreamTask
 from longspan.tasks.base import Split
 from longspan.tasks.batching import sample_rows
+from longspan.tasks.language.streams import StreamTask
 from longspan.training.evaluation_options import EvaluationOptions
 from longspan.wording import counted
 

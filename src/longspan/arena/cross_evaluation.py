@@ -26,7 +26,7 @@ from longspan.models import lengthen
 from longspan.results import CrossEvaluation, Result, load_result
 from longspan.tasks import Task, build, configure
 from longspan.tasks.base import HELD_OUT, ProgressCallback, Split
-from longspan.tasks.own_texts import OwnTexts
+from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.vocabulary import describe_other_tokens
 from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.inference import evaluate_timed

@@ -13,10 +13,10 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.rescore import evaluation_options, load_run, prepare_model
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
-from longspan.tasks._encoded_text import EncodedTextTask
-from longspan.tasks._summaries import SummaryTask
 from longspan.tasks.batching import evaluation_rows
-from longspan.tasks.own_texts import OwnTexts
+from longspan.tasks.documents.own_texts import OwnTexts
+from longspan.tasks.encoded_text import EncodedTextTask
+from longspan.tasks.summaries.summaries import SummaryTask
 from longspan.training.arguments import model_inputs
 from longspan.training.generating import generate_tokens
 

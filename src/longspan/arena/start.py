@@ -13,7 +13,7 @@ from longspan.errors import OptionError, RunError
 from longspan.models import LongspanPreTrainedModel
 from longspan.results import StartRecord
 from longspan.tasks import TASKS, Task, build
-from longspan.tasks._encoded_text import EncodedTextTask
+from longspan.tasks.encoded_text import EncodedTextTask
 from longspan.tasks.vocabulary import describe_other_symbols, describe_other_tokens
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_pointer import saved_step

@@ -232,7 +232,7 @@ def _print_unreadable(count: int, reasons: list[str]) -> None:
 def _import_beir(name: str, folder: str, options: TextOptions, cache: Path) -> None:
     """Import a collection, and print what was left out and splits that the folder lacks."""
     from longspan.data.own_splits import TEST, VALIDATION
-    from longspan.data.retrieval.imports import import_beir
+    from longspan.tasks.ranking.imports import import_beir
 
     held_out = {VALIDATION: _share(options, "validation"), TEST: _share(options, "test")}
     with console_callback() as callback:

@@ -12,7 +12,7 @@ from longspan.files import check_new_folder
 from longspan.publishing.hub_folder import write_hub_folder
 from longspan.publishing.model_card import make_model_card
 from longspan.publishing.usage import example_of_use
-from longspan.tasks._encoded_text import EncodedTextTask
+from longspan.tasks.encoded_text import EncodedTextTask
 from longspan.tokenizers import make_fast_tokenizer
 
 

@@ -1,24 +1,25 @@
 """Tasks: metadata, data, head, metrics. Importing the package registers every task.
 
-A module without a leading underscore is a task or part of the interface; a module with one is
-shared by tasks of this package alone.
+A folder holds the tasks of one subject with their readers, encodings and generators. The modules
+beside the folders are the interface of tasks, and what several subjects share.
 """
 
 import importlib
 import pkgutil
 
 from longspan.tasks.base import SPLITS, Batch, Split, Task
-from longspan.tasks.beir import BeirTask
-from longspan.tasks.corpora import CorpusTask
-from longspan.tasks.corpus_streams import CorpusStreamTask, ImportedCorpus
+from longspan.tasks.documents.own_texts import OwnSummaries, OwnTexts
 from longspan.tasks.imported import imported_names, register_imported
 from longspan.tasks.info import Published, TaskInfo
-from longspan.tasks.own_texts import OwnSummaries, OwnTexts
+from longspan.tasks.language.corpora import CorpusTask
+from longspan.tasks.language.corpus_streams import CorpusStreamTask, ImportedCorpus
+from longspan.tasks.ranking.beir import BeirTask
 from longspan.tasks.registry import TASKS, build, configure, register
 from longspan.tasks.scoring import IGNORE
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    if "._" not in _module.name:
+        importlib.import_module(_module.name)
 
 __all__ = [
     "IGNORE",

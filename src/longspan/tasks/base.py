@@ -15,8 +15,6 @@ from longspan.data.store import Examples
 from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
-from longspan.tasks._grouping import Grouping
-from longspan.tasks._task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 from longspan.tasks.batching import (
     Batch,
     check_batches,
@@ -26,9 +24,11 @@ from longspan.tasks.batching import (
     scored_targets,
     training_rows,
 )
+from longspan.tasks.grouping import Grouping
 from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS
+from longspan.tasks.task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 
 if TYPE_CHECKING:
     from longspan.models.heads.base import Head

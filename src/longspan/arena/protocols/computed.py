@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from longspan.data.imports.texts import TextsDescription
-from longspan.data.retrieval.imports import BeirDescription
 from longspan.tasks import TASKS, BeirTask, OwnSummaries, OwnTexts, build, imported_names
 from longspan.tasks.info import LANGUAGE_MODELING
+from longspan.tasks.ranking.imports import BeirDescription
 
 _WORD_IDS = 8_192
 _LONGEST = {"words": 1_024, "bytes": 2_048}  # tokens that CPUs train on in minutes

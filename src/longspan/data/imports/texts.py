@@ -28,7 +28,7 @@ from longspan.data.sources.folders import SPLITS, find_split_folders, find_table
 from longspan.data.sources.rows import hub_splits
 from longspan.data.sources.table import Source, Table, read_table
 from longspan.data.sources.text import FileFormat
-from longspan.data.summaries.document import SummarizedDocument, split_sentences
+from longspan.data.summarized_document import SummarizedDocument, split_sentences
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
 from longspan.metrics.summaries import has_token

@@ -1,1 +1,0 @@
-"""Documents with coreferent mentions: readers and encoding."""

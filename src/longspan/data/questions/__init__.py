@@ -1,1 +1,0 @@
-"""Questions about documents: readers of the published files, and mentions of the answers."""

@@ -1,1 +1,0 @@
-"""Retrieval data: documents, queries, and which documents answer which query."""

@@ -1,1 +1,0 @@
-"""Documents with summaries: published papers, and files of one's own."""

@@ -1,0 +1,345 @@
+"""Coreference: the mentions in a document, and which of them are the same entity.
+
+Pradhan et al., "CoNLL-2012 Shared Task: Modeling Multilingual Unrestricted Coreference in
+OntoNotes", 2012 (https://aclanthology.org/W12-4501), with the coarse-to-fine model of Lee et al.
+2018 and Joshi et al. 2019, as in Beltagy et al., "Longformer", 2020, section 6.2.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from longspan.config import Length, setting, settings
+from longspan.data.cache import BuildOutput
+from longspan.data.store import Examples
+from longspan.errors import DataError
+from longspan.metrics import Metric
+from longspan.metrics.coreference import COUNTS, Mention
+from longspan.shapes import Float, Int
+from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
+from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, text_inputs
+from longspan.tasks.documents import conll
+from longspan.tasks.documents.conll import Part
+from longspan.tasks.documents.coreference_encoding import (
+    NO_SENTENCE,
+    DocumentEncoder,
+    Window,
+    restore_document,
+    token_spans,
+)
+from longspan.tasks.documents.coreference_examples import (
+    GENRES,
+    SplitWriter,
+    load_details,
+    right_clusters,
+)
+from longspan.tasks.global_tokens import SentenceTokens, mask_sentences
+from longspan.tasks.grouping import Grouping
+from longspan.tasks.info import TaskInfo
+from longspan.tasks.pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
+from longspan.tasks.registry import register
+from longspan.tasks.scoring import IGNORE
+
+if TYPE_CHECKING:
+    pass
+
+_PARTS: dict[Split, Part] = {"train": "train", "validation": "development", "test": "test"}
+# Options that change neither the examples nor their order.
+_NOT_IN_DATA = (
+    *("length", "windows", "span_width", "spans_per_token", "antecedents", "depth"),
+    *("global_tokens", "boundaries"),
+)
+_SHOWN = 60  # words
+
+
+SpansPerToken = Annotated[float, Field(gt=0, le=100)]
+
+
+@settings
+class CoreferenceOptions:
+    """Encoding of documents, windows, and sizes of the head."""
+
+    length: Length = setting("tokens of a window", 4096)
+    windows: Length = setting(
+        "maximum windows of a document: longer documents are read in several, cut between "
+        "sentences; what follows is left out, and its mentions count as missed",
+        1,
+    )
+    vocabulary: PieceVocabulary = vocabulary_setting()
+    language: Literal["english", "chinese", "arabic"] = setting(
+        "language of the documents", "english"
+    )
+    span_width: Length = setting("maximum tokens of a mention", 30)
+    spans_per_token: SpansPerToken = setting("spans that are kept for each token", 0.4)
+    antecedents: Length = setting("antecedents of a span that get fine scores", 50)
+    depth: Length = setting("times that fine scores are computed", 2)
+    global_tokens: SentenceTokens = setting(
+        "global tokens of a window, for mechanisms that have such: none; first: the first one; "
+        "boundaries: that one, and the first one of each sentence",
+        "none",
+    )
+    boundaries: Length = setting(
+        "maximum number of sentences of a window whose first token is global "
+        "(global_tokens=boundaries)",
+        128,
+    )
+
+
+@register
+class Coreference(Task):
+    """Documents with clusters of mentions."""
+
+    Options = CoreferenceOptions
+    options: CoreferenceOptions
+    has_answers = True
+    info = TaskInfo(
+        name="coreference",
+        version=1,
+        title="Coreference (OntoNotes)",
+        summary="Find the mentions in a document that are the same entity.",
+        source=f"CoNLL-2012, Pradhan et al. 2012, {conll.URL}, from OntoNotes 5 (LDC2013T19)",
+        checksum=None,
+        license="LDC user agreement (OntoNotes 5); not for redistribution",
+        sizes={"train": 2_802, "validation": 343, "test": 348},
+        vocab_size=259,
+        num_classes=len(GENRES),
+        metrics=("conll_f1", "muc_f1", "b_cubed_f1", "ceaf_f1"),
+        chance=None,
+        head="coreference",
+        published=(),
+        notes=(
+            "Scores are those of whole documents, including mentions behind the last window; they "
+            "follow the reference scorer for mentions with the right ends. The label of an "
+            "example is the genre of the document, a feature of the model. Published scores are "
+            "of pretrained models: 78.6 % of the development set with Longformer-base, 78.4 % "
+            "with RoBERTa-base (Beltagy et al. 2020, table 7)."
+        ),
+    )
+
+    @property
+    def length(self) -> int:
+        """Maximum number of tokens of a window."""
+        return self.options.length
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Windows of a document."""
+        return {"input_ids": (self.options.windows, self.length)}
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, those of special tokens included."""
+        return self._encoder.tokenizer.vocab_size
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Documents by split; unknown before the build in other languages than English."""
+        return super().sizes if self.options.language == "english" else dict.fromkeys(SPLITS)
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Padding id of the tokenizer, and the sizes of the head."""
+        options = self.options
+        return {
+            "pad_token_id": self._encoder.tokenizer.fast.pad_token_id,
+            "coreference": {
+                "span_width": options.span_width,
+                "spans_per_token": options.spans_per_token,
+                "antecedents": options.antecedents,
+                "depth": options.depth,
+                "genres": len(GENRES),
+                "speakers": True,
+            },
+        }
+
+    @property
+    def num_global_tokens(self) -> int:
+        """Maximum number of global tokens of a window."""
+        most = {"none": 0, "first": 1, "boundaries": 1 + self.options.boundaries}
+        return min(self.length, most[self.options.global_tokens])
+
+    def data_options(self) -> dict[str, Any]:
+        """Return the options that decide the built data; a tokenizer is known by its files."""
+        options = super().data_options()
+        options["vocabulary"] = identify_pieces(self.options.vocabulary)
+        return {name: x for name, x in options.items() if name not in _NOT_IN_DATA}
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return number and size of the files."""
+        return conll.find(data, self.options.language).origin
+
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Encode the documents, whole, one at a time."""
+        files, encoder = conll.find(data, self.options.language), self._encoder
+        splits: dict[str, Examples] = {}
+        counts: dict[str, Counter[str]] = {}
+        for split, part in _PARTS.items():
+            writer = SplitWriter(scratch / split, encoder)
+            for number, path in enumerate(files.files[part]):
+                progress(f"encoding CoNLL-2012 ({part})", number, len(files.files[part]))
+                for document in conll.read_documents(path):
+                    writer.add(document)
+            if not writer.counts["documents"]:
+                raise DataError(f"{files.files[part][0]}: the part {part!r} has no document")
+            splits[split], counts[split] = writer.examples(), writer.counts
+        return BuildOutput(
+            splits=splits,
+            source=self.info.source,
+            license=self.info.license,
+            facts={
+                "source_sha256": files.checksums(),
+                "counts": {split: dict(sorted(found.items())) for split, found in counts.items()},
+                **encoder.tokenizer.facts,
+            },
+        )
+
+    def collate(
+        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
+    ) -> Batch:
+        """Return some documents as a batch of windows, with their mentions and global tokens.
+
+        Raises:
+            DataError: a row has changed on disk since it was written.
+        """
+        examples.check(rows)
+        documents = [(examples.tokens[row], load_details(examples, row)) for row in rows.tolist()]
+        options = self.options
+        read = [
+            self._encoder.make_windows(ids, details, options.length, options.windows)
+            for ids, details in documents
+        ]
+        kept = [sum(int((x.sentences >= 0).sum()) for x in windows) for windows in read]
+        mentions = [
+            token_spans(details, count) for (_, details), count in zip(documents, kept, strict=True)
+        ]
+        targets = np.full((len(rows), max(1, *map(len, mentions)), 3), IGNORE, np.int64)
+        for own, found in zip(targets, mentions, strict=True):
+            own[: len(found)] = np.array(found).reshape(-1, 3)
+        ids, is_real, features = self._pad(read)
+        for row, (_, details) in enumerate(documents):
+            features[row, ..., 2] = np.array([0, *details["speakers"]])[features[row, ..., 1]]
+            features[row, ..., 3] = GENRES.index(details["genre"])
+        features[..., 1] -= 1
+        inputs = text_inputs(torch.from_numpy(ids), is_real)
+        sentences, words, speakers, genres = torch.from_numpy(features).unbind(-1)
+        marked = mask_sentences(
+            options.global_tokens, options.boundaries, inputs["attention_mask"], sentences
+        )
+        if marked is not None:
+            inputs["global_attention_mask"] = marked
+        return Batch(
+            inputs={
+                **inputs,
+                "sentence_ids": sentences,
+                "word_ids": words,
+                "speaker_ids": speakers,
+                "genre_ids": genres.flatten(1)[:, 0],
+            },
+            targets=torch.from_numpy(targets),
+            rows=torch.from_numpy(rows),
+        )
+
+    def example_statistics(
+        self,
+        metrics: Sequence[Metric],
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B K _"],
+        targets: Int[Tensor, "B N 3"],
+    ) -> dict[str, Tensor]:
+        """Return the counts of precision and recall of the predicted clusters."""
+        predicted = self.clusters(split, rows, logits)
+        right = [right_clusters(self._examples(split), row) for row in rows.tolist()]
+        pairs = list(zip(predicted, right, strict=True))
+        return {
+            metric.name: torch.tensor([COUNTS[metric.name](*x) for x in pairs], dtype=torch.float64)
+            for metric in metrics
+        }
+
+    def clusters(
+        self, split: Split, rows: Int[Tensor, " B"], logits: Float[Tensor, "B K _"]
+    ) -> list[list[list[Mention]]]:
+        """Return the predicted clusters of documents: first and last word of each mention.
+
+        Args:
+            split: split of the examples.
+            rows: their rows.
+            logits: see `LongspanForCoreference.scores`.
+        """
+        # The models import transformers, which lists of tasks do not need.
+        from longspan.models.heads.coreference_head import decode_clusters, unpack_scores
+
+        found = []
+        for row, scores in zip(rows.tolist(), unpack_scores(logits), strict=True):
+            tokens = load_details(self._examples(split), row)["tokens"]
+            words = np.repeat(np.arange(len(tokens)), tokens).tolist()
+            clusters = decode_clusters(scores.spans, scores.antecedents, scores.scores)
+            found.append([[(words[a], words[b]) for a, b in cluster] for cluster in clusters])
+        return found
+
+    def answers(
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B K _"],
+        targets: Int[Tensor, "B N 3"],
+    ) -> dict[str, str]:
+        """Return documents with the predicted clusters as columns of CoNLL-2012, by id."""
+        found = {}
+        for row, clusters in zip(rows.tolist(), self.clusters(split, rows, logits), strict=True):
+            details = load_details(self._examples(split), row)
+            found[details["id"]] = conll.format_document(restore_document(details, clusters))
+        return found
+
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Group by genre."""
+        return [Grouping(name="genre", labels=GENRES, group=examples.labels.astype(np.int64))]
+
+    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
+        """Return each token of an example."""
+        symbols = self._encoder.tokenizer.symbols
+        return [symbols[token] for token in ids.tolist()]
+
+    def class_name(self, label: int) -> str:
+        """Return the name of a genre."""
+        return GENRES[label]
+
+    def show(self, split: Split, row: int) -> str:
+        """Return the beginning of a document, with the clusters of its mentions."""
+        self._example(split, row)
+        details = load_details(self._examples(split), row)
+        words = details["words"]
+        shown = "; ".join(
+            ", ".join(" ".join(words[a : b + 1]) for a, b in cluster)
+            for cluster in details["clusters"]
+        )
+        return f"{details['id']}: {' '.join(words[:_SHOWN])} = {shown}"
+
+    @functools.cached_property
+    def _encoder(self) -> DocumentEncoder:
+        return DocumentEncoder(load_pieces(self.options.vocabulary))
+
+    def _pad(self, read: list[list[Window]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return ids and mask (B, W, T), and features (B, W, T, 4): sentence, 1 + word, zeros."""
+        longest = max(len(window.ids) for windows in read for window in windows)
+        rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
+        shape = (len(read), max(map(len, read)), min(rounded, self.length))
+        ids, is_real = np.zeros(shape, np.int64), np.zeros(shape, bool)
+        features = np.zeros((*shape, 4), np.int64)
+        features[..., 0] = NO_SENTENCE
+        for row, windows in enumerate(read):
+            for number, window in enumerate(windows):
+                own = (row, number, slice(len(window.ids)))
+                ids[own], is_real[own] = window.ids, True
+                features[(*own, 0)] = window.sentences
+                features[(*own, 1)] = window.words + (window.sentences >= 0)
+        return ids, is_real, features

@@ -1,0 +1,123 @@
+"""Base of the tasks over published documents: encoding, truncation counts, leaks from training."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import PositiveInt
+
+from longspan.config import Length, setting, settings
+from longspan.data.near_duplicates import find_leaks
+from longspan.data.store import Examples
+from longspan.tasks.base import Split
+from longspan.tasks.encoded_text import (
+    EncodedTextTask,
+    EncodingOptions,
+    count_unknown,
+    encode_texts,
+)
+from longspan.tasks.grouping import Grouping
+from longspan.tasks.rules import TOKEN_COUNTS, Rule
+
+HELD_OUT_SHARE = 0.1
+# Held-out splits, and those that must not contain their documents.
+_LEAKS: tuple[tuple[Split, Split], ...] = (
+    ("validation", "train"),
+    ("test", "train"),
+    ("test", "validation"),
+)
+_SHOWN = 400  # characters of a document
+
+
+@dataclasses.dataclass(frozen=True)
+class Documents:
+    """Texts of a split, UTF-8 and not empty, and the class of each."""
+
+    texts: list[bytes]
+    labels: np.ndarray
+
+    def select(self, rows: np.ndarray) -> "Documents":
+        """Return the documents of these rows, in this order."""
+        return Documents([self.texts[row] for row in rows], self.labels[rows])
+
+
+@settings
+class DocumentOptions(EncodingOptions):
+    """Encoding of the documents."""
+
+    length: Length = setting("tokens of a document that are kept", 2_048)
+    minimum: PositiveInt = setting(
+        "occurrences in the training documents that make a character known", 2
+    )
+
+
+class DocumentTask(EncodedTextTask):
+    """A classification task over documents, which reports held-out ones that training contains.
+
+    Scores are also given for the held-out documents with and without a near duplicate in training.
+    """
+
+    options: DocumentOptions
+    classes: ClassVar[tuple[str, ...]]
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Prediction from the counts of the tokens, without their order."""
+        return (TOKEN_COUNTS,)
+
+    def encode_documents(
+        self, splits: Mapping[Split, Documents]
+    ) -> tuple[dict[str, Examples], dict[str, Any]]:
+        """Return the examples of each split, and the facts of a manifest that describe them."""
+        tokenizer = self.make_tokenizer(lambda: ((text, 1) for text in splits["train"].texts))
+        examples: dict[str, Examples] = {}
+        cut: dict[str, int] = {}
+        for split, documents in splits.items():
+            tokens, cut[split] = encode_texts(tokenizer, documents.texts, self.options.length)
+            examples[split] = Examples(tokens=tokens, labels=documents.labels)
+        facts = {
+            "cut": cut,
+            "leaks": {
+                f"{split} in {other}": report_leaks(splits[split], splits[other])
+                for split, other in _LEAKS
+            },
+            **count_unknown(tokenizer, examples),
+            **tokenizer.facts,
+        }
+        return examples, facts
+
+    def groupings(self, split: Split) -> list[Grouping]:
+        """Return those of texts, and whether training contains an example, exactly or nearly."""
+        found = super().groupings(split)
+        leaks = self.facts["leaks"].get(f"{split} in train")
+        if not leaks or not leaks["rows"]:
+            return found
+        group = np.zeros(self.size(split), np.int64)
+        group[leaks["rows"]] = 1
+        return [*found, Grouping(name="in training", labels=("no", "yes"), group=group)]
+
+    def class_name(self, label: int) -> str:
+        """Return the name of a class."""
+        return self.classes[label]
+
+    def show(self, split: Split, row: int) -> str:
+        """Return the beginning of a document, and its class."""
+        tokens, label = self._example(split, row)
+        text = self.decode(tokens)
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        return f"{shown} = {self.class_name(label)}"
+
+
+def report_leaks(documents: Documents, others: Documents) -> dict[str, Any]:
+    """Return how many documents are among others, exactly or nearly, and their rows."""
+    leaks = find_leaks(documents.texts, others.texts)
+    exact = sum(leak.is_exact for leak in leaks)
+    differing = (others.labels[x.source] != documents.labels[x.row] for x in leaks)
+    return {
+        "documents": len(documents.texts),
+        "exact": exact,
+        "near": len(leaks) - exact,
+        "of_another_class": sum(map(int, differing)),
+        "rows": [leak.row for leak in leaks],
+    }

@@ -1,0 +1,216 @@
+"""Tasks made of imported texts: classes and numbers, or summaries."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from longspan.config import Length, setting, settings
+from longspan.data.cache import BuildOutput
+from longspan.data.imports import texts
+from longspan.data.imports.texts import TEXTS, TextsDescription, TextsSplit
+from longspan.data.store import Examples
+from longspan.data.summarized_document import SummarizedDocument
+from longspan.data.tokenizers import ByteTokenizer, Tokenizer
+from longspan.metrics import Metric
+from longspan.shapes import Float, Int
+from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
+from longspan.tasks.encoded_text import (
+    EncodedTextTask,
+    EncodingOptions,
+    count_unknown,
+    encode_texts,
+)
+from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
+from longspan.tasks.questions.report import Report
+from longspan.tasks.summaries.options import METRICS
+from longspan.tasks.summaries.summaries import SummaryTask
+from longspan.wording import first_of
+
+_NOTES = (
+    "Unless files were given for the splits, the different texts are ordered by their sha256, and "
+    "the first ones of each class are held out. Equal texts (of pairs: equal pairs) are in one "
+    "split."
+)
+_SUMMARY_NOTES = (
+    "Unless files were given for the splits, the different texts are ordered by their sha256, and "
+    "the first ones are held out. Equal texts are in one split. Texts are split into sentences "
+    "after periods, question and exclamation marks, and line breaks. ROUGE counts words of any "
+    "script; with `rouge=rouge-score` it is the published one, of a-z and 0-9 alone."
+)
+
+
+@settings
+class OwnTextOptions(EncodingOptions):
+    """Encoding of imported texts."""
+
+    length: Length = setting("tokens of a text that are kept", 1024)
+    minimum: PositiveInt = setting(
+        "occurrences in the training texts that make a character known", 2
+    )
+
+
+class OwnTexts(ImportedTask, EncodedTextTask):
+    """Texts of imported files with a class or a number each; subclasses are made by `_make`."""
+
+    Options = OwnTextOptions
+    options: OwnTextOptions
+    is_own = True
+    description: ClassVar[TextsDescription]
+
+    @property
+    def is_regression(self) -> bool:
+        """True if the targets are numbers."""
+        return self.description.is_regression
+
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Encode the imported texts."""
+        described = self.description
+        progress(f"encoding {described.name}", 0, sum(described.sizes.values()))
+        rows = texts.load_splits(self.folder, described)
+        tokenizer = self.make_tokenizer(
+            lambda: ((text.encode(), 1) for row in rows["train"].texts for text in row)
+        )
+        cut: dict[str, int] = {}
+        splits = {}
+        for split, own in rows.items():
+            splits[split], cut[split] = self._encode_split(tokenizer, own)
+        return BuildOutput(
+            splits=splits,
+            source=self.info.source,
+            license=self.info.license,
+            facts={
+                "files": described.files,
+                "columns": described.columns,
+                "classes": described.classes,
+                **described.counts,
+                "cut": cut,
+                **count_unknown(tokenizer, splits),
+                **tokenizer.facts,
+            },
+        )
+
+    def class_name(self, label: int) -> str:
+        """Return the name of a class, as in the file."""
+        return self.description.classes[label]
+
+    def predicted_numbers(self, logits: Float[Tensor, "*B 1"]) -> Float[Tensor, "*B"]:
+        """Return the numbers that the model's outputs stand for, in units of the file.
+
+        The model predicts standardized numbers: of mean 0 and deviation 1 in training.
+        """
+        return logits[..., 0].double() * self.description.deviation + self.description.mean
+
+    def label_arguments(
+        self, targets: Int[Tensor, " B"] | Float[Tensor, " B"]
+    ) -> dict[str, Tensor]:
+        """Return the classes, or the standardized numbers."""
+        known = self._standardized(targets) if self.is_regression else targets
+        return super().label_arguments(known)
+
+    def example_statistics(
+        self,
+        metrics: Sequence[Metric],
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "*B C"],
+        targets: Int[Tensor, "*B"] | Float[Tensor, "*B"],
+    ) -> dict[str, Tensor]:
+        """Return the statistics of accuracy, or of R² (standardized) and RMSE (in own units)."""
+        if not self.is_regression:
+            return super().example_statistics(metrics, split, rows, logits, targets)
+        numbers = self._standardized(targets)
+        error = (logits[..., 0].double() - numbers).square()
+        statistics = {
+            "r2": torch.stack((error, numbers.square()), dim=-1),
+            "rmse": torch.stack(
+                (error * self.description.deviation**2, torch.ones_like(error)), dim=-1
+            ),
+        }
+        return {metric.name: statistics[metric.name] for metric in metrics}
+
+    def show(self, split: Split, row: int) -> str:
+        """Return the texts and the class, or the number."""
+        examples = self._examples(split)
+        tokens, _ = self._example(split, row)
+        sides = [tokens] if examples.second is None else [tokens, examples.second[row]]
+        target = examples.labels[row]
+        shown = f"{target:g}" if self.is_regression else self.class_name(int(target))
+        return f"{' | '.join(map(self.decode, sides))} = {shown}"
+
+    def _standardized(self, targets: Tensor) -> Float[Tensor, "*B"]:
+        return (targets.double() - self.description.mean) / self.description.deviation
+
+    def _encode_split(self, tokenizer: Tokenizer, rows: TextsSplit) -> tuple[Examples, int]:
+        """Return the examples of a split, and how many of its texts are longer than the length."""
+        encoded = [
+            encode_texts(tokenizer, (text.encode() for text in side), self.options.length)
+            for side in zip(*rows.texts, strict=True)
+        ]
+        sides = [tokens for tokens, _ in encoded]
+        second = sides[1] if len(sides) > 1 else None
+        examples = Examples(tokens=sides[0], second=second, labels=rows.targets)
+        return examples, sum(count for _, count in encoded)
+
+
+class OwnSummaries(ImportedTask, SummaryTask):
+    """Texts of imported files and their summaries; subclasses are made by `_make`."""
+
+    is_own = True
+    description: ClassVar[TextsDescription]
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Rows by split."""
+        return {split: self.description.sizes[split] for split in SPLITS}
+
+    def read(
+        self, data: Path | None, reports: Mapping[Split, Report]
+    ) -> Iterator[tuple[Split, SummarizedDocument]]:
+        """Yield the imported rows."""
+        known = {str(split): split for split in SPLITS}
+        for split, one in texts.read_summaries(self.folder, self.description):
+            yield known[split], one
+
+
+@makes_tasks(TEXTS)
+def _make(folder: Path, description: TextsDescription) -> type[Task]:
+    """Return the task class of an import."""
+    files, columns = first_of(description.files), description.columns
+    if description.kind == "summary":
+        return make_task(
+            OwnSummaries,
+            folder,
+            description,
+            files,
+            version=2,
+            summary=f"Write {columns['target']!r}, the summary of {columns['text']!r}.",
+            vocab_size=ByteTokenizer.vocab_size + 1,
+            num_classes=ByteTokenizer.vocab_size + 1,
+            metrics=METRICS["unicode"],
+            chance=None,
+            head="seq2seq",
+            notes=_SUMMARY_NOTES,
+        )
+    count = len(description.classes)
+    what = f"one of {count} classes" if count else "a number"
+    return make_task(
+        OwnTexts,
+        folder,
+        description,
+        files,
+        version=1,
+        summary=f"Predict {columns['target']!r}, {what}, from {columns['text']!r}"
+        + (f" and {columns['pair']!r}." if description.is_pair else "."),
+        vocab_size=ByteTokenizer.vocab_size,
+        num_classes=max(1, count),
+        metrics=("accuracy",) if count else ("r2", "rmse"),
+        chance=1 / count if count else 0.0,
+        head="pair_classification" if description.is_pair else "sequence_classification",
+        notes=_NOTES,
+    )

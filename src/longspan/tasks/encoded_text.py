@@ -1,0 +1,283 @@
+"""Base of the tasks over texts: their tokens as ids, and class-balanced subsets."""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from longspan.bounds import MOST_EXAMPLES
+from longspan.config import Length, setting, settings
+from longspan.data.sampling import MAX_IDS
+from longspan.data.store import Examples, Ragged
+from longspan.data.tokenizers import (
+    UNKNOWN,
+    VOCAB_SIZES,
+    ByteTokenizer,
+    CharacterTokenizer,
+    Tokenizer,
+    WordTokenizer,
+)
+from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces, tokenizer_sha256
+from longspan.errors import OptionError
+from longspan.tasks.base import Batch, Grouping, Split, Task
+from longspan.tasks.global_tokens import GlobalTokens, global_positions, mark_global_tokens
+from longspan.tasks.grouping import group_by_quantiles
+from longspan.wording import counted
+
+# number of examples that has room for each class
+BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]
+# of padding, of unknown words and of one word at least
+NumWordIds = Annotated[int, Field(ge=3, le=MAX_IDS)]
+_WORD_PIECES = "tokenizer:"  # before the folder or name of a tokenizer
+TokenizerName = Annotated[str, Field(pattern=rf"^{_WORD_PIECES}.+")]
+
+
+@settings
+class EncodingOptions:
+    """Encoding of the texts, and their global tokens."""
+
+    length: Length = setting("tokens of a text that are kept")
+    vocabulary: Literal["bytes", "characters"] | NumWordIds | TokenizerName = setting(
+        "tokens: bytes; the characters that are frequent in the training texts; a number: the most "
+        "frequent words of the training texts, with so many ids; or tokenizer:NAME: the word "
+        "pieces of a Hugging Face tokenizer, a folder or a name on the hub",
+        "bytes",
+    )
+    global_tokens: GlobalTokens = setting(
+        "tokens that attend to all others and all others to them, for mechanisms with such tokens: "
+        "none; the first one of a text (Longformer); or a number: the first one of each passage of "
+        "so many tokens (Xiong et al. 2022)",
+        "none",
+    )
+    minimum: PositiveInt = setting("occurrences in the training texts that make a character known")
+    end: bool = setting("append an end symbol to each text, within its length (characters)", False)
+
+    def __post_init__(self) -> None:
+        """Check that every option has an effect and a text has room for a token.
+
+        Raises:
+            OptionError: an option of characters is set for bytes, or the length is too small.
+        """
+        if self.end and self.length < 2:
+            raise OptionError("length=1 leaves no token before the end symbol; use 2 or more")
+        if self.vocabulary != "characters" and (self.end or self.minimum != type(self).minimum):
+            raise OptionError(
+                f"end={self.end} and minimum={self.minimum} apply to characters; set "
+                "vocabulary='characters', or omit them"
+            )
+
+    @property
+    def tokenizer_name(self) -> str | None:
+        """Folder or name of the Hugging Face tokenizer; None for other tokens."""
+        vocabulary = self.vocabulary
+        if not isinstance(vocabulary, str) or not vocabulary.startswith(_WORD_PIECES):
+            return None
+        return vocabulary.removeprefix(_WORD_PIECES)
+
+
+@settings
+class EncodedTextOptions(EncodingOptions):
+    """Encoding of the texts, and the seed of subsets."""
+
+    seed: NonNegativeInt = setting("seed that chooses examples", 0)
+
+
+class EncodedTextTask(Task):
+    """A task whose examples are texts, encoded as bytes, characters, words or word pieces."""
+
+    options: EncodingOptions
+
+    @property
+    def length(self) -> int:
+        """Maximum number of tokens of a text."""
+        return self.options.length
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids; independent of the texts.
+
+        Raises:
+            DataError: a Hugging Face tokenizer cannot be loaded.
+        """
+        vocabulary = self.options.vocabulary
+        if isinstance(vocabulary, int):
+            return vocabulary
+        if self._word_pieces:
+            return self._word_pieces.vocab_size
+        return VOCAB_SIZES[vocabulary]
+
+    @property
+    def has_learned_vocabulary(self) -> bool:
+        """True for characters and words, which are those of the training texts."""
+        return isinstance(self.options.vocabulary, int) or self.options.vocabulary == "characters"
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Padding id of a Hugging Face tokenizer, if it has one."""
+        pad = self._word_pieces and self._word_pieces.fast.pad_token_id
+        return {} if pad is None else {"pad_token_id": pad}
+
+    def data_options(self) -> dict[str, Any]:
+        """Return the options that decide the built data.
+
+        A tokenizer is known by its files; global tokens are marked in batches.
+        """
+        options = super().data_options()
+        del options["global_tokens"]
+        if name := self.options.tokenizer_name:
+            options["vocabulary"] = f"{_WORD_PIECES}sha256:{tokenizer_sha256(name)}"
+        return options
+
+    def make_tokenizer(
+        self, training_texts: Callable[[], Iterable[tuple[bytes, int]]]
+    ) -> Tokenizer:
+        """Return the tokenizer of these options.
+
+        Args:
+            training_texts: yields each training text and its number of occurrences, to learn
+                characters or words from.
+        """
+        options = self.options
+        if self._word_pieces:
+            return self._word_pieces
+        if options.vocabulary == "bytes":
+            return ByteTokenizer()
+        if isinstance(options.vocabulary, int):
+            return WordTokenizer.learn(
+                training_texts(), length=options.length, vocab_size=options.vocabulary
+            )
+        return CharacterTokenizer.learn(
+            training_texts(), length=options.length, minimum=options.minimum, end=options.end
+        )
+
+    @property
+    def build_notes(self) -> list[str]:
+        """Number of texts that were cut to the length, where the build counted them."""
+        cut = sum(self.facts.get("cut", {}).values())
+        limit = f"{self.length:,} tokens"
+        note = counted(cut, f"text|texts is|are longer than {limit} and was|were cut")
+        return [note] if cut else []
+
+    @property
+    def num_global_tokens(self) -> int:
+        """Maximum number of global tokens of a text."""
+        return int(global_positions(self.options.global_tokens, self.length).sum())
+
+    def collate(
+        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
+    ) -> Batch:
+        """Return some examples as a batch with its global tokens marked."""
+        return mark_global_tokens(super().collate(examples, rows, draw), self.options.global_tokens)
+
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Group by length, in quarters of the split; the length of a pair is that of both texts."""
+        lengths = np.sum([part.lengths for part in examples.lists.values()], axis=0)
+        return group_by_quantiles("length", lengths, 4)
+
+    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
+        """Return each token; U+FFFD for unknown ones and for bytes of longer characters."""
+        symbols = self.tokenizer.symbols
+        return [symbols[token] for token in ids.tolist()]
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Return the text of an example's tokens; requires an open task."""
+        return self.tokenizer.decode(ids)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return the ids of a new text, cut to the length; requires an open task."""
+        return self.tokenizer.encode(text.encode(), self.options.length)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the examples; requires an open task if it is learned from texts."""
+        vocabulary = self.options.vocabulary
+        if self._word_pieces:
+            return self._word_pieces
+        if vocabulary == "bytes":
+            return ByteTokenizer()
+        if vocabulary == "characters":
+            return _character_tokenizer(self.facts["characters"], self.options.end)
+        return _word_tokenizer(self.facts["words"], vocabulary)
+
+    # Loading hashes the files of the tokenizer, and looks one on the hub up there.
+    @functools.cached_property
+    def _word_pieces(self) -> WordPieceTokenizer | None:
+        """Hugging Face tokenizer, loaded once; None for other tokens."""
+        name = self.options.tokenizer_name
+        return None if name is None else load_word_pieces(name)
+
+
+# Cached, as tokens are decoded one at a time, and a vocabulary has up to 65,536 words.
+@functools.lru_cache(maxsize=4)
+def _character_tokenizer(characters: str, end: bool) -> CharacterTokenizer:
+    return CharacterTokenizer(characters, end=end)
+
+
+@functools.lru_cache(maxsize=4)
+def _word_tokenizer(words: str, vocab_size: int) -> WordTokenizer:
+    return WordTokenizer(tuple(words.split()), vocab_size=vocab_size)
+
+
+def encode_texts(tokenizer: Tokenizer, texts: Iterable[bytes], length: int) -> tuple[Ragged, int]:
+    """Return the ids of UTF-8 texts, and how many texts are longer than `length` tokens."""
+    encoded, cut = [], 0
+    for text in texts:
+        ids = tokenizer.encode(text, length)
+        # A full text may end there.
+        cut += len(ids) == length and len(tokenizer.encode(text, length + 1)) > length
+        encoded.append(ids)
+    return Ragged.pack(encoded, tokenizer.dtype), cut
+
+
+def count_unknown(tokenizer: Tokenizer, splits: dict[str, Examples]) -> dict[str, Any]:
+    """Return the entry of a manifest for the share of unknown words; nothing without words."""
+    if not isinstance(tokenizer, WordTokenizer):
+        return {}
+    shares = {}
+    for split, examples in splits.items():
+        parts = [part for part in (examples.tokens, examples.second) if part is not None]
+        unknown = sum(part.count(UNKNOWN) for part in parts)
+        shares[split] = round(unknown / sum(len(part.values) for part in parts), 6)
+    return {"words_unknown": shares}
+
+
+def sample_balanced(
+    rows: np.ndarray,
+    labels: np.ndarray,
+    count: int | None,
+    stream: tuple[int, int],
+    split: Split,
+    class_names: tuple[str, str],
+) -> np.ndarray:
+    """Return `count` of the rows, equally many of each class, ascending; all if it is None.
+
+    A larger count contains a smaller one, since each class is a prefix of one permutation.
+
+    Args:
+        rows: rows to choose from.
+        labels: labels of all rows, 0 or 1.
+        count: number of rows.
+        stream: seed and purpose of the random numbers.
+        split: split, for the message.
+        class_names: names of examples of class 0 and 1, for the message.
+
+    Raises:
+        OptionError: a class has too few rows.
+    """
+    if count is None:
+        return rows
+    chosen = []
+    for label in range(2):
+        wanted = count // 2 + (label < count % 2)
+        own = rows[labels[rows] == label]
+        if wanted > len(own):
+            raise OptionError(
+                f"{split}={count} needs {wanted} {class_names[label]}, there are {len(own)}; "
+                f"use {2 * len(own)} or less"
+            )
+        sequence = np.random.SeedSequence([*stream, label])
+        order = np.random.Generator(np.random.PCG64(sequence)).permutation(len(own))
+        chosen.append(own[order[:wanted]])
+    return np.sort(np.concatenate(chosen))

@@ -1,0 +1,1 @@
+"""Language modeling of published and imported texts."""

@@ -1,0 +1,280 @@
+"""Tasks made of imported corpora: masked language modeling, one class for each corpus.
+
+The tokens of a corpus are stored once, as whole documents. Length and packing choose windows of
+them when the task is opened, and masks are drawn batch by batch, so no option but the corpus itself
+takes space on the disk. `longspan.tasks.language.corpus_streams` has the corpora whose tokens
+predict the next one.
+"""
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, Strict
+from torch import Tensor
+
+from longspan.config import Length, NumExamples, setting, settings
+from longspan.data.corpora import imports
+from longspan.data.corpora.imports import CORPORA, CorpusDescription
+from longspan.data.store import Examples
+from longspan.data.word_pieces import WordPieceTokenizer
+from longspan.errors import OptionError
+from longspan.shapes import Int
+from longspan.tasks.base import ProgressCallback, Split, Task
+from longspan.tasks.batching import Batch
+from longspan.tasks.grouping import Grouping, group_by_quantiles
+from longspan.tasks.imported import makes_tasks
+from longspan.tasks.language.corpus_streams import ImportedCorpus, make_corpus, make_stream
+from longspan.tasks.language.windows import Windows, cut_documents, cut_stream, thin, weighted_rows
+from longspan.tasks.masking import Masking, Probability, Share, check_shares, mask_rows
+
+_NOTES = (
+    "Documents are split by their sha256 unless files were given for the splits; equal documents "
+    "count once. Held-out examples are windows of single documents under every packing, with one "
+    "fixed mask each, and intervals are over documents. Perplexity is that of the masked tokens: "
+    "it is comparable between models of one tokenizer only."
+)
+# JSON has lists in place of tuples.
+Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Strict(False), Field(min_length=1)]
+_WEIGHTS = "share of each imported path in training batches, in any unit; none: by number of tokens"
+
+
+@settings
+class CorpusOptions:
+    """Windows of documents, and masks."""
+
+    length: Length = setting("tokens of an example, the first special token included", 512)
+    pack: Literal["documents", "stream"] = setting(
+        "training examples: windows of one document each, or of all documents joined by separators",
+        "documents",
+    )
+    held_out_windows: NumExamples | None = setting(
+        "most examples of a held-out document, at even distances in it; none: all of it", None
+    )
+    mask_probability: Probability = setting("share of the tokens that are masked", 0.15)
+    replaced: Share = setting("share of the masked tokens that the mask token replaces", 0.8)
+    random: Share = setting("share of the masked tokens that a random token replaces", 0.1)
+    weights: Weights | None = setting(_WEIGHTS, None)
+
+    def __post_init__(self) -> None:
+        """Check that an example has room for a token, and that shares do not exceed 1.
+
+        Raises:
+            OptionError: they do.
+        """
+        if self.length < 2:
+            raise OptionError(f"length must be at least 2, got {self.length}")
+        check_shares(self.replaced, self.random)
+
+
+class CorpusTask(ImportedCorpus):
+    """Masked tokens of documents; subclasses are made by `_make`."""
+
+    Options = CorpusOptions
+    options: CorpusOptions
+    unit = "document"
+
+    def __init__(self, options: object | None = None):
+        """Store the given options, or the defaults.
+
+        Raises:
+            OptionError: the number of weights is not that of the imported paths.
+        """
+        super().__init__(options)
+        self._windows: dict[str, Windows] = {}
+        weights, paths = self.options.weights, self.description.training_paths
+        if weights is not None and len(weights) != len(paths):
+            raise OptionError(
+                f"weights needs a number for each of the {len(paths)} imported paths, got "
+                f"{len(weights)}"
+            )
+
+    def data_options(self) -> dict[str, Any]:
+        """Return no option: every length, packing and weighting reads the same tokens."""
+        return {}
+
+    @property
+    def length(self) -> int:
+        """Maximum number of tokens of an example."""
+        return self.options.length
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Unknown: the number of windows follows from the lengths of the documents."""
+        return {"train": None, "validation": None, "test": None}
+
+    @functools.cached_property
+    def tokenizer(self) -> WordPieceTokenizer:
+        """Tokenizer that is stored with the corpus."""
+        return imports.load_corpus_tokenizer(self.folder, self.description)
+
+    @functools.cached_property
+    def masking(self) -> Masking:
+        """Masks of these options."""
+        special = np.zeros(self.vocab_size, bool)
+        special[list(self.tokenizer.special_ids)] = True
+        return Masking(
+            probability=self.options.mask_probability,
+            replaced=self.options.replaced,
+            random=self.options.random,
+            mask_id=self.tokenizer.token_id("mask"),
+            special=special,
+        )
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Special tokens of the tokenizer, so that a checkpoint agrees with it."""
+        return {"pad_token_id": self.tokenizer.token_id("pad")}
+
+    def batches(
+        self,
+        split: Split,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        start: int = 0,
+        rows: np.ndarray | None = None,
+    ) -> Iterator[Batch]:
+        """Yield batches as `Task.batches` does, the sources of `train` in their weights.
+
+        Raises:
+            OptionError: batch_size, seed or start is out of range, or a path has a weight, but no
+                training documents.
+        """
+        plain = super().batches(split, batch_size=batch_size, seed=seed, start=start, rows=rows)
+        weights = self.options.weights
+        if split != "train" or rows is not None or weights is None:
+            return plain
+        examples = self._examples(split)
+        drawn = enumerate(self._weighted_rows(weights, batch_size, seed, start), start)
+        return (self.collate(examples, own, (seed, number)) for number, own in drawn)
+
+    def collate(
+        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
+    ) -> Batch:
+        """Return some windows behind their first special tokens, with masked tokens.
+
+        Masks of a training batch depend on its seed and number alone, those of an evaluation on
+        the tokens of each example alone.
+
+        Raises:
+            DataError: a row has changed on disk since it was written.
+        """
+        examples.check(rows)
+        before = self._first_ids
+        return mask_rows(examples.tokens, rows, self.masking, draw, self.length, before)
+
+    def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
+        """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
+        tokens = self._examples(split).tokens
+        chosen = [tokens[row] for row in rows] if rows is not None else [tokens.values]
+        return torch.from_numpy(np.concatenate(chosen).astype(np.int64))
+
+    def units(self, split: Split) -> np.ndarray:
+        """Return the number of the document that each example begins in, (N,)."""
+        return self._examples(split).labels
+
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Group by length, in quarters of the split."""
+        return group_by_quantiles("length", examples.tokens.lengths, 4)
+
+    def class_name(self, label: int) -> str:
+        """Return the token of an id."""
+        return self.tokenizer.symbols[label]
+
+    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
+        """Return each token of an example."""
+        return [self.tokenizer.symbols[token] for token in ids.tolist()]
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Return the text of ids."""
+        return self.tokenizer.decode(ids)
+
+    def show(self, split: Split, row: int) -> str:
+        """Return the text of an example, unmasked."""
+        tokens, document = self._example(split, row)
+        return f"document {document}: {self.decode(tokens)}"
+
+    def open(
+        self, cache: Path, data: Path | None = None, progress: ProgressCallback | None = None
+    ) -> None:
+        """Build the tokens into `cache`, or verify and map those already built."""
+        self._windows = {}
+        super().open(cache, data, progress)
+
+    def open_built(self, cache: Path) -> bool:
+        """Open the tokens built earlier; return whether there are any."""
+        self._windows = {}
+        return super().open_built(cache)
+
+    @functools.cached_property
+    def _first_ids(self) -> np.ndarray:
+        """Special tokens before every example."""
+        return self.tokenizer.frame[0][: self.length - 1]
+
+    def _examples(self, split: str) -> Windows:
+        """Return the windows of a split; their labels are the numbers of the documents."""
+        if split not in self._windows:
+            stored = super()._examples(split)
+            size = self.length - len(self._first_ids)
+            if split == "train" and self.options.pack == "stream":
+                self._windows[split] = cut_stream(stored, size, self._source_bounds)
+            else:
+                windows = cut_documents(stored, size)
+                most = None if split == "train" else self.options.held_out_windows
+                self._windows[split] = windows if most is None else thin(windows, most)
+        return self._windows[split]
+
+    @property
+    def _source_bounds(self) -> np.ndarray:
+        """Number of the first training document of each source."""
+        return np.cumsum([0, *self.facts["training_sources"][:-1]])
+
+    def _weighted_rows(
+        self, weights: tuple[float, ...], batch_size: int, seed: int, start: int
+    ) -> Iterator[np.ndarray]:
+        """Yield the rows of training batches in which sources have their weights."""
+        counts = self.facts["training_sources"]
+        for path, count in zip(self.description.training_paths, counts, strict=False):
+            if not count:
+                raise OptionError(
+                    f"{path} has a weight, but no training documents; import the corpus without it"
+                )
+        documents = self._examples("train").labels
+        sources = np.searchsorted(self._source_bounds, documents, side="right") - 1
+        return weighted_rows(sources, np.array(weights), batch_size, seed, start)
+
+
+@makes_tasks(CORPORA)
+def _make(folder: Path, description: CorpusDescription) -> type[Task]:
+    """Return the task class of a corpus."""
+    if description.objective == "next":
+        return make_stream(folder, description)
+    cls = make_corpus(
+        CorpusTask,
+        folder,
+        description,
+        summary="Predict the masked tokens of a document from the others.",
+        metrics=("perplexity", "accuracy"),
+        chance=float(description.tokenizer["ids"]),
+        head="masked_lm",
+        notes=_NOTES,
+    )
+    cls.Options = _options(description)
+    return cls
+
+
+def _options(description: CorpusDescription) -> type[CorpusOptions]:
+    """Return the options of a corpus, whose default weights are those of its import."""
+    given = tuple(description.weights) or None
+
+    @settings
+    class Options(CorpusOptions):
+        """Windows of documents, masks, and the weights of the import."""
+
+        weights: Weights | None = setting(_WEIGHTS, given, is_fixed=False)
+
+    return Options

@@ -1,0 +1,93 @@
+"""PG-19: whole books, as bytes; predict the next one.
+
+Rae et al., "Compressive Transformers", 2020 (https://arxiv.org/abs/1911.05507): books of
+Project Gutenberg that were published before 1919.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from longspan.data.cache import BuildOutput
+from longspan.data.document_rows import DocumentWriter
+from longspan.data.store import Examples
+from longspan.data.stream_vocabularies import ByteVocabulary
+from longspan.tasks.base import ProgressCallback
+from longspan.tasks.info import TaskInfo
+from longspan.tasks.language import pg19_files as pg19
+from longspan.tasks.language.pg19_files import SplitReport
+from longspan.tasks.language.published import published_language_scores
+from longspan.tasks.language.streams import StreamTask
+from longspan.tasks.registry import register
+from longspan.tasks.task_data import SPLITS
+
+VOCABULARY = ByteVocabulary()
+
+
+@register
+class PG19(StreamTask):
+    """Next bytes of books."""
+
+    books: ClassVar[Mapping[str, int]] = pg19.BOOKS
+    info = TaskInfo(
+        name="pg19",
+        version=1,
+        title="PG-19 (bytes)",
+        summary="Predict the next byte of a book.",
+        source=f"PG-19, Rae et al. 2020, {pg19.URL}",
+        checksum=None,
+        license="Apache-2.0 (the collection); the books are in the public domain in the US",
+        sizes={},
+        vocab_size=VOCABULARY.size,
+        num_classes=VOCABULARY.size,
+        metrics=("bits_per_byte", "word_perplexity"),
+        chance=None,
+        head="causal_lm",
+        published=published_language_scores("pg19", "word_perplexity"),
+        notes=(
+            "Documents are the books, split as published: 28,602, 50 and 100. Bytes are those of "
+            "the files, line ends included. The first byte of a book is not predicted, nor is its "
+            "end. Perplexity per word is that of all bytes, divided by the words, runs of "
+            "characters between ASCII white space; the first word of a book does not count. The "
+            "paper counts 1,973,136,207 words in training, 3,007,061 in validation and 6,966,499 "
+            "in the test split; the data card has the counts of the files that were read. "
+            "held_out_tokens limits what is scored of each held-out book. A part of the set, or "
+            "other books, become a task by `longspan data import corpus FOLDER --objective "
+            "next`."
+        ),
+    )
+
+    @property
+    def vocabulary(self) -> ByteVocabulary:
+        """Bytes."""
+        return VOCABULARY
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the identity of the copy of the set."""
+        return pg19.find(data, self.books).origin
+
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Read the books, in constant memory."""
+        copy = pg19.find(data, self.books)
+        total = sum(self.books.values())
+        splits: dict[str, Examples] = {}
+        reports: dict[str, SplitReport] = {}
+        for split in SPLITS:
+            progress(f"reading {split}", sum(x.books for x in reports.values()), total)
+            writer = DocumentWriter(scratch / f"{split}.tokens", np.uint8, least=2)
+            splits[split], reports[split] = pg19.read_split(copy.folder, copy.books[split], writer)
+        return BuildOutput(
+            splits=splits,
+            source=f"PG-19, {sum(x.books for x in reports.values()):,} books",
+            license=self.info.license,
+            facts={
+                "books": {split: x.books for split, x in reports.items()},
+                "too_short": {split: x.short for split, x in reports.items()},
+                "words": {split: x.words for split, x in reports.items()},
+                "tokens": {name: len(part.tokens.values) for name, part in splits.items()},
+            },
+        )

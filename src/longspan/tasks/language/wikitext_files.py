@@ -1,0 +1,240 @@
+"""Reader of WikiText (Merity et al. 2016) from a copy on this machine, never the network.
+
+A copy is the folder or the zip of the tokenized form: wiki.train.tokens, wiki.valid.tokens and
+wiki.test.tokens; or the parquet files of the hub, of a configuration without "raw", with a line in
+each row. Words are separated by spaces and every line ends with `<eos>`, which the files do
+not contain. An article begins with its title, a line such as " = Robert <unk> = " between blank
+lines; headings of sections have more equals signs.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longspan.data import archives
+from longspan.data.document_rows import DocumentWriter
+from longspan.data.parquet import read_records, split_files
+from longspan.data.source_files import (
+    SourceFiles,
+    format_paths,
+    named_archives,
+    search_paths,
+    usual_folders,
+)
+from longspan.data.store import Examples
+from longspan.data.stream_vocabularies import END, WordVocabulary
+from longspan.errors import DataError, MissingSourceError
+from longspan.tasks.language.published_files import OWN
+from longspan.tasks.questions.json_files import field
+
+FILES = {
+    "train": "wiki.train.tokens",
+    "validation": "wiki.valid.tokens",
+    "test": "wiki.test.tokens",
+}
+LONGEST = 1 << 20  # bytes of a line, which is a paragraph
+_LIMITS = archives.Limits(member=1 << 30, total=1 << 31)
+_REFUSED = f"As official data, a part of it is refused; {OWN}"
+_RARE = "<unk>"
+_TITLE = re.compile(r"= (?!= ).+(?<! =) =")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WikiText:
+    """A published set.
+
+    Attributes:
+        folder: name of its folder, and the beginning of that of its zip.
+        tokens: words and ends of lines of each split.
+        words: different words, `<eos>` included.
+    """
+
+    folder: str
+    tokens: Mapping[str, int]
+    words: int
+
+    @property
+    def url(self) -> str:
+        """Address of the zip."""
+        return f"https://s3.amazonaws.com/research.metamind.io/wikitext/{self.folder}-v1.zip"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WikiTextFiles(SourceFiles):
+    """One copy of a set: a folder with the three files, or a zip; or parquet files by split."""
+
+    path: Path
+    shards: Mapping[str, tuple[Path, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files, or the zip."""
+        if self.shards:
+            return [path for paths in self.shards.values() for path in paths]
+        if self.path.is_file():
+            return [self.path]
+        return [self.path / name for name in FILES.values()]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Form, names and sizes."""
+        form = "zip" if self.path.is_file() else "folder"
+        return {"form": "parquet" if self.shards else form, "bytes": self.sizes()}
+
+
+def find(published: WikiText, data: Path | None) -> WikiTextFiles:
+    """Find a copy of a set.
+
+    Args:
+        published: the set.
+        data: a folder or the zip. None: $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA.
+
+    Raises:
+        DataError: there is no copy, one is in the raw form, or a file of it is missing.
+    """
+    name = published.folder
+    paths = search_paths(data, f"the folder of {name} or its zip")
+    for path in paths:
+        folders = usual_folders(path, name)
+        if data is not None and (path / FILES["train"]).is_file():
+            return _checked(path)
+        shards = {split: split_files(path, split) for split in FILES}
+        if data is not None and all(shards.values()):
+            return WikiTextFiles(path=path, shards=shards)
+        for folder in folders[1:]:
+            if any((folder / x).is_file() for x in FILES.values()):
+                return _checked(folder)
+        for archive in named_archives(path, folders, f"{name}-v1.zip", _is_in_zip, _LIMITS):
+            return WikiTextFiles(path=archive)
+    raw = [
+        x for path in paths for x in usual_folders(path, name) if (x / "wiki.train.raw").exists()
+    ]
+    hint = f"; {raw[0]} is the raw form, whose words differ" if raw else ""
+    raise MissingSourceError(
+        f"{name} is not here (searched {format_paths(paths)}){hint}; download {published.url} to "
+        f"FOLDER and run `longspan data build {name.replace('-', '_')} --data FOLDER`"
+    )
+
+
+def _checked(folder: Path) -> WikiTextFiles:
+    missing = [name for name in FILES.values() if not (folder / name).is_file()]
+    if missing:
+        raise DataError(f"{folder} lacks {', '.join(missing)}; fetch the whole set again")
+    return WikiTextFiles(path=folder)
+
+
+def read_vocabulary(published: WikiText, copy: WikiTextFiles) -> WordVocabulary:
+    """Return the words of the training split.
+
+    Raises:
+        DataError: the split has another number of words than the published one, or is damaged.
+    """
+    words = WordVocabulary.learn(read_lines(copy, "train"))
+    if len(words.words) != published.words:
+        # The raw form has rare words in place of <unk>.
+        is_raw = _RARE not in words.words and len(words.words) > 1
+        raw = " of the raw form, whose words differ" if is_raw else ""
+        raise DataError(
+            f"{copy.path}: {FILES['train']} has {len(words.words):,} different words{raw}, {END} "
+            f"included, expected {published.words:,}; fetch {published.url}, or from the hub the "
+            f"configuration {published.folder}-v1. {_REFUSED}"
+        )
+    return words
+
+
+def read_lines(copy: WikiTextFiles, split: str) -> Iterator[list[str]]:
+    """Yield the words of each line of a split.
+
+    Raises:
+        DataError: the file is missing, damaged or no UTF-8 text.
+    """
+    if copy.shards:
+        for path in copy.shards[split][:1]:
+            for number, row in enumerate(read_records(path)):
+                yield field(row, "text", str, f"{path}: row {number}").split()
+        return
+    name, found = FILES[split], False
+    depth = 1 if copy.path.is_dir() else 2  # a zip has a folder
+
+    def match(member: str) -> bool:
+        parts = Path(member).parts
+        return parts[-1] == name and len(parts) <= depth
+
+    for member in archives.read_members(copy.path, match, _LIMITS):
+        found = True
+        for where, line in member.lines(LONGEST):
+            yield _decode(line, where).split()
+    if not found:
+        raise DataError(f"{copy.path} lacks {name}; fetch the whole set again")
+
+
+def _is_in_zip(member: str) -> bool:
+    *folders, name = Path(member).parts
+    return name in FILES.values() and len(folders) <= 1
+
+
+def read_articles(lines: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    """Yield the lines of each article.
+
+    The first article begins with the first line, which is blank, each later one with its title.
+    """
+    article: list[list[str]] = []
+    has_title = False
+    for line in lines:
+        # The line before this one is a title if this one and the one before it are blank.
+        if not line and len(article) > 1 and not article[-2] and _is_title(article[-1]):
+            if has_title:
+                yield article[:-1]
+                article = article[-1:]
+            has_title = True
+        article.append(line)
+    if article:
+        yield article
+
+
+def read_split(
+    published: WikiText, copy: WikiTextFiles, split: str, words: WordVocabulary, scratch: Path
+) -> tuple[Examples, int]:
+    """Return the articles of a split, and their number.
+
+    Raises:
+        DataError: the split has another number of tokens than the published one, a word that is not
+            in the vocabulary, or is damaged.
+        RunError: the disk is full.
+    """
+    writer = DocumentWriter(scratch / f"{split}.tokens", words.dtype, least=2)
+    tokens, known, lacking = 0, set(words.words), ""
+    for article in read_articles(read_lines(copy, split)):
+        own = [word for line in article for word in (*line, END)]
+        tokens += len(own)
+        lacking = lacking or min(set(own) - known, default="")
+        if not lacking:
+            writer.add(np.array(words.encode_words(own), words.dtype))
+            writer.end_document()
+    expected = published.tokens[split]
+    if tokens != expected:
+        raise DataError(
+            f"{copy.path}: {FILES[split]} has {tokens:,} words and ends of lines, expected "
+            f"{expected:,}; fetch {published.url} again. {_REFUSED}"
+        )
+    if lacking:
+        raise DataError(
+            f"{copy.path}: {FILES[split]} has {lacking!r}, which {FILES['train']} lacks; fetch "
+            f"{published.url} again"
+        )
+    return writer.examples(), writer.num_documents
+
+
+def _is_title(line: list[str]) -> bool:
+    return _TITLE.fullmatch(" ".join(line)) is not None
+
+
+def _decode(line: bytes, where: str) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is not UTF-8 text (byte {error.start})") from error

@@ -1,0 +1,1 @@
+"""Generators of ListOps and Pathfinder, compiled."""

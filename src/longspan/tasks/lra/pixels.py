@@ -1,0 +1,115 @@
+"""Base of the tasks over square gray images: pixels as token ids or as numbers.
+
+An image of side n is a sequence of n * n pixels in row order. Every pixel is real: a black one has
+id 0, but is not padding.
+"""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.config import setting, settings
+from longspan.data.store import Examples, Ragged
+from longspan.tasks.base import Grouping, Split, Task
+from longspan.tasks.lra.image_drawing import LEVELS, PICTURE_SIDE, draw_as_png, draw_as_text
+
+
+@settings
+class PixelOptions:
+    """Encoding of the pixels."""
+
+    pixels: Literal["tokens", "continuous"] = setting(
+        "model input: a pixel as one of 256 token ids (Long Range Arena), or as a number (S4)",
+        "tokens",
+    )
+
+
+class PixelTask(Task):
+    """A task whose examples are square gray images: n * n tokens of uint8 in row order.
+
+    With `tokens` an input is the gray level, 0 to 255. With `continuous` it is one number per
+    pixel, (level / 255 - mean) / std.
+    """
+
+    options: PixelOptions
+    mean: ClassVar[float]  # of level / 255, for continuous pixels
+    std: ClassVar[float]
+    class_names: ClassVar[tuple[str, ...]]
+
+    @property
+    def length(self) -> int:
+        """Number of pixels of an image."""
+        return self.side**2
+
+    @property
+    def image_side(self) -> int:
+        """Square images."""
+        return self.side
+
+    @property
+    @abstractmethod
+    def side(self) -> int:
+        """Number of rows, and of columns, of an image."""
+
+    @property
+    def input_features(self) -> int | None:
+        """Numbers at each position: 1 for continuous pixels, None for token ids."""
+        return None if self.options.pixels == "tokens" else 1
+
+    def to_inputs(self, padded: np.ndarray) -> Tensor:
+        """Return gray levels (B, T) as token ids (B, T), or as numbers (B, T, 1)."""
+        if self.input_features is None:
+            return super().to_inputs(padded)
+        numbers = (np.arange(LEVELS) / (LEVELS - 1) - self.mean) / self.std
+        return torch.from_numpy(numbers.astype(np.float32)[padded][..., None])
+
+    def data_options(self) -> dict[str, Any]:
+        """Return all options but `pixels`: both encodings read the same data set."""
+        return {name: value for name, value in super().data_options().items() if name != "pixels"}
+
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Group by class."""
+        group = examples.labels.astype(np.int64)
+        return [Grouping(name="class", labels=self.class_names, group=group)]
+
+    def image(self, split: Split, row: int) -> np.ndarray:
+        """Return one image, (n, n) of uint8."""
+        tokens, _ = self._example(split, row)
+        return tokens.reshape(self.side, self.side)
+
+    def class_name(self, label: int) -> str:
+        """Return the name of a class."""
+        return self.class_names[label]
+
+    def show(self, split: Split, row: int) -> str:
+        """Return the image in ten shades, and its label."""
+        _, label = self._example(split, row)
+        drawn = draw_as_text(self.image(split, row))
+        return f"{drawn}\n= {self.class_names[label]} (label {label})"
+
+    def svg(self, split: Split, row: int) -> str:
+        """Return the image as an SVG picture, with `overlay` on top of it."""
+        side, png = self.side, draw_as_png(self.picture(split, row))
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side} {side}" '
+            f'width="{PICTURE_SIDE}" height="{PICTURE_SIDE}">'
+            f'<image width="{side}" height="{side}" href="{png}"/>'
+            f"{self.overlay(split, row)}</svg>"
+        )
+
+    def picture(self, split: Split, row: int) -> np.ndarray:
+        """Return what `svg` draws: gray levels (n, n), or colors (n, n, 3), of uint8."""
+        return self.image(split, row)
+
+    def overlay(self, split: Split, row: int) -> str:
+        """Return SVG elements to draw over the image; none by default."""
+        return ""
+
+
+def pack_images(images: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Examples:
+    """Return the examples of some rows of images (N, n * n) of uint8 with labels (N,)."""
+    offsets = np.arange(len(rows) + 1, dtype=np.int64) * images.shape[1]
+    return Examples(tokens=Ragged(images[rows].reshape(-1), offsets), labels=labels[rows])

@@ -1,0 +1,54 @@
+"""Mentions of answers in a document, for data sets that do not annotate them.
+
+A mention is a run of words that equals an answer after the official normalization of TriviaQA, so
+every mention is a right answer for its metric. Words are bounded as that normalization bounds them:
+by white space and punctuation. Case and articles do not matter.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from longspan.metrics.answers import TRIVIAQA_PUNCTUATION, normalize_triviaqa_answer
+from longspan.tasks.questions.question import Span
+
+_WORD = re.compile(rf"[^\s{re.escape(TRIVIAQA_PUNCTUATION)}]+")
+
+
+class _Word(NamedTuple):
+    text: str  # normalized
+    start: int
+    end: int
+
+
+def find_mentions(document: str, answers: Sequence[str]) -> list[Span]:
+    """Return the places of all mentions of any answer, in order of their start.
+
+    Mentions may overlap ("New York" and "New York City"). Articles at the ends are left out.
+    """
+    wanted = _by_first_word(answers)
+    words = list(_words(document)) if wanted else []
+    found = set()
+    for place, word in enumerate(words):
+        for answer in wanted.get(word.text, ()):
+            run = words[place : place + len(answer)]
+            if tuple(one.text for one in run) == answer:
+                found.add((word.start, run[-1].end))
+    return sorted(found)
+
+
+def _by_first_word(answers: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
+    """Return the normalized words of each answer, by their first word."""
+    normalized = {tuple(normalize_triviaqa_answer(answer).split()) for answer in answers}
+    grouped = defaultdict(list)
+    for words in normalized - {()}:
+        grouped[words[0]].append(words)
+    return grouped
+
+
+def _words(document: str) -> Iterator[_Word]:
+    """Yield the words of a document, without articles."""
+    for match in _WORD.finditer(document):
+        if text := normalize_triviaqa_answer(match[0]):
+            yield _Word(text, *match.span())

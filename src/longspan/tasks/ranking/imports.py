@@ -1,0 +1,371 @@
+"""Import of a folder in the layout of BEIR: checks, splits, and a copy in the cache under a name.
+
+An import is a folder `<cache>/retrieval/<name>`: documents.parquet, queries.parquet with the
+judgments, and import.json, the description. The original files are not needed afterwards.
+Documents stream from file to file; ids, queries and judgments are in memory.
+"""
+
+import dataclasses
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longspan.data.imports.stored import (
+    ImportDescription,
+    ImportKind,
+    Progress,
+    count_splits,
+    shares_of,
+)
+from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION, assign_splits
+from longspan.data.parquet import explain_parquet_errors
+from longspan.data.store import Spool
+from longspan.data.tokenizers import split_words
+from longspan.errors import DataError, OptionError
+from longspan.files import file_sha256
+from longspan.tasks.ranking import beir_files as beir
+from longspan.tasks.ranking.collection import NONE, Collection, Queries, relevant, sorted_documents
+
+HELD_OUT_SHARE = 0.1
+_COVERED = 95  # percentile of the lengths that recipes cover
+_SHOWN = 3  # places of unknown ids that are kept for messages
+_DOCUMENTS, _QUERIES = "documents.parquet", "queries.parquet"
+_BATCH = 1 << 22  # characters of documents that are written at a time
+_REPORT_EVERY = 1000  # documents
+_DOCUMENT_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.large_string())])
+_QUERY_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("text", pa.string()),
+        ("split", pa.int8()),
+        ("documents", pa.list_(pa.int64())),
+        ("grades", pa.list_(pa.int16())),
+    ]
+)
+_COUNTS = (
+    "empty_queries",
+    "judgments_of_unknown_queries",
+    "judgments_of_unknown_documents",
+    "missing_relevant_documents",
+    "without_relevant_documents",
+    "unjudged_queries",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeirDescription(ImportDescription):
+    """Description of an imported collection, as stored.
+
+    `sizes` are queries. `counts` are documents and queries that were left out as empty; judgments
+    of ids that neither file has; relevant documents of queries that the corpus lacks; queries
+    without a relevant document, without a judgment, or with a text that is in another split too.
+
+    Attributes:
+        files: sha256 of each file that was read, by name.
+        splits: file of judgments that each split is from, or a share of another one.
+        documents: number of documents.
+        unknown: first places of unknown ids.
+        document_words, query_words: 95th percentile of the lengths.
+    """
+
+    files: dict[str, str]
+    splits: dict[str, str]
+    documents: int
+    unknown: list[str]
+    document_words: int
+    query_words: int
+    schema: int = 2
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Identity of the documents and queries."""
+        return {"form": "beir", "sha256": self.rows_sha256}
+
+
+BEIR = ImportKind("retrieval", "collection", BeirDescription, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredQuery:
+    """A query: id, text, number of its split, and the grade of each judged document by number.
+
+    Documents are numbered in the order of the file.
+    """
+
+    id: str
+    text: str
+    split: int
+    judged: dict[int, int]
+
+
+def import_beir(
+    cache: Path,
+    name: str,
+    folder: Path,
+    held_out: Mapping[int, float | None],
+    progress: Progress,
+    *,
+    replace: bool = False,
+) -> BeirDescription:
+    """Read a folder, split its queries and store it; nothing is written if a check fails.
+
+    A split without judgments of its own takes a share of the queries of the training split, which
+    is that of train.tsv, or else of dev.tsv, or else of test.tsv.
+
+    Args:
+        cache: folder of built data sets.
+        name: name of the task.
+        folder: folder to read.
+        held_out: share of the queries to hold out, by split; None: the default.
+        progress: called with the number of documents after each thousand.
+        replace: replace another import of the same name.
+
+    Raises:
+        OptionError: the name or a share is invalid, or the name is taken.
+        DataError: a file is missing or malformed; the message has file and line.
+        RunError: the cache cannot be written.
+    """
+    files = beir.find_judgments(folder)
+    if NAMES[TRAIN] not in files:
+        files = {NAMES[TRAIN]: files.pop(next(iter(files))), **files}
+    shares = _resolve_shares(files, held_out)
+    train = files[NAMES[TRAIN]].name
+    held = {NAMES[x]: f"{share:g} of the queries of {train}" for x, share in shares.items()}
+    splits = {**{x: path.name for x, path in files.items()}, **held}
+    with BEIR.new_folder(cache, name) as part:
+        numbers, facts = _write_documents(part / _DOCUMENTS, folder / beir.CORPUS, progress)
+        rows, counts, unknown = _judged_queries(folder / beir.QUERIES, files, numbers)
+        kept, in_another = _assign(rows, shares, splits)
+        paths = (folder / beir.CORPUS, folder / beir.QUERIES, *files.values())
+        lengths = [len(split_words(query.text.encode(), len(query.text))) for query in kept]
+        described = BeirDescription(
+            name=name,
+            rows_sha256=f"{facts['sha256']}{_write_queries(part / _QUERIES, kept)}",
+            sizes=count_splits(np.array([query.split for query in kept])),
+            counts={
+                "empty_documents": facts["empty"],
+                **counts,
+                "in_another_split": in_another,
+            },
+            files={path.name: file_sha256(path) for path in paths},
+            splits=splits,
+            documents=len(numbers),
+            unknown=unknown,
+            document_words=facts["words"],
+            query_words=max(1, int(np.percentile(lengths, _COVERED))),
+        )
+        return BEIR.describe(cache, part, described, replace=replace)
+
+
+def _resolve_shares(
+    files: Mapping[str, Path], held_out: Mapping[int, float | None]
+) -> dict[int, float]:
+    """Return the share of training queries to hold out, of each split without judgments."""
+    for split, share in held_out.items():
+        if share is not None and NAMES[split] in files:
+            name = NAMES[split]
+            raise OptionError(
+                f"--{name} {share:g}: {files[name]} judges the {name} split; omit the option"
+            )
+    asked = {
+        split: HELD_OUT_SHARE if held_out.get(split) is None else held_out[split]
+        for split in (VALIDATION, TEST)
+        if NAMES[split] not in files
+    }
+    return shares_of(asked, "query")
+
+
+def _write_documents(
+    path: Path, corpus: Path, progress: Progress
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Write the documents in batches; those without a text are left out.
+
+    Returns:
+        Number of each document by id; and sha256 of ids and texts, number of empty documents, and
+        95th percentile of the words.
+    """
+    numbers: dict[str, int] = {}
+    digest, words, num_empty = hashlib.sha256(), [], 0
+    rows: list[tuple[str, str]] = []
+    size = 0
+    with pq.ParquetWriter(path, _DOCUMENT_SCHEMA) as writer:
+        for done, (name, text) in enumerate(beir.read_texts(corpus), 1):
+            if done % _REPORT_EVERY == 0:
+                progress("reading documents", done, 0)
+            if not text:
+                num_empty += 1
+                continue
+            numbers[name] = len(numbers)
+            words.append(len(split_words(text.encode(), len(text))))
+            rows.append((name, text))
+            _update(digest, name, text)
+            size += len(text)
+            if size >= _BATCH:
+                writer.write_table(_to_table(rows, _DOCUMENT_SCHEMA))
+                rows, size = [], 0
+        if not numbers:
+            raise DataError(f"{corpus} has no document with a text")
+        writer.write_table(_to_table(rows, _DOCUMENT_SCHEMA))
+    covered = max(1, int(np.percentile(words, _COVERED)))
+    return numbers, {"sha256": digest.hexdigest(), "empty": num_empty, "words": covered}
+
+
+def _judged_queries(
+    path: Path, files: Mapping[str, Path], numbers: Mapping[str, int]
+) -> tuple[list[StoredQuery], dict[str, int], list[str]]:
+    """Return the queries with a relevant document, counts and places of what was left out.
+
+    Args:
+        path: file of the queries.
+        files: files of judgments by split.
+        numbers: number of each document by id.
+    """
+    texts = dict(beir.read_texts(path))
+    counts: Counter[str] = Counter()
+    counts["empty_queries"] = sum(not text for text in texts.values())
+    known = {name: text for name, text in texts.items() if text}
+    rows, places, seen = [], [], set()
+    for split, file in files.items():
+        judged: dict[str, dict[int, int]] = {}
+        for one in beir.read_judgments(file):
+            seen.add(one.query)
+            grades = judged.setdefault(one.query, {}) if one.query in known else None
+            if grades is not None and one.document in numbers:
+                grades[numbers[one.document]] = one.grade
+                continue
+            is_document = grades is not None
+            kind, name = ("documents", one.document) if is_document else ("queries", one.query)
+            counts["missing_relevant_documents"] += is_document and one.grade > 0
+            counts[f"judgments_of_unknown_{kind}"] += 1
+            places.append(f"{one.place.removeprefix(f'{file.parent}/')}: {name!r:.80}")
+        for query in sorted(judged):
+            if relevant(judged[query]):
+                rows.append(StoredQuery(query, known[query], NAMES.index(split), judged[query]))
+            else:
+                counts["without_relevant_documents"] += 1
+    if not rows:
+        found = f"; the first unknown id is at {places[0]}" if places else ""
+        paths = ", ".join(map(str, files.values()))
+        raise DataError(f"{paths}: no query has a document of score 1 or more{found}")
+    counts["unjudged_queries"] = len(known.keys() - seen)
+    return rows, {name: counts[name] for name in _COUNTS}, places[:_SHOWN]
+
+
+def _assign(
+    rows: Sequence[StoredQuery], shares: dict[int, float], sources: Mapping[str, str]
+) -> tuple[list[StoredQuery], int]:
+    """Return the queries with their splits, and the number left out with a text of another one."""
+    given = np.array([query.split for query in rows], np.int8)
+    splits = assign_splits([(query.text,) for query in rows], given, shares).splits
+    for split, name in enumerate(NAMES):
+        if not (splits == split).any():
+            raise DataError(
+                f"no query is left for {name} ({sources[name]}), as the texts of all of them are "
+                "in another split too"
+            )
+    assigned = zip(rows, splits.tolist(), strict=True)
+    kept = [dataclasses.replace(x, split=split) for x, split in assigned if split != DROPPED]
+    return kept, len(rows) - len(kept)
+
+
+def _to_table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(x, field.type) for x, field in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+def _write_queries(path: Path, queries: Sequence[StoredQuery]) -> str:
+    """Write queries and their judgments; return the sha256 of them."""
+    rows = [(x.id, x.text, x.split, [*x.judged], [*x.judged.values()]) for x in queries]
+    pq.write_table(_to_table(rows, _QUERY_SCHEMA), path)
+    return _queries_sha256(queries)
+
+
+def load_collection(folder: Path, described: BeirDescription, scratch: Path) -> Collection:
+    """Load an imported collection; its texts are in files in `scratch`.
+
+    Documents and queries are in the order of their ids. As in BEIR's evaluation, a document with
+    the id of a query is that query, unless it is judged to be relevant to it.
+
+    Raises:
+        DataError: a file is missing or has changed.
+        RunError: the disk is full.
+    """
+    spool, digest, ids = Spool(scratch / "unsorted", np.uint8), hashlib.sha256(), []
+    for name, text in _read_documents(folder / _DOCUMENTS):
+        _update(digest, name, text)
+        ids.append(name)
+        spool.add(np.frombuffer(text.encode(), np.uint8))
+    with explain_parquet_errors(folder / _QUERIES):
+        rows = pq.read_table(folder / _QUERIES).to_pylist()
+    queries = [
+        StoredQuery(
+            row["id"],
+            row["text"],
+            row["split"],
+            dict(zip(row["documents"], row["grades"], strict=True)),
+        )
+        for row in rows
+    ]
+    if f"{digest.hexdigest()}{_queries_sha256(queries)}" != described.rows_sha256:
+        raise DataError(f"{folder} has changed; import the collection again with --replace")
+    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(order))
+    documents = sorted_documents(spool.ragged(), order, scratch / "documents")
+    by_id = {ids[row]: number for number, row in enumerate(order.tolist())}
+    return Collection(
+        documents=documents,
+        queries={
+            name: _to_queries([x for x in queries if x.split == split], numbers, by_id)
+            for split, name in enumerate(NAMES)
+        },
+    )
+
+
+def _to_queries(
+    stored: Sequence[StoredQuery], numbers: np.ndarray, by_id: dict[str, int]
+) -> Queries:
+    """Return the queries of a split in the order of their ids, with documents by number."""
+    ordered = sorted(stored, key=lambda query: query.id)
+    judged = [
+        dict(sorted((int(numbers[x]), grade) for x, grade in query.judged.items()))
+        for query in ordered
+    ]
+    own = [by_id.get(query.id, NONE) for query in ordered]
+    return Queries(
+        texts=[query.text.encode() for query in ordered],
+        judged=judged,
+        own=[
+            NONE if number in relevant(grades) else number
+            for number, grades in zip(own, judged, strict=True)
+        ],
+    )
+
+
+def _read_documents(path: Path) -> Iterator[tuple[str, str]]:
+    # By default `ParquetFile` reads all row groups ahead.
+    with explain_parquet_errors(path), pq.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(batch_size=256):
+            yield from zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True)
+
+
+def _queries_sha256(queries: Sequence[StoredQuery]) -> str:
+    digest = hashlib.sha256()
+    for query in queries:
+        grades = (f"{number} {grade}" for number, grade in query.judged.items())
+        _update(digest, query.id, query.text, str(query.split), *grades)
+        _update(digest, "")
+    return digest.hexdigest()
+
+
+def _update(digest: Any, *parts: str) -> None:
+    for part in parts:
+        content = part.encode()
+        digest.update(b"%d %b" % (len(content), content))

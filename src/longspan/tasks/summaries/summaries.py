@@ -1,0 +1,356 @@
+"""Base of the summarization tasks: encoding, generation, ROUGE, the rule of leading sentences."""
+
+import dataclasses
+import json
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.data.cache import BuildOutput
+from longspan.data.store import Examples
+from longspan.data.summarized_document import SummarizedDocument, split_sentences
+from longspan.data.tokenizers import UNKNOWN, Tokenizer
+from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
+from longspan.errors import DataError
+from longspan.metrics import Metric, get_metric
+from longspan.metrics.summaries import ROUGE, rouge
+from longspan.shapes import Int
+from longspan.tasks.base import HELD_OUT, SPLITS, Batch, ProgressCallback, Split
+from longspan.tasks.batching import pad_sequences, text_inputs
+from longspan.tasks.encoded_text import EncodedTextTask
+from longspan.tasks.grouping import Grouping, group_by_quantiles
+from longspan.tasks.questions import report as reporting
+from longspan.tasks.questions.report import Report
+from longspan.tasks.scoring import IGNORE
+from longspan.tasks.summaries.build import (
+    LEAD,
+    SummaryWriter,
+    describe_references,
+    is_kept,
+    score_lead,
+    sum_references,
+)
+from longspan.tasks.summaries.options import METRICS, NOT_IN_DATA, SELECTION, SummaryOptions
+from longspan.wording import counted
+
+_END_SYMBOL = "<end>"  # of vocabularies without an end token
+
+
+class SummaryTask(EncodedTextTask):
+    """Documents and their summaries; a subclass reads them (`read`).
+
+    Models are trained and selected on the tokens of the reference summaries, and scored by the
+    summaries that they generate. The tokens of an example are those of its document, its `second`
+    ones those of its summary, and its details the summary as text.
+    """
+
+    Options: ClassVar[type] = SummaryOptions
+    options: SummaryOptions
+
+    @abstractmethod
+    def read(
+        self, data: Path | None, reports: Mapping[Split, Report]
+    ) -> Iterator[tuple[Split, SummarizedDocument]]:
+        """Yield the documents and their splits, those of training first.
+
+        Args:
+            data: folder or file of the source.
+            reports: receive what is wrong with the source, by split.
+
+        Raises:
+            DataError: the source is missing or malformed.
+        """
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Documents and summaries of these lengths."""
+        shapes = {"input_ids": self.length, "decoder_input_ids": self.options.target_length}
+        return {name: (length,) for name, length in shapes.items()}
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Unknown before the build: documents and summaries without a text are left out."""
+        return dict.fromkeys(SPLITS)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, that of the end included."""
+        return super().vocab_size + self.num_added_tokens
+
+    @property
+    def num_added_tokens(self) -> int:
+        """1 for the end of summaries, unless the tokenizer has such a token."""
+        return int(self._own_end is None)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of tokens that may come next."""
+        return self.vocab_size
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """ROUGE of the chosen rule, and perplexity."""
+        return tuple(map(get_metric, METRICS[self.options.rouge]))
+
+    @property
+    def selection_metrics(self) -> tuple[Metric, ...]:
+        """Perplexity of the reference summaries."""
+        return tuple(map(get_metric, SELECTION))
+
+    @property
+    def end_token(self) -> int:
+        """Token that ends a summary, and that is the first input of the decoder, as in BART."""
+        own = self._own_end
+        return super().vocab_size if own is None else own
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        """Beam search of these options."""
+        options, pieces = self.options, self._pieces
+        padding = 0 if pieces is None else pieces.fast.pad_token_id
+        has_beams = options.beams > 1
+        return {
+            "do_sample": False,
+            "num_beams": options.beams,
+            # Without beams these have no effect, and transformers warns about other values.
+            "length_penalty": options.length_penalty if has_beams else 1.0,
+            "early_stopping": has_beams,
+            "no_repeat_ngram_size": options.no_repeat_ngram_size,
+            "min_new_tokens": options.min_tokens,
+            "max_new_tokens": options.target_length,
+            "decoder_start_token_id": self.end_token,
+            "eos_token_id": self.end_token,
+            "pad_token_id": self.end_token if padding is None else padding,
+            "suppress_tokens": list(self._textless_tokens()) or None,
+        }
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Tokens of the decoder."""
+        names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
+        return {"decoder_start": "token", **{name: self.generation[name] for name in names}}
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """Leading sentences of the document."""
+        return (LEAD,)
+
+    def rule_scores(self, split: Split) -> dict[str, float]:
+        """Return the main metric of the leading sentences, computed when the data was built.
+
+        They are the first sentences of the document, with as many words as the mean summary of the
+        training split.
+        """
+        return {LEAD: self.facts[LEAD][split][self.metrics[0].name]}
+
+    @property
+    def build_notes(self) -> list[str]:
+        """Texts that were cut, and the number of listed cases, by reason."""
+        notes, cases = super().build_notes, self.facts["cases"]
+        notes += describe_references(self.facts["references"], self.options.rouge)
+        if cut := sum(self.facts["cut_summaries"].values()):
+            limit = f"{self.options.target_length:,} tokens"
+            longer = f"summary|summaries is|are longer than {limit} and was|were cut for training"
+            notes.append(f"{counted(cut, longer)}; scores are against the whole ones")
+        if cases:
+            counts = ", ".join(f"{name} {count:,}" for name, count in cases.items())
+            path = self.dataset.folder / reporting.FILE
+            listed = counted(sum(cases.values()), "document|documents is|are listed in")
+            notes.append(f"{listed} {path}: {counts}")
+        return notes
+
+    def data_options(self) -> dict[str, Any]:
+        """Return the options that decide the built data; generation has no part in it."""
+        options = super().data_options()
+        return {name: x for name, x in options.items() if name not in NOT_IN_DATA}
+
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Encode the documents and summaries, one at a time, and score the leading sentences.
+
+        Documents without a summary are left out, and of training those without a text, too. Those
+        of the held-out splits are kept: they count in scores. All are listed.
+        """
+        tokenizer = self.make_tokenizer(lambda: self._training_texts(data))
+        reports, rule = {split: Report() for split in SPLITS}, self.options.rouge
+        dtypes = tokenizer.dtype, np.min_scalar_type(self.vocab_size - 1).type
+        parts = {split: SummaryWriter(scratch / split, *dtypes) for split in SPLITS}
+        for number, (split, one) in enumerate(self.read(data, reports)):
+            if number % 100 == 0:
+                progress(f"encoding {self.info.name}", number, 0)
+            if not is_kept(split, one, reports[split]):
+                continue
+            words = parts["train"].summary_words / max(1, len(parts["train"]))
+            cut = self._encode_pair(tokenizer, one)
+            lead = score_lead(one, words, rule) if split in HELD_OUT else {}
+            parts[split].add(one, *cut, lead, rule)
+        self._check_sizes(parts, reports)
+        cases = sum((found.case_counts for found in reports.values()), Counter[str]())
+        train = parts["train"]
+        return BuildOutput(
+            splits={split: part.examples() for split, part in parts.items()},
+            source=self.info.source,
+            license=self.info.license,
+            facts={
+                "cut": {split: part.cut[0] for split, part in parts.items()},
+                "cut_summaries": {split: part.cut[1] for split, part in parts.items()},
+                "cases": dict(sorted(cases.items())),
+                LEAD: {split: parts[split].lead_scores() for split in HELD_OUT},
+                "references": sum_references(parts.values()),
+                "lead_words": round(train.summary_words / len(train), 2),
+                **tokenizer.facts,
+            },
+            reports={reporting.FILE: reporting.format_cases(reports)} if cases else {},
+        )
+
+    def collate(
+        self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
+    ) -> Batch:
+        """Return some examples as a batch; new documents have the end token for a summary."""
+        batch = super().collate(examples, rows, draw)
+        if examples.second is None:
+            ids = np.full((len(rows), 1), self.end_token)
+            mask = np.ones_like(ids, bool)
+        else:
+            padded, mask = pad_sequences(examples.second, rows, self.options.target_length)
+            ids = padded.astype(np.int64)
+        first = np.full((len(rows), 1), self.end_token)
+        shifted = torch.from_numpy(np.concatenate((first, ids[:, :-1]), axis=1))
+        return dataclasses.replace(
+            batch,
+            inputs={name: x for name, x in batch.inputs.items() if not name.endswith("_b")}
+            | text_inputs(shifted, mask, "decoder_input_ids"),
+            targets=torch.from_numpy(np.where(mask, ids, IGNORE)),
+        )
+
+    def generation_statistics(
+        self,
+        metrics: Sequence[Metric],
+        split: Split,
+        rows: Int[Tensor, " B"],
+        generated: Int[Tensor, "B U"],
+    ) -> dict[str, Tensor]:
+        """Return the ROUGE of each summary and the number of summaries, 1."""
+        scores = [
+            rouge(
+                "\n".join(split_sentences(self.decode_generated(ids))),
+                self.reference(split, row),
+                self.options.rouge,
+            )
+            for row, ids in zip(rows.tolist(), generated.numpy(), strict=True)
+        ]
+        found = {name: [score[name] for score in scores] for name in ROUGE[self.options.rouge]}
+        ones = torch.ones(len(rows), dtype=torch.float64)
+        return {
+            x.name: torch.stack((torch.tensor(found[x.name], dtype=torch.float64), ones), dim=-1)
+            for x in metrics
+        }
+
+    def reference(self, split: Split, row: int) -> str:
+        """Return the whole summary of an example, one sentence in each line."""
+        details = self._examples(split).details
+        assert details is not None
+        return str(json.loads(details[row].tobytes())["summary"])
+
+    def decode_generated(self, ids: np.ndarray) -> str:
+        """Return the text of generated tokens, without special tokens and what follows the end."""
+        ends = np.flatnonzero(ids == self.end_token)
+        # A tokenizer's end may stand before the text as well, as in BART's first token.
+        kept = ids[: ends[0]] if len(ends) else ids
+        tokenizer = self.tokenizer
+        if isinstance(tokenizer, WordPieceTokenizer):
+            special = tokenizer.special_ids
+            kept = np.array([x for x in kept.tolist() if x not in special], np.int64)
+        else:
+            kept = kept[(kept > 0) & (kept < tokenizer.vocab_size)]
+        return " ".join(tokenizer.decode(kept).split())
+
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Group by the lengths of document and summary, in quarters of the split."""
+        assert examples.second is not None
+        return [
+            *group_by_quantiles("document tokens", examples.tokens.lengths, 4),
+            *group_by_quantiles("summary tokens", examples.second.lengths, 4),
+        ]
+
+    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
+        """Return each token; the added one is the end of summaries."""
+        symbols = (*self.tokenizer.symbols, _END_SYMBOL)
+        return [symbols[token] for token in ids.tolist()]
+
+    def show(self, split: Split, row: int) -> str:
+        """Return the document, as far as it is read, and the summary."""
+        tokens, _ = self._example(split, row)
+        return f"{self.decode(tokens)} = {' '.join(self.reference(split, row).splitlines())}"
+
+    @property
+    def _pieces(self) -> WordPieceTokenizer | None:
+        """Hugging Face tokenizer, or None."""
+        name = self.options.tokenizer_name
+        return None if name is None else load_word_pieces(name)
+
+    @property
+    def _own_end(self) -> int | None:
+        """End token of a Hugging Face tokenizer: the last one of each text, or its EOS token."""
+        if (pieces := self._pieces) is None:
+            return None
+        after = pieces.frame[1]
+        end = after[-1] if len(after) else pieces.fast.eos_token_id
+        return None if end is None else int(end)
+
+    def _textless_tokens(self) -> tuple[int, ...]:
+        """Return the ids of unknown and absent words or characters, once these are learned."""
+        if self._dataset is None or self._pieces or self.options.vocabulary == "bytes":
+            return ()
+        symbols = self.tokenizer.symbols
+        return tuple(token for token, text in enumerate(symbols) if text == symbols[UNKNOWN])
+
+    def _training_texts(self, data: Path | None) -> Iterator[tuple[bytes, int]]:
+        """Yield the texts that a vocabulary is learned from."""
+        for split, one in self.read(data, {split: Report() for split in SPLITS}):
+            if split != "train":
+                return
+            yield from ((text.encode(), 1) for text in (one.text, one.summary_text))
+
+    def _encode_pair(
+        self, tokenizer: Tokenizer, one: SummarizedDocument
+    ) -> tuple[np.ndarray, np.ndarray, tuple[bool, bool]]:
+        """Return the tokens of a document and its summary, and which of them were cut."""
+        texts, limits = (one.text, one.summary_text), (self.length, self.options.target_length)
+        found, cut = [], []
+        for text, limit in zip(texts, limits, strict=True):
+            ids = tokenizer.encode(text.encode(), limit)
+            # A full text may end there.
+            longer = len(ids) == limit and len(tokenizer.encode(text.encode(), limit + 1)) > limit
+            found.append(ids)
+            cut.append(longer)
+        document, summary = found
+        if not len(summary) or summary[-1] != self.end_token:
+            room = self.options.target_length - 1
+            cut[1] = cut[1] or len(summary) > room
+            summary = np.append(summary[:room].astype(np.int64), self.end_token)
+        return document, summary, (cut[0], cut[1])
+
+    def _check_sizes(
+        self, parts: Mapping[Split, SummaryWriter], reports: Mapping[Split, Report]
+    ) -> None:
+        """Refuse a split without any example.
+
+        Raises:
+            DataError: a split is empty; the message has its counts.
+        """
+        for split, part in parts.items():
+            if not len(part):
+                counts = reports[split].counts
+                shown = ", ".join(f"{name} {n}" for name, n in sorted(counts.items()) if n)
+                raise DataError(
+                    f"{self.info.name}: split {split!r} has no document with a summary "
+                    f"({shown or 'the source has none'}); use other files"
+                )

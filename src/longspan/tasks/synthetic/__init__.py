@@ -1,0 +1,1 @@
+"""Diagnostic tasks whose examples are drawn."""
