@@ -211,9 +211,8 @@ class Checkpoints:
     def keep_only_best(self) -> None:
         """Remove everything but the selected model, as a finished run needs no resumption."""
         if self.exists():
-            pointer = self._pointer()
-            finished = SavedNames(last=None, best=pointer.best)
-            write_pointer(self.folder, Pointer(finished, None, has_checksums=pointer.has_checksums))
+            finished = SavedNames(last=None, best=self._pointer().best)
+            write_pointer(self.folder, Pointer(finished))
         self.tidy()
 
     def tidy(self) -> None:
@@ -282,8 +281,7 @@ class Checkpoints:
         folder = self.folder / str(pointer.best)
         if not folder.is_dir():
             return None
-        if pointer.has_checksums:
-            verify_checksums(folder)
+        verify_checksums(folder)
         return folder
 
     def _required_best(self) -> Path:
@@ -302,9 +300,6 @@ class Checkpoints:
             RunError: both are damaged.
         """
         pointer, errors = self._read(), []
-        if not pointer.has_checksums:
-            # An earlier version wrote them: what is there now counts as intact.
-            return self._add_checksums(pointer.current)
         for saved in filter(None, (pointer.current, pointer.previous)):
             try:
                 for name in sorted(saved.names):
@@ -316,14 +311,6 @@ class Checkpoints:
                 logger.warning("%s; resuming from %s", damage, self.folder / str(saved.last))
             return saved
         raise _damaged(self.folder / str(pointer.last), self.folder, errors[0])
-
-    def _add_checksums(self, saved: SavedNames) -> SavedNames:
-        for name in saved.names:
-            folder = self.folder / name
-            if not folder.is_dir():
-                raise _damaged(folder, self.folder, DataError("it does not exist"))
-            write_checksums(folder)
-        return saved
 
     def _write(self, name: str, write) -> None:
         """Write a folder atomically; a failure leaves nothing behind."""

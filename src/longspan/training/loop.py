@@ -21,10 +21,10 @@ from longspan.errors import DivergedError, NonFiniteLossError, RunError
 from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch
-from longspan.training.alarms import TrainingState, WarmUp, raise_alarms
+from longspan.training.alarms import TrainingState, raise_alarms
 from longspan.training.arguments import label_arguments, model_inputs
 from longspan.training.checkpoint import Checkpoints
-from longspan.training.curve_window import CurveWindow
+from longspan.training.curve import CurveWindow, scalars_of
 from longspan.training.distributed.group import (
     ProcessGroup,
     make_accelerator,
@@ -32,11 +32,9 @@ from longspan.training.distributed.group import (
 from longspan.training.distributed.sharding import recompute_activations, wrap_model
 from longspan.training.evaluate import evaluate
 from longspan.training.evaluation_options import EvaluationOptions
-from longspan.training.final_evaluation import evaluate_final
-from longspan.training.outcome import TrainingOutcome
+from longspan.training.final_evaluation import TrainingOutcome, evaluate_final
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.progress import Progress
-from longspan.training.scalars import scalars_of
 from longspan.training.schedule import compute_learning_rate
 from longspan.training.stages import (
     Stage,
@@ -259,7 +257,8 @@ class StageRun:
             validation=score,
             seconds=progress.seconds,
             data_wait_seconds=progress.data_wait_seconds,
-            warm_up=WarmUp(progress.warm_seconds, progress.warm_data_wait_seconds),
+            warm_seconds=progress.warm_seconds,
+            warm_data_wait_seconds=progress.warm_data_wait_seconds,
         )
         for alarm in raise_alarms(state, [earlier["kind"] for earlier in progress.alarms]):
             progress.alarms.append(dataclasses.asdict(alarm))

@@ -1,4 +1,4 @@
-"""Sums over the training steps since the last point of the learning curve."""
+"""Learning curve: sums over the steps since its last point, and the numbers of a point."""
 
 import torch
 from torch import Tensor
@@ -86,3 +86,16 @@ class CurveWindow:
     def _metrics(self) -> dict[str, float]:
         sums = {name: x.cpu().numpy() for name, x in self.statistics.items()}
         return {metric.name: float(metric.finalize(sums[metric.name])) for metric in self.metrics}
+
+
+def scalars_of(point: Point) -> dict[str, float]:
+    """Return the numbers of a point by name, as trackers such as TensorBoard group them."""
+    scalars = {
+        "seconds": point.seconds,
+        "learning_rate": point.learning_rate,
+        "train/loss": point.train_loss,
+        "validation/loss": point.validation_loss,
+        **{f"train/{name}": x for name, x in point.train_metrics.items()},
+        **{f"validation/{name}": x for name, x in point.validation_metrics.items()},
+    }
+    return {name: x for name, x in scalars.items() if x is not None}
