@@ -277,7 +277,7 @@ SCORES = (
         value=lambda x: x.placement and x.placement.adjusted_p,
         show=p_value,
     ),
-    Column("Mean", "score", value=lambda x: score_entry(x.row.score, x.metric)),
+    Column("Mean", "score", value=lambda x: score_entry(x.row.overall.score, x.metric)),
     PARAMETERS,
     Column(
         name="Parameter excess",
