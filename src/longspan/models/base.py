@@ -2,7 +2,7 @@
 
 import dataclasses
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -17,6 +17,20 @@ from longspan.models.relative import RelativePositions
 from longspan.shapes import Float
 
 Output = TypeVar("Output", bound=ModelOutput)
+
+
+class Requests(TypedDict, total=False):
+    """Arguments of every model for what a call returns; None: as the configuration says.
+
+    Attributes:
+        output_attentions: whether to return the weights of each layer.
+        output_hidden_states: whether to return the states after each layer.
+        return_dict: False: return a tuple.
+    """
+
+    output_attentions: bool | None
+    output_hidden_states: bool | None
+    return_dict: bool | None
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
