@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from flop_counter import flop_counter
 from longspan.errors import InputError, OptionError
 from longspan.models import LongspanForSequenceClassification, LongspanModel
-from longspan.models.stem import ConvolutionStem
+from longspan.models.embeddings import ConvolutionStem
 
 SIDE = 6
 

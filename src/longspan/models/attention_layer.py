@@ -15,8 +15,8 @@ from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
-from longspan.models.dropout import Dropout
 from longspan.models.input_maps import is_plain, map_states
+from longspan.models.modules import Dropout
 from longspan.models.positions import apply_rotary
 from longspan.models.relative import LayerPositions, add_positions, build_layer_positions
 from longspan.models.row_groups import GroupedCache, RowGroup, step_groups

@@ -12,7 +12,7 @@ from longspan.models.adaptive import Projection
 from longspan.models.attention_layer import ProjectedAttention
 from longspan.models.cache import LongspanCache, OutputWithCache
 from longspan.models.config import LongspanConfig
-from longspan.models.freezing import apply_freeze
+from longspan.models.embeddings import Embeddings
 from longspan.models.relative import RelativePositions
 from longspan.shapes import Float
 
@@ -110,3 +110,18 @@ class LongspanOutput(OutputWithCache):
     attentions: tuple[Tensor, ...] | None = None
     cross_attentions: tuple[Tensor, ...] | None = None
     auxiliary_loss: Float[Tensor, ""] | None = None
+
+
+def apply_freeze(model: PreTrainedModel) -> None:
+    """Clear `requires_grad` of the parameters that the model's configuration freezes."""
+    if model.config.freeze == "none":
+        return
+    trained = {
+        id(module.positions.weight)
+        for module in model.modules()
+        if isinstance(module, Embeddings)
+        and isinstance(module.positions, nn.Embedding)
+        and module.config.freeze == "all-but-positions"
+    }
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in trained)

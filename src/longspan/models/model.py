@@ -41,11 +41,15 @@ from longspan.models.inputs import (
     select_inputs,
     to_global_mask,
 )
-from longspan.models.layers import Layer, count_own_layers, group_of_layers
-from longspan.models.norms import make_norm
-from longspan.models.pooling import pool
+from longspan.models.layers import (
+    Layer,
+    count_own_layers,
+    group_of_layers,
+    make_layer,
+    start_streams,
+)
+from longspan.models.modules import make_norm, pool
 from longspan.models.relative import TRAITS, T5Positions, has_buckets
-from longspan.models.reversible import make_layer, start_streams
 from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
 from longspan.shapes import Bool, Float, Int, Mask
 

@@ -52,7 +52,7 @@ def longify(
         positions: how positions are extended, see `longspan.models.conversion.positions`; None: the
             first method for the kind of positions that the source has.
         freeze: "none", or "all-but-positions" to train only the positions beyond those of the
-            source, see `longspan.models.freezing`.
+            source, see `longspan.models.base`.
         decoder_max_length: maximum number of tokens of the decoder, at least that of the source,
             which None keeps.
         drop: patterns of weights of the source to drop, beyond those that have no use.

@@ -13,7 +13,7 @@ from longspan.models.heads.base import encode_texts
 from longspan.models.heads.language import LanguageModel, make_narrow
 from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
-from longspan.models.norms import make_norm
+from longspan.models.modules import make_norm
 from longspan.shapes import Float, Int
 
 

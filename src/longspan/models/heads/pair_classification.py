@@ -89,21 +89,11 @@ class LongspanForPairClassification(LongspanClassifier):
         Raises:
             InputError: the Transformer refuses the inputs, or the labels do not fit the logits.
         """
-        first = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-        )
+        masks = attention_mask, global_attention_mask
+        first = TextInputs(input_ids, *masks, token_type_ids, position_ids, inputs_embeds)
+        masks_b = attention_mask_b, global_attention_mask_b
         second = TextInputs(
-            input_ids_b,
-            attention_mask_b,
-            global_attention_mask_b,
-            token_type_ids_b,
-            position_ids_b,
-            inputs_embeds_b,
+            input_ids_b, *masks_b, token_type_ids_b, position_ids_b, inputs_embeds_b
         )
         a = encode_texts(self.model, first, "first sequence", **requests)
         b = encode_texts(self.model, second, "second sequence", **requests)

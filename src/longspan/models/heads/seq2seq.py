@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import ModelOutput
 
 from longspan.errors import InputError
-from longspan.models.base import Requests
+from longspan.models.base import LongspanOutput, Requests
 from longspan.models.cache import LongspanCache, OutputWithCache, takes_past_key_values
 from longspan.models.config import LongspanConfig
 from longspan.models.cross_attention import build_cross_mechanism
@@ -140,18 +140,7 @@ class LongspanEncoderDecoderModel(LongspanPreTrainedModel):
             encoder_attention_mask=attention_mask,
             **flags,
         )
-        output = EncoderDecoderOutput(
-            last_hidden_state=decoded.last_hidden_state,
-            cache=decoded.cache,
-            decoder_hidden_states=decoded.hidden_states,
-            decoder_attentions=decoded.attentions,
-            cross_attentions=decoded.cross_attentions,
-            encoder_last_hidden_state=None if encoded is None else encoded[0],
-            encoder_hidden_states=getattr(encoded, "hidden_states", None),
-            encoder_attentions=getattr(encoded, "attentions", None),
-            auxiliary_loss=decoded.auxiliary_loss,
-        )
-        return self.as_requested(output, requests.get("return_dict"))
+        return self.as_requested(_join_outputs(encoded, decoded), requests.get("return_dict"))
 
 
 def _as_encoder_decoder(config: LongspanConfig) -> LongspanConfig:
@@ -182,6 +171,20 @@ def _check_sources(
         )
     if not inputs and encoder_outputs is None and past is None:
         raise InputError("give input_ids, inputs_embeds or encoder_outputs; got none of them")
+
+
+def _join_outputs(encoded: EncoderOutput | None, decoded: LongspanOutput) -> EncoderDecoderOutput:
+    return EncoderDecoderOutput(
+        last_hidden_state=decoded.last_hidden_state,
+        cache=decoded.cache,
+        decoder_hidden_states=decoded.hidden_states,
+        decoder_attentions=decoded.attentions,
+        cross_attentions=decoded.cross_attentions,
+        encoder_last_hidden_state=None if encoded is None else encoded[0],
+        encoder_hidden_states=getattr(encoded, "hidden_states", None),
+        encoder_attentions=getattr(encoded, "attentions", None),
+        auxiliary_loss=decoded.auxiliary_loss,
+    )
 
 
 class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
