@@ -94,7 +94,7 @@ class LayerOutput(NamedTuple):
     """Result of a layer, or of its attention.
 
     Attributes:
-        states: states of the tokens (B, T, M).
+        states: states of the tokens (B, T, M); None once the next layer has read them.
         cache: cache for the next tokens, if the context asks for it.
         loss: loss of the mechanism's own parameters in training; see `Attention.auxiliary_loss`.
         weights: weights of the mechanism, if the context asks for them; see `attention.weights`.
@@ -102,7 +102,7 @@ class LayerOutput(NamedTuple):
         cross_weights: weights of cross-attention, if the context asks for them.
     """
 
-    states: Float[Tensor, "B T M"]
+    states: Float[Tensor, "B T M"] | None
     cache: LayerCache | None = None
     loss: Float[Tensor, ""] | None = None
     weights: Float[Tensor, "B H T T"] | None = None

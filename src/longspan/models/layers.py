@@ -100,7 +100,7 @@ class Layer(GradientCheckpointingLayer):
             query = self._norm_before(self.cross_attention_norm, x)
             crossed = self.cross_attention(query, source, context)
             x = self._add(self.cross_attention_norm, x, crossed.states)
-            attended = attended._replace(cross=crossed.kept, cross_weights=crossed.weights)
+            attended = attended._replace(cross=crossed.cross, cross_weights=crossed.cross_weights)
         states = self.feed_forward(self._norm_before(self.feed_forward_norm, x))
         return attended._replace(states=self._add(self.feed_forward_norm, x, states))
 
