@@ -3,8 +3,7 @@
 It is an encoder, or with `is_decoder=True` a stack of causal layers with a state between calls.
 """
 
-from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -237,16 +236,13 @@ class LongspanModel(LongspanPreTrainedModel):
         if cache is not None:
             cache.store(layers, past, inputs, real, mask)
         tokens = tuple(y[:, y.shape[1] - inputs.shape[1] :] for y in states)
-        losses = [layer.loss for layer in layers if layer.loss is not None]
         pooling = self.config.pooling
         output = LongspanOutput(
             last_hidden_state=tokens[-1],
             pooler_output=None if past is not None else pool(states[-1], context.mask, pooling),
             cache=cache,
             hidden_states=tokens if keep else None,
-            attentions=_of_all(layer.weights for layer in layers),
-            cross_attentions=_of_all(layer.cross_weights for layer in layers),
-            auxiliary_loss=torch.stack(losses).sum() if losses else None,
+            **_join(layers),
         )
         return self.as_requested(output, return_dict)
 
@@ -320,6 +316,11 @@ class LongspanModel(LongspanPreTrainedModel):
         return bool(getattr(self.config, field) if requested is None else requested)
 
 
-def _of_all(weights: Iterable[Tensor | None]) -> tuple[Tensor, ...] | None:
-    """Return the weights of the layers that have some; None: no layer has."""
-    return tuple(x for x in weights if x is not None) or None
+def _join(layers: list[LayerOutput]) -> dict[str, Any]:
+    """Return the weights and the loss of all layers, by field of the output."""
+    weights, cross, losses = (
+        tuple(x for layer in layers if (x := getattr(layer, name)) is not None) or None
+        for name in ("weights", "cross_weights", "loss")
+    )
+    total = None if losses is None else torch.stack(losses).sum()
+    return {"attentions": weights, "cross_attentions": cross, "auxiliary_loss": total}
