@@ -296,7 +296,7 @@ class LongspanModel(LongspanPreTrainedModel):
             shard_mask = x.new_ones(x.shape[:2]).bool() if mask is None else mask
             rotary = {base: parallel.local_shard(y) for base, y in context.rotary.items()}
             x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
-        states, outputs = [start_streams(self.config, x)], list[LayerOutput]()
+        states, outputs = [start_streams(self.config, x)], []
         for i, layer in enumerate(self.layers_in_order):
             kept = None if past is None else past.layers[i]
             read = (kept.state, kept.cross or source) if kept else (None, source)

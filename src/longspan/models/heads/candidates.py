@@ -78,15 +78,8 @@ class LongspanForCandidates(HeadModel):
             InputError: positions are missing or outside the text, the inputs have different
                 shapes, the Transformer refuses them, or the labels do not fit the logits.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
         windows = inputs if len(inputs.shape) == 3 else inputs.map(lambda x: x[:, None])
         texts, read = _windows_to_read(windows)
         encoded = self.encode(texts, **requests)

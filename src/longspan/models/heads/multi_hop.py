@@ -183,15 +183,8 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         Raises:
             InputError: the Transformer refuses the inputs, or some labels are missing.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
         encoded = self.encode(inputs, **requests)
         logits = self._score(encoded, attention_mask)
         labels = (start_labels, end_labels, sentence_labels, paragraph_labels, type_labels)

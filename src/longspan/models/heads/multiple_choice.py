@@ -58,15 +58,8 @@ class LongspanForMultipleChoice(HeadModel):
             InputError: an input has no axis of candidates, the Transformer refuses the inputs, or
                 the labels do not fit the logits.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
         encoded = self.encode(inputs.flatten_parts("candidates"), **requests)
         scores = self.classifier(encoded.pooler_output).reshape(inputs.shape[:2])
         logits = exclude(scores, inputs.real_parts)

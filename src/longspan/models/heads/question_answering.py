@@ -62,15 +62,8 @@ class LongspanForQuestionAnswering(HeadModel):
         Raises:
             InputError: the Transformer refuses the inputs, or the positions are incomplete.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
         encoded = self.encode(inputs, **requests)
         start, end = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         real = to_boolean_mask("attention_mask", attention_mask, start)

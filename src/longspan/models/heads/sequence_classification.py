@@ -70,15 +70,8 @@ class SingleInputClassifier(LongspanClassifier):
         Raises:
             InputError: the Transformer refuses the inputs, or the labels do not fit the logits.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
         encoded = self.encode(inputs, **requests)
         logits = self.classifier(getattr(encoded, self.features))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
