@@ -8,6 +8,7 @@ from longspan.arena.checkpoint_folder import read_config, trained_task, weights_
 from longspan.arena.run_state import read_state
 from longspan.attention import options_of
 from longspan.config import ModelConfig, TaskConfig
+from longspan.config.architecture import declared
 from longspan.data.word_pieces import WordPieceTokenizer, has_word_pieces, tokenizer_sha256
 from longspan.errors import DataError, OptionError
 from longspan.models import LongspanConfig
@@ -141,7 +142,7 @@ class GivenCheckpoint:
             left_out.update(_FREEZING)
         return {
             name: getattr(self.config, name)
-            for name in LongspanConfig.__annotations__
+            for name in declared(LongspanConfig, "effect")
             if name not in left_out and getattr(self.config, name) != getattr(defaults, name)
         }
 

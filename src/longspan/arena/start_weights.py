@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from longspan.arena.checkpoint_folder import read_config, read_weights
+from longspan.config.architecture import declared
 from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanDualEncoder, LongspanPreTrainedModel
 from longspan.models.conversion.family import POSITIONS
 from longspan.models.conversion.positions import stretch_own_table
 from longspan.models.conversion.weights import matches, start_projections
-from longspan.models.fields import declared
 from longspan.results import StartRecord
 
 # Fields of an encoder-decoder that an encoder, from which it may start, does not have.
