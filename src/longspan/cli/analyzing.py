@@ -55,12 +55,10 @@ def analyze(
     """
     from longspan.analysis import analyze_run
 
-    row = rollout if token is None else rollout or 0
-
     def print_one(analysis: "Analysis") -> None:
         print_text(_span_summary(analysis))
         for one in analysis.rollouts:
-            if one.row == row:
+            if one.row == (rollout if token is None else rollout or 0):
                 _print_rollout(one)
 
     def draw(analyses: "list[Analysis]") -> None:
