@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.arena.checkpoint_folder import read_config, read_weights
-from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.plugins import load_plugin, load_protocol
+from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.cli.generating import _read_prompt
 from longspan.data import aan, archives, hyperpartisan, imdb, store
 from longspan.data.coreference import conll
@@ -33,6 +32,7 @@ from longspan.files import LARGE, SMALL, file_sha256, read_json
 from longspan.models.conversion.checkpoint_files import load_tokenizer
 from longspan.models.conversion.source import open_source, read_tensors
 from longspan.results.reading import load_result
+from longspan.training.checkpoint_folder import read_config, read_weights
 
 STATUS = Path("/proc/self/statm")  # first the pages of memory of this process
 SECONDS, BYTES = 5, 1 << 30
