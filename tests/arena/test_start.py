@@ -344,6 +344,20 @@ def test_projections_of_global_tokens_start_as_copies(staged, paths):
     assert not [x for x in record.new if x.startswith("model.")]
 
 
+def test_drawn_buffers_of_another_shape_are_new(staged, paths):
+    source = staged.row(SOURCE, "performer", 0)
+    finish(source, paths)
+    changes = {"toy_labels.performer.features": 6}
+    model, record = started(staged.row("toy_labels", "performer", 0, changes), paths)
+    features = [x for x in record.new if x.startswith("model.")]
+    assert features == [x for x in record.dropped if x.startswith("model.")]
+    buffers = dict(model.named_buffers())
+    _, saved = saved_weights(source, paths)
+    for name in features:
+        assert buffers[name].shape != saved[name].shape
+    assert features
+
+
 def test_new_weights_inside_the_transformer_are_refused(staged, paths):
     experiment = staged.row(SOURCE, "local", 0)
     finish(experiment, paths)
