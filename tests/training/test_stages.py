@@ -234,7 +234,7 @@ def test_the_head_of_numbers_is_that_of_one_task_alone(tmp_path):
 def test_weights_of_another_shape_are_refused(tasks, tmp_path):
     stages = make_stages(tasks)
     wider = Stage(task=tasks[1], config=recipe(1), make_model=lambda: make_model(16, width=32))
-    with pytest.raises(OptionError, match="stage 2 has other weights.*hidden_size is 16 there"):
+    with pytest.raises(OptionError, match=r"stage 2 has other weights.*hidden_size is 16 there"):
         train([stages[0], wider], tmp_path / "run")
 
 

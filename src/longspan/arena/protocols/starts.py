@@ -28,19 +28,20 @@ class RunStart(NamedTuple):
 
     Attributes:
         task: its task.
-        row: its row; None: that of the run.
+        row: its row.
         extend_positions: how the started model gets further positions; None: it gets none.
     """
 
     task: str
-    row: str | None = None
+    row: str
     extend_positions: str | None = None
 
 
 def start_settings(start: str | RunStart | None) -> dict[str, Any]:
     """Return the start of a recipe as settings, by dotted name."""
-    fields = RunStart(start) if isinstance(start, str) else start
-    values = {} if fields is None else fields._asdict()
+    if isinstance(start, str):
+        return {START_TASK: start}
+    values = {} if start is None else start._asdict()
     return {f"{PREFIX}{name}": x for name, x in values.items() if x is not None}
 
 
