@@ -111,7 +111,8 @@ def protocol_values(protocol: Protocol) -> dict[str, Any]:
         recipe = protocol.recipe(task)
         row[f"task ({task})"] = dict(recipe.task_options)
         if recipe.start is not None:
-            row[f"start ({task})"] = f"the run on {recipe.start}"
+            start = recipe.start if isinstance(recipe.start, str) else recipe.start.task
+            row[f"start ({task})"] = f"the run on {start}"
         for part, record in (("model", recipe.model), ("training", recipe.training)):
             row[f"{part} ({task})"] = {
                 field.name: repr(getattr(record, field.name))

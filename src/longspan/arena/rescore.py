@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from torch import nn
 
-from longspan.arena.checkpoint_folder import load_pretrained
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import data_mismatch
 from longspan.attention import MECHANISMS
@@ -17,6 +16,7 @@ from longspan.tasks import TASKS, Task, build
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.batching import sample_rows
 from longspan.training.checkpoint import Checkpoints
+from longspan.training.checkpoint_folder import load_pretrained
 from longspan.training.distributed.group import current_group, make_accelerator
 from longspan.training.evaluate import Evaluation
 from longspan.training.evaluation_options import EvaluationOptions

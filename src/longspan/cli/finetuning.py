@@ -101,8 +101,8 @@ def finetune(
     after it, and trains on it; with --summary COLUMN in place of --label, to write summaries.
     Texts are encoded with the checkpoint's tokenizer.
     """
-    from longspan.arena.given_checkpoint import open_checkpoint
     from longspan.arena.one_run import finetuning_experiment
+    from longspan.arena.saved_checkpoint import open_checkpoint
 
     paths = folders.run_paths(data=Path(data) if task and data else None)
     given = open_checkpoint(checkpoint)  # before anything is imported

@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from longspan.attention import Attention
+from longspan.config import TrainingConfig
 from longspan.errors import DivergedError, NonFiniteLossError, RunError
 from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
@@ -39,6 +41,7 @@ from longspan.training.schedule import compute_learning_rate
 from longspan.training.stages import (
     Stage,
     begin_stage,
+    load_stage_before,
     stage_schedule,
     stage_seed,
     stage_steps,
@@ -62,6 +65,10 @@ class StageRun:
         self.first_step, self.last_step = stage_steps(stages, number)
         self.schedule, self.schedule_start = stage_schedule(stages, number)
         model = stage.make_model()  # before the accelerator, whose state it may reset
+        is_resumed = checkpoints.exists()
+        begins = is_resumed and checkpoints.peek().stage != number
+        if begins:
+            load_stage_before(checkpoints, model, number)
         self.options = EvaluationOptions(model, stage.mechanism, stage.evaluation_changes)
         self.accelerator = make_accelerator(self.config.precision, checkpoints.folder, device)
         self.device = self.accelerator.device
@@ -71,32 +78,19 @@ class StageRun:
         # Memory counts from here: restored state belongs to the run as much as computed state.
         self.memory = PeakMemory(self.device.type)
         self.memory.start()
-        # Wrapping may have replaced the parameters.
-        optimizer = torch.optim.AdamW(
-            model.parameters(),
-            lr=self.config.learning_rate,
-            betas=self.config.adam_betas,
-            eps=self.config.adam_epsilon,
-            weight_decay=self.config.weight_decay,
-            foreach=True,
-        )
+        optimizer = _make_optimizer(model, self.config)  # wrapping may have replaced the parameters
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
         self.progress, self.best = Progress(), None
         self.stream = StreamState(model, self.task)
-        if self.checkpoints.exists():
-            self._restore(stage, number, optimizer)
+        if begins:
+            self.progress = begin_stage(checkpoints, optimizer, stage, number)
+        elif is_resumed:
+            restore = functools.partial(self.stream.restore, group=self.group)
+            self.progress, self.best = checkpoints.load(model, optimizer, restore)
         scaler = self.accelerator.scaler
         if scaler is not None and self.progress.scaler is not None:
             scaler.load_state_dict(self.progress.scaler)
         self.window = CurveWindow(self.task, self.progress, self.device)
-
-    def _restore(self, stage: Stage, number: int, optimizer: torch.optim.Optimizer) -> None:
-        """Restore the last checkpoint, or begin the stage from the end of the one before it."""
-        if self.checkpoints.peek().stage == number:
-            restore = functools.partial(self.stream.restore, group=self.group)
-            self.progress, self.best = self.checkpoints.load(self.bare, optimizer, restore)
-            return
-        self.progress = begin_stage(self.checkpoints, self.bare, optimizer, stage, number)
 
     @contextlib.contextmanager
     def logging(self) -> Iterator[None]:
@@ -361,3 +355,14 @@ def _task_loss(output: Any) -> Tensor:
     """Return the loss of the labels, without that of the mechanisms' own parameters."""
     auxiliary = getattr(output, "auxiliary_loss", None)
     return (output.loss if auxiliary is None else output.loss - auxiliary).detach()
+
+
+def _make_optimizer(model: PreTrainedModel, config: TrainingConfig) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=config.learning_rate,
+        betas=config.adam_betas,
+        eps=config.adam_epsilon,
+        weight_decay=config.weight_decay,
+        foreach=True,
+    )

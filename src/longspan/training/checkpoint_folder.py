@@ -12,8 +12,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from longspan.arena.run_state import read_state
-from longspan.config import TaskConfig
 from longspan.errors import DataError, LongspanError, reason_of
 from longspan.files import check_file, check_folder, file_sha256, read_json
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
@@ -126,13 +124,3 @@ def _hidden_progress_bar() -> Iterator[None]:
     finally:
         if is_enabled:
             transformers_logging.enable_progress_bar()
-
-
-def trained_task(folder: Path) -> TaskConfig | None:
-    """Return the task that a run trained a checkpoint on; None: it is not in a run's directory.
-
-    Raises:
-        RunError: the state of the run's directory is invalid.
-    """
-    state = read_state(folder.parent)
-    return None if state is None else state.config.task

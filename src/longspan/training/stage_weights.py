@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.arena.checkpoint_folder import read_config, read_weights
 from longspan.config.architecture import declared
 from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanDualEncoder, LongspanPreTrainedModel
@@ -15,65 +14,67 @@ from longspan.models.conversion.family import POSITIONS
 from longspan.models.conversion.positions import stretch_own_table
 from longspan.models.conversion.weights import matches, start_projections
 from longspan.results import StartRecord
+from longspan.training.checkpoint_folder import read_config, read_weights
 
 # Fields of an encoder-decoder that an encoder, from which it may start, does not have.
 _OF_DECODERS = ("is_encoder_decoder",)
 MOST_NAMES = 5  # names of weights that one message lists
 
 
-def load_start(
+def load_checkpoint(
     model: LongspanPreTrainedModel,
     folder: Path,
     *,
-    name: str,
-    sha256: str,
+    source: str = "",
+    sha256: str = "",
     extend_positions: str | None = None,
+    is_same_task: bool = False,
 ) -> StartRecord:
-    """Load the weights of a checkpoint into a model by name; new ones keep their values.
+    """Load the weights of a checkpoint into the model of a stage; new ones keep their values.
 
-    Those of another mechanism than the checkpoint's are new; its projections for global tokens
+    Weights of another mechanism than the checkpoint's are new, and so are buffers of another shape,
+    such as hashes and random blocks: they are drawn, not trained. Projections for global tokens
     start as copies of those of their layers, as `longify` starts them.
 
     Args:
         model: model to change.
-        folder: folder of the checkpoint.
-        name: name of the folder in the record.
-        sha256: of the weights.
+        folder: checkpoint of the stage before, of another run, or of a user.
+        source: name of the folder in the record.
+        sha256: of the weights, for the record.
         extend_positions: method of `longify` by which learned positions are extended to those of
-            the model; None: there must be as many.
+            the model, where it has more; None: there must be as many.
+        is_same_task: whether the checkpoint was trained on the task of the model, so that its head
+            fits.
 
     Raises:
         OptionError: they do not fit; the message lists the reasons.
         DataError: the checkpoint cannot be read.
     """
-    there = read_config(folder)
-    if reasons := architecture_misfits(there, model.config):
+    there, here, state = read_config(folder), model.config, model.state_dict()
+    if reasons := architecture_misfits(there, here):
         raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
-    found, state = read_weights(folder), model.state_dict()
-    if is_encoder_of(there, model.config):
-        found = _as_encoder(model, found)
-    weights = _named_as(model, found)
-    taken = _with_drawn_rows(_taken(weights, state, there, model), state, there, model.config)
+    weights = _named_as(model, read_weights(folder), there)
+    taken = _taken(weights, state, there, model, is_same_task)
+    taken = _with_drawn_rows(taken, state, there, here)
     extended = None
     if extend_positions is not None:
         extended = _extend_positions(taken, state, there, model, extend_positions)
-    _check_shapes(folder, there, model.config, taken, state)
+    _check_shapes(folder, there, here, taken, state)
     model.load_state_dict(taken, strict=False)
-    started = {} if there.attention == model.config.attention else start_projections(model, taken)
+    started = {} if there.attention == here.attention else start_projections(model, taken)
     new = [name for name in state if name not in taken]
-    if isinstance(model, LongspanDualEncoder) and model.document_model is not None:
-        towers = [name for name in new if name.startswith("document_model.")]
-        if towers:
-            model.copy_query_tower()
-            new = [name for name in new if name not in towers]
-    _check_complete(folder, model, new, _drawn_parts(there, model.config))
+    towers = {name for name in new if name.startswith("document_model.")}
+    if towers and isinstance(model, LongspanDualEncoder):
+        model.copy_query_tower()
+        new = [name for name in new if name not in towers]
+    _check_complete(folder, model, [x for x in new if x not in weights], there)
     return StartRecord(
-        source=name,
+        source=source,
         sha256=sha256,
         new=[name for name in new if name not in started],
         started=started,
         dropped=[name for name in weights if name not in taken],
-        changed=_changed_fields(there, model.config),
+        changed=_changed_fields(there, here),
         positions=extended,
     )
 
@@ -101,25 +102,22 @@ def _changed_fields(there: LongspanConfig, here: LongspanConfig) -> dict[str, li
     return {name: json.loads(json.dumps(x)) for name, x in pairs.items() if x[0] != x[1]}
 
 
-def _as_encoder(model: LongspanPreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of an encoder under their names in an encoder-decoder.
+def _named_as(
+    model: LongspanPreTrainedModel, weights: dict[str, Tensor], there: LongspanConfig
+) -> dict[str, Tensor]:
+    """Return weights under the names of a model with a head, tied ones under all of theirs.
 
-    Those of its head are no part of it: they keep a name that the model does not have.
+    Those of an encoder have other names in an encoder-decoder; its head is no part of it, and keeps
+    a name that the model does not have.
     """
-    prefix = f"{model.base_model_prefix}."
-    has_head = any(name.startswith(prefix) for name in weights)
-    inner = {x if has_head else f"{prefix}{x}": y for x, y in weights.items()}
-    return {
-        f"{prefix}encoder.{x.removeprefix(prefix)}" if x.startswith(prefix) else f"head.{x}": y
-        for x, y in inner.items()
-    }
-
-
-def _named_as(model: LongspanPreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights under the names of a model with a head, tied ones under all of theirs."""
     prefix = f"{model.base_model_prefix}."
     if not any(name.startswith(prefix) for name in weights):
         weights = {f"{prefix}{name}": x for name, x in weights.items()}
+    if is_encoder_of(there, model.config):
+        weights = {
+            f"{prefix}encoder.{x.removeprefix(prefix)}" if x.startswith(prefix) else f"head.{x}": y
+            for x, y in weights.items()
+        }
     tied = model.all_tied_weights_keys.items()
     return weights | {name: weights[source] for name, source in tied if source in weights}
 
@@ -129,20 +127,24 @@ def _taken(
     state: dict[str, Any],
     there: LongspanConfig,
     model: LongspanPreTrainedModel,
+    is_same_task: bool,
 ) -> dict[str, Tensor]:
-    """Return the weights to load: those of a head only if it has the same outputs.
+    """Return the weights to load: without buffers of another shape, and heads of other outputs.
 
     The head of other classes or numbers says nothing about those of this task.
     """
     prefix, here = f"{model.base_model_prefix}.", model.config
     classes = [(x.problem_type, x.id2label) for x in (there, here)]
     keeps_head = classes[0] == classes[1] and here.problem_type != "regression"
-    return {
-        name: x
-        for name, x in weights.items()
-        if name in state
-        and (name.startswith(prefix) or (keeps_head and x.shape == state[name].shape))
-    }
+    buffers = {name for name, _ in model.named_buffers()}
+
+    def is_taken(name: str, x: Tensor) -> bool:
+        fits = x.shape == state[name].shape
+        if name in buffers and not fits:
+            return False
+        return is_same_task or name.startswith(prefix) or (keeps_head and fits)
+
+    return {name: x for name, x in weights.items() if name in state and is_taken(name, x)}
 
 
 def _with_drawn_rows(
@@ -192,6 +194,8 @@ def _extend_table(
     table: Tensor, drawn: Tensor, there: LongspanConfig, method: str
 ) -> tuple[Tensor, str]:
     """Return a table of learned positions with the rows of a drawn one, and what was done."""
+    if len(drawn) < len(table):
+        return table[: len(drawn)], f"first {len(drawn):,} of {len(table):,} rows"
     if method == "keep":
         # New rows are those that the model has drawn from the seed of the run.
         new = drawn[len(table) :].to(table.dtype)
@@ -223,32 +227,20 @@ def _check_shapes(
     raise OptionError(f"weights of {folder} have other shapes: {_list(wrong)}; {remedy}")
 
 
-def _drawn_parts(there: LongspanConfig, here: LongspanConfig) -> list[str]:
-    """Return patterns of names in the Transformer that a checkpoint may lack."""
-    parts = []
-    if is_encoder_of(there, here):
-        parts.append("decoder.*")
-    if there.attention != here.attention:
-        parts.append("*layers.*.attention.mechanism.*")
-    return parts
-
-
 def _check_complete(
-    folder: Path, model: LongspanPreTrainedModel, new: list[str], drawn: list[str]
+    folder: Path, model: LongspanPreTrainedModel, new: list[str], there: LongspanConfig
 ) -> None:
-    """Refuse a checkpoint that lacks weights of the Transformer itself.
-
-    Args:
-        folder: folder of the checkpoint.
-        model: model that the weights were loaded into.
-        new: names of its weights that the checkpoint lacks.
-        drawn: patterns of names in the Transformer that may be new.
+    """Refuse a checkpoint that lacks weights of the Transformer, other than those that are drawn.
 
     Raises:
         OptionError: it does; the message lists the first ones.
     """
-    prefix = f"{model.base_model_prefix}."
-    inner = [name for name in new if name.startswith(prefix)]
+    drawn, prefix = [], f"{model.base_model_prefix}."
+    if is_encoder_of(there, model.config):
+        drawn.append("decoder.*")
+    if there.attention != model.config.attention:
+        drawn.append("*layers.*.attention.mechanism.*")
+    inner = [x for x in new if x.startswith(prefix)]
     inner = [x for x in inner if not matches((x.removeprefix(prefix),), drawn)]
     if inner:
         raise OptionError(

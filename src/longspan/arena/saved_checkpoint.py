@@ -1,10 +1,9 @@
-"""Checkpoints that a user names: what they are, and the settings of a run that starts from one."""
+"""Saved checkpoints: what they are, and the settings of a run that starts from one."""
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
-from longspan.arena.checkpoint_folder import read_config, trained_task, weights_sha256
 from longspan.arena.run_state import read_state
 from longspan.attention import options_of
 from longspan.config import ModelConfig, TaskConfig
@@ -15,6 +14,7 @@ from longspan.models import LongspanConfig
 from longspan.tasks import TASKS, Task, build
 from longspan.tasks.info import LANGUAGE_MODELING
 from longspan.training.checkpoint import Checkpoints
+from longspan.training.checkpoint_folder import read_config, weights_sha256
 
 # Fields of a model that settings of a run or its task decide.
 _DECIDED = {
@@ -22,12 +22,12 @@ _DECIDED = {
     *("attention", "attention_options", "attention_backend"),
     *(field.name for field in dataclasses.fields(ModelConfig)),
 }
-_FREEZING = ("freeze", "frozen_positions")  # of the training that goes on, not of another task
+_FREEZING = {"freeze", "frozen_positions"}  # of the training that goes on, not of another task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GivenCheckpoint:
-    """Checkpoint to start from.
+class SavedCheckpoint:
+    """Checkpoint to start from: of a run, or of a user.
 
     Attributes:
         folder: folder with the configuration and the weights.
@@ -76,12 +76,12 @@ class GivenCheckpoint:
         return f"tokenizer:{tokenizer.name}" if isinstance(tokenizer, WordPieceTokenizer) else None
 
     def changes(
-        self, task: str, mechanism: str | None = None, extend_positions: str | None = None
+        self, task: Task, mechanism: str | None = None, extend_positions: str | None = None
     ) -> dict[str, Any]:
         """Return the settings of a run that starts from the checkpoint, by dotted name.
 
         Args:
-            task: task of the run.
+            task: task of the run, with the options of its protocol.
             mechanism: mechanism of the run, which may be another one with the same weights; None:
                 that of the checkpoint.
             extend_positions: how learned positions are extended; None: they are not.
@@ -93,12 +93,13 @@ class GivenCheckpoint:
         if mechanism in (None, self.mechanism):
             options = {**options_of(self.mechanism), **config.layer_options(0)}
         return {
+            **self.encoding(task, extend_positions),
             **{f"model.{name}": x for name, x in model.items()},
             **{f"mechanism.{name}": x for name, x in options.items()},
             "start.checkpoint": self.sha256,
             "start.positions": config.max_position_embeddings,
             "start.vocabulary": config.vocab_size,
-            "start.fields": self._other_fields(TASKS[task]),
+            "start.fields": self._other_fields(task),
             **({"start.extend_positions": extend_positions} if extend_positions else {}),
         }
 
@@ -134,12 +135,11 @@ class GivenCheckpoint:
                 changes["task.target_length"] = written
         return changes
 
-    def _other_fields(self, task: type[Task]) -> dict[str, Any]:
+    def _other_fields(self, task: Task) -> dict[str, Any]:
         """Return the fields of the configuration that differ from the defaults of models."""
         defaults = LongspanConfig()
-        left_out = set(_DECIDED)
-        if task.info.head not in LANGUAGE_MODELING:
-            left_out.update(_FREEZING)
+        is_language = task.info.head in LANGUAGE_MODELING
+        left_out = _DECIDED if is_language else _DECIDED | _FREEZING
         return {
             name: getattr(self.config, name)
             for name in declared(LongspanConfig, "effect")
@@ -147,7 +147,7 @@ class GivenCheckpoint:
         }
 
 
-def open_checkpoint(path: str | Path) -> GivenCheckpoint:
+def open_checkpoint(path: str | Path) -> SavedCheckpoint:
     """Return the checkpoint that a path names.
 
     Args:
@@ -159,12 +159,9 @@ def open_checkpoint(path: str | Path) -> GivenCheckpoint:
         RunError: the state of a run's directory is invalid.
     """
     folder = _find_folder(Path(path))
-    return GivenCheckpoint(
-        folder=folder.absolute(),
-        sha256=weights_sha256(folder),
-        config=read_config(folder),
-        task=trained_task(folder),
-    )
+    sha256, config, state = weights_sha256(folder), read_config(folder), read_state(folder.parent)
+    task = None if state is None else state.config.task
+    return SavedCheckpoint(folder=folder.absolute(), sha256=sha256, config=config, task=task)
 
 
 def _find_folder(path: Path) -> Path:
