@@ -55,9 +55,12 @@ class Pieces(ABC):
     def divide(self, q: Tensor) -> Iterator[tuple[int, Any]]:
         """Divide the queries, for each set of keys: its number and a piece."""
 
-    @abstractmethod
     def view(self, x: Tensor, piece: Any) -> Tensor:
-        """Return the blocks of a piece of rows like the queries, (..., H, block, D) as a view."""
+        """Return the blocks of a piece of rows like the queries, (..., H, block, D) as a view.
+
+        Pieces that are no view define `take` and `put`.
+        """
+        raise TypeError(f"{type(self).__name__} does not define view")
 
     @abstractmethod
     def gather(self, tensors: Sequence, number: int, piece: Any) -> Gathered:
