@@ -7,7 +7,7 @@ compressed memory, the memory and the sequence, each in six buckets.
 import contextlib
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ def shares_by_bucket(
     tokens = np.stack([windows.tokens(row)[:-1] for row in rows]).astype(np.int64)
 
     def add(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
-        call = Call(cast(Any, module), *args, **kwargs)
+        call = Call.of_arguments(module, args, kwargs)
         for name, weights in _bucket_weights(call).items():
             own = sums[places[call.attention]]
             total = weights[:, :, first:].double().mean((1, 2)).sum(0).cpu()
@@ -94,11 +94,10 @@ def shares_by_bucket(
 
 def _bucket_weights(call: Call) -> dict[str, Tensor]:
     """Return the weights of the parts of the keys; none if the mechanism has no memory."""
-    attention = call.attention
-    assert call.v is not None
+    attention, x = call.attention, call.x
     if attention.memory_sizes is None:
         return {}
-    x = Inputs(call.q, call.k, call.v, call.real_keys, layer_input=call.layer_input)
+    x = Inputs(*x[:3], call.real_keys, layer_input=x.layer_input)
     return attention.bucket_weights(x, BUCKETS) or {}
 
 

@@ -255,15 +255,17 @@ def chunk_attention(
         others: nothing, or keys and values of all queries, and a mask (B, 1, N or 1, G).
     """
     T, extra, allowed = q.shape[2], others[:2], others[2] if others else None
-    q, k, v = tokens = tuple(resize(x, table.slot.shape[3]) for x in (q, k, v))
+    q, k, v = (resize(x, table.slot.shape[3]) for x in (q, k, v))
 
     def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
         parts = _all_chunks(q, k, v, table, dedupe)
-        return merge_parts([*parts, softmax_part(q, *extra, allowed)] if extra else parts)
+        if extra:
+            parts.append(softmax_part(q, extra[0], extra[1], allowed))
+        return merge_parts(parts)
 
     if is_piecewise(q, k, v, table.chunk):
-        return resize(chunk_softmax(tokens, extra, table, dedupe, allowed, rows), T)
-    return resize(rows(*tokens, *extra), T)
+        return resize(chunk_softmax((q, k, v), extra, table, dedupe, allowed, rows), T)
+    return resize(rows(q, k, v, *extra), T)
 
 
 def _all_chunks(

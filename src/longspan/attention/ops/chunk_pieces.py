@@ -94,6 +94,7 @@ class _ChunkPieces(Pieces):
         mask = self.table.take_round(number).allowed(queries, runs, piece.chunks.start)[0]
         if number:
             bias, some = kernel_bias(mask, keys.dtype)
+            assert bias is not None, "no token is a key of its own"
         else:
             bias, some = bias_with_itself(mask, keys.dtype), None
         if self.dedupe:
