@@ -6,7 +6,7 @@ from contract import TOLERANCE, assert_near, both_derivatives, qkv, run_and_coun
 from test_fused import names_of_graph
 
 from longspan import build
-from longspan.attention.ops import block_list_pieces
+from longspan.attention.ops import block_lists
 
 T = 300
 BIGBIRD = {"heads": 3, "max_length": T, "block": 32, "num_random_blocks": 2}
@@ -22,7 +22,7 @@ every_case = pytest.mark.parametrize("case", CASES)
 @pytest.fixture(params=[1, 200, 1 << 14], ids=["blocks", "some", "whole"])
 def piece(request, monkeypatch):
     """Set the size of pieces: one block, blocks of more than one head, or the whole batch."""
-    monkeypatch.setattr(block_list_pieces, "PIECE", request.param)
+    monkeypatch.setattr(block_lists, "PIECE", request.param)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
@@ -74,13 +74,14 @@ def test_gathered_blocks_are_not_saved():
 
 def test_blocks_that_are_read_often_are_summed_in_float32(monkeypatch):
     """A sum of 1,024 ones would stop at 256 in bfloat16."""
-    monkeypatch.setattr(block_list_pieces, "PIECE", 1)
+    monkeypatch.setattr(block_lists, "PIECE", 1)
     rows, block, D = 1024, 32, 4
     q = torch.zeros(rows, block, D, dtype=torch.bfloat16)
     k = torch.zeros(1, block * D, dtype=torch.bfloat16)
     v = torch.zeros_like(k).requires_grad_()
     index, bias = torch.zeros(rows, 1, dtype=torch.long), torch.zeros(rows, 1, block)
-    lists = block_list_pieces.Lists(index, bias.bfloat16(), None, rows, 1)
-    out = block_list_pieces.list_softmax(q, k, v, lists, 1.0, lambda *_: None)
+    lists = block_lists.Lists(index, bias.bfloat16(), None, rows, 1)
+    pieces = block_lists._ListPieces(lists, 1.0, lambda *_: None)
+    out = block_lists.softmax_in_pieces(pieces, q, k, v)
     out.backward(torch.ones_like(out))
     assert_near(v.grad, torch.full_like(v, rows), "sum")

@@ -13,7 +13,7 @@ from contract import (
 from test_fused import names_of_graph
 
 from longspan import build
-from longspan.attention.ops import relative_pieces, relative_positions
+from longspan.attention.ops import relative_positions
 
 T, B, H = 150, 2, 3
 SIZES = {"heads": H, "head_dim": 8, "segment": 40, "causal": True}
@@ -36,7 +36,7 @@ every_case = pytest.mark.parametrize("case", CASES)
 def piece(request, monkeypatch):
     """Set the size of pieces: some heads, also of two samples, and some queries."""
     for name, size in zip(("HEADS", "BLOCK"), request.param, strict=True):
-        monkeypatch.setattr(relative_pieces, name, size)
+        monkeypatch.setattr(relative_positions, name, size)
 
 
 def key_mask(kind):

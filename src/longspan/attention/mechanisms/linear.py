@@ -12,9 +12,8 @@ from torch import Tensor
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.derivatives import apply_function
 from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix_documents
-from longspan.attention.ops.feature_mix import mix
-from longspan.attention.ops.memory_layout import as_operands
-from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.feature_pieces import mix
+from longspan.attention.ops.precision import as_operands, at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 
 

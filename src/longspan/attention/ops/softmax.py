@@ -15,8 +15,7 @@ from longspan.attention.derivatives import (
 )
 from longspan.attention.masking import apply_mask, masked_softmax, score_bias
 from longspan.attention.ops.fused import fused_attention, has_fused_kernel
-from longspan.attention.ops.memory_layout import as_operands
-from longspan.attention.ops.precision import dot_products
+from longspan.attention.ops.precision import as_operands, dot_products
 
 
 def softmax_attention(

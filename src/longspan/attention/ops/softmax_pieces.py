@@ -17,8 +17,7 @@ from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.ops.fused import fill_empty, flash_forward, softmax_gradients, zero_empty
-from longspan.attention.ops.memory_layout import empty_rows
-from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.precision import at_least_float32, empty_rows
 
 
 class Gathered(NamedTuple):
