@@ -65,12 +65,10 @@ MAY_NAME_MECHANISMS = (*("attention/", "tasks/", "models/conversion/families/"),
 # Parts of one mechanism whose file would otherwise have more than 540 lines.
 SINGLE_USER_OPS = {
     "block_pairs": "sinkhorn",
-    "block_list_pieces": "block_lists",
     "block_lists": "bigbird",
     "block_sorting": "sinkhorn",
     "chunk_pieces": "reformer",
     "factorized_rows": "sparse_transformer",
-    "relative_pieces": "relative_positions",
 }
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
 
