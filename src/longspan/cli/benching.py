@@ -92,7 +92,7 @@ def bench(
 ) -> None:
     """Measure time, memory and operations of mechanisms against `full` and the machine's limits.
 
-    Mechanisms of one shape run in turns. What needs more memory than is free is recorded as such
+    Mechanisms of one shape run interleaved. What needs more memory than is free is recorded as such
     and not run. Ratios depend on device, threads, dtype and sizes, which the record holds.
     """
     import torch
