@@ -12,7 +12,6 @@ from longspan.tasks import build
 
 # Modules that the command line imports lazily.
 PRELOADED = (
-    "longspan.arena.parallel_console",
     "longspan.arena.budget_resolution",
     "longspan.arena.console",
     "longspan.arena.record",

@@ -20,7 +20,7 @@ from search_cases import (
 
 import tiny
 from longspan.arena import RULES, arena, grid, select_and_score, selection, tune
-from longspan.arena.executors.outcomes import make_failure
+from longspan.arena.executors.base import make_failure
 from longspan.arena.rescore import rescore
 from longspan.arena.selection import TrialResult, select_trials
 from longspan.config import Budget

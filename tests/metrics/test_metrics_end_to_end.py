@@ -46,7 +46,7 @@ def finished(tmp_path_factory):
         for mechanism in ("full", "local"):
             experiment = get(PROTOCOL).experiment(name, mechanism, 0)
             console.on_run_begin(1, 1, experiment)
-            results[name, mechanism] = run(experiment, task, paths, console)
+            results[name, mechanism] = run(experiment, task, paths, console.for_run(1))
             console.on_run_end(results[name, mechanism])
     return paths, results, output.getvalue()
 

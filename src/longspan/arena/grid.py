@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.arena import protocols
-from longspan.arena.callbacks import GridCallback, ParallelGridCallback
+from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
 from longspan.arena.experiment import Experiment
 from longspan.arena.ordering import CountFlops, order_runs, with_sources
@@ -168,12 +168,12 @@ def arena(
     from rich.console import Console
 
     from longspan.arena import RunPaths, arena, grid
+    from longspan.arena.console import ConsoleCallback
     from longspan.arena.executors import WorkerPoolExecutor
-    from longspan.arena.parallel_console import ParallelConsoleCallback
 
     if __name__ == "__main__":
         experiments, left_out = grid("quick", tasks=["listops"], seeds=[0, 1, 2])
-        with ParallelConsoleCallback(Console(stderr=True)) as callback:
+        with ConsoleCallback(Console(stderr=True), is_parallel=True) as callback:
             results, failed = arena(
                 experiments, RunPaths(runs=Path("runs")), callback, executor=WorkerPoolExecutor(2)
             )
@@ -267,8 +267,7 @@ def _execute(
                 outcome = run_on_main(paths, functools.partial(_record_failure, outcome, path))
             elif isinstance(outcome, Result):
                 callback.on_run_end(outcome)
-            if isinstance(callback, ParallelGridCallback):
-                callback.close_run(number + 1)
+            callback.close_run(number + 1)
             yield number, outcome
 
 

@@ -82,8 +82,9 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
     callback.on_run_begin(1, 1, experiment)
     with tempfile.TemporaryDirectory(prefix="longspan-rerun-") as folder, _threads_of(before):
         own = dataclasses.replace(paths, runs=Path(folder), device="cpu", parallel=None)
-        after = train(experiment, task, own, callback)
+        after = train(experiment, task, own, callback.for_run(1))
     callback.on_run_end(after)
+    callback.close_run(1)
     return compare(before, after)
 
 

@@ -148,6 +148,7 @@ def select_and_score(
                 outcome.results.append(result)
                 outcome.moved.extend(moved)
                 callback.on_run_end(result)
+                callback.close_run(number)
             experiments = [one.trial.experiment for one in selected]
             outcome.moved.extend(_move_earlier_selections(experiments, paths))
         except LongspanError as error:
