@@ -37,7 +37,6 @@ from longspan.arena.protocols.base import PROTOCOLS
 from longspan.arena.protocols.compare import compare
 from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
-from longspan.arena.rescore import rescore
 from longspan.arena.start import find_start, start_model
 from longspan.arena.start_weights import load_start
 from longspan.config import Budget, replace_fields
@@ -435,7 +434,7 @@ def test_record_is_run_again_and_scored_again(staged, paths):
     again = rerun(path, paths)
     assert again.is_equal
     assert again.after.start == result.start
-    assert rescore(path, "test", paths) == result.scores["test"]
+    assert tiny.rescore(path, "test", paths) == result.scores["test"]
     scratch = staged.row("toy_span", "local", 0, {"start.task": None})
     assert finish(scratch, paths).curve != result.curve
 

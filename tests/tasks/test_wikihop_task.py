@@ -9,8 +9,8 @@ import torch
 
 import tiny
 from longspan.arena import run
-from longspan.arena.answers import answer_questions
 from longspan.arena.model import forward_flops, make_model
+from longspan.arena.predict import answer_questions
 from longspan.config import TaskConfig
 from longspan.errors import DataError, OptionError
 from longspan.results import load_results

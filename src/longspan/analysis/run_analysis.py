@@ -19,9 +19,9 @@ from longspan.analysis.layers import (
     sequences,
 )
 from longspan.analysis.span import Spans, compute_spans, uniform_span
+from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
 from longspan.arena.provenance import device_name, versions
-from longspan.arena.rescore import load_run
 from longspan.errors import NoWeightsError, OptionError, RunError
 from longspan.models import LongspanModel
 from longspan.results import Analysis, AttentionSpans, Result, Span
@@ -71,7 +71,8 @@ def analyze_run(
             weights nor embeddings.
     """
     _check_counts(samples, examples)
-    result, task, model = load_run(record, paths)
+    run = load_run(record, paths)
+    task, model = run.task, run.model
     _check_layout(record, task)
     first = 0 if row is None and token is not None else row
     _check_position(task, first, token)
@@ -86,7 +87,7 @@ def analyze_run(
     except NoWeightsError as error:
         refusal = str(error)
     found = Analysis(
-        **_identity(result),
+        **_identity(run.result),
         **_embeddings(encoder, task),
         split=SPLIT,
         spans=spans,

@@ -24,9 +24,9 @@ from longspan.analysis.context_losses import (
     losses_by_position,
     sum_by_position,
 )
+from longspan.arena.finished_run import evaluation_options, load_run
 from longspan.arena.paths import RunPaths
 from longspan.arena.provenance import device_name, versions
-from longspan.arena.rescore import evaluation_options, load_run
 from longspan.errors import OptionError, check_name
 from longspan.models import LongspanPreTrainedModel, lengthen
 from longspan.results import ContextUse, Result
@@ -77,8 +77,8 @@ def measure_context(
     """
     held_out = cast(Split, check_name(split, HELD_OUT, "held-out split"))
     _check_numbers(blocks, tolerance, max_context)
-    result, task, model = load_run(record, paths)
-    stream = _check_layout(task)
+    run = load_run(record, paths)
+    result, model, stream = run.result, run.model, _check_layout(run.task)
     with _options(result, model).applied(held_out):
         longest = max_context or _longest_context(stream, model)
     if model.config.limits_length:

@@ -290,8 +290,8 @@ def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: Ru
     Raises:
         RunError: other code has trained it, and changes are not accepted.
     """
+    from longspan.arena.finished_run import evaluate_selected
     from longspan.arena.record import pack_test_scores, score_slices
-    from longspan.arena.rescore import evaluate_selected
 
     record = paths.for_trials().record_file(experiment)
     trial = load_result(record)

@@ -168,7 +168,7 @@ def score_rules(
     Reports give no margin, verdict or correlation on a task whose rules were not scored. The data
     must be those of the record. The exit code is 1 if the rules of a record were not scored.
     """
-    from longspan.arena.rule_scoring import score_rules as score
+    from longspan.arena.finished_run import score_rules as score
     from longspan.results import result_paths
 
     paths = sources.run_paths(device="cpu")
