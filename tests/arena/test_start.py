@@ -31,12 +31,12 @@ from longspan.arena.callbacks import GridCallback
 from longspan.arena.checkpoint_folder import weights_sha256
 from longspan.arena.executors import WorkerPoolExecutor
 from longspan.arena.experiment import hash_config
-from longspan.arena.lock import hold_lock
 from longspan.arena.ordering import order_runs
 from longspan.arena.protocols.base import PROTOCOLS
 from longspan.arena.protocols.compare import compare
 from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
+from longspan.arena.run_state import hold_lock
 from longspan.arena.start import find_start, start_model
 from longspan.arena.start_weights import load_start
 from longspan.config import Budget, replace_fields

@@ -1,6 +1,5 @@
 """Analysis of a finished run's model: spans over samples, rollouts of examples, embeddings."""
 
-import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -21,10 +20,10 @@ from longspan.analysis.layers import (
 from longspan.analysis.span import Spans, compute_spans, uniform_span
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
-from longspan.arena.provenance import device_name, versions
+from longspan.arena.provenance import measured_on
 from longspan.errors import NoWeightsError, OptionError, RunError
 from longspan.models import LongspanModel
-from longspan.results import Analysis, AttentionSpans, Result, Span
+from longspan.results import Analysis, AttentionSpans, Span, run_fields
 from longspan.tasks import Task
 from longspan.tasks.batching import sample_rows
 
@@ -87,15 +86,13 @@ def analyze_run(
     except NoWeightsError as error:
         refusal = str(error)
     found = Analysis(
-        **_identity(run.result),
+        **run_fields(Analysis, run.result),
         **_embeddings(encoder, task),
         split=SPLIT,
         spans=spans,
         rollouts=rollouts,
         refusal=refusal,
-        device=device_name(device.type),
-        versions=versions(),
-        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **measured_on(device.type),
     )
     if refusal and found.positions is None and found.tokens is None:
         raise RunError(f"{record.name} cannot be analyzed: {refusal}")
@@ -114,11 +111,6 @@ def _check_layout(record: Path, task: Task) -> None:
             f"model; {record.name} is an encoder-decoder of {task.info.name}. Name the record of a "
             "run on another task, such as the pretraining of its encoder"
         )
-
-
-def _identity(result: Result) -> dict[str, Any]:
-    names = ("protocol", "task", "mechanism", "seed", "config_hash")
-    return {name: getattr(result, name) for name in names} | {"reference": result.named_row}
 
 
 def _embeddings(encoder: LongspanModel, task: Task) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import is_dense, make_model
-from longspan.arena.run_state import RunState, read_state, write_state
+from longspan.arena.run_state import read_state, write_state
 from longspan.arena.stages import mean_over_stages, mean_step_flops, stages_of
 from longspan.attention import MECHANISMS
 from longspan.bounds import MOST_STEPS
@@ -55,12 +55,8 @@ def resolve_budget(
         return state.resolved_budget
     resolved = find_resolution(experiment, task, device)
     if resolved is not None and state is not None:
-        write_state(run_dir, _with_resolution(state, resolved))
+        write_state(run_dir, dataclasses.replace(state, resolved_budget=resolved))
     return resolved
-
-
-def _with_resolution(state: RunState, resolved: ResolvedBudget) -> RunState:
-    return dataclasses.replace(state, resolved_budget=resolved)
 
 
 def find_resolution(

@@ -5,7 +5,6 @@ tokens solve it at 16,384?
 """
 
 import dataclasses
-import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -13,11 +12,11 @@ from typing import Any, cast
 from longspan.arena.finished_run import check_registered, check_request, load_run
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import get, protocol_names
-from longspan.arena.provenance import device_name, git_commit, versions
+from longspan.arena.provenance import git_commit, measured_on
 from longspan.config import TaskConfig, replace_fields
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import lengthen
-from longspan.results import CrossEvaluation, Result, load_result
+from longspan.results import CrossEvaluation, Result, load_result, run_fields
 from longspan.tasks import Task, build, configure
 from longspan.tasks.base import HELD_OUT, ProgressCallback, Split
 from longspan.tasks.documents.own_texts import OwnTexts
@@ -82,7 +81,7 @@ def evaluate_elsewhere(
         score=evaluation.score,
         inference=inference,
         batch_size=where["batch_size"],
-        device=device_name(str(where["device"])),
+        **measured_on(str(where["device"])),
         mechanism_options=options,
     )
 
@@ -101,15 +100,11 @@ def _data(task: Task, split: Split) -> dict[str, Any]:
 
 def _identity(result: Result) -> dict[str, Any]:
     return {
-        **{name: getattr(result, name) for name in ("protocol", "mechanism", "config_hash")},
-        "reference": result.named_row,
-        "seed": result.seed,
+        **run_fields(CrossEvaluation, result),
         "trained_on": result.config.task,
         "trained_length": result.length,
         "dtype": result.dtype,
-        "versions": versions(),
         "git_commit": git_commit(),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from longspan.arena.checkpoint_folder import load_pretrained
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import data_mismatch
+from longspan.arena.run_state import data_mismatch
 from longspan.attention import MECHANISMS
 from longspan.errors import (
     DataError,

@@ -14,8 +14,8 @@ from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipp
 from longspan.arena.experiment import Experiment
 from longspan.arena.ordering import CountFlops, order_runs, with_sources
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
 from longspan.arena.run import clean_up, is_distributed, run_on_main
+from longspan.arena.run_state import FinishedRuns, refuse_changed_recipe
 from longspan.arena.scopes import check_limits
 from longspan.config import Budget
 from longspan.errors import LongspanError, OptionError

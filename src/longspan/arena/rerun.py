@@ -17,8 +17,8 @@ import torch
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.experiment import Experiment, add_default_options
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import data_mismatch
 from longspan.arena.run import train
+from longspan.arena.run_state import data_mismatch
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.errors import DataError, RunError, UnknownNameError

@@ -12,11 +12,10 @@ from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import Executor, Skipped
 from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
-from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.provenance import code_differences, code_version
 from longspan.arena.run import clean_up
-from longspan.arena.run_state import check_code
+from longspan.arena.run_state import check_code, hold_lock
 from longspan.arena.search import (
     SEED,
     Search,

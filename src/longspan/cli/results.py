@@ -121,8 +121,7 @@ def diff(a: Source, b: Source, as_json: Json = False) -> None:
     Runs of two protocols are paired by task, row and seed: diff runs/quick runs/mine. Without a
     folder, a revision has that of the other argument, else `results`.
     """
-    from longspan.results.differences import diff_results
-    from longspan.results.versions import load_version
+    from longspan.results.differences import diff_results, load_version
 
     folders = [Path(source) if Path(source).is_dir() else None for source in (b, a)]
     before, after = map(load_version, (a, b), folders)

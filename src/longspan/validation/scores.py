@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from longspan.errors import DataError, LongspanError
 from longspan.metrics import Metric
 from longspan.results import Result
-from longspan.results.scores import EXAMPLE
+from longspan.results.packing import EXAMPLE
 from longspan.tasks import build
 from longspan.tasks.base import HELD_OUT
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_whole

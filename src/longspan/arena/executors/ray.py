@@ -31,12 +31,11 @@ from longspan.arena.executors.base import (
 )
 from longspan.arena.executors.runner import Event, EventSender, ExperimentRunner, dispatch_event
 from longspan.arena.experiment import Experiment
-from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.plugins import Plugin, loaded_plugins, restore_plugins
 from longspan.arena.provenance import PACKAGE, git_commit
-from longspan.arena.resume import load_checked
 from longspan.arena.run import save, train
+from longspan.arena.run_state import hold_lock, load_checked
 from longspan.errors import BusyError, LongspanError, OptionError, RunError
 from longspan.results import Result
 
