@@ -14,7 +14,7 @@ from longspan.arena import PROTOCOLS, WorkerPoolExecutor, arena, get, load_plugi
 from longspan.arena import plugins as plugins_module
 from longspan.arena.executors.ray import run_on_node
 from longspan.arena.plugins import load_entry_points, loaded_plugins, restore_plugins
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.arena.provenance import source_files
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS

@@ -71,16 +71,8 @@ def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> Re
     """Count every example at the task's length, as if no batch were shorter."""
     config, limit = experiment.config, _limit(experiment)
     step = mean_step_flops(config, task)
-    steps = int(limit // step)
-    if steps < 1:
-        raise RunError(
-            f"{experiment.name}: one step costs {step:.3g} FLOPs, and the budget is {limit:.3g}; "
-            "raise it, or lower training.batch_size"
-        )
-    _check_steps(experiment, steps)
-    return ResolvedBudget(
-        changes=scale_steps(config.training, steps), measurements={"flops_per_step": step}
-    )
+    cost = f"costs {step:.3g} FLOPs, and the budget is {limit:.3g}"
+    return _of_steps(experiment, int(limit // step), cost, {"flops_per_step": step})
 
 
 def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
@@ -101,25 +93,25 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
         )
 
     step = mean_over_stages(experiment.config, task, measure)
-    steps = int(limit / step)
+    cost = f"takes {step:.3g} s, and the budget is {limit:g} s"
+    return _of_steps(experiment, int(limit / step), cost, {"seconds_per_step": step})
+
+
+def _of_steps(
+    experiment: Experiment, steps: int, cost: str, measurements: dict[str, float]
+) -> ResolvedBudget:
+    """Return a budget's steps; refuse none, and more than a configuration may have."""
     if steps < 1:
         raise RunError(
-            f"{experiment.name}: one step takes {step:.3g} s, and the budget is {limit:g} s; "
-            "raise it, or lower training.batch_size"
+            f"{experiment.name}: one step {cost}; raise it, or lower training.batch_size"
         )
-    _check_steps(experiment, steps)
-    return ResolvedBudget(
-        changes=scale_steps(training, steps), measurements={"seconds_per_step": step}
-    )
-
-
-def _check_steps(experiment: Experiment, steps: int) -> None:
-    """Refuse more steps than a configuration may have."""
     if steps > MOST_STEPS:
         raise RunError(
             f"{experiment.name}: the budget allows {steps:,} steps, and a run has at most "
             f"{MOST_STEPS:,}; lower it"
         )
+    changes = scale_steps(experiment.config.training, steps)
+    return ResolvedBudget(changes=changes, measurements=measurements)
 
 
 def scale_steps(training: TrainingConfig, steps: int) -> dict[str, int]:

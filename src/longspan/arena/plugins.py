@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from longspan.arena.protocols import PROTOCOLS, Protocol, files, register
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.arena.provenance import register_source_file
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS

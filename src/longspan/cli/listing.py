@@ -70,7 +70,7 @@ def print_described(name: str, as_json: bool) -> None:
 def _describe_registered(name: str) -> dict[str, Any]:
     from longspan import catalog
     from longspan.arena.protocols import PROTOCOLS
-    from longspan.arena.protocols.own import NAME as OWN
+    from longspan.arena.protocols.files import OWN as OWN
 
     CacheOptions().run_paths()
     if name == OWN and name not in PROTOCOLS:

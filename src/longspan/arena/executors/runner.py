@@ -18,7 +18,7 @@ from longspan.arena.executors.base import (
 )
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.arena.provenance import device_name
 from longspan.arena.run import check_same, run
 from longspan.errors import (

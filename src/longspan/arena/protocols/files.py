@@ -74,7 +74,7 @@ from longspan.arena.protocols.base import (
 )
 from longspan.arena.protocols.choices import Choice, read_choices
 from longspan.arena.protocols.compare import recipe_values
-from longspan.arena.protocols.computed import COMPUTED
+from longspan.arena.protocols.computed import COMPUTED, imports
 from longspan.arena.protocols.file_rows import read_rows
 from longspan.arena.protocols.starts import START_TASK, find_run_start, start_settings
 from longspan.arena.protocols.task_tables import (
@@ -96,11 +96,12 @@ from longspan.attention import MECHANISMS
 from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
 from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
-from longspan.tasks import TASKS
+from longspan.tasks import TASKS, register_imported
 
 _TEXTS = ("name", "base", "mechanisms_from", "summary", "source", "differs", "budget")
 _TABLES = (*TASK_TABLES, "tasks", "rows", "imports", "compute")
 _LISTS = {"seeds": int, "default_rows": str, "choices": dict}  # with the type of their values
+OWN = "own"  # protocol of imported texts, summaries and collections
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -145,6 +146,14 @@ def register_recipes() -> None:
             GENERIC[name] = functools.partial(read_recipe, name)
         elif name not in PROTOCOLS:
             register(read_recipe(name))
+
+
+def register_imports(cache: Path) -> None:
+    """Register the imports in a cache as tasks; those with targets are the protocol `own`."""
+    PROTOCOLS.pop(OWN, None)
+    register_imported(cache)
+    if imports():
+        PROTOCOLS[OWN] = read_recipe(OWN)
 
 
 def _named(name: str) -> Protocol:
