@@ -9,6 +9,7 @@ import torch
 
 import tiny
 from longspan.arena import run
+from longspan.arena.finished_run import load_run
 from longspan.arena.model import forward_flops, make_model
 from longspan.arena.predict import answer_questions
 from longspan.config import TaskConfig
@@ -237,7 +238,7 @@ def test_run_is_recorded_with_slices_and_rules(tmp_path, cache, folder):
     run(experiment(changes), opened(cache, folder), paths)
     (record,) = load_results([paths.runs])
     assert record.scores["test"].num_examples == 4
-    answers = answer_questions(paths.record_file(experiment(changes)), "test", paths)
+    answers = answer_questions(load_run(paths.record_file(experiment(changes)), paths), "test")
     expected = {x.id: x for x in read_questions(folder / "dev.json")}
     assert all(answer in expected[name].candidates for name, answer in answers.items())
     right = [answer == expected[x].candidates[expected[x].answer] for x, answer in answers.items()]

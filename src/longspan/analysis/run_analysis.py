@@ -100,11 +100,7 @@ def analyze_run(
 
 
 def _check_layout(record: Path, task: Task) -> None:
-    """Refuse encoder-decoders.
-
-    Raises:
-        OptionError: the model is one.
-    """
+    """Refuse encoder-decoders."""
     if "decoder_input_ids" in task.input_shapes:
         raise OptionError(
             "analyses need a model with one stack of layers, such as a classifier or a language "
@@ -172,11 +168,7 @@ def measure_spans(
 
 
 def _average(measured: SpanSamples, task: Task, name: str) -> AttentionSpans:
-    """Return means over the samples.
-
-    Raises:
-        RunError: a head attends to nothing in every sample.
-    """
+    """Return means over the samples."""
     kept = ~np.isnan(measured.spans).all((1, 2))
     # A head can attend to nothing in some samples; it is averaged over the other samples.
     values = np.ma.masked_invalid(measured.spans[kept])

@@ -157,11 +157,7 @@ def _measure_contexts(
     size: int,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    """Measure losses by context; return them with the numbers of drawn and of available blocks.
-
-    Raises:
-        OptionError: no two blocks have the longest context.
-    """
+    """Measure losses by context; return them with the numbers of drawn and of available blocks."""
     windows, rows, available = block_windows(task, split, longest, count)
     if available < FEWEST_BLOCKS:
         most = _longest_document(task, split) - FEWEST_BLOCKS * BLOCK

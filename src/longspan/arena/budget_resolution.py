@@ -182,11 +182,7 @@ def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) 
 
 
 def _sparse_sizes(experiment: Experiment, task: Task, option: str) -> Iterator[int]:
-    """Yield powers of two, ascending, with which the mechanism has fewer pairs than full attention.
-
-    Raises:
-        RunError: there is none.
-    """
+    """Yield powers of two, ascending, with which the mechanism is not full attention."""
     accepted, sparse = None, None
     for size in _ladder(task.length):
         try:

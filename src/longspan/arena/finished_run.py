@@ -136,15 +136,11 @@ def load_run(record: Path, paths: RunPaths) -> FinishedRun:
     check_registered(record, result)
     task = build(result.task, result.config.task.options)
     task.open(paths.cache, paths.data)
-    return with_model(record, result, task, paths)
+    return _with_model(record, result, task, paths)
 
 
-def with_model(record: Path, result: Result, task: Task, paths: RunPaths) -> FinishedRun:
-    """Load the selected model of a run on its open task.
-
-    Raises:
-        DataError: the model is absent or damaged, or the data differs.
-    """
+def _with_model(record: Path, result: Result, task: Task, paths: RunPaths) -> FinishedRun:
+    """Load the selected model of a run on its open task."""
     run_dir = _run_dir(record)
     try:
         saved = Checkpoints(run_dir).best()
@@ -214,7 +210,7 @@ def evaluate_selected(record: Path, result: Result, task: Task, paths: RunPaths)
     Raises:
         DataError: the model is absent or damaged, or the data differs.
     """
-    model, where = with_model(record, result, task, paths).prepare()
+    model, where = _with_model(record, result, task, paths).prepare()
     count = result.effective_config.training.train_eval_examples
     options = evaluation_options(result, model)
     return evaluate_final(model, task, count, options=options, **where)

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longspan.arena.finished_run import check_request, load_run
+from longspan.arena.finished_run import FinishedRun, check_request, load_run
 from longspan.arena.paths import RunPaths
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.files import atomic_write
-from longspan.tasks.base import Split, Task
+from longspan.tasks.base import Split
 from longspan.tasks.batching import evaluation_rows
 from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.encoded_text import EncodedTextTask
@@ -130,88 +130,69 @@ def _batches(
         yield batch.rows, model_inputs(model, batch.inputs, where["device"])
 
 
-def answer_questions(
-    record: Path, split: str, paths: RunPaths, batch_size: int | None = None
-) -> dict[str, Any]:
-    """Return the answers of the selected model of a run to all examples of a split.
-
-    Args:
-        record: record of a run on a task of questions, or of coreference.
-        split: split to answer.
-        paths: folders of the run's data, and the device.
-        batch_size: examples per batch; None: that of the run's evaluations.
-
-    Returns:
-        The content of a file for the official evaluation, such as {id: answer}; of coreference the
-        columns of each document.
-
-    Raises:
-        UnknownNameError: there is no such split.
-        OptionError: the task has no answers, or the batch size is less than 1.
-        DataError: the record, the model or the data is absent, or the data differs.
-    """
-    return _answer(record, split, paths, batch_size)[0]
-
-
 def write_answers(
     record: Path, split: str, paths: RunPaths, output: Path, batch_size: int | None = None
 ) -> tuple[int, str]:
     """Write the answers of a run's model to a file for the official evaluation of its task.
 
     Args:
-        record: see `answer_questions`.
-        split: see `answer_questions`.
-        paths: see `answer_questions`.
+        record: record of a run on a task of questions, or of coreference.
+        split: split to answer.
+        paths: folders of the run's data, and the device.
         output: file to write: JSON, or columns of CoNLL-2012.
-        batch_size: see `answer_questions`.
+        batch_size: examples per batch; None: that of the run's evaluations.
 
     Returns:
         The number of answers, and what has been answered: question or document.
 
     Raises:
-        UnknownNameError: see `answer_questions`.
-        OptionError: see `answer_questions`.
-        DataError: see `answer_questions`.
+        UnknownNameError: there is no such split.
+        OptionError: the task has no answers, or the batch size is less than 1.
+        DataError: the record, the model or the data is absent, or the data differs.
         RunError: the file cannot be written.
     """
-    found, task = _answer(record, split, paths, batch_size)
-    if task.head_name == "coreference":
-        text, count, unit = "".join(found.values()), len(found), "document"
+    check_request(split, None, batch_size)
+    run = load_run(record, paths)
+    answers = answer_questions(run, cast(Split, split), batch_size)
+    if run.task.head_name == "coreference":
+        text, count, unit = "".join(answers.values()), len(answers), "document"
     else:
-        text = json.dumps(found, indent=1, ensure_ascii=False)
-        count, unit = len(found.get("answer", found)), "question"
+        text = json.dumps(answers, indent=1, ensure_ascii=False)
+        count, unit = len(answers.get("answer", answers)), "question"
     with atomic_write(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return count, unit
 
 
-def _answer(
-    record: Path, split: str, paths: RunPaths, batch_size: int | None
-) -> tuple[dict[str, Any], Task]:
-    """Return the answers to a split, and the task."""
-    check_request(split, None, batch_size)
-    run = load_run(record, paths)
-    task = run.task
+@torch.no_grad()
+def answer_questions(
+    run: FinishedRun, split: Split, batch_size: int | None = None
+) -> dict[str, Any]:
+    """Return the answers of a run's model by id; of coreference the columns of each document.
+
+    Raises:
+        OptionError: the task has no answers.
+    """
+    task, answers = run.task, dict[str, Any]()
     if not task.has_answers:
         raise OptionError(
-            f"{record} was trained on {task.info.name}, which asks no questions; name a run on a "
-            "task of questions, or on coreference"
+            f"{run.record} was trained on {task.info.name}, which asks no questions; name a run on "
+            "a task of questions, or on coreference"
         )
-    chosen, found = cast(Split, split), dict[str, Any]()
-    rows = np.arange(task.size(chosen))
-    with run.evaluating(chosen, batch_size) as (model, where), torch.no_grad():
+    rows = np.arange(task.size(split))
+    with run.evaluating(split, batch_size) as (model, where):
         model.eval()
-        for batch in task.batches(chosen, batch_size=where["batch_size"], rows=rows):
+        for batch in task.batches(split, batch_size=where["batch_size"], rows=rows):
             output = model(**model_inputs(model, batch.inputs, where["device"]))
             logits = task.head.scores(output).cpu()
-            _merge(found, task.answers(chosen, batch.rows, logits, batch.targets))
-    return found, task
+            _merge(answers, task.answers(split, batch.rows, logits, batch.targets))
+    return answers
 
 
-def _merge(found: dict[str, Any], more: dict[str, Any]) -> None:
+def _merge(answers: dict[str, Any], more: dict[str, Any]) -> None:
     """Add answers; those of several kinds are added kind by kind."""
     for name, value in more.items():
         if isinstance(value, dict):
-            found.setdefault(name, {}).update(value)
+            answers.setdefault(name, {}).update(value)
         else:
-            found[name] = value
+            answers[name] = value

@@ -89,12 +89,7 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
 
 
 def _experiment(record: Result, runs: Path) -> Experiment:
-    """Return the experiment of a record in a folder of runs, with its budget resolved as it was.
-
-    Raises:
-        UnknownNameError: a name is not registered here; the message names the file that defines it.
-        RunError: the task has another version here.
-    """
+    """Return the experiment of a record in a folder of runs, with its budget resolved as it was."""
     for part, known in (("mechanism", MECHANISMS), ("task", TASKS)):
         if (name := getattr(record, part)) not in known:
             source = (record.source_files or {}).get(part)

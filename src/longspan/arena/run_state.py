@@ -126,11 +126,7 @@ def claim(
 
 
 def _with_code(state: RunState, here: CodeVersion, run_dir: Path, accept_changes: bool) -> RunState:
-    """Return a state with the code of this process.
-
-    Raises:
-        RunError: other code has trained, and changes are not accepted.
-    """
+    """Return a state with the code of this process."""
     there = state.code
     if there is None or not (differing := code_differences(there, here)):
         return state if there is not None else dataclasses.replace(state, code=here)

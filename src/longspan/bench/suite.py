@@ -42,7 +42,7 @@ MOST_RUNS = 1_000_000
 Options = Callable[[str, int], dict[str, Any]]
 
 
-def no_options(mechanism: str, length: int) -> dict[str, Any]:
+def _no_options(mechanism: str, length: int) -> dict[str, Any]:
     """Return no options: the defaults."""
     return {}
 
@@ -79,7 +79,7 @@ class Suite:
     batch_size: int | None = None
     padding: float = 0.0
     sizes: Sizes = dataclasses.field(default_factory=Sizes)
-    options: Options = no_options
+    options: Options = _no_options
     runs: int = 5
     max_seconds: float = 60.0
 

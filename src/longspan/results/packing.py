@@ -21,17 +21,13 @@ EXAMPLE = "example"
 MAX_BYTES = 2**27  # unpacked; a short line of text could otherwise expand without bound
 
 
-def deflate(array: np.ndarray) -> str:
+def _deflate(array: np.ndarray) -> str:
     """Return the bytes of an array, deflated, in base 64."""
     return base64.b64encode(zlib.compress(array.tobytes(), 9)).decode()
 
 
-def inflate(text: str, name: str) -> bytes:
-    """Return the bytes that `deflate` packed; `name` names them in errors.
-
-    Raises:
-        DataError: the text is damaged, truncated or too long.
-    """
+def _inflate(text: str, name: str) -> bytes:
+    """Return the bytes that `_deflate` packed; `name` names them in errors."""
     reader = zlib.decompressobj()
     try:
         raw = reader.decompress(base64.b64decode(text, validate=True), MAX_BYTES)
@@ -66,7 +62,7 @@ class Quantized:
         Raises:
             DataError: the data was not made by `quantize`.
         """
-        raw = inflate(self.data, "quantized numbers")
+        raw = _inflate(self.data, "quantized numbers")
         if not raw or len(raw) % (self.bits // 8):
             raise DataError(
                 f"quantized numbers hold {len(raw)} bytes; expected a multiple of {self.bits // 8}"
@@ -88,7 +84,7 @@ def quantize(
     array = np.asarray(values, np.float64).reshape(-1)
     low, high = bounds or (float(array.min()), float(array.max()))
     steps = np.rint((array - low) * ((2**bits - 1) / ((high - low) or 1.0)))
-    return Quantized(low=low, high=high, bits=bits, data=deflate(steps.astype(f"<u{bits // 8}")))
+    return Quantized(low=low, high=high, bits=bits, data=_deflate(steps.astype(f"<u{bits // 8}")))
 
 
 @settings
@@ -121,7 +117,7 @@ class ExampleScores:
                 f"{INTEGER} or {REAL}, and at least one column"
             )
         dtype = np.dtype(self.dtype).newbyteorder("<")
-        raw = inflate(self.data, "example scores")
+        raw = _inflate(self.data, "example scores")
         if not raw or len(raw) % (dtype.itemsize * self.columns):
             raise DataError(
                 f"example scores hold {len(raw)} bytes; expected a multiple of "
@@ -156,6 +152,6 @@ def pack_scores(
         metric=metric,
         dtype=dtype,
         columns=statistics.shape[1],
-        data=deflate(columns),
+        data=_deflate(columns),
         unit=unit if units is not None else EXAMPLE,
     )

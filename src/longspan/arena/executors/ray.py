@@ -318,11 +318,7 @@ class _RayGrid:
 
 
 def _parse_address(address: str) -> Endpoint | None:
-    """Return host and port of an address; None for an address that Ray resolves itself.
-
-    Raises:
-        OptionError: the address is invalid.
-    """
+    """Return host and port of an address; None for an address that Ray resolves itself."""
     if address in ("auto", "local"):
         return None
     host, _, port = address.removeprefix("ray://").rpartition(":")

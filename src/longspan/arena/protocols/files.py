@@ -120,13 +120,13 @@ def read_protocol(path: Path, content: bytes) -> Protocol:
     return _checked(_read(path, _parse(content)))
 
 
-def recipe_names() -> list[str]:
+def _recipe_names() -> list[str]:
     """Return the names of the recipes of the package."""
     files = resources.files("longspan").joinpath("recipes").iterdir()
     return sorted(x.name.removesuffix(".toml") for x in files if x.name.endswith(".toml"))
 
 
-def read_recipe(name: str) -> Protocol:
+def _read_recipe(name: str) -> Protocol:
     """Return the protocol of a recipe of the package, by name."""
     return dataclasses.replace(_read(Path(f"{name}.toml"), _recipe_table(name)), file=None)
 
@@ -138,14 +138,14 @@ def _recipe_table(name: str) -> dict[str, Any]:
 
 def register_recipes() -> None:
     """Register the recipes of the package; tasks of some are known when they are asked for."""
-    for name in recipe_names():
+    for name in _recipe_names():
         table = _recipe_table(name)
         if table.get("compute", {}).get("function") == "imports":
             continue  # registered with the first import
         if table.keys() & {"compute", "imports"}:
-            GENERIC[name] = functools.partial(read_recipe, name)
+            GENERIC[name] = functools.partial(_read_recipe, name)
         elif name not in PROTOCOLS:
-            register(read_recipe(name))
+            register(_read_recipe(name))
 
 
 def register_imports(cache: Path) -> None:
@@ -153,12 +153,12 @@ def register_imports(cache: Path) -> None:
     PROTOCOLS.pop(OWN, None)
     register_imported(cache)
     if imports():
-        PROTOCOLS[OWN] = read_recipe(OWN)
+        PROTOCOLS[OWN] = _read_recipe(OWN)
 
 
 def _named(name: str) -> Protocol:
     """Return a protocol by name, that of a recipe which is not registered yet included."""
-    return read_recipe(name) if name not in PROTOCOLS and name in recipe_names() else get(name)
+    return _read_recipe(name) if name not in PROTOCOLS and name in _recipe_names() else get(name)
 
 
 def _read(path: Path, table: dict[str, Any]) -> Protocol:
