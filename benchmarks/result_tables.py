@@ -65,7 +65,7 @@ def main() -> None:
         if board.protocol == "quick":
             update_readme(board)
             styles = styles_of([board])
-            place = None if board.means else 0
+            place = len(board.columns) if board.means else 0
             chart = score_against_cost(board, place, board.hardware[0], styles)
             save_chart(chart, PICTURE)
     measured = map(load_efficiency, efficiency_paths([RESULTS]))

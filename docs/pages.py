@@ -23,13 +23,14 @@ from mechanism_notes import NOTES, Notes
 from pictures import TOKENS, picture
 from rendering import words, write
 
+from longspan.arena.protocols.base import get, protocol_names
 from longspan.attention import MECHANISMS, Attention, build, options_of
 from longspan.catalog import (
     describe,
     describe_cost,
     families,
     list_mechanisms,
-    list_protocols,
+    protocol_values,
     sample_options,
 )
 from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
@@ -247,7 +248,7 @@ def catalog_file() -> str:
     parts = {
         "mechanisms": {row["name"]: row for row in list_mechanisms()},
         "tasks": {name: describe(name) for name in sorted(TASKS)},
-        "protocols": {row["name"]: row for row in list_protocols()},
+        "protocols": {name: protocol_values(get(name)) for name in protocol_names()},
     }
     texts = []
     for part, rows in parts.items():

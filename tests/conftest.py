@@ -152,15 +152,14 @@ def registries(monkeypatch):
     """Remove what a test registers and the plug-ins that it loads."""
     from longspan.arena import PROTOCOLS, plugins, provenance
     from longspan.attention import MECHANISMS
-    from longspan.attention.registry import KERNELS, PACKED_KERNELS
+    from longspan.attention.registry import KERNELS
     from longspan.metrics import METRICS
     from longspan.tasks import TASKS
 
     monkeypatch.setattr(plugins, "_LOADED", {})
     monkeypatch.setattr(provenance, "_LOADED", {})
     monkeypatch.setattr(sys, "path", list(sys.path))
-    kernels = (KERNELS, PACKED_KERNELS)
-    saved = [(x, dict(x)) for x in (MECHANISMS, TASKS, PROTOCOLS, METRICS, *kernels)]
+    saved = [(x, dict(x)) for x in (MECHANISMS, TASKS, PROTOCOLS, METRICS, KERNELS)]
     modules = dict(sys.modules)
     yield
     for name in sys.modules.keys() - modules.keys():

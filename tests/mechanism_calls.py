@@ -2,7 +2,7 @@
 
 import torch
 
-from longspan.attention import MECHANISMS, Attention, Traits, build
+from longspan.attention import MECHANISMS, Attention, Inputs, Traits, build
 from longspan.attention.weights import Call
 
 HEADS, HEAD_DIM, LENGTH = 3, 8, 33
@@ -27,7 +27,7 @@ def call_with(weights, B=1, mask=None):
     weights = torch.as_tensor(weights, dtype=torch.float64)
     H, T, S = weights.shape
     q, k = (torch.zeros(B, H, n, 4, dtype=torch.float64) for n in (T, S))
-    return Call(FixedWeights(weights), q, k, mask=mask)
+    return Call(FixedWeights(weights), Inputs(q, k, k, mask=mask))
 
 
 def build_small(name, causal=False, options=None):
@@ -47,7 +47,7 @@ def make_call(attention, B=2, T=LENGTH, mask=None, global_mask=None, seed=0):
     generator = torch.Generator().manual_seed(seed)
     shape = (B, HEADS, T, HEAD_DIM)
     q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))
-    return Call(attention, q, k, v, mask, global_mask=global_mask)
+    return Call(attention, Inputs(q, k, v, global_mask=global_mask, mask=mask))
 
 
 def ragged_mask(T=LENGTH):

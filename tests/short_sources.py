@@ -95,6 +95,11 @@ BOTH_WAYS: dict[str, dict] = {
         **{**SIZES, "max_position_embeddings": 72, "sep_token_id": 3},
         **{"block_size": 4, "num_random_blocks": 2},
     },
+    # Windows of both sides.
+    "longformer": {
+        **{**SIZES, "max_position_embeddings": LENGTH + 2, "sep_token_id": 2},
+        "attention_window": [4, 8],
+    },
     # As many landmarks as tokens in a segment: exact attention at any length.
     "nystromformer": {
         **{**SIZES, "max_position_embeddings": 36, "conv_kernel_size": 5},

@@ -79,6 +79,8 @@ def test_plan_leaves_the_cache_as_it_was(cli, monkeypatch, tmp_path, trained, pl
         code, out, err = cli(*command, *more, option)
         assert code == 0, err
         assert more[1:2] == ("first",) or "second" in out
+        (line,) = (x for x in err.splitlines() if x.startswith("next: "))
+        assert line == f"next: longspan finetune {trained}, the same command without {option}"
         assert content() == before
     check_rejected(
         cli(*command, "--name", "first", option), "'first' is the name of another import"

@@ -88,7 +88,15 @@ def test_piped_output_is_plain_and_follows_columns_variable(columns, widest):
     assert (max(map(len, lines)) > 72) == (columns is None)
 
 
-COMMANDS = ("list", "list tasks", "list protocols --json", "show listops", "--help")
+COMMANDS = (
+    "list",
+    "list tasks",
+    "list protocols --json",
+    "show listops",
+    "show lra-small",
+    "protocols show xiong",
+    "--help",
+)
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -103,7 +111,10 @@ def test_lists_and_help_import_no_torch(words):
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("words", ["list --json", "list tasks", "list protocols", "show listops"])
+@pytest.mark.parametrize("words", [
+    "list --json", "list tasks", "list protocols --json", "show listops", "show lra-small",
+    "show xiong --json", "protocols show quick",
+])  # fmt: skip
 def test_stored_catalog_prints_what_the_registries_do(cli, monkeypatch, words):
     printed = []
     for stored in (True, False):

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.arena.checkpoint_folder import read_config, read_weights
-from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.plugins import load_plugin, load_protocol
+from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.cli.generating import _read_prompt
 from longspan.data import archives, store
 from longspan.data.imports.stored import load_table
@@ -36,6 +35,7 @@ from longspan.tasks.questions import json_files
 from longspan.tasks.questions.report import Report
 from longspan.tasks.ranking import beir_files as beir
 from longspan.tasks.summaries import papers
+from longspan.training.checkpoint_folder import read_config, read_weights
 
 STATUS = Path("/proc/self/statm")  # first the pages of memory of this process
 SECONDS, BYTES = 5, 1 << 30

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import sys
 from typing import Any, get_args
 
@@ -12,7 +13,7 @@ from longspan.arena.protocols.compare import recipe_values
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.attention.traits import Family
 from longspan.errors import check_name
-from longspan.stored_catalog import format_value, task_row
+from longspan.stored_catalog import PROTOCOL_COLUMNS, explain_protocol, format_value, task_row
 from longspan.tasks import TASKS, Task
 
 SAMPLE_TOKENS, SAMPLE_HEADS, SAMPLE_HEAD_DIM = 48, 3, 8
@@ -66,9 +67,8 @@ def list_tasks() -> list[dict[str, Any]]:
 
 def list_protocols() -> list[dict[str, Any]]:
     """Return summary, source and tasks of every protocol."""
-    names = ("name", "summary", "source", "tasks", "differs")
     protocols = map(get, protocol_names())
-    return [{k: getattr(p, k) for k in names} for p in protocols]
+    return [{k: getattr(p, k) for k in PROTOCOL_COLUMNS} for p in protocols]
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def describe(name: str) -> dict[str, Any]:
         return _describe_mechanism(name)
     if name in TASKS:
         return _describe_task(TASKS[name])
-    return _describe_protocol(get(name))
+    return explain_protocol(protocol_values(get(name)))
 
 
 def _describe_mechanism(name: str) -> dict[str, Any]:
@@ -103,18 +103,19 @@ def _describe_task(cls: type[Task]) -> dict[str, Any]:
     return {**dataclasses.asdict(cls.info), "options": options}
 
 
-def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
-    """Return the fields of a protocol, and for each task the configuration with its help."""
-    row = next(row for row in list_protocols() if row["name"] == protocol.name)
+def protocol_values(protocol: Protocol) -> dict[str, Any]:
+    """Return the fields of a protocol, and for each task the configuration, as JSON stores them."""
+    row: dict[str, Any] = {name: getattr(protocol, name) for name in PROTOCOL_COLUMNS}
     row["budget"] = str(protocol.budget)
     for task in protocol.tasks:
         recipe = protocol.recipe(task)
         row[f"task ({task})"] = dict(recipe.task_options)
         if recipe.start is not None:
-            row[f"start ({task})"] = f"the run on {recipe.start}"
+            start = recipe.start if isinstance(recipe.start, str) else recipe.start.task
+            row[f"start ({task})"] = f"the run on {start}"
         for part, record in (("model", recipe.model), ("training", recipe.training)):
             row[f"{part} ({task})"] = {
-                field.name: f"{getattr(record, field.name)!r}: {field.metadata['help']}"
+                field.name: repr(getattr(record, field.name))
                 for field in dataclasses.fields(record)
             }
         if grid := protocol.grids.get(task):
@@ -136,7 +137,7 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
         row["rows"] = list(protocol.rows)
     row["seeds"] = list(protocol.seeds)
     row["choices"] = _choices(protocol)
-    return row
+    return json.loads(json.dumps(row))
 
 
 def _choices(protocol: Protocol) -> dict[str, str]:

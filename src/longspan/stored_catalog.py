@@ -3,6 +3,7 @@
 `docs/pages.py` renders `catalog.json` from the registries; a test compares them.
 """
 
+import dataclasses
 import functools
 import json
 import sys
@@ -10,17 +11,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from longspan.config import ModelConfig, TrainingConfig
 from longspan.files import cache_folder
 from longspan.metrics import get_metric
 
 TASK_COLUMNS = ("name", "version", "title", "num_classes", "chance", "metrics", "license", "source")
+PROTOCOL_COLUMNS = ("name", "summary", "source", "tasks", "differs")
 
 
 @functools.cache
 def read_catalog() -> dict[str, dict[str, dict[str, Any]]]:
     """Read the mechanisms, tasks and protocols of the package, by name.
 
-    Mechanisms and protocols are the rows of their lists, tasks their descriptions.
+    Mechanisms are the rows of their list, tasks their descriptions, protocols their values.
     """
     return json.loads(Path(__file__).with_name("catalog.json").read_text("utf-8"))
 
@@ -36,8 +39,31 @@ def is_complete() -> bool:
 
 def list_stored(what: str) -> list[dict[str, Any]]:
     """Return the rows of the list of mechanisms, tasks or protocols."""
-    rows = list(read_catalog()[what].values())
-    return [task_row(row) for row in rows] if what == "tasks" else rows
+    columns = {"tasks": TASK_COLUMNS, "protocols": PROTOCOL_COLUMNS}.get(what)
+    rows = read_catalog()[what].values()
+    return [{name: row[name] for name in columns or row} for row in rows]
+
+
+def describe_stored(name: str, kinds: Iterable[str] = ("tasks", "protocols")) -> dict[str, Any]:
+    """Return all facts about a task or protocol; nothing if there is none of the name."""
+    for kind in kinds:
+        if name in (rows := read_catalog()[kind]):
+            return explain_protocol(rows[name]) if kind == "protocols" else rows[name]
+    return {}
+
+
+def explain_protocol(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the help of each field of models and training to the values of a protocol."""
+    records = {"model": ModelConfig, "training": TrainingConfig}
+    helps = {
+        part: {field.name: field.metadata["help"] for field in dataclasses.fields(record)}
+        for part, record in records.items()
+    }
+    explained = dict(values)
+    for title, fields in values.items():
+        if (words := helps.get(title.partition(" (")[0])) is not None:
+            explained[title] = {name: f"{value}: {words[name]}" for name, value in fields.items()}
+    return explained
 
 
 def task_row(description: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import tiny
 import toy_streams
 from longspan.analysis import measure_context, run_context
 from longspan.analysis.attention_parts import (
+    memory_layers,
     memory_reach,
-    memory_sizes,
     shares_by_bucket,
     shares_by_part,
     window_with_memory,
@@ -246,7 +246,7 @@ def test_equal_weights_give_each_bucket_the_share_of_its_keys(task, mechanism):
     for name, parameter in model.named_parameters():
         if ".query." in name or name.endswith(("content_bias", "position_bias")):
             torch.nn.init.zeros_(parameter)
-    length = window_with_memory(memory_sizes(model))
+    length = window_with_memory(memory_layers(model))
     windows = task.windows("validation", length, length)
     (rows,) = np.nonzero(windows.lengths == length)
     sizes = {"transformer_xl": (16, 16), "compressive": (4, 16, 16), "position_infused": (24, 16)}
@@ -269,15 +269,15 @@ def test_equal_weights_give_each_bucket_the_share_of_its_keys(task, mechanism):
 
 
 def test_models_without_a_memory_have_no_parts(task):
-    assert memory_sizes(make_model("local")) == []
+    assert memory_layers(make_model("local")) == []
     assert memory_reach([]) == 0
 
 
 def test_memories_of_layers_reach_one_behind_the_other():
-    sizes = memory_sizes(make_model("compressive"))
-    assert [tuple(x) for x in sizes] == [(16, 32)] * 2
-    assert memory_reach(sizes) == 16 + 2 * 32
-    assert window_with_memory(sizes) == 48
+    layers = memory_layers(make_model("compressive"))
+    assert [(x.segment, x.memory_tokens) for x in layers] == [(16, 32)] * 2
+    assert memory_reach(layers) == 16 + 2 * 32
+    assert window_with_memory(layers) == 48
 
 
 MODEL = ModelConfig(

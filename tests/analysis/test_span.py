@@ -6,6 +6,7 @@ import torch
 import mechanism_calls as calls
 from longspan.analysis.rollout import attention_rollout
 from longspan.analysis.span import compute_spans, uniform_span
+from longspan.attention import Inputs
 from longspan.attention import weights as module
 from longspan.attention.weights import compute_weights
 
@@ -67,7 +68,7 @@ def test_span_ignores_padding_and_other_rows(name):
     attention = calls.build_small(name)
     call = calls.make_call(attention, mask=calls.ragged_mask())
     short = calls.LENGTH - 6
-    alone = module.Call(attention, call.q[1:, :, :short], call.k[1:, :, :short])
+    alone = module.Call(attention, Inputs(*(x[1:, :, :short] for x in call.x[:3])))
     torch.testing.assert_close(compute_spans(alone, 1).span[0], compute_spans(call, 1).span[1])
 
 
@@ -117,7 +118,7 @@ def test_rollout_of_known_layers():
 def test_rollout_ignores_padding_and_other_rows():
     attention, mask = calls.build_small("full"), calls.ragged_mask()
     call = calls.make_call(attention, mask=mask)
-    weights = compute_weights(attention, call.q, call.k, mask)
+    weights = compute_weights(attention, call.x.q, call.x.k, mask)
     short = calls.LENGTH - 6
     start = mask.double() / mask.sum(1, keepdim=True)
     found = attention_rollout([call, call], start)

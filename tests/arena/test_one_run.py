@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 import tiny
 import toy_heads
 from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain
-from longspan.arena.given_checkpoint import open_checkpoint
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
 from longspan.arena.run_state import differences
+from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.arena.start import find_checkpoint
 from longspan.data.word_pieces import tokenizer_sha256
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError

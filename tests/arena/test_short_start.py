@@ -16,7 +16,7 @@ from longspan.arena.callbacks import GridCallback
 from longspan.arena.grid import misfit
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
 from longspan.arena.protocols.base import PROTOCOLS
-from longspan.arena.start import find_start, start_model
+from longspan.arena.start import find_start, load_start
 from longspan.errors import OptionError, PluginError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.results import load_results
@@ -69,7 +69,7 @@ def started(experiment, paths):
     task.open(paths.cache)
     model = make_model(experiment, task)
     found = find_start(experiment, task, paths)
-    return model, start_model(model, found, experiment.config.start)
+    return model, load_start(model, found, experiment)
 
 
 def best(paths, experiment):

@@ -28,7 +28,6 @@ from longspan.arena import (
     tune,
 )
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.checkpoint_folder import weights_sha256
 from longspan.arena.executors import WorkerPoolExecutor
 from longspan.arena.experiment import hash_config
 from longspan.arena.ordering import order_runs
@@ -37,8 +36,7 @@ from longspan.arena.protocols.compare import compare
 from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
 from longspan.arena.run_state import hold_lock
-from longspan.arena.start import find_start, start_model
-from longspan.arena.start_weights import load_start
+from longspan.arena.start import find_start, load_start
 from longspan.config import Budget, replace_fields
 from longspan.errors import OptionError, RunError
 from longspan.publishing import export_run
@@ -46,7 +44,9 @@ from longspan.results import load_failure, load_result, load_results, write_reco
 from longspan.results.commands import run_command
 from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
+from longspan.training.checkpoint_folder import weights_sha256
 from longspan.training.loop import StageRun
+from longspan.training.stage_weights import load_checkpoint
 from longspan.validation import validate_records
 from staged_protocol import FILE as PROTOCOL_FILE
 from staged_protocol import SOURCE, TASKS, make, recipe
@@ -95,7 +95,7 @@ def started(experiment, paths):
     task = opened(experiment, paths)
     model = make_model(experiment, task)
     found = find_start(experiment, task, paths)
-    return model, start_model(model, found, experiment.config.start)
+    return model, load_start(model, found, experiment)
 
 
 def saved_weights(experiment, paths):
@@ -343,6 +343,20 @@ def test_projections_of_global_tokens_start_as_copies(staged, paths):
     assert not [x for x in record.new if x.startswith("model.")]
 
 
+def test_drawn_buffers_of_another_shape_are_new(staged, paths):
+    source = staged.row(SOURCE, "performer", 0)
+    finish(source, paths)
+    changes = {"toy_labels.performer.features": 6}
+    model, record = started(staged.row("toy_labels", "performer", 0, changes), paths)
+    features = [x for x in record.new if x.startswith("model.")]
+    assert features == [x for x in record.dropped if x.startswith("model.")]
+    buffers = dict(model.named_buffers())
+    _, saved = saved_weights(source, paths)
+    for name in features:
+        assert buffers[name].shape != saved[name].shape
+    assert features
+
+
 def test_new_weights_inside_the_transformer_are_refused(staged, paths):
     experiment = staged.row(SOURCE, "local", 0)
     finish(experiment, paths)
@@ -351,7 +365,7 @@ def test_new_weights_inside_the_transformer_are_refused(staged, paths):
     save_file({x: y for x, y in saved.items() if x != removed}, folder / "model.safetensors")
     model = make_model(experiment, opened(experiment, paths))
     with pytest.raises(OptionError, match=rf"lacks weights .*{removed}; keep the checkpoint's"):
-        load_start(model, folder, name="", sha256="")
+        load_checkpoint(model, folder)
 
 
 def test_more_tokens_or_ids_than_the_checkpoint_has_are_refused(staged, paths):

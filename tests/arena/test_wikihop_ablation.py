@@ -11,11 +11,11 @@ from longspan.arena import RunChoices, RunPaths, finetune, get
 from longspan.arena.model import make_model, model_config, num_parameters
 from longspan.arena.one_run import finetuning_experiment
 from longspan.arena.record import attended_pairs
-from longspan.arena.start_weights import load_start
 from longspan.config import StartConfig
 from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.tasks import build
+from longspan.training.stage_weights import load_checkpoint
 from wikihop_files import write_wikihop
 
 PROTOCOL = get("wikihop-ablation")
@@ -137,7 +137,7 @@ def test_embeddings_of_markers_are_drawn_and_those_of_tokens_loaded(checkpoint):
     model = make_model(made, task_of(made))
     name = "model.embeddings.words.weight"
     drawn = model.state_dict()[name].clone()
-    load_start(model, checkpoint, name="", sha256="")
+    load_checkpoint(model, checkpoint)
     loaded, source = model.state_dict()[name], load_file(checkpoint / "model.safetensors")[name]
     assert loaded[:BYTES].equal(source)
     assert loaded[BYTES:].equal(drawn[BYTES:])

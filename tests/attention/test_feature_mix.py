@@ -13,7 +13,7 @@ from contract import (
 )
 
 from longspan import build
-from longspan.attention.ops.feature_mix import mix
+from longspan.attention.ops.feature_pieces import mix
 
 
 @pytest.mark.parametrize("mask", [None, "holes"])

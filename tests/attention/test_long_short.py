@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from contract import assert_near, build_unchecked, check_contract, key_masks, qkv
 
 from longspan import build
-from longspan.attention.ops.blocks import pattern_attention
-from longspan.attention.ops.shared_keys import SharedKeys
+from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.patterns import BlockWindow, Causal, Global, Window
 from longspan.errors import InputError, OptionError
 

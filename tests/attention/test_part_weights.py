@@ -5,7 +5,7 @@ import torch
 
 from exactness import assert_bitwise_equal
 from longspan.attention import MECHANISMS, Inputs, build
-from longspan.attention.hooks import MemorySizes
+from longspan.attention.ops.segments import SegmentAttention
 
 # Segments, memories and groups of which none divides another; the same with sizes that do.
 OPTIONS = {
@@ -47,8 +47,8 @@ def boundaries(options, start):
 
 def weigh_parts(attention, *tensors):
     """Return the weights of each query on the parts of its keys, (B, H, T) by name."""
-    found = attention.bucket_weights(Inputs(*tensors), 1)
-    return None if found is None else {name: x[..., 0] for name, x in found.items()}
+    parts = attention.bucket_weights(Inputs(*tensors), 1)
+    return {name: x[..., 0] for name, x in parts.items()}
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
@@ -115,7 +115,7 @@ def test_memory_is_full_from_the_first_segment_that_says_so(name, options):
     ]
     sizes = [options["compressed_memory"]] if name == "compressive" else []
     sizes.append(options["memory"])
-    first = attention.memory_sizes.first_full
+    first = attention.first_full
     full = [
         start
         for start, line in zip(starts, counts, strict=True)
@@ -125,12 +125,12 @@ def test_memory_is_full_from_the_first_segment_that_says_so(name, options):
 
 
 def test_sizes_of_memories():
-    assert make("transformer_xl", {"segment": 7, "memory": 10}).memory_sizes == MemorySizes(7, 10)
     options = {"segment": 7, "memory": 5, "compressed_memory": 3, "ratio": 4}
-    assert make("compressive", options).memory_sizes == MemorySizes(7, 17)
-    assert MemorySizes(7, 17).first_full == 21
-    assert MemorySizes(8, 16).first_full == 16
-    assert MemorySizes(5, 0).first_full == 0
+    made = make("compressive", options)
+    assert (made.segment, made.memory_tokens, made.first_full) == (7, 17, 21)
+    for segment, memory, first in ((8, 16, 16), (7, 10, 14), (5, 0, 0)):
+        made = make("transformer_xl", {"segment": segment, "memory": memory})
+        assert (made.segment, made.memory_tokens, made.first_full) == (segment, memory, first)
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
@@ -138,7 +138,5 @@ def test_recurrent_mechanisms_alone_have_parts(name):
     """A mechanism that keeps a memory of segments names its parts."""
     cls = MECHANISMS[name]
     attention = build(name, heads=2, head_dim=4, max_length=T, causal=cls.traits.causal)
-    has_parts = attention.memory_sizes is not None
+    has_parts = isinstance(attention, SegmentAttention)
     assert has_parts == (cls.traits.family == "recurrence") == (name in OPTIONS)
-    if not has_parts:
-        assert weigh_parts(attention, *inputs(), None) is None

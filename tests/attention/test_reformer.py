@@ -417,6 +417,17 @@ def test_same_hashes_are_those_that_transformers_draws():
     assert all(torch.equal(attention.hash.rotations, expected) for attention in layers)
 
 
+def test_padded_tokens_of_short_steps_are_no_keys():
+    attention = reformer(causal=True, chunk=4, buckets=2)
+    inputs, mask = qkv(48), (torch.arange(48) < 40) | (torch.arange(48) % 2 == 0)
+    mask = mask.expand(3, -1)
+    outs, cache = [], None
+    for own in torch.arange(48).split([40] + [1] * 8):
+        out, cache = attention.step(*(x[:, :, own] for x in inputs), cache, mask[:, own])
+        outs.append(out)
+    assert_near(torch.cat(outs, 2), attention(*inputs, mask), "rows", 1e-9)
+
+
 def test_last_step_on_a_grid_equals_the_whole_row():
     attention, inputs = reformer(chunk=4, grid=8, causal=True), qkv(21)
     _, cache = attention.step(*(x[:, :, :20] for x in inputs))

@@ -1,12 +1,10 @@
 """Attention weights of every registered mechanism."""
 
-import dataclasses
-
 import pytest
 import torch
 
 import mechanism_calls as calls
-from longspan.attention import MECHANISMS, Attention, LayerInput, Traits
+from longspan.attention import MECHANISMS, Attention, Inputs, LayerInput, Traits
 from longspan.attention import weights as module
 from longspan.attention.value_norms import ValueNorm, skip_value_norms
 from longspan.attention.weights import Call, check_weighted_sum, compute_weights
@@ -47,13 +45,19 @@ def test_weights_times_values_equal_output(name, causal, monkeypatch):
     for mask, global_mask in masks(name):
         call = calls.make_call(attention, mask=mask, global_mask=global_mask)
         weights = compute_weights(
-            attention, call.q, call.k, mask, v=call.v, global_mask=global_mask, layer_input=None
+            attention,
+            call.x.q,
+            call.x.k,
+            mask,
+            v=call.x.v,
+            global_mask=global_mask,
+            layer_input=None,
         )
-        out = attention(call.q, call.k, call.v, mask, global_mask=global_mask)
+        out = attention(call.x.q, call.x.k, call.x.v, mask, global_mask=global_mask)
         if has_value_norms(attention):
-            assert (weights @ call.v - out).abs().max() > 0.1
-            out = call.output_for(call.v)
-        assert_near(weights @ call.v, out)
+            assert (weights @ call.x.v - out).abs().max() > 0.1
+            out = call.output_for(call.x.v)
+        assert_near(weights @ call.x.v, out)
         assert call.relative_error() < 1e-12
         if MECHANISMS[name].traits.exact:
             assert weights.min() >= 0
@@ -66,10 +70,10 @@ def test_weights_times_values_equal_output(name, causal, monkeypatch):
 def test_output_is_linear_in_values(name, causal):
     attention = calls.build_small(name, causal)
     call, other = calls.make_call(attention), calls.make_call(attention, seed=1)
-    out = call.output_for(2 * call.v - 3 * other.v)
-    assert_near(out, 2 * call.output_for(call.v) - 3 * call.output_for(other.v))
+    out = call.output_for(2 * call.x.v - 3 * other.x.v)
+    assert_near(out, 2 * call.output_for(call.x.v) - 3 * call.output_for(other.x.v))
     # Value norms make the output nonlinear.
-    whole = attention(call.q, call.k, 2 * call.v - 3 * other.v)
+    whole = attention(call.x.q, call.x.k, 2 * call.x.v - 3 * other.x.v)
     assert torch.allclose(whole, out, atol=1e-10) != has_value_norms(attention)
 
 
@@ -80,7 +84,7 @@ def test_padding_and_other_rows_have_zero_weight(name, causal):
     weights, T = all_weights(call), calls.LENGTH - 6
     assert not weights[1, :, :, T:].any()
     assert not weights[1, :, T:].any()
-    alone = Call(attention, *(x[1:, :, :T] for x in (call.q, call.k, call.v)))
+    alone = Call(attention, Inputs(*(x[1:, :, :T] for x in call.x[:3])))
     assert_near(all_weights(alone)[0], weights[1, :, :T, :T])
 
 
@@ -104,7 +108,7 @@ class Squares(Attention):
 def test_output_nonlinear_in_values_is_rejected():
     call = calls.make_call(Squares())
     with pytest.raises(InputError, match=r"squares has no .* weights: .* differs from its output"):
-        compute_weights(call.attention, call.q, call.k, v=call.v)
+        compute_weights(call.attention, call.x.q, call.x.k, v=call.x.v)
 
 
 def test_projected_values_are_rejected():
@@ -114,9 +118,9 @@ def test_projected_values_are_rejected():
     states = torch.randn(2, calls.LENGTH, calls.HEADS * calls.HEAD_DIM, dtype=torch.float64)
     layer_input = LayerInput(states=states, query=lambda x: x, key=lambda x: x)
     with pytest.raises(InputError, match="longformer has no attention weights"):
-        check_weighted_sum(dataclasses.replace(call, layer_input=layer_input))
+        check_weighted_sum(call._replace(x=call.x._replace(layer_input=layer_input)))
     # Without global tokens nothing is projected.
-    local = dataclasses.replace(call, layer_input=layer_input, global_mask=None)
+    local = call._replace(x=call.x._replace(layer_input=layer_input, global_mask=None))
     assert local.relative_error() < 1e-12
 
 
@@ -130,13 +134,13 @@ def test_convolved_values_are_rejected():
 def test_value_norms_are_restored_after_interrupt():
     attention = calls.build_small("long_short")
     call = calls.make_call(attention)
-    before = attention(call.q, call.k, call.v)
+    before = attention(call.x.q, call.x.k, call.x.v)
 
     def interrupted():
         with skip_value_norms(attention):
-            assert not torch.allclose(attention(call.q, call.k, call.v), before)
+            assert not torch.allclose(attention(call.x.q, call.x.k, call.x.v), before)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert torch.equal(attention(call.q, call.k, call.v), before)
+    assert torch.equal(attention(call.x.q, call.x.k, call.x.v), before)

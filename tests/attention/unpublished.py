@@ -15,10 +15,9 @@ import torch
 from torch import nn
 
 from longspan.attention.base import Traits, register
-from longspan.attention.ops.blocks import pattern_attention
+from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.ops.precision import at_least_float32
-from longspan.attention.ops.shared_keys import SharedKeys
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import Window
 

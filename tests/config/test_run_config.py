@@ -80,7 +80,7 @@ VALUES = {
     "training.max_grad_norm": st.none() | FRACTIONS,
     "training.adam_betas": st.lists(FRACTIONS, min_size=2, max_size=2),
     "training.gradient_checkpointing": st.booleans(),
-    "training.schedule": st.sampled_from(["linear", "cosine", "rsqrt", "constant"]),
+    "training.schedule": st.sampled_from(["linear", "cosine", "rsqrt", "constant", "one_cycle"]),
 }
 
 

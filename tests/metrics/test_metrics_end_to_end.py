@@ -166,8 +166,8 @@ def test_leaderboard_of_task_ranks_by_its_metric(finished, name):
     metric = get_metric(MAIN[name])
     assert board.metric is metric
     first, second = board.rows
-    assert not metric.is_better(second.score, first.score)
-    assert {row.mechanism: row.score for row in board.rows} == {
+    assert not metric.is_better(second.overall.score, first.overall.score)
+    assert {row.mechanism: row.overall.score for row in board.rows} == {
         mechanism: result.score() for mechanism, result in found.items()
     }
     text = markdown([leaderboard(board)])

@@ -9,6 +9,7 @@ import transformers
 from longspan.models import (
     LongspanDualEncoder,
     LongspanForCandidates,
+    LongspanForCoreference,
     LongspanForMultiHopQuestionAnswering,
     LongspanForMultipleChoice,
     LongspanForPairClassification,
@@ -64,6 +65,8 @@ class Head:
             return torch.stack((output.start_logits, output.end_logits))
         if self.cls is LongspanForMultiHopQuestionAnswering:
             return torch.stack(output.scores[:4])
+        if self.cls is LongspanForCoreference:
+            return output.mention_scores
         return output.similarities if self.cls is LongspanDualEncoder else output.logits
 
 
@@ -105,6 +108,11 @@ HEADS = {
         {"labels": CLASSES},
         constant=("model.norm.bias",),
         more={"candidate_positions": torch.tensor([[1, 4, 6], [2, 5, -1], [0, 3, 8]])},
+    ),
+    "coreference": Head(
+        LongspanForCoreference,
+        {"labels": torch.tensor([[[0, 0, 0], [3, 4, 1], [6, 6, 0], [8, 8, 1]]] * B)},
+        constant=("coreference.token_scores.bias",),
     ),
     "dual": Head(
         LongspanDualEncoder,

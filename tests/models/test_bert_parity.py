@@ -1,10 +1,12 @@
-"""Parity of the encoder with full attention and BERT: equal states and gradients."""
+"""Parity with BERT: states and gradients of the encoder, logits and losses of its heads."""
 
 import pytest
 import torch
+import transformers
 from transformers import BertConfig, BertModel
-from transformers_bert import SHARED_FIELDS, bert_names
+from transformers_bert import SHARED_FIELDS, bert_names, bert_with_encoder_of
 
+import longspan.models as models
 from longspan.models import LongspanModel
 
 
@@ -53,3 +55,39 @@ def test_states_and_gradients_equal_bert(small, padded):
             torch.testing.assert_close(mine_of[name].grad, parameter.grad, atol=1e-10, rtol=1e-10)
     copied = sum(len(list(ours.get_submodule(name).parameters())) for name in names)
     assert copied == len(list(ours.parameters()))
+
+
+IDS = torch.randint(1, 50, (3, 4, 9), generator=torch.Generator().manual_seed(1))
+NUMBERS = {"labels": torch.eye(3).double()}
+# Positions behind the input have no loss in either.
+SPANS = {"start_positions": torch.tensor([1, 0, 12]), "end_positions": torch.tensor([2, 9, 14])}
+PROBLEMS = ["multi_label_classification", "regression"]
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "problem"),
+    [
+        ("SequenceClassification", {"labels": torch.tensor([0, 2, 1])}, None),
+        *(("SequenceClassification", NUMBERS, problem) for problem in PROBLEMS),
+        ("MultipleChoice", {"labels": torch.tensor([3, 0, 1])}, None),
+        ("QuestionAnswering", SPANS, None),
+    ],
+)
+def test_logits_and_losses_of_heads_equal_bert(small, head, labels, problem):
+    fields = {"classifier_hidden_size": 16, "classifier_activation": "tanh"}
+    fields |= {"num_labels": 2 if head == "QuestionAnswering" else 3, "problem_type": problem}
+    config = small(norm="post", pooling="first", **fields)
+    model = getattr(models, f"LongspanFor{head}")(config).double().eval()
+    bert = bert_with_encoder_of(model, getattr(transformers, f"BertFor{head}"))
+    if head == "QuestionAnswering":
+        bert.qa_outputs.load_state_dict(model.qa_outputs.state_dict())
+    else:
+        bert.bert.pooler.dense.load_state_dict(model.classifier.hidden.state_dict())
+        bert.classifier.load_state_dict(model.classifier.output.state_dict())
+    ids = IDS if head == "MultipleChoice" else IDS[:, 0]
+    mask = torch.ones_like(ids)
+    if head != "QuestionAnswering":  # transformers lets padding compete with the tokens
+        mask[0, ..., 4:] = mask[2, ..., 6:] = 0
+    expected = bert(ids, attention_mask=mask, **labels)
+    found = model(ids, mask, **labels)
+    torch.testing.assert_close(found.to_tuple(), expected.to_tuple())

@@ -1,5 +1,7 @@
 """FLOPs and parameter counts of models."""
 
+from inspect import signature
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -9,76 +11,60 @@ from longspan.attention import MECHANISMS
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
-    LongspanForPairClassification,
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
 )
-
-Sequence, Token = LongspanForSequenceClassification, LongspanForTokenClassification
+from longspan.models import (
+    LongspanForSequenceClassification as Sequence,
+)
+from longspan.models.heads import find_head
 
 
 def count_flops(config, length, cls=Sequence):
     return cls.flops(config, dict.fromkeys(cls.texts, (length,)))
 
 
-def count_flops_with_torch(model, *inputs) -> int:
-    """Count matrix products with torch's counter, with the math backend of SDPA."""
+TEXT = {"input_ids": (23,)}
+OPTIONS = {"span_width": 3, "antecedents": 4, "spans_per_token": 0.6, "feature_size": 3}
+CASES = [
+    *(
+        ("sequence_classification", {"pooling": pooling, "position": "rotary"}, {"input_ids": (n,)})
+        for pooling in ("mean", "cls")
+        for n in (1, 17, 40)
+    ),
+    *(
+        ("sequence_classification", fields, TEXT)
+        for fields in (
+            *({"input_features": n, "pooling": x} for n in (1, 3) for x in ("mean", "cls")),
+            *({"attention_head_size": 12}, {"feed_forward": "gated"}),
+        )
+    ),
+    (
+        "sequence_classification",
+        {"stem": "convolution", "num_hidden_layers": 0, "max_position_embeddings": 25},
+        {"input_ids": (25,)},
+    ),
+    *(("token_classification", {"pooling": x, "num_labels": 9}, TEXT) for x in ("mean", "cls")),
+    *(
+        ("pair_classification", {"pair_head": x}, {**TEXT, "input_ids_b": (19,)})
+        for x in ("interaction", "concatenate")
+    ),
+    *(
+        ("coreference", {"coreference": {**OPTIONS, **x}}, {"input_ids": (12,)})
+        for x in ({"speakers": True, "genres": 2, "depth": 3}, {"depth": 1, "span_width": 5})
+    ),
+]
+
+
+@pytest.mark.parametrize(("head", "fields", "shapes"), CASES)
+def test_flops_equal_torch_counter(small, head, fields, shapes):
+    """Matrix products with the math backend of SDPA."""
+    config = small(**{"num_labels": 3, "num_hidden_layers": 3, **fields})
+    cls = find_head(head)
+    model, batch = cls(config).eval(), cls.dummy_batch(shapes, 1, config.input_features)
+    known = signature(model.forward).parameters
     counter = flop_counter()
     with sdpa_kernel(SDPBackend.MATH), torch.no_grad(), counter:
-        model.eval()(*inputs)
-    return counter.get_total_flops()
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("length", [1, 17, 40])
-def test_flops_equal_torch_counter(small, pooling, length):
-    config = small(pooling=pooling, num_labels=3, num_hidden_layers=3, position="rotary")
-    model = Sequence(config)
-    ids = torch.ones(1, length, dtype=torch.long)
-    assert count_flops(config, length) == count_flops_with_torch(model, ids)
-
-
-@pytest.mark.parametrize("head", ["interaction", "concatenate"])
-def test_pair_flops_equal_torch_counter(small, head):
-    config = small(pair_head=head, num_labels=2)
-    ids = torch.ones(1, 23, dtype=torch.long)
-    expected = count_flops_with_torch(LongspanForPairClassification(config), ids, ids)
-    assert count_flops(config, 23, LongspanForPairClassification) == expected
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("features", [1, 3])
-def test_flops_of_continuous_inputs_equal_torch_counter(small, pooling, features):
-    config = small(pooling=pooling, num_labels=3, input_features=features)
-    expected = count_flops_with_torch(
-        Sequence(config),
-        None,
-        None,
-        None,
-        None,
-        torch.rand(1, 23, features),
-    )
-    assert count_flops(config, 23) == expected
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_token_classification_flops_equal_torch_counter(small, pooling):
-    config = small(pooling=pooling, num_labels=9)
-    ids = torch.ones(1, 23, dtype=torch.long)
-    expected = count_flops_with_torch(Token(config), ids)
-    assert count_flops(config, 23, Token) == expected
-
-
-def test_flops_with_attention_head_size_equal_torch_counter(small):
-    config = small(attention_head_size=12, num_labels=2)
-    ids = torch.ones(1, 23, dtype=torch.long)
-    assert count_flops(config, 23) == count_flops_with_torch(Sequence(config), ids)
-
-
-def test_flops_of_gated_network_equal_torch_counter(small):
-    config = small(feed_forward="gated", num_labels=2)
-    ids = torch.ones(1, 23, dtype=torch.long)
-    assert count_flops(config, 23) == count_flops_with_torch(Sequence(config), ids)
+        model(**{name: x for name, x in batch.items() if name in known and "mask" not in name})
+    assert counter.get_total_flops() == cls.flops(config, shapes)
 
 
 def test_flops_reject_too_long_input(small):

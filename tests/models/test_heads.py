@@ -3,8 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import BertForSequenceClassification
-from transformers_bert import bert_with_encoder_of
 
 from longspan.errors import InputError, OptionError
 from longspan.models import (
@@ -135,23 +133,6 @@ def test_regression_of_pairs_and_refusal_for_tokens(small):
     torch.testing.assert_close(out.loss, (out.logits - labels).square().mean())
     with pytest.raises(OptionError, match="not for tokens"):
         LongspanForTokenClassification(small(num_labels=1))
-
-
-@pytest.mark.parametrize(
-    "problem", ["single_label_classification", "multi_label_classification", "regression"]
-)
-def test_sequence_logits_and_loss_equal_bert(small, problem):
-    fields = {"classifier_hidden_size": 16, "classifier_activation": "tanh", "num_labels": 3}
-    config = small(norm="post", pooling="first", problem_type=problem, **fields)
-    model = LongspanForSequenceClassification(config).double().eval()
-    bert = bert_with_encoder_of(model, BertForSequenceClassification)
-    bert.bert.pooler.dense.load_state_dict(model.classifier.hidden.state_dict())
-    bert.classifier.load_state_dict(model.classifier.output.state_dict())
-    ids, mask = torch.randint(1, 50, (4, 9)), torch.arange(9).expand(4, -1) < 7
-    labels = (torch.rand(4, 3) > 0.5).double()
-    labels = torch.tensor([0, 2, 1, 1]) if problem.startswith("single") else labels
-    expected = bert(ids, attention_mask=mask, labels=labels)
-    torch.testing.assert_close(model(ids, mask, labels=labels).to_tuple(), expected.to_tuple())
 
 
 def test_several_labels_have_binary_cross_entropies(small):

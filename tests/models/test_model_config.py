@@ -9,12 +9,12 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import AutoConfig, PreTrainedConfig
 
-from longspan.arena.start_weights import architecture_misfits
+from longspan.config.architecture import declared, option
 from longspan.errors import InputError, OptionError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.conversion.to_source import list_differences
-from longspan.models.fields import declared, option
 from longspan.models.parts import decoder_config
+from longspan.training.stage_weights import architecture_misfits
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from longspan.attention import MECHANISMS
 from longspan.errors import InputError, OptionError
 from longspan.models import LongspanModel
-from longspan.models.relative_2d import RelativePositions2D
+from longspan.models.relative import RelativePositions2D
 
 SIDE, HEADS = 3, 2
 

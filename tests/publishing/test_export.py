@@ -14,6 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from longspan.arena import RunPaths
 from longspan.arena.predict import predict
 from longspan.report.statistics.intervals import interval
+from longspan.report.statistics.noise import measure_noise
 from longspan.results import load_result
 from own_files import forgotten_imports, reviews, save_tokenizer, write_csv
 
@@ -114,7 +115,8 @@ def test_card_has_protocol_scores_and_interval(cli, runs, tmp_path):
     (score,) = data.eval_results
     assert (score.metric_type, score.metric_value) == ("accuracy", result.score())
     assert (score.dataset_name, score.dataset_split) == ("reviews (reviews.csv)", "test")
-    expected = interval([result.score()], result.main, result.scores["test"].num_examples)
+    about = (result.main, result.scores["test"].num_examples)
+    expected = interval(measure_noise([result.score()], *about), *about)
     assert score.metric_args == {
         "protocol": "own",
         "confidence_interval": [expected.low, expected.high],

@@ -20,6 +20,8 @@ from longspan.config import (
 )
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.statistics.intervals import interval
+from longspan.report.statistics.noise import measure_noise
 from longspan.results import (
     Analysis,
     ContextLoss,
@@ -369,6 +371,12 @@ def context_use(run: Result, losses: tuple[float, ...] = (1.5, 1.2, 1.0), **chan
         date="2026-03-02T12:00:00Z",
     )
     return dataclasses.replace(found, **changes)
+
+
+def interval_of(values, metric, num_examples, sample=None, pooled=None):
+    """Return the 95 % interval of the mean score of some seeds."""
+    noise = measure_noise(values, metric, num_examples, sample, pooled)
+    return interval(noise, metric, num_examples, sample)
 
 
 def build_leaderboard(results, failures=()):

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from longspan.arena.console import ConsoleCallback, format_progress
 from longspan.arena.experiment import Experiment
-from longspan.cli.contexts import summary
+from longspan.cli.analyzing import context_summary
 from longspan.cli.evaluating import _describe
 from longspan.metrics import METRICS, get_metric
 from longspan.report.charts.curves import learning_curves
@@ -71,7 +71,7 @@ def test_lines_about_losses_have_their_unit(metric):
 def test_use_of_the_context_names_the_unit_of_each_loss():
     use = context_use(record("local"))
     for one in use.contexts:
-        assert f"{one.loss:.3f} nats with {one.context}" in summary(use)
+        assert f"{one.loss:.3f} nats with {one.context}" in context_summary(use)
 
 
 @pytest.mark.parametrize(("metric", "title"), [("accuracy", "nats"), ("r2", None)])

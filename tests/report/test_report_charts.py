@@ -144,7 +144,7 @@ def test_mechanism_has_one_color_in_every_chart():
         assert scales
         expected = {"domain": NAMES, "range": [blue, vermilion, vermilion]}
         assert all(scale == expected for scale in scales)
-    cost = score_against_cost(table, None, "cpu, float32", STYLES)
+    cost = score_against_cost(table, len(table.columns), "cpu, float32", STYLES)
     (marks,) = (layer for layer in cost["layer"] if "fill" in layer["encoding"])
     for channel in ("fill", "stroke"):
         assert marks["encoding"][channel]["scale"] == expected
@@ -308,7 +308,9 @@ def test_charts_draw_the_best_score_without_a_model():
             score_intervals(board, 1, STYLES),
             learning_curves(board, 1, "validation score", STYLES),
         ],
-        ("best without a model", 43.0): [score_against_cost(board, None, "cpu, float32", STYLES)],
+        ("best without a model", 43.0): [
+            score_against_cost(board, len(board.columns), "cpu, float32", STYLES)
+        ],
     }
     for (name, value), specs in charts.items():
         for spec in specs:
@@ -326,13 +328,13 @@ def test_marks_have_values_of_leaderboard():
     table = small_leaderboard()
     dots = {
         row["mechanism"]: row
-        for row in values(score_against_cost(table, None, "cpu, float32", STYLES))
+        for row in values(score_against_cost(table, len(table.columns), "cpu, float32", STYLES))
         if "mechanism" in row
     }
     assert dots.keys() == set(NAMES)
     for row in table.rows:
         dot = dots[row.mechanism]
-        assert dot["score"] == pytest.approx(100 * row.score)
+        assert dot["score"] == pytest.approx(100 * row.overall.score)
         assert dot["across"] == row.cost.examples_per_second == pytest.approx(500 * 32 / 812.4)
         assert dot["area"] == row.cost.peak_memory / 2**20
 
@@ -346,7 +348,7 @@ def test_marks_of_different_device_are_excluded():
 
 def test_rows_without_mean_have_no_mark():
     runs = [record("bigbird", "listops"), record("linear", "listops"), record("linear", "text")]
-    chart = score_against_cost(build_leaderboard(runs), None, "cpu, float32", STYLES)
+    chart = score_against_cost(build_leaderboard(runs), 2, "cpu, float32", STYLES)
     assert [row["mechanism"] for row in values(chart) if "mechanism" in row] == ["linear"]
 
 

@@ -7,6 +7,7 @@ import statistics
 
 import numpy as np
 import pytest
+from report_records import interval_of
 
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.ranking import place_rows
@@ -19,7 +20,7 @@ from longspan.report.statistics.contrasts import (
     holm,
     two_sided,
 )
-from longspan.report.statistics.intervals import interval, student
+from longspan.report.statistics.intervals import student
 from longspan.report.statistics.noise import Sample, SeedVariance, measure_noise, pool_seeds
 
 INVERSE = statistics.NormalDist().inv_cdf
@@ -153,7 +154,7 @@ def test_interval_of_an_unstable_row_covers_its_mean(seeds, least):
     for _ in range(num_simulations):
         stable = rng.normal(10.0, 0.005, size=(11, 3)).tolist()
         unstable = rng.normal(10.0, 0.05, size=seeds).tolist()
-        found = interval(unstable, PERPLEXITY, 1, None, pool_seeds([*stable, unstable]))
+        found = interval_of(unstable, PERPLEXITY, 1, None, pool_seeds([*stable, unstable]))
         covered += found.low <= 10.0 <= found.high
     assert covered / num_simulations >= least
 
@@ -325,7 +326,7 @@ def test_intervals_and_tests_have_nominal_error_rates(seeds, effect):
         # The score of the mechanism, over all seeds and examples, is 0.4.
         true = statistics.NormalDist().cdf(INVERSE(0.4) / math.sqrt(1 + effect**2))
         one, other = (simulate_answers(rng, seeds, 400, effect, 0.5, difficulty) for _ in range(2))
-        found = interval(list(one.values), ACCURACY, 400, one)
+        found = interval_of(list(one.values), ACCURACY, 400, one)
         covered += found.low <= true <= found.high
         wrong += compare_pair(one, other)[1] < 0.05
     # Four standard deviations of a count of 500 are 3.9 %.
@@ -362,7 +363,10 @@ def test_interval_over_seeds_and_examples_is_wider():
     rng = np.random.default_rng(2)
     both = simulate_answers(rng, 3, 300, 0.05, 0.95, rng.normal(size=300))
     values = list(both.values)
-    whole, seeds_alone = interval(values, ACCURACY, 300, both), interval(values, ACCURACY, 300)
+    whole, seeds_alone = (
+        interval_of(values, ACCURACY, 300, both),
+        interval_of(values, ACCURACY, 300),
+    )
     assert (whole.over, seeds_alone.over) == ("seeds and examples", "seeds")
     assert whole.high - whole.low > seeds_alone.high - seeds_alone.low
 
@@ -370,7 +374,7 @@ def test_interval_over_seeds_and_examples_is_wider():
 def test_interval_ends_have_p_value_of_5_percent():
     rng = np.random.default_rng(4)
     own = simulate_answers(rng, 3, 500, 0.1, 0.5, rng.normal(size=500))
-    found = interval(list(own.values), ACCURACY, 500, own)
+    found = interval_of(list(own.values), ACCURACY, 500, own)
     center = own.values.mean()
     noise = measure(own, pool_seeds([own.values.tolist()]))
     fixed = dataclasses.replace(
@@ -384,7 +388,7 @@ def test_interval_ends_have_p_value_of_5_percent():
 def test_identical_seeds_leave_example_error():
     rng = np.random.default_rng(0)
     right = np.tile(rng.random(400) < 0.3, (3, 1))
-    found = interval([right[0].mean()] * 3, ACCURACY, 400, make_sample(right))
+    found = interval_of([right[0].mean()] * 3, ACCURACY, 400, make_sample(right))
     half = 1.96 * math.sqrt(right[0].mean() * (1 - right[0].mean()) / 400)
     assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.06)
 
@@ -392,18 +396,21 @@ def test_identical_seeds_leave_example_error():
 def test_tied_seeds_have_interval_of_single_run():
     """Treat the spread of tied seeds as unknown, not zero."""
     perfect = make_sample(np.ones((3, 500)))
-    assert interval([1.0] * 3, ACCURACY, 500, perfect) == interval([1.0], ACCURACY, 500)
+    assert interval_of([1.0] * 3, ACCURACY, 500, perfect) == interval_of([1.0], ACCURACY, 500)
     ties = make_sample(np.stack([np.arange(100) < 50, np.arange(100) >= 50]))
-    with_scores = interval([0.5, 0.5], ACCURACY, 100, ties)
-    without = interval([0.5, 0.5], ACCURACY, 100)
-    assert with_scores == without == interval([0.5], ACCURACY, 100)
+    with_scores = interval_of([0.5, 0.5], ACCURACY, 100, ties)
+    without = interval_of([0.5, 0.5], ACCURACY, 100)
+    assert with_scores == without == interval_of([0.5], ACCURACY, 100)
 
 
 def test_correlated_answers_of_one_example_count_once():
     """Expect the interval of one answer per example for ten identical answers."""
     right = np.repeat([0, 10], [60, 40])
     correlated = make_sample(right, targets=[10] * 100)
-    found, single = interval([0.4], ACCURACY, 1000, correlated), interval([0.4], ACCURACY, 100)
+    found, single = (
+        interval_of([0.4], ACCURACY, 1000, correlated),
+        interval_of([0.4], ACCURACY, 100),
+    )
     assert (found.low, found.high) == pytest.approx((single.low, single.high))
 
 
@@ -427,7 +434,7 @@ def test_bootstrap_of_f1_equals_resampled_sums():
     values = F1.finalize(one.statistics[0][draws].sum(axis=1))
     error = np.sqrt((one.deviations**2).sum())
     assert error == pytest.approx(values.std(), rel=0.05)
-    found = interval([float(one.values[0])], F1, 60, one)
+    found = interval_of([float(one.values[0])], F1, 60, one)
     assert (found.low, found.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.015)
     assert found.over == "examples"
 
@@ -466,7 +473,7 @@ def test_pairing_removes_document_difficulty():
     difference, p = compare_pair(better, worse)
     assert difference < 0
     assert p < 0.001
-    alone = interval(
+    alone = interval_of(
         [float(better.values[0])],
         BITS,
         200,
@@ -489,11 +496,11 @@ def test_bootstrap_of_ratio_agrees_with_linearization():
 
 
 def test_single_seed_without_example_scores_has_no_interval():
-    assert interval([1.1], BITS, 100) is None
-    assert interval([1.1, 1.2], BITS, 100).over == "seeds"
+    assert interval_of([1.1], BITS, 100) is None
+    assert interval_of([1.1, 1.2], BITS, 100).over == "seeds"
 
 
 def test_intervals_stay_within_range_of_metric():
-    assert interval([0.9, 0.99], F1, 100).high == 1.0
-    assert interval([0.9, 2.0], BITS, 100).high > 2.0
-    assert interval([0.1, 2.0], BITS, 100).low == 0.0
+    assert interval_of([0.9, 0.99], F1, 100).high == 1.0
+    assert interval_of([0.9, 2.0], BITS, 100).high > 2.0
+    assert interval_of([0.1, 2.0], BITS, 100).low == 0.0

@@ -4,17 +4,18 @@ import math
 
 import numpy as np
 import pytest
+from report_records import interval_of
 
 from longspan.errors import OptionError
 from longspan.metrics import get_metric
-from longspan.report.statistics.intervals import interval, mean, student
+from longspan.report.statistics.intervals import mean, student
 from longspan.report.statistics.noise import Sample
 
 ACCURACY = get_metric("accuracy")
 
 
 def accuracy_interval(values, examples, sample=None):
-    return interval(values, ACCURACY, examples, sample)
+    return interval_of(values, ACCURACY, examples, sample)
 
 
 # Printed tables of Student's t, two-sided 95 %.

@@ -72,9 +72,9 @@ def test_cells_have_means_intervals_and_margins():
 
 def test_row_with_missing_task_has_no_mean_and_is_last():
     board = build_leaderboard(records_of_two_tasks())
-    assert find_row(board, "performer").score == pytest.approx((0.38 + 0.65) / 2)
+    assert find_row(board, "performer").overall.score == pytest.approx((0.38 + 0.65) / 2)
     linear = find_row(board, "linear")
-    assert (linear.score, linear.placement, linear.cells[0]) == (None, None, None)
+    assert (linear.overall.score, linear.overall.placement, linear.cells[0]) == (None, None, None)
     assert linear.cost.tokens_per_second is None
     assert [row.label for row in board.rows] == ["performer", "bigbird", "linear"]
 
@@ -83,9 +83,9 @@ def test_interval_of_mean_combines_intervals_of_tasks():
     board = build_leaderboard(records_of_two_tasks())
     performer = find_row(board, "performer")
     parts = [cell.score - cell.interval.low for cell in performer.cells]
-    below = performer.score - performer.interval.low
+    below = performer.overall.score - performer.overall.interval.low
     assert below == pytest.approx(np.hypot(*parts) / 2)
-    assert find_row(board, "linear").interval is None
+    assert find_row(board, "linear").overall.interval is None
 
 
 def test_costs_are_means_over_tasks_and_memory_is_maximum():
@@ -186,17 +186,17 @@ def test_overridden_rows_are_noted_and_not_ranked():
     changed = find_row(board, "bigbird (training.steps=9000)")
     assert "training.steps = 9000" in board.notes[changed.notes[0]]
     assert changed.is_overridden
-    assert (changed.placement, changed.cells[0].placement) == (None, None)
+    assert (changed.overall.placement, changed.cells[0].placement) == (None, None)
     kept = find_row(board, "bigbird")
     assert kept.notes == ()
-    assert (kept.placement.ranks, kept.cells[0].placement.ranks) == (None, None)
+    assert (kept.overall.placement.ranks, kept.cells[0].placement.ranks) == (None, None)
 
 
 def test_overridden_run_does_not_complete_mean_of_row():
     runs = [record(task="listops"), record(task="text", overrides={"training.steps": 9000})]
     board = build_leaderboard(runs)
     assert len(board.rows) == 2
-    assert all(row.score is None for row in board.rows)
+    assert all(row.overall.score is None for row in board.rows)
 
 
 def test_selection_on_test_is_noted():
@@ -236,7 +236,7 @@ def test_task_specific_options_share_one_row():
     ]
     board = build_leaderboard(runs)
     assert [row.label for row in board.rows] == ["bigbird"]
-    assert board.rows[0].score is not None
+    assert board.rows[0].overall.score is not None
 
 
 def test_different_data_has_separate_column():
@@ -259,7 +259,7 @@ def test_failure_is_in_column_of_its_row():
 def test_failed_seed_leaves_no_mean_and_is_noted():
     board = build_leaderboard([record(), record(seed=1), record("linear")], [failure()])
     lost = find_row(board, "bigbird")
-    assert (lost.cells[0].score, lost.placement, len(lost.cells[0].runs)) == (None, None, 2)
+    assert (lost.cells[0].score, lost.overall.placement, len(lost.cells[0].runs)) == (None, None, 2)
     entry = next(line for line in leaderboard(board).rows if line[0].mechanism == "bigbird")[1]
     assert (entry.text, entry.detail) == ("memory", "1 of 3 seeds")
     assert board.notes[lost.notes[0]] == (
@@ -377,7 +377,9 @@ def test_no_mark_without_significant_difference_or_seed_variance(seeds):
     board = build_leaderboard(runs if seeds == 1 else with_second_seed(runs))
     entries = [line[1] for line in leaderboard(board).rows]
     assert not any(one.emphasis or one.underline or " " in one.text for one in entries)
-    assert [row.placement.ranks for row in board.rows] == [None if seeds == 1 else (1, 2)] * 2
+    assert [row.overall.placement.ranks for row in board.rows] == [
+        None if seeds == 1 else (1, 2)
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -408,12 +410,12 @@ def test_rows_without_example_scores_are_compared_by_their_seeds():
     seeds = {"full": (0.400, 0.402), "b": (0.401, 0.399), "c": (0.34, 0.342)}
     runs = [record(m, seed=i, score=x) for m, own in seeds.items() for i, x in enumerate(own)]
     board = build_leaderboard(runs)
-    assert [row.placement.ranks for row in board.rows] == [(1, 2), (1, 2), (3, 3)]
-    assert [row.placement.arrow for row in board.rows] == ["", "", "↓"]
+    assert [row.overall.placement.ranks for row in board.rows] == [(1, 2), (1, 2), (3, 3)]
+    assert [row.overall.placement.arrow for row in board.rows] == ["", "", "↓"]
     both = [*runs, *(record(r.mechanism, "other", r.seed, r.score()) for r in runs)]
     board = build_leaderboard(both)
     assert [row.cells[0].placement.ranks for row in board.rows] == [(1, 2), (1, 2), (3, 3)]
-    assert [row.placement.ranks for row in board.rows] == [(1, 2), (1, 2), (3, 3)]
+    assert [row.overall.placement.ranks for row in board.rows] == [(1, 2), (1, 2), (3, 3)]
 
 
 def test_overridden_rows_are_not_compared():
@@ -463,7 +465,7 @@ def test_lone_overrides_are_shown_unranked_in_the_nearest_table(overrides, table
     short = [record(name, overrides=SHORT) for name in ("full", "linear")]
     board = build_leaderboard([record("full"), *short, record("local", overrides=overrides)])
     row = next(row for row in board.rows if row.mechanism == "local")
-    assert (row.overrides, row.is_ranked, row.placement) == (table, False, None)
+    assert (row.overrides, row.is_ranked, row.overall.placement) == (table, False, None)
     assert "Not ranked; it overrides the protocol" in board.notes[row.notes[0]]
 
 
@@ -492,8 +494,8 @@ def test_reference_rows_are_in_the_column_of_the_task_that_they_shorten():
     assert [column.label for column in board.columns] == ["listops"]
     assert board.columns[0].checksum == "bb" * 32
     row = next(row for row in board.rows if row.reference)
-    assert (row.cells[0].score, row.is_ranked, row.placement) == (0.9, False, None)
-    assert [row.placement.ranks for row in board.rows if row.is_ranked] == [(1, 1), (2, 2)]
+    assert (row.cells[0].score, row.is_ranked, row.overall.placement) == (0.9, False, None)
+    assert [row.overall.placement.ranks for row in board.rows if row.is_ranked] == [(1, 1), (2, 2)]
     notes = [board.notes[i] for i in row.notes]
     assert any("Reads other data than the mechanisms" in x and "256 tokens" in x for x in notes)
 
@@ -615,11 +617,11 @@ def test_wins_of_the_front_are_corrected_within_a_table():
         for seed in (0, 1, 2)
     ]
     board = build_leaderboard(runs)
-    wins = find_score_wins(board, None)
+    wins = find_score_wins(board, len(board.columns))
     tables = [row.overrides for row in board.rows]
     assert len({*tables}) == 2
     for i, row in enumerate(board.rows):
-        assert row.placement.ranks == (1 + wins[:, i].sum(), 3 - wins[i].sum())
+        assert row.overall.placement.ranks == (1 + wins[:, i].sum(), 3 - wins[i].sum())
         assert {tables[j] for j in np.flatnonzero(wins[i])} <= {row.overrides}
 
 
@@ -642,13 +644,17 @@ def test_published_means_over_five_and_six_tasks():
         [*runs, *records_of_five_tasks("dilated")[1:]], [failure("local", "path_x", seed=0)]
     )
     assert [mean.label for mean in board.means] == ["Mean of 5", "Mean of 6"]
-    assert find_row(board, "bigbird").means == pytest.approx((0.62, (0.62 * 5 + 0.8) / 6))
+    assert scores_of_means(board, "bigbird") == pytest.approx((0.62, (0.62 * 5 + 0.8) / 6))
     # The interval of 2,000 examples includes chance.
-    assert find_row(board, "linear").means == pytest.approx((0.62, (0.62 * 5 + 0.5) / 6))
-    assert find_row(board, "local").means == pytest.approx((0.62, (0.62 * 5 + 0.5) / 6))
+    assert scores_of_means(board, "linear") == pytest.approx((0.62, (0.62 * 5 + 0.5) / 6))
+    assert scores_of_means(board, "local") == pytest.approx((0.62, (0.62 * 5 + 0.5) / 6))
     # A run that was never started has not failed.
-    assert find_row(board, "full").means == (pytest.approx(0.62), None)
-    assert find_row(board, "dilated").means == (None, None)
+    assert scores_of_means(board, "full") == (pytest.approx(0.62), None)
+    assert scores_of_means(board, "dilated") == (None, None)
+
+
+def scores_of_means(board, name):
+    return tuple(cell.score for cell in find_row(board, name).means)
 
 
 def test_other_tasks_have_own_mean_and_single_task_has_none():
@@ -656,7 +662,7 @@ def test_other_tasks_have_own_mean_and_single_task_has_none():
     assert build_leaderboard(records_of_five_tasks()[:1]).means == ()
     more = build_leaderboard([*records_of_five_tasks(), record(task="copying", score=1.0)])
     assert [x.label for x in more.means] == ["Mean of 5", "Mean of 6"]
-    assert more.rows[0].means[1] == pytest.approx((0.62 * 5 + 1) / 6)
+    assert more.rows[0].means[1].score == pytest.approx((0.62 * 5 + 1) / 6)
 
 
 def test_parameters_beyond_tolerance_are_noted():

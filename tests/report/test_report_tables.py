@@ -531,7 +531,7 @@ def language_models():
 def test_lower_is_better_in_ranks_bold_and_order():
     board = build_leaderboard(language_models())
     assert [row.label for row in board.rows] == ["good", "full", "bad"]
-    assert [row.placement.ranks for row in board.rows] == [(1, 1), (2, 2), (3, 3)]
+    assert [row.overall.placement.ranks for row in board.rows] == [(1, 1), (2, 2), (3, 3)]
     table = leaderboard(board)
     entries = {line[0].value: line[1] for line in table.rows}
     marks = {name: entry.text.split()[1:] for name, entry in entries.items()}

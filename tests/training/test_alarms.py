@@ -15,7 +15,6 @@ from longspan.results import Alarm, Point, Score
 from longspan.training import Callback, fit
 from longspan.training.alarms import (
     TrainingState,
-    WarmUp,
     at_chance,
     diverging,
     raise_alarms,
@@ -57,7 +56,13 @@ def state(points, *, majority=0.5, examples=2_000, config=CONFIG, metric="accura
         num_targets=examples,
         majority_baseline=majority,
     )
-    clock = {"seconds": 100.0, "data_wait_seconds": 0.0, "warm_up": WarmUp(0.0, 0.0), **seconds}
+    clock = {
+        "seconds": 100.0,
+        "data_wait_seconds": 0.0,
+        "warm_seconds": 0.0,
+        "warm_data_wait_seconds": 0.0,
+        **seconds,
+    }
     return TrainingState(
         config=config, metric=get_metric(metric), curve=points, validation=score, **clock
     )
@@ -160,7 +165,7 @@ def test_divergence_alarm_averages_evaluations_of_few_examples():
 
 def test_data_wait_is_counted_after_first_evaluation():
     points = curve([0.9] * 3)
-    timing = {"seconds": 110.0, "warm_up": WarmUp(10.0, 8.0)}
+    timing = {"seconds": 110.0, "warm_seconds": 10.0, "warm_data_wait_seconds": 8.0}
     assert waiting_for_data(state(points, data_wait_seconds=18.0, **timing)) is None
     assert waiting_for_data(state(points, data_wait_seconds=18.1, **timing)) == (
         "10.1 % of the training time since step 50 was spent waiting for data; put --cache on a "

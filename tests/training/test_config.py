@@ -33,7 +33,10 @@ REJECTED = {
         float("inf"): "learning_rate should be a finite number, got inf",
         "fast": "learning_rate should be a valid number, got 'fast'",
     },
-    "schedule": {"lin": "schedule should be 'linear', 'cosine', 'rsqrt' or 'constant', got 'lin'"},
+    "schedule": {
+        "lin": "schedule should be 'linear', 'cosine', 'rsqrt', 'constant' or 'one_cycle', "
+        "got 'lin'"
+    },
     "precision": {"bf15": "precision should be 'no', 'bf16' or 'fp16', got 'bf15'"},
     "selection": {"test": "selection should be 'best validation' or 'last', got 'test'"},
     "weight_decay": {-0.1: "weight_decay must be at least 0"},

@@ -443,22 +443,6 @@ def test_pointer_to_missing_checkpoints_removes_nothing(interrupted):
     assert {p.name for p in work.iterdir()} == before
 
 
-def test_checkpoint_of_earlier_version_resumes(interrupted, expected_outcomes):
-    """Earlier versions wrote neither checksums nor the checkpoint before the last one."""
-    work, resume = interrupted
-    shutil.rmtree(work / "step-000006")
-    for path in work.glob("*/checksums.json"):
-        path.unlink()
-    (work / "last.json").write_text('{"last": "step-000007", "best": "best-000004"}')
-    assert Checkpoints(work).best() == work / "best-000004"
-    again = resume()
-    assert (again.scores, without_seconds(again.curve)) == expected_outcomes["local"]
-    pointer = json.loads((work / "last.json").read_text())
-    assert pointer["last"] == "step-000012"
-    Checkpoints(work).keep_only_best()
-    assert Checkpoints(work).best() == work / pointer["best"]
-
-
 def test_checkpoint_is_synced_to_disk_before_pointer(listops, tmp_path, monkeypatch):
     model = make_model(tiny.experiment(), listops)
     optimizer, synced = torch.optim.AdamW(model.parameters()), []

@@ -5,11 +5,13 @@ import math
 
 import pytest
 import torch
+from transformers import get_linear_schedule_with_warmup
 
 from longspan.config import TrainingConfig
 from longspan.training.schedule import compute_learning_rate
 
 EXACT = {"rel": 1e-9, "abs": 1e-15}
+SCHEDULES = ("linear", "cosine", "rsqrt", "constant", "one_cycle")
 
 
 def make_config(schedule, steps=100, warmup=10, learning_rate=1e-3):
@@ -28,7 +30,7 @@ def rates_of(config):
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (5000, 1000), (7, 2), (20, 19), (30, 30)])
-def test_linear_equals_one_cycle_of_torch(steps, warmup):
+def test_one_cycle_equals_that_of_torch(steps, warmup):
     optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=1.0)
     truth = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,
@@ -46,7 +48,7 @@ def test_linear_equals_one_cycle_of_torch(steps, warmup):
         optimizer.step()
         if step + 1 < steps:
             truth.step()
-    assert rates_of(make_config("linear", steps, warmup, 1e-4)) == pytest.approx(rates, **EXACT)
+    assert rates_of(make_config("one_cycle", steps, warmup, 1e-4)) == pytest.approx(rates, **EXACT)
 
 
 def test_rsqrt_equals_rule_of_long_range_arena():
@@ -73,7 +75,7 @@ def test_constant_stays_at_peak():
     assert set(rates_of(make_config("constant"))[9:]) == {1e-3}
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "rsqrt", "constant"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_rises_during_warmup_only(schedule):
     rates = rates_of(make_config(schedule))
     assert all(a < b for a, b in itertools.pairwise(rates[:10]))
@@ -81,20 +83,36 @@ def test_every_schedule_rises_during_warmup_only(schedule):
     assert min(rates) > 0
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "rsqrt", "constant"])
+@pytest.mark.parametrize("schedule", [x for x in SCHEDULES if x != "one_cycle"])
 def test_warmup_is_linear(schedule):
     rates = rates_of(make_config(schedule))
     assert [rate / rates[9] for rate in rates[:10]] == pytest.approx([n / 10 for n in range(1, 11)])
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "rsqrt", "constant"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (1, 1), (5, 0), (5, 5), (5, 9)])
 def test_short_runs_have_positive_rate_at_every_step(schedule, steps, warmup):
     rates = rates_of(make_config(schedule, steps, warmup))
     assert all(0 < rate <= 1e-3 for rate in rates)
 
 
-def test_linear_without_warmup_decreases_to_its_end():
-    rates = rates_of(make_config("linear", steps=10, warmup=0))
+@pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (7, 2), (10, 0)])
+def test_linear_equals_that_of_transformers(steps, warmup):
+    """Our steps count from 1, so that the first one has a learning rate; theirs from 0."""
+    parameter = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.AdamW([parameter], lr=1e-4)
+    truth = get_linear_schedule_with_warmup(optimizer, warmup, steps)
+    rates = []
+    for _ in range(steps):
+        rates.append(truth.get_last_lr()[0])
+        optimizer.step()
+        truth.step()
+    ours = rates_of(make_config("linear", steps, warmup, 1e-4))
+    assert ours[:warmup] == pytest.approx([*rates[1:warmup], 1e-4][:warmup], **EXACT)
+    assert ours[warmup:] == pytest.approx(rates[warmup:], **EXACT)
+
+
+def test_one_cycle_without_warmup_decreases_to_its_end():
+    rates = rates_of(make_config("one_cycle", steps=10, warmup=0))
     assert all(a > b for a, b in itertools.pairwise(rates))
     assert rates[-1] == pytest.approx(1e-3 / 250_000)

@@ -11,8 +11,13 @@ import toy_streams
 from exactness import assert_bitwise_equal
 from longspan.config import TrainingConfig
 from longspan.errors import OptionError, RunError
-from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.models import (
+    LongspanConfig,
+    LongspanForCausalLM,
+    LongspanForSequenceClassification,
+)
 from longspan.training import Callback, Stage, fit_stages
+from longspan.training.stage_weights import load_checkpoint
 
 LENGTHS, STEPS = (8, 16), (10, 14)
 
@@ -195,10 +200,41 @@ def test_drawn_buffers_of_another_shape_are_those_of_the_new_stage(mechanism, ta
         assert_bitwise_equal(found[name], after[name], "copy")
 
 
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_a_shorter_stage_has_the_first_rows_of_the_table(position, tmp_path):
+    """All other weights are those of the checkpoint."""
+    folder = tmp_path / "long"
+    long = make_model(16, position, attention_options={"window": 4})
+    long.save_pretrained(folder)
+    short = make_model(8, position, attention_options={"window": 4})
+    with torch.no_grad():
+        for x in short.parameters():
+            x.zero_()
+    record = load_checkpoint(short, folder, extend_positions="tile", is_same_task=True)
+    assert (record.new, record.dropped) == ([], [])
+    expected = {"learned": "first 8 of 16 rows", "rotary": None}
+    assert record.positions == expected[position]
+    weights = long.state_dict()
+    for name, x in short.state_dict().items():
+        assert_bitwise_equal(x, weights[name][: len(x)], name)
+
+
+def test_the_head_of_numbers_is_that_of_one_task_alone(tmp_path):
+    config = {"vocab_size": 9, "hidden_size": 16, "num_labels": 1, "problem_type": "regression"}
+    model = LongspanForSequenceClassification(LongspanConfig(**config))
+    model.save_pretrained(tmp_path)
+    for is_same_task in (True, False):
+        other = LongspanForSequenceClassification(LongspanConfig(**config))
+        record = load_checkpoint(other, tmp_path, is_same_task=is_same_task)
+        heads = {name for name in model.state_dict() if not name.startswith("model.")}
+        expected = set() if is_same_task else heads
+        assert set(record.new) == set(record.dropped) == expected
+
+
 def test_weights_of_another_shape_are_refused(tasks, tmp_path):
     stages = make_stages(tasks)
     wider = Stage(task=tasks[1], config=recipe(1), make_model=lambda: make_model(16, width=32))
-    with pytest.raises(OptionError, match="stage 2 has other weights"):
+    with pytest.raises(OptionError, match=r"stage 2 has other weights.*hidden_size is 16 there"):
         train([stages[0], wider], tmp_path / "run")
 
 

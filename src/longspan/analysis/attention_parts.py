@@ -7,7 +7,7 @@ compressed memory, the memory and the sequence, each in six buckets.
 import contextlib
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from longspan.analysis.layers import TOKENS_PER_BATCH
 from longspan.attention import Inputs
-from longspan.attention.hooks import MemorySizes
+from longspan.attention.ops.segments import SegmentAttention
 from longspan.attention.weights import Call
 from longspan.models import LongspanPreTrainedModel
 from longspan.models.attention_layer import SelfAttention
@@ -26,28 +26,28 @@ Shares = dict[str, float]
 BucketShares = dict[str, list[float]]  # the oldest keys first
 
 
-def memory_sizes(model: nn.Module) -> list[MemorySizes]:
-    """Return the segments and memories of the layers that have some."""
-    sizes = (layer.mechanism.memory_sizes for layer in _attention_layers(model))
-    return [one for one in sizes if one is not None]
+def memory_layers(model: nn.Module) -> list[SegmentAttention]:
+    """Return the mechanisms of the layers that divide sequences into segments with a memory."""
+    mechanisms = (layer.mechanism for layer in _attention_layers(model))
+    return [each for each in mechanisms if isinstance(each, SegmentAttention)]
 
 
-def memory_reach(sizes: Sequence[MemorySizes]) -> int:
+def memory_reach(layers: Sequence[SegmentAttention]) -> int:
     """Return how many tokens a segment and the memories of all layers reach back in all.
 
     Memories of the layers follow each other: a token in a memory has read that of the layer below.
     """
-    return max((x.segment for x in sizes), default=0) + sum(x.tokens for x in sizes)
+    return max((x.segment for x in layers), default=0) + sum(x.memory_tokens for x in layers)
 
 
-def first_full(sizes: Sequence[MemorySizes]) -> int:
+def first_full(layers: Sequence[SegmentAttention]) -> int:
     """Return the first token from which on the memories of all layers are full."""
-    return max(x.first_full for x in sizes)
+    return max(x.first_full for x in layers)
 
 
-def window_with_memory(sizes: Sequence[MemorySizes]) -> int:
+def window_with_memory(layers: Sequence[SegmentAttention]) -> int:
     """Return the tokens of a sequence whose last segment has full memories."""
-    return first_full(sizes) + max(x.segment for x in sizes)
+    return first_full(layers) + max(x.segment for x in layers)
 
 
 def shares_by_part(buckets: Sequence[BucketShares]) -> list[Shares]:
@@ -70,12 +70,12 @@ def shares_by_bucket(
         rows: windows to read, all equally long.
     """
     windows.check(rows)
-    layers, first = _attention_layers(model), first_full(memory_sizes(model))
+    layers, first = _attention_layers(model), first_full(memory_layers(model))
     sums: list[dict[str, Tensor]] = [{} for _ in layers]
     tokens = np.stack([windows.tokens(row)[:-1] for row in rows]).astype(np.int64)
 
     def add(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
-        call = Call(cast(Any, module), *args, **kwargs)
+        call = Call.of_arguments(module, args, kwargs)
         for name, weights in _bucket_weights(call).items():
             own = sums[places[call.attention]]
             total = weights[:, :, first:].double().mean((1, 2)).sum(0).cpu()
@@ -94,12 +94,10 @@ def shares_by_bucket(
 
 def _bucket_weights(call: Call) -> dict[str, Tensor]:
     """Return the weights of the parts of the keys; none if the mechanism has no memory."""
-    attention = call.attention
-    assert call.v is not None
-    if attention.memory_sizes is None:
+    if not isinstance(call.attention, SegmentAttention):
         return {}
-    x = Inputs(call.q, call.k, call.v, call.real_keys, layer_input=call.layer_input)
-    return attention.bucket_weights(x, BUCKETS) or {}
+    x = Inputs(*call.x[:3], call.real_keys, layer_input=call.x.layer_input)
+    return call.attention.bucket_weights(x, BUCKETS)
 
 
 def _attention_layers(model: nn.Module) -> list[SelfAttention]:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -89,7 +89,7 @@ def read_layers(
     values: list[T] = []
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
-        call = Call(cast(Any, module), *args, **kwargs)
+        call = Call.of_arguments(module, args, kwargs)
         if check:
             check_weighted_sum(call)
         values.append(read(call))

@@ -14,6 +14,7 @@ from longspan.attention.weights import Call
 from longspan.shapes import Float
 
 
+@torch.no_grad()
 def attention_rollout(calls: Sequence[Call], start: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """Return each token's share of the output: start^T prod_l (A_l + I) / 2, last layer first.
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from longspan.analysis.attention_parts import (
     BucketShares,
+    memory_layers,
     memory_reach,
-    memory_sizes,
     shares_by_bucket,
     shares_by_part,
     window_with_memory,
@@ -129,7 +129,7 @@ def _longest_context(task: StreamTask, model: LongspanPreTrainedModel) -> int:
 
     A model with parameters for each position reads no further than in its evaluation.
     """
-    longest = max(task.options.window, memory_reach(memory_sizes(model)))
+    longest = max(task.options.window, memory_reach(memory_layers(model)))
     config = model.config
     if config.limits_length:
         longest = min(longest, config.max_position_embeddings - BLOCK + 1)
@@ -182,9 +182,9 @@ def _measure_buckets(
     model: LongspanPreTrainedModel, task: StreamTask, split: Split
 ) -> tuple[list[BucketShares], int]:
     """Measure attention by bucket of the keys; return the number of sequences as well."""
-    if not (sizes := memory_sizes(model)):
+    if not (layers := memory_layers(model)):
         return [], 0
-    length = window_with_memory(sizes)
+    length = window_with_memory(layers)
     windows = task.windows(split, length, length)
     (whole,) = np.nonzero(windows.lengths == length)
     if not len(whole):

@@ -21,6 +21,7 @@ class Spans(NamedTuple):
     negative: Float[Tensor, "B H"]  # share of the absolute weights that is negative
 
 
+@torch.no_grad()
 def compute_spans(call: Call, num_summary: int = 0) -> Spans:
     """Return the span of each head: the mean over real queries t of sum_s a_ts |t - s|.
 
@@ -28,10 +29,10 @@ def compute_spans(call: Call, num_summary: int = 0) -> Spans:
         call: inputs of the mechanism.
         num_summary: number of leading summary tokens, which count neither as queries nor as keys.
     """
-    B, H, T, _ = call.q.shape
-    device = call.q.device
+    B, H, T, _ = call.x.q.shape
+    device = call.x.q.device
     distance, total, negative = torch.zeros(3, B, H, T, dtype=torch.float64, device=device)
-    queries = torch.arange(T, device=device)[:, None] + call.k.shape[2] - T
+    queries = torch.arange(T, device=device)[:, None] + call.x.k.shape[2] - T
     for columns, weights in call.columns():
         keys = torch.arange(columns.start, columns.stop, device=device)
         sizes = weights.abs()

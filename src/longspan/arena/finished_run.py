@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 from torch import nn
 
-from longspan.arena.checkpoint_folder import load_pretrained
 from longspan.arena.paths import RunPaths
 from longspan.arena.run_state import data_mismatch
 from longspan.attention import MECHANISMS
@@ -26,6 +25,7 @@ from longspan.tasks import TASKS, Task, build
 from longspan.tasks.base import HELD_OUT, SPLITS, Split
 from longspan.tasks.batching import sample_rows
 from longspan.training.checkpoint import Checkpoints
+from longspan.training.checkpoint_folder import load_pretrained
 from longspan.training.distributed.group import current_group, make_accelerator
 from longspan.training.evaluate import Evaluation
 from longspan.training.evaluation_options import EvaluationOptions

@@ -8,16 +8,16 @@ from typing import cast
 import numpy as np
 from torch import nn
 
-from longspan.arena.checkpoint_folder import load_pretrained
-from longspan.arena.given_checkpoint import GivenCheckpoint, open_checkpoint
 from longspan.arena.paths import RunPaths
 from longspan.arena.run_state import read_state
+from longspan.arena.saved_checkpoint import SavedCheckpoint, open_checkpoint
 from longspan.config import DecodingConfig
 from longspan.data.text_codec import IncrementalDecoder, PromptTokenizer, TextCodec, encode_prompt
 from longspan.data.word_pieces import has_word_pieces, load_word_pieces
 from longspan.errors import DataError, LongspanError, OptionError, UnknownNameError
 from longspan.models import Continuation, LongspanForCausalLM, LongspanForConditionalGeneration
 from longspan.tasks import TASKS, build
+from longspan.training.checkpoint_folder import load_pretrained
 
 TextCallback = Callable[[str], object]
 
@@ -160,7 +160,7 @@ class _IdWriter:
         return ""
 
 
-def _check_causal(given: GivenCheckpoint) -> None:
+def _check_causal(given: SavedCheckpoint) -> None:
     """Refuse a checkpoint of another model than a causal language model."""
     names = given.config.architectures or []
     if LongspanForCausalLM.__name__ in names:
@@ -177,7 +177,7 @@ def _check_causal(given: GivenCheckpoint) -> None:
     )
 
 
-def _find_codec(given: GivenCheckpoint, paths: RunPaths) -> TextCodec | None:
+def _find_codec(given: SavedCheckpoint, paths: RunPaths) -> TextCodec | None:
     """Return the vocabulary of a checkpoint: its folder's tokenizer, or its run's task."""
     if has_word_pieces(given.folder):
         return PromptTokenizer(load_word_pieces(given.folder))

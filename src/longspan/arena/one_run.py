@@ -21,7 +21,7 @@ from longspan.tasks import TASKS, build
 from longspan.tasks.info import LANGUAGE_MODELING
 
 if TYPE_CHECKING:
-    from longspan.arena.given_checkpoint import GivenCheckpoint
+    from longspan.arena.saved_checkpoint import SavedCheckpoint
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ def pretraining_experiment(
 
 
 def finetuning_experiment(
-    checkpoint: "str | Path | GivenCheckpoint", task: str, choices: RunChoices
+    checkpoint: "str | Path | SavedCheckpoint", task: str, choices: RunChoices
 ) -> Experiment:
     """Return the experiment of `finetune`.
 
@@ -167,21 +167,18 @@ def finetuning_experiment(
 
 def _from_checkpoint(
     protocol: Protocol,
-    checkpoint: "str | Path | GivenCheckpoint",
+    checkpoint: "str | Path | SavedCheckpoint",
     task: str,
     choices: RunChoices,
 ) -> Experiment:
     """Return an experiment that starts from a checkpoint; given changes take precedence."""
-    from longspan.arena.given_checkpoint import open_checkpoint  # imports transformers
+    from longspan.arena.saved_checkpoint import open_checkpoint  # imports transformers
 
     given = open_checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
     name = choices.mechanism or given.mechanism
     published = build(task, dict(protocol.recipe(task).task_options))
     changes = protocol.changes(task, name, choices.changes)
-    fitted = {
-        **given.encoding(published, choices.extend_positions),
-        **given.changes(task, choices.mechanism, choices.extend_positions),
-    }
+    fitted = given.changes(published, choices.mechanism, choices.extend_positions)
     if "task.vocabulary" in changes:
         fitted.pop("start.tokenizer", None)  # the user has chosen another one
     made = protocol.row(task, name, choices.seed, choices.changes, choices.budget, fitted)

@@ -32,7 +32,7 @@ from longspan.training import Callback
 from longspan.training.checkpoint_pointer import POINTER, read_pointer, saved_step
 
 if TYPE_CHECKING:
-    from longspan.arena.given_checkpoint import GivenCheckpoint
+    from longspan.arena.saved_checkpoint import SavedCheckpoint
     from longspan.models import LongspanPreTrainedModel
     from longspan.training.distributed.group import ProcessGroup
 
@@ -100,6 +100,7 @@ def train(
     from longspan.arena.model import TRAINING_COPIES, check_weights
     from longspan.arena.record import make_result
     from longspan.arena.stages import make_stages
+    from longspan.arena.start import find_start
     from longspan.training import fit_stages
 
     run_dir = paths.run_dir(experiment)
@@ -109,7 +110,8 @@ def train(
         _process_group(paths).exit_on_local_error(),
     ):
         earlier_code = run_on_main(paths, lambda: _claim(experiment, task, paths, locks))
-        found = _find_start(experiment, task, paths, callback)
+        _train_source(experiment, paths, callback)
+        start = run_on_main(paths, lambda: find_start(experiment, task, paths))
         resolved = run_on_main(
             paths, lambda: resolve_budget(experiment, task, run_dir, paths.device)
         )
@@ -119,9 +121,7 @@ def train(
         if paths.parallel != "fsdp":  # which shards gradients and moments
             check_weights(effective.config, task, TRAINING_COPIES, paths.device_type)
         outcome = fit_stages(
-            make_stages(
-                effective, task, lambda model: _load_start(model, found, experiment, paths)
-            ),
+            make_stages(effective, task, lambda x: _load_start(x, start, experiment, paths)),
             seed=experiment.seed,
             folder=run_dir,
             device=paths.device,
@@ -132,16 +132,6 @@ def train(
         started = run_on_main(paths, lambda: recorded_start(run_dir))
         result = make_result(experiment, task, outcome, resolved, started)
         return dataclasses.replace(result, earlier_code=earlier_code)
-
-
-def _find_start(
-    experiment: Experiment, task: Task, paths: RunPaths, callback: Callback | None
-) -> "GivenCheckpoint | None":
-    """Return the checkpoint that an experiment starts from, which is trained if it is missing."""
-    from longspan.arena.start import find_start
-
-    _train_source(experiment, paths, callback)
-    return run_on_main(paths, lambda: find_start(experiment, task, paths))
 
 
 def _train_source(experiment: Experiment, paths: RunPaths, callback: Callback | None) -> None:
@@ -172,16 +162,16 @@ def _train_source(experiment: Experiment, paths: RunPaths, callback: Callback | 
 
 def _load_start(
     model: "LongspanPreTrainedModel",
-    found: "GivenCheckpoint | None",
+    start: "SavedCheckpoint | None",
     experiment: Experiment,
     paths: RunPaths,
 ) -> None:
     """Load the checkpoint that a run starts from into its model, and record it; None: nothing."""
-    from longspan.arena.start import start_model
+    from longspan.arena.start import load_start
 
-    if found is not None:
-        started = start_model(model, found, experiment.config.start)
-        run_on_main(paths, lambda: record_start(paths.run_dir(experiment), started))
+    if start is not None:
+        record = load_start(model, start, experiment)
+        run_on_main(paths, lambda: record_start(paths.run_dir(experiment), record))
 
 
 def _process_group(paths: RunPaths) -> "ProcessGroup":

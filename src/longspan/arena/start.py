@@ -1,13 +1,11 @@
-"""Start of a run from a checkpoint: where it is, and whether it may be used."""
+"""Start of a run from a checkpoint: where it is, whether it may be used, and what it gives."""
 
 from pathlib import Path
 
 from longspan.arena.experiment import Experiment
-from longspan.arena.given_checkpoint import GivenCheckpoint, open_checkpoint
 from longspan.arena.paths import RunPaths
 from longspan.arena.run_state import recorded_start
-from longspan.arena.start_weights import load_start
-from longspan.config import StartConfig
+from longspan.arena.saved_checkpoint import SavedCheckpoint, open_checkpoint
 from longspan.data.word_pieces import has_word_pieces, load_word_pieces
 from longspan.errors import OptionError, RunError
 from longspan.models import LongspanPreTrainedModel
@@ -17,6 +15,7 @@ from longspan.tasks.encoded_text import EncodedTextTask
 from longspan.tasks.vocabulary import describe_other_symbols, describe_other_tokens
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_pointer import saved_step
+from longspan.training.stage_weights import load_checkpoint
 
 BELOW_RUNS = 5  # parts of the path of a run's checkpoint: protocol, task, work, run, checkpoint
 _EXPORT = (
@@ -25,13 +24,13 @@ _EXPORT = (
 )
 
 
-def find_start(experiment: Experiment, task: Task, paths: RunPaths) -> GivenCheckpoint | None:
+def find_start(experiment: Experiment, task: Task, paths: RunPaths) -> SavedCheckpoint | None:
     """Return the checkpoint that an experiment starts from, checked against its open task.
 
     None: weights are drawn, or loaded from the run's own checkpoint, since it was interrupted.
 
     Raises:
-        RunError: the run to start from has no model, the given checkpoint has changed, or a resumed
+        RunError: the run to start from has no model, the named checkpoint has changed, or a resumed
             run would start from other weights than it did.
         OptionError: token ids of the task are other tokens than those of the checkpoint.
         DataError: the checkpoint cannot be read.
@@ -39,48 +38,43 @@ def find_start(experiment: Experiment, task: Task, paths: RunPaths) -> GivenChec
     if experiment.config.start is None:
         return None
     run_dir = paths.run_dir(experiment)
-    known = recorded_start(run_dir)
-    if known is not None and saved_step(run_dir) is not None:
+    before = recorded_start(run_dir)
+    if before is not None and saved_step(run_dir) is not None:
         return None
-    found = find_checkpoint(experiment, paths)
-    if known is not None and known.sha256 != found.sha256:
+    checkpoint = find_checkpoint(experiment, paths)
+    if before is not None and before.sha256 != checkpoint.sha256:
         raise RunError(
-            f"{run_dir} started from other weights, {known.sha256[:12]}, than those of "
-            f"{found.folder}, {found.sha256[:12]}; remove {run_dir} to start the run over"
+            f"{run_dir} started from other weights, {before.sha256[:12]}, than those of "
+            f"{checkpoint.folder}, {checkpoint.sha256[:12]}; remove {run_dir} to start the run over"
         )
-    _check_tokens(found, task, paths)
-    return found
+    _check_tokens(checkpoint, task, paths)
+    return checkpoint
 
 
-def start_model(
-    model: LongspanPreTrainedModel, found: GivenCheckpoint, config: StartConfig | None
+def load_start(
+    model: LongspanPreTrainedModel, checkpoint: SavedCheckpoint, experiment: Experiment
 ) -> StartRecord:
-    """Load the weights of the checkpoint that a run starts from; return the record of the start.
-
-    Args:
-        model: model to change.
-        found: checkpoint, as `find_start` returns it.
-        config: start of the run's configuration.
+    """Load the checkpoint that an experiment starts from into its model; return the record of it.
 
     Raises:
         OptionError: the weights do not fit; the message lists the reasons.
         DataError: the checkpoint cannot be read.
     """
-    assert config is not None
-    folder = found.folder
+    start, folder = experiment.config.start, checkpoint.folder
+    assert start is not None
     # A record names a run below the folder of runs, which may be moved.
-    named = folder if config.checkpoint is not None else Path(*folder.parts[-BELOW_RUNS:])
-    return load_start(
+    named = folder if start.checkpoint is not None else Path(*folder.parts[-BELOW_RUNS:])
+    return load_checkpoint(
         model,
         folder,
-        name=named.as_posix(),
-        sha256=found.sha256,
-        extend_positions=config.extend_positions,
+        source=named.as_posix(),
+        sha256=checkpoint.sha256,
+        extend_positions=start.extend_positions,
     )
 
 
-def find_checkpoint(experiment: Experiment, paths: RunPaths) -> GivenCheckpoint:
-    """Return the checkpoint that an experiment starts from: of a run, or in a given folder.
+def find_checkpoint(experiment: Experiment, paths: RunPaths) -> SavedCheckpoint:
+    """Return the checkpoint that an experiment starts from: of a run, or in a named folder.
 
     Raises:
         RunError: the run has no model, no folder is named, or its checkpoint has changed.
@@ -97,21 +91,21 @@ def find_checkpoint(experiment: Experiment, paths: RunPaths) -> GivenCheckpoint:
             )
     expected = None if start is None else start.checkpoint
     if folder is None:
-        known = f" with sha256 {expected[:12]}" if expected else ""
+        digest = f" with sha256 {expected[:12]}" if expected else ""
         raise RunError(
-            f"{experiment.name} starts from a checkpoint{known}, and no folder of it is known; "
+            f"{experiment.name} starts from a checkpoint{digest}, and no folder of it is known; "
             "name it"
         )
-    found = open_checkpoint(folder)
-    if expected not in (None, found.sha256):
+    checkpoint = open_checkpoint(folder)
+    if expected not in (None, checkpoint.sha256):
         raise RunError(
-            f"the weights of {folder} have sha256 {found.sha256[:12]}, expected {expected[:12]}; "
-            "name the folder of the checkpoint that the configuration names"
+            f"the weights of {folder} have sha256 {checkpoint.sha256[:12]}, expected "
+            f"{expected[:12]}; name the folder of the checkpoint that the configuration names"
         )
-    return found
+    return checkpoint
 
 
-def _check_tokens(checkpoint: GivenCheckpoint, task: Task, paths: RunPaths) -> None:
+def _check_tokens(checkpoint: SavedCheckpoint, task: Task, paths: RunPaths) -> None:
     """Refuse a run on a task whose token ids mean other tokens.
 
     Raises:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.inputs import Inputs
-from longspan.attention.registry import KERNELS, PACKED_KERNELS
+from longspan.attention.registry import KERNELS
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,18 +24,20 @@ def select_backend(attention: "Attention", x: Inputs) -> tuple[str, Callable]:
     cls, requested = type(attention), attention.backend
     if requested in ("torch", "reference"):
         return requested, cls.attend if requested == "torch" else cls.reference
-    found = _first_kernel(attention, KERNELS, x) if cls in KERNELS else None
-    return found or ("torch", cls.attend)
+    kernel = _first_kernel(attention, x) if cls in KERNELS else None
+    return kernel or ("torch", cls.attend)
 
 
-def _first_kernel(attention: "Attention", kernels, x: Inputs) -> tuple[str, Callable] | None:
+def _first_kernel(attention: "Attention", x: Inputs) -> tuple[str, Callable] | None:
     """Return the requested kernel, or the first automatic one that supports the inputs.
 
     Raises:
         InputError: the requested kernel does not support the inputs.
     """
     requested = attention.backend
-    for name, kernel in kernels.get(type(attention), {}).items():
+    for name, kernel in KERNELS.get(type(attention), {}).items():
+        if x.documents is not None and not kernel.packed:
+            continue
         if requested == name or (requested == "auto" and kernel.automatic):
             reasons = kernel.refusals(attention, x)
             if not reasons:
@@ -52,7 +54,7 @@ def attend_documents(attention: "Attention", x: Inputs) -> Tensor:
     Raises:
         InputError: the requested kernel does not support the documents.
     """
-    found = _first_kernel(attention, PACKED_KERNELS, x)
+    found = _first_kernel(attention, x)
     if found is None and attention.traits.packed and attention.backend in ("auto", "torch"):
         found = "torch", type(attention).attend_packed
     if found is None:

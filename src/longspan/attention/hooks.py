@@ -6,7 +6,7 @@ Letters, masks and layout are those of `base`.
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -14,23 +14,6 @@ from longspan.attention.cache import append_tokens
 from longspan.attention.inputs import Inputs
 from longspan.attention.refusals import call_refusals
 from longspan.attention.traits import Traits
-
-
-class MemorySizes(NamedTuple):
-    """Sizes of a mechanism that divides sequences into segments with a memory.
-
-    Attributes:
-        segment: tokens per segment, counted from the first one of the sequence.
-        tokens: largest number of tokens before a segment that its memory stands for.
-    """
-
-    segment: int
-    tokens: int
-
-    @property
-    def first_full(self) -> int:
-        """First token of the first segment whose memory is full."""
-        return -(-self.tokens // self.segment) * self.segment
 
 
 class MechanismHooks(nn.Module):
@@ -61,7 +44,6 @@ class MechanismHooks(nn.Module):
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
         max_global_tokens: largest number of global tokens per row; None: counted in each call.
         weight_dropout: probability with which a weight is dropped in training.
-        memory_sizes: segment and memory; None: a token sees no memory of earlier segments.
         signature: name and options of `build`, or class and number of an instance made without it;
             a cache belongs to one signature.
     """
@@ -83,7 +65,6 @@ class MechanismHooks(nn.Module):
     has_unused_parameters: bool = False
     max_global_tokens: int | None = None
     weight_dropout: float = 0.0
-    memory_sizes: MemorySizes | None = None
     signature: str
 
     def attend(self, x: Inputs) -> Tensor:
@@ -145,22 +126,6 @@ class MechanismHooks(nn.Module):
     def refusals(self, x: Inputs) -> list[str]:
         """Return the reasons why these inputs are not supported. Mechanisms extend the list."""
         return call_refusals(self, x)
-
-    def bucket_weights(self, x: Inputs, buckets: int) -> dict[str, Tensor] | None:
-        """Return the weight of each query on equal buckets of the keys of each part, by its name.
-
-        Mechanisms with `memory_sizes` define it: parts are memories and the query's own segment,
-        the oldest tokens first, and so are their buckets. A part with fewer keys than buckets has
-        one key in each of the first ones. The default returns None.
-
-        Args:
-            x: inputs of `attend`.
-            buckets: number of buckets of each part.
-
-        Returns:
-            (B, H, T, buckets) by name of the part.
-        """
-        return None
 
     def flops(self, T: int, head_dim: int) -> int:
         """Return the forward FLOPs of one head (a multiply-add counts as two)."""

@@ -18,12 +18,11 @@ class Kernel:
     run: Callable
     refusals: Callable
     automatic: bool
+    packed: bool
 
 
 MECHANISMS: dict[str, type["Attention"]] = {}
 KERNELS: dict[type["Attention"], dict[str, Kernel]] = {}
-# Kernels of packed documents, by the name of a kernel of the same mechanism.
-PACKED_KERNELS: dict[type["Attention"], dict[str, Kernel]] = {}
 
 
 def register(
@@ -75,30 +74,17 @@ def _check_arguments(name: str, cls: type["Attention"]) -> None:
 
 
 def register_kernel(
-    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool
+    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool, packed: bool = False
 ) -> Callable:
     """Register a function as a kernel of a mechanism (function decorator).
 
     With backend "auto", kernels are tried in order of registration if `automatic` is True. A kernel
-    that is not automatic runs only when it is requested by name.
+    that is not automatic runs only when it is requested by name. Documents laid one after another
+    go to kernels that are `packed`, with `x.documents`; others compute them one by one.
     """
-    return _add_to(KERNELS, cls, name, refusals, automatic)
 
-
-def register_packed_kernel(
-    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool
-) -> Callable:
-    """Register a function for packed documents (function decorator), as `register_kernel` does.
-
-    The function and `refusals` take the arguments of `Attention.attend_packed`. `name` is that of a
-    kernel of the mechanism, which computes the documents one by one where it has no such function.
-    """
-    return _add_to(PACKED_KERNELS, cls, name, refusals, automatic)
-
-
-def _add_to(kernels, cls, name: str, refusals: Callable, automatic: bool) -> Callable:
     def add(run: Callable) -> Callable:
-        kernels[cls] = {**kernels.get(cls, {}), name: Kernel(run, refusals, automatic)}
+        KERNELS[cls] = {**KERNELS.get(cls, {}), name: Kernel(run, refusals, automatic, packed)}
         return run
 
     return add

@@ -4,9 +4,8 @@ The weights are read off the real module: with columns of the identity as values
 corresponding columns of W.
 """
 
-import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,90 +18,81 @@ from longspan.shapes import Bool, Float
 
 MAX_COLUMNS = 256  # keys whose weights are read in one forward pass
 TOLERANCE = 1e-3  # relative error of W v against the output, in float32
+# Arguments of `Attention.forward` besides q, k and v.
+ARGUMENTS = (
+    *("mask", "key_mask", "query_mask", "global_mask"),
+    *("layer_input", "shared", "scale", "bias", "relative"),
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Call:
-    """Inputs of one call of a mechanism; `v` is optional if only the weights are needed.
-
-    Masks, scale and biases are those of `Attention.forward`.
-    """
+class Call(NamedTuple):
+    """Inputs of one call of a mechanism, before its checks."""
 
     attention: Attention
-    q: Float[Tensor, "B H T D"]
-    k: Float[Tensor, "B H S D"]
-    v: Float[Tensor, "B H S E"] | None = None
-    mask: Bool[Tensor, "B T"] | None = None
-    key_mask: Bool[Tensor, "B S"] | None = None
-    query_mask: Bool[Tensor, "B T"] | None = None
-    global_mask: Bool[Tensor, "B S"] | None = None
-    layer_input: LayerInput | None = None
-    shared: Tensor | None = None
-    scale: float | None = None
-    bias: Float[Tensor, "#B #H T S"] | None = None
-    relative: RelativeBias | None = None
+    x: Inputs
+
+    @classmethod
+    def of_arguments(cls, attention: Any, args: tuple, kwargs: dict[str, Any]) -> "Call":
+        """Return the call with these arguments of `Attention.forward`."""
+        names = ("q", "k", "v", "mask")
+        return cls(attention, Inputs(**dict(zip(names, args, strict=False)), **kwargs))
 
     @property
     def real(self) -> Bool[Tensor, "B T"]:
         """Mask of the queries that are not padding."""
-        mask = self.query_mask if self.mask is None else self.mask
-        if mask is None:
-            return torch.ones(self.q.shape[0], self.q.shape[2], dtype=torch.bool).to(self.q.device)
-        return mask
+        x = self.x
+        mask = x.query_mask if x.mask is None else x.mask
+        return x.q.new_ones(x.q.shape[::2], dtype=torch.bool) if mask is None else mask
 
     @property
     def real_keys(self) -> Bool[Tensor, "B S"] | None:
         """Mask of the keys that are not padding, or None for all."""
-        return self.key_mask if self.mask is None else self.mask
+        return self.x.key_mask if self.x.mask is None else self.x.mask
 
     def output_for(self, v: Float[Tensor, "B H S E"]) -> Float[Tensor, "B H T E"]:
         """Return the output for other values, with norms of the values disabled."""
-        names = (
-            *("mask", "key_mask", "query_mask", "global_mask"),
-            *("layer_input", "shared", "scale", "bias", "relative"),
-        )
-        others: dict[str, Any] = {name: getattr(self, name) for name in names}
+        others: dict[str, Any] = {name: getattr(self.x, name) for name in ARGUMENTS}
         # Calling the module itself would run its hooks, which may read weights in turn.
-        with torch.no_grad(), skip_value_norms(self.attention):
-            return self.attention.forward(self.q, self.k, v, **others)
+        with skip_value_norms(self.attention):
+            return self.attention.forward(self.x.q, self.x.k, v, **others)
 
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:
         """Iterate over the weights in slices of keys; weights of padding are exactly zero."""
-        masks = self.key_mask, self.query_mask, self.global_mask
-        v = self.k if self.v is None else self.v
-        x = Inputs(self.q, self.k, v, *masks, self.layer_input, self.shared, mask=self.mask)
-        width = columns_per_pass(self.attention, x)
-        B, H, S, _ = self.k.shape
+        (B, H, S, _), width = self.x.k.shape, self._columns_per_pass()
         for first in range(0, S, width):
             columns = slice(first, min(first + width, S))
-            v = self.k.new_zeros(S, width)
+            v = self.x.k.new_zeros(S, width)
             v[columns].fill_diagonal_(1)
             weights = self.output_for(v.expand(B, H, S, width))
             yield columns, weights[..., : columns.stop - first]
 
-    def relative_error(self) -> float:
-        """Return the largest error of W v against the output, relative to the largest output."""
-        assert self.v is not None
-        out = self.output_for(self.v)
+    def _columns_per_pass(self) -> int:
+        """Return the number of keys whose weights are read in one pass.
+
+        Mechanisms with parameters for the values accept only values of their own width.
+        """
+        x, wide = self.x, min(MAX_COLUMNS, self.x.k.shape[2])
+        columns = x.k[..., :1].expand(*x.k.shape[:3], wide)
+        return x.v.shape[3] if self.attention.refusals(x._replace(v=columns)) else wide
+
+    @torch.no_grad()
+    def relative_error(self, columns: Iterable[tuple[slice, Tensor]] | None = None) -> float:
+        """Return the largest error of W v against the output, relative to the largest output.
+
+        Args:
+            columns: what `columns` returned, or None to read it again.
+        """
+        out = self.output_for(self.x.v)
         size = out.abs().max().clamp(min=torch.finfo(out.dtype).tiny)
-        for columns, weights in self.columns():
-            v = self.v[:, :, columns].detach()
+        for keys, weights in self.columns() if columns is None else columns:
+            v = self.x.v[:, :, keys].detach()
             if self.real_keys is not None and not self.attention.reads_padding:
-                v = apply_mask(v, self.real_keys[:, None, columns, None])
+                v = apply_mask(v, self.real_keys[:, None, keys, None])
             out = out - weights @ v
         return float(out.abs().max() / size)
 
 
-def columns_per_pass(attention: Attention, x: Inputs) -> int:
-    """Return the number of keys whose weights are read in one pass.
-
-    Mechanisms with parameters for the values accept only values of their own width.
-    """
-    wide = min(MAX_COLUMNS, x.k.shape[2])
-    columns = x.k[..., :1].expand(*x.k.shape[:3], wide)
-    return x.v.shape[3] if attention.refusals(x._replace(v=columns)) else wide
-
-
+@torch.no_grad()
 def compute_weights(
     attention: Attention,
     q: Float[Tensor, "B H T D"],
@@ -139,20 +129,26 @@ def compute_weights(
         InputError: the mechanism refuses the inputs.
         NoWeightsError: its output is not a weighted sum of the values.
     """
-    masks = (mask, key_mask, query_mask, global_mask)
-    call = Call(attention, q, k, v, *masks, layer_input, bias=bias, relative=relative)
+    masks = key_mask, query_mask, global_mask
+    x = Inputs(q, k, k if v is None else v, *masks, layer_input, mask=mask)
+    call = Call(attention, x._replace(bias=bias, relative=relative))
+    columns = list(call.columns())
     if v is not None:
-        check_weighted_sum(call)
-    return torch.cat([weights for _, weights in call.columns()], dim=3)
+        check_weighted_sum(call, columns)
+    return torch.cat([weights for _, weights in columns], dim=3)
 
 
-def check_weighted_sum(call: Call) -> None:
+def check_weighted_sum(call: Call, columns: Iterable[tuple[slice, Tensor]] | None = None) -> None:
     """Check that the output of a mechanism is a weighted sum of its values.
+
+    Args:
+        call: inputs of the mechanism.
+        columns: its weights, as `Call.columns` returns them, or None to read them.
 
     Raises:
         NoWeightsError: the output is not a weighted sum of the values.
     """
-    error = call.relative_error()
+    error = call.relative_error(columns)
     if not error <= TOLERANCE:
         raise NoWeightsError(
             f"{call.attention.name} has no attention weights: the weighted sum of its values "

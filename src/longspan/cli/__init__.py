@@ -12,7 +12,6 @@ import typer
 from longspan.cli import (
     analyzing,
     benching,
-    contexts,
     converting,
     data,
     evaluating,
@@ -41,7 +40,7 @@ for _command in (
     *(running.arena, running.train, finetuning.pretrain, finetuning.finetune),
     *(evaluating.evaluate, predicting.predict, generating.generate, predicting.answers),
     *(converting.export, converting.longify, converting.convert),
-    *(reporting.report, analyzing.analyze, contexts.context, benching.bench),
+    *(reporting.report, analyzing.analyze, analyzing.context, benching.bench),
 ):
     app.command("eval" if _command is evaluating.evaluate else None)(_command)
 

@@ -1,10 +1,10 @@
-"""`longspan analyze`: attention span, rollout and embedding similarity of trained models."""
+"""`longspan analyze | context`: attention of trained models, and what they use of their context."""
 
 import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 from rich.text import Text
@@ -16,8 +16,7 @@ from longspan.errors import LongspanError
 from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
-    from longspan.arena import RunPaths
-    from longspan.results import Analysis, Rollout
+    from longspan.results import Analysis, ContextUse, Rollout
     from longspan.results.side_record import SideRecord
 
 _MAX_PRINTED_TOKENS = 2_000
@@ -56,37 +55,23 @@ def analyze(
     """
     from longspan.analysis import analyze_run
 
-    paths = find_records(records)
+    def print_one(analysis: "Analysis") -> None:
+        print_text(_span_summary(analysis))
+        for one in analysis.rollouts:
+            if one.row == (rollout if token is None else rollout or 0):
+                _print_rollout(one)
+
+    def draw(analyses: "list[Analysis]") -> None:
+        from longspan.report.charts.figures import write_attention_maps
+
+        for path in write_attention_maps(analyses, plot) if plot else ():
+            print_note("plot:", path)
+
     one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
-    analyses, failed = measure_runs(paths, folders.run_paths(), one, "samples")
-    if as_json:
-        print_json([dataclasses.asdict(analysis) for analysis in analyses])
-    else:
-        _print(analyses, rollout if token is None else rollout or 0)
-    if plot is not None:
-        _plot(analyses, plot)
-    if failed:
-        raise typer.Exit(1)
+    _measure_runs(records, folders, one, "samples", print_one, as_json, draw)
 
 
-def _print(analyses: "list[Analysis]", row: int | None) -> None:
-    """Print a line about each analysis, with the rollouts of an example where it has a row."""
-    for analysis in analyses:
-        print_text(summary(analysis))
-        for rollout in analysis.rollouts:
-            if rollout.row == row:
-                _print_rollout(rollout)
-
-
-def _plot(analyses: "list[Analysis]", folder: Path) -> None:
-    from longspan.report.charts.figures import write_attention_maps
-
-    for path in write_attention_maps(analyses, folder):
-        print_note("plot:", path)
-
-
-def summary(analysis: "Analysis") -> str:
-    """Return one line about an analysis."""
+def _span_summary(analysis: "Analysis") -> str:
     run = f"{analysis.protocol} {analysis.task} {analysis.row_name}, seed {analysis.seed}"
     spans = analysis.spans
     if spans is None:
@@ -100,34 +85,90 @@ def summary(analysis: "Analysis") -> str:
     )
 
 
-def find_records(records: list[Path]) -> list[Path]:
-    """Return the named records and those in the named folders, without duplicates."""
-    from longspan.results import result_paths
+def context(
+    records: Records,
+    folders: DeviceOptions,
+    split: Annotated[str, typer.Option(help="validation or test.")] = "validation",
+    max_context: Annotated[
+        int | None,
+        typer.Option(
+            help="Longest context, in tokens.",
+            show_default="a held-out segment, or a segment with the memories of all layers",
+        ),
+    ] = None,
+    blocks: Annotated[
+        int, typer.Option(help="Number of blocks of 16 targets whose context is cut.")
+    ] = 256,
+    tolerance: Annotated[
+        float,
+        typer.Option(help="Relative excess of the loss that the effective context may have."),
+    ] = 0.01,
+    as_json: Json = False,
+) -> None:
+    """Measure what language models on streams of documents use of their context.
 
-    paths: list[Path] = []
-    for record in records:
-        paths += result_paths(record) if record.is_dir() else [record]
-    return list(dict.fromkeys(paths))
+    The loss by position in the segment, the loss of the same targets when only the last tokens
+    before them are read, and the attention to memories. Each record is saved in the folder
+    `context` next to the run's record; `longspan report` draws it.
+    """
+    from longspan.analysis import measure_context
+
+    one = partial(
+        measure_context, blocks=blocks, tolerance=tolerance, split=split, max_context=max_context
+    )
+    _measure_runs(
+        records, folders, one, "contexts", lambda use: print_text(context_summary(use)), as_json
+    )
 
 
-def measure_runs(
-    paths: list[Path], run_paths: "RunPaths", measure_one: Callable[..., M], noun: str
-) -> tuple[list[M], int]:
-    """Measure trained models and save the records; of several runs, report failures and continue.
+def context_summary(use: "ContextUse") -> str:
+    """Return one line about the use of the context."""
+    run = f"{use.protocol} {use.task} {use.row_name}, seed {use.seed}"
+    losses = ", ".join(f"{one.loss:.3f} nats with {one.context:,}" for one in use.contexts)
+    last = use.parts[-1] if use.parts else {}
+    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in last.items())
+    attention = f"; attention of the last layer: {shares}" if shares else ""
+    if any(use.buckets):
+        by_part = "; ".join(
+            f"{name} {' '.join(f'{100 * share:.0f}' for share in values)}"
+            for name, values in use.buckets[-1].items()
+        )
+        attention += f"; by bucket of the keys, the oldest first, in %: {by_part}"
+    return (
+        f"{run}: effective context {use.effective:,} tokens (loss within "
+        f"{100 * use.tolerance:g} %); {losses} tokens; {use.blocks:,} of {use.available:,} "
+        f"blocks of {use.split}{attention}"
+    )
+
+
+def _measure_runs(
+    records: list[Path],
+    folders: DeviceOptions,
+    measure_one: Callable[..., M],
+    noun: str,
+    print_one: Callable[[M], None],
+    as_json: bool,
+    draw: Callable[[list[M]], None] = lambda _: None,
+) -> None:
+    """Measure trained models, save and print the records; of several runs, some may fail.
 
     Args:
-        paths: records of the runs.
-        run_paths: folders of the data, and the device.
-        measure_one: function of a record and `run_paths` that calls its argument `progress` with
+        records: records of runs, or folders of them.
+        folders: folders of the data, and the device.
+        measure_one: function of a record and paths that calls its argument `progress` with
             finished and total parts.
         noun: name of these parts.
-
-    Returns:
-        The side records, and the number of failures.
+        print_one: prints a side record.
+        as_json: print JSON.
+        draw: draws the side records.
     """
+    from longspan.results import result_paths
+
+    run_paths = folders.run_paths()
+    files = [result_paths(record) if record.is_dir() else [record] for record in records]
+    paths = list(dict.fromkeys(path for part in files for path in part))
     keep_freed_memory()
-    found: list[M] = []
-    failed = 0
+    measured: list[M] = []
     for path in paths:
         with Activity(err, path.stem) as status:
             try:
@@ -137,11 +178,17 @@ def measure_runs(
                 if len(paths) == 1:
                     raise
                 print_note("failed:", f"{path.stem}: {error}")
-                failed += 1
                 continue
         one.save(path.parent)
-        found.append(one)
-    return found, failed
+        measured.append(one)
+    if as_json:
+        print_json([dataclasses.asdict(cast("Any", one)) for one in measured])
+    else:
+        for one in measured:
+            print_one(one)
+    draw(measured)
+    if len(measured) < len(paths):
+        raise typer.Exit(1)
 
 
 def _show_progress(status: Activity, name: str, noun: str, done: int, total: int) -> None:

@@ -11,8 +11,7 @@ import typer
 from rich.text import Text
 
 from longspan.cli.common import console_callback, print_json, print_note, print_text
-from longspan.cli.import_options import ImportOptions
-from longspan.cli.importing import import_own, tokenizer
+from longspan.cli.importing import ImportOptions, import_own, tokenizer
 from longspan.cli.options import (
     DEFAULT_PROTOCOL,
     App,
@@ -133,6 +132,8 @@ def import_(
     paths = folders.run_paths()
     name = import_own(task, path, files, paths.cache)
     if name is not None:
+        run = "pretrain" if task == "corpus" else "train local"
+        print_note("next:", f"longspan {run} {name}")
         _build(choices.build(name), paths, as_json)
     else:
         _import_published(choices.build(task, released=True), path[0], paths, as_json)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.import_options import TextOptions
-from longspan.cli.importing import default_name, import_own
+from longspan.cli.common import print_note
+from longspan.cli.importing import TextOptions, default_name, import_own
 from longspan.cli.options import ChangeOptions, Json, RunOptions, Text, options, protocol_option
 from longspan.cli.running import run_one
 from longspan.errors import OptionError
@@ -101,8 +101,8 @@ def finetune(
     after it, and trains on it; with --summary COLUMN in place of --label, to write summaries.
     Texts are encoded with the checkpoint's tokenizer.
     """
-    from longspan.arena.given_checkpoint import open_checkpoint
     from longspan.arena.one_run import finetuning_experiment
+    from longspan.arena.saved_checkpoint import open_checkpoint
 
     paths = folders.run_paths(data=Path(data) if task and data else None)
     given = open_checkpoint(checkpoint)  # before anything is imported
@@ -110,6 +110,10 @@ def finetune(
     with _chosen_task(task, data, texts, paths, is_plan=changes.is_plan) as (chosen, paths):
         experiment = finetuning_experiment(given, chosen, choices)
         run_one([experiment], paths, changes, as_json)
+    if changes.is_plan and not task:
+        flags = {"--dry-run": changes.dry_run, "--measure": changes.measure}
+        planning = " and ".join(flag for flag, is_set in flags.items() if is_set)
+        print_note("next:", f"longspan finetune {checkpoint}, the same command without {planning}")
 
 
 @contextlib.contextmanager

@@ -14,11 +14,11 @@ from longspan.cli.common import (
 from longspan.cli.options import CacheOptions
 from longspan.errors import DataError
 from longspan.stored_catalog import (
+    describe_stored,
     format_value,
     is_complete,
     list_stored,
     published_rows,
-    read_catalog,
 )
 
 COLUMNS = {  # of the printed tables; --json has every field
@@ -50,10 +50,11 @@ def _list_registered(what: str) -> list[dict[str, Any]]:
     return lists[what]()
 
 
-def print_described(name: str, as_json: bool) -> None:
+def print_described(name: str, as_json: bool, *, protocols_alone: bool = False) -> None:
     """Print all facts about a mechanism, task or protocol."""
-    stored = read_catalog()["tasks"].get(name) if is_complete() else None
-    described = stored or _describe_registered(name)
+    kinds = ("protocols",) if protocols_alone else ("tasks", "protocols")
+    described = describe_stored(name, kinds) if is_complete() else {}
+    described = described or _describe_registered(name, protocols_alone)
     if as_json:
         print_json(described)
         return
@@ -67,11 +68,13 @@ def print_described(name: str, as_json: bool) -> None:
         print_text(text)
 
 
-def _describe_registered(name: str) -> dict[str, Any]:
+def _describe_registered(name: str, protocols_alone: bool) -> dict[str, Any]:
     from longspan import catalog
-    from longspan.arena.protocols import PROTOCOLS
-    from longspan.arena.protocols.files import OWN as OWN
+    from longspan.arena.protocols import PROTOCOLS, get
+    from longspan.arena.protocols.files import OWN
 
+    if protocols_alone:
+        get(name)
     CacheOptions().run_paths()
     if name == OWN and name not in PROTOCOLS:
         raise DataError(

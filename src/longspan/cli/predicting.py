@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longspan.cli.common import print_json, print_text
-from longspan.cli.import_options import FormatOptions
+from longspan.cli.importing import FormatOptions
 from longspan.cli.options import BatchSize, DeviceOptions, Json, Record, SplitName
 from longspan.errors import DataError, OptionError
 from longspan.wording import counted

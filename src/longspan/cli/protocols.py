@@ -27,9 +27,7 @@ def list_(as_json: Json = False) -> None:
 @app.command()
 def show(name: ProtocolName, as_json: Json = False) -> None:
     """Show the values and choices of a protocol, as `longspan show` does."""
-    from longspan.arena import get
-
-    print_described(get(name).name, as_json)
+    print_described(name, as_json, protocols_alone=True)
 
 
 @app.command()

@@ -12,8 +12,7 @@ from longspan.config.run import (
     flatten,
     replace_fields,
 )
-from longspan.config.stages import StageConfig
-from longspan.config.start import StartConfig
+from longspan.config.stages import StageConfig, StartConfig
 from longspan.config.training import TrainingConfig
 
 __all__ = [

@@ -7,43 +7,50 @@ from typing import Annotated, Any
 
 from pydantic import Strict
 
+from longspan.config.architecture import Architecture, describe_fields
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError
 
 SCALE = "model.scale"  # change that multiplies the sizes of a model; see `scale_model`
 
 
+_DECLARED = {field.name: field for field in dataclasses.fields(Architecture)}
+_HELP = describe_fields(Architecture)
+
+
+def declare(name: str, *default: Any) -> Any:
+    """Return a field of the model as `Architecture` declares it.
+
+    Args:
+        name: name of the field.
+        default: default of a run, if it is another one; `MISSING`: every run names a value.
+    """
+    field = _DECLARED[name]
+    value = default[0] if default else field.default
+    return setting(_HELP.get(name, ""), value, bounds=field.metadata.get("bounds"))
+
+
 @settings
 class ModelConfig:
     """Architecture of the encoder and its head; the mechanism is configured on its own."""
 
-    hidden_size: int = setting("width of the hidden states")
-    num_hidden_layers: int = setting("number of layers; 0: no attention")
-    num_attention_heads: int = setting("attention heads per layer")
-    attention_head_size: int | None = setting(
-        "width of an attention head; none: hidden_size / num_attention_heads", None
-    )
-    intermediate_size: int = setting("width of the feed-forward layer")
-    classifier_hidden_size: int = setting("width of the classifier's hidden layer")
-    position: str = setting(
-        "position encoding: learned, sinusoidal, rotary, relative_2d (square images), t5, relative "
-        "or none",
-        "learned",
-    )
+    hidden_size: int = declare("hidden_size", dataclasses.MISSING)
+    num_hidden_layers: int = declare("num_hidden_layers", dataclasses.MISSING)
+    num_attention_heads: int = declare("num_attention_heads", dataclasses.MISSING)
+    attention_head_size: int | None = declare("attention_head_size")
+    intermediate_size: int = declare("intermediate_size", dataclasses.MISSING)
+    classifier_hidden_size: int = declare("classifier_hidden_size", dataclasses.MISSING)
+    position: str = declare("position", "learned")
     # JSON has lists in place of tuples.
-    adaptive_cutoffs: Annotated[tuple[int, ...], Strict(False)] = setting(
-        "adaptive embeddings and softmax, of left-to-right models of words by frequency: first ids "
-        "of all clusters but the first; none: ()",
-        (),
-    )
-    adaptive_factor: int = setting("dimensions of a cluster of words per those of the next one", 4)
-    stem: str = setting("layers before the first one, on images: none or convolution", "none")
-    norm: str = setting("layer normalization: pre or post", "pre")
-    pooling: str = setting("sequence summary: mean, cls or first", "mean")
-    pair_head: str = setting("features of a pair: interaction or concatenate", "interaction")
-    hidden_dropout_prob: float = setting("dropout of embeddings and blocks", 0.1)
-    attention_dropout: float = setting("dropout of the mechanism's output", 0.1)
-    initializer_range: float = setting("standard deviation of the initial weights", 0.07)
+    adaptive_cutoffs: Annotated[tuple[int, ...], Strict(False)] = declare("adaptive_cutoffs", ())
+    adaptive_factor: int = declare("adaptive_factor")
+    stem: str = declare("stem")
+    norm: str = declare("norm")
+    pooling: str = declare("pooling")
+    pair_head: str = declare("pair_head")
+    hidden_dropout_prob: float = declare("hidden_dropout_prob")
+    attention_dropout: float = declare("attention_dropout")
+    initializer_range: float = declare("initializer_range", 0.07)
 
 
 def scale_model(config: ModelConfig, factor: float) -> ModelConfig:

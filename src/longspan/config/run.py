@@ -12,8 +12,7 @@ from longspan.config.base import setting, settings
 from longspan.config.budget import Budget
 from longspan.config.model import ModelConfig
 from longspan.config.stages import PARTS as STAGE_PARTS
-from longspan.config.stages import stage_ends
-from longspan.config.start import StartConfig
+from longspan.config.stages import StartConfig, stage_ends
 from longspan.config.training import TrainingConfig
 from longspan.errors import OptionError, check_name
 from longspan.files import to_json_types

@@ -15,8 +15,8 @@ from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
-from longspan.models.dropout import Dropout
 from longspan.models.input_maps import is_plain, map_states
+from longspan.models.modules import Dropout
 from longspan.models.positions import apply_rotary
 from longspan.models.relative import LayerPositions, add_positions, build_layer_positions
 from longspan.models.row_groups import GroupedCache, RowGroup, step_groups
@@ -94,7 +94,7 @@ class LayerOutput(NamedTuple):
     """Result of a layer, or of its attention.
 
     Attributes:
-        states: states of the tokens (B, T, M).
+        states: states of the tokens (B, T, M); None once the next layer has read them.
         cache: cache for the next tokens, if the context asks for it.
         loss: loss of the mechanism's own parameters in training; see `Attention.auxiliary_loss`.
         weights: weights of the mechanism, if the context asks for them; see `attention.weights`.
@@ -102,7 +102,7 @@ class LayerOutput(NamedTuple):
         cross_weights: weights of cross-attention, if the context asks for them.
     """
 
-    states: Float[Tensor, "B T M"]
+    states: Float[Tensor, "B T M"] | None
     cache: LayerCache | None = None
     loss: Float[Tensor, ""] | None = None
     weights: Float[Tensor, "B H T T"] | None = None

@@ -2,7 +2,7 @@
 
 import dataclasses
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -12,11 +12,25 @@ from longspan.models.adaptive import Projection
 from longspan.models.attention_layer import ProjectedAttention
 from longspan.models.cache import LongspanCache, OutputWithCache
 from longspan.models.config import LongspanConfig
-from longspan.models.freezing import apply_freeze
+from longspan.models.embeddings import Embeddings
 from longspan.models.relative import RelativePositions
 from longspan.shapes import Float
 
 Output = TypeVar("Output", bound=ModelOutput)
+
+
+class Requests(TypedDict, total=False):
+    """Arguments of every model for what a call returns; None: as the configuration says.
+
+    Attributes:
+        output_attentions: whether to return the weights of each layer.
+        output_hidden_states: whether to return the states after each layer.
+        return_dict: False: return a tuple.
+    """
+
+    output_attentions: bool | None
+    output_hidden_states: bool | None
+    return_dict: bool | None
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
@@ -96,3 +110,18 @@ class LongspanOutput(OutputWithCache):
     attentions: tuple[Tensor, ...] | None = None
     cross_attentions: tuple[Tensor, ...] | None = None
     auxiliary_loss: Float[Tensor, ""] | None = None
+
+
+def apply_freeze(model: PreTrainedModel) -> None:
+    """Clear `requires_grad` of the parameters that the model's configuration freezes."""
+    if model.config.freeze == "none":
+        return
+    trained = {
+        id(module.positions.weight)
+        for module in model.modules()
+        if isinstance(module, Embeddings)
+        and isinstance(module.positions, nn.Embedding)
+        and module.config.freeze == "all-but-positions"
+    }
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in trained)

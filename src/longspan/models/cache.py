@@ -16,7 +16,7 @@ from transformers.modeling_outputs import ModelOutput
 
 from longspan.attention import Cache
 from longspan.errors import InputError
-from longspan.models.attention_layer import CrossStates
+from longspan.models.attention_layer import CrossStates, LayerOutput
 from longspan.models.row_groups import GroupedCache
 from longspan.shapes import Bool, Int
 
@@ -199,8 +199,7 @@ class LongspanCache(TransformersCache):
 
     def store(
         self,
-        states: Sequence[Cache | GroupedCache | None],
-        cross: Sequence[CrossStates | None],
+        layers: Sequence[LayerOutput],
         past: "LongspanCache | None",
         inputs: Tensor,
         mask: Bool[Tensor, "B T"] | None,
@@ -209,15 +208,14 @@ class LongspanCache(TransformersCache):
         """Store the states after a call.
 
         Args:
-            states: state of each layer.
-            cross: keys and values of the encoder's states in each layer.
+            layers: outputs of the layers.
             past: state before the call, or None.
             inputs: new tokens, (B, T, ...).
             mask: True at real ones, or None for all.
             source_mask: True at real tokens of the encoder, or None.
         """
-        for layer, state, kept in zip(self.layers, states, cross, strict=True):
-            layer.state, layer.cross = state, kept
+        for layer, output in zip(self.layers, layers, strict=True):
+            layer.state, layer.cross = output.cache, output.cross
         B, T = inputs.shape[:2]
         new = torch.full((B,), T, device=inputs.device) if mask is None else mask.sum(1)
         before = None if past is None else past.next_positions

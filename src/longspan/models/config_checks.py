@@ -4,16 +4,17 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from transformers.activations import ACT2FN
+
 from longspan.attention import MECHANISMS
 from longspan.attention.build import check_mechanism
 from longspan.bounds import LARGEST_RATE, range_error
+from longspan.config.architecture import declared
 from longspan.errors import OptionError, check_name
 from longspan.models.adaptive import adaptive_refusals
-from longspan.models.axial import axial_refusals
-from longspan.models.fields import declared
 from longspan.models.parts import check_cross_attention, check_parts
-from longspan.models.relative import relative_refusals
-from longspan.models.relative_2d import image_side
+from longspan.models.positions import axial_refusals
+from longspan.models.relative import image_side, relative_refusals
 
 if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig
@@ -47,6 +48,8 @@ def check_config(config: "LongspanConfig") -> None:
     """
     for field, names in declared(config, "choices").items():
         check_name(getattr(config, field), names, field)
+    for field in ("hidden_act", "classifier_activation"):
+        check_name(getattr(config, field), ACT2FN, field)
     reasons = _size_refusals(config) or _attention_refusals(config)
     if not reasons:
         _check_layers(config)

@@ -1,6 +1,6 @@
 """Cross-attention of a decoder's layer: its tokens attend to the encoder's states."""
 
-from typing import NamedTuple, cast
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -8,25 +8,16 @@ from longspan.attention import Attention, build
 from longspan.attention.initial_values import initial_values, to_default
 from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
-from longspan.models.attention_layer import CrossStates, LayerContext, ProjectedAttention
+from longspan.models.attention_layer import (
+    CrossStates,
+    LayerContext,
+    LayerOutput,
+    ProjectedAttention,
+)
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import to_boolean_mask
 from longspan.shapes import Float
-
-
-class CrossOutput(NamedTuple):
-    """Result of cross-attention.
-
-    Attributes:
-        states: states of the decoder's tokens (B, T, M).
-        kept: keys and values of the encoder's states, for later calls.
-        weights: weights, if the context asks for them; see `attention.weights`.
-    """
-
-    states: Float[Tensor, "B T M"]
-    kept: CrossStates
-    weights: Float[Tensor, "B H T S"] | None = None
 
 
 def build_cross_mechanism(config: LongspanConfig, layer: int) -> Attention:
@@ -56,7 +47,7 @@ class CrossAttention(ProjectedAttention):
         x: Float[Tensor, "B T M"],
         source: Float[Tensor, "R S M"] | CrossStates,
         context: LayerContext,
-    ) -> CrossOutput:
+    ) -> LayerOutput:
         """Attend to the encoder's states; one row of them serves B / R consecutive rows.
 
         Args:
@@ -76,7 +67,7 @@ class CrossAttention(ProjectedAttention):
             mask = context.source_mask
             weights = compute_weights(self.mechanism, q, source.k, v=source.v, key_mask=mask)
             weights = weights.unflatten(2, (-1, T)).transpose(1, 2).flatten(0, 1)
-        return CrossOutput(states, source, weights)
+        return LayerOutput(states, cross=source, cross_weights=weights)
 
 
 def select_source_mask(

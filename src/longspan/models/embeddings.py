@@ -1,24 +1,29 @@
-"""Embeddings of the inputs, their types and positions."""
+"""Embeddings of the inputs, their types and positions, and the convolutional stem of images.
+
+Tay et al. 2021 (https://arxiv.org/abs/2011.04006), appendix A.2.1, report that inductive biases of
+images outweigh the choice of the attention. The text names a convolutional stem and gives no sizes:
+here two 3 x 3 convolutions of the model's width, which keep every position.
+"""
 
 import math
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.masking import apply_mask
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
-from longspan.models.axial import AxialPositions
 from longspan.models.config import LongspanConfig
-from longspan.models.dropout import Dropout
 from longspan.models.inputs import is_readable
-from longspan.models.norms import make_norm
-from longspan.models.positions import sinusoidal_table
-from longspan.models.stem import ConvolutionStem
+from longspan.models.modules import Dropout, make_norm
+from longspan.models.positions import AxialPositions, sinusoidal_table
+from longspan.models.relative import image_side
 from longspan.shapes import Bool, Float, Int
 
 WordTable = nn.Embedding | AdaptiveEmbedding
+KERNEL, CONVOLUTIONS = 3, 2  # of the stem
 
 
 class Embeddings(nn.Module):
@@ -151,3 +156,35 @@ def _look_up(table: WordTable, ids: Tensor, name: str, field: str) -> Tensor:
             f"{name} must be in 0..{size - 1}, got {low}..{high}; "
             f"check the tokenizer, or build the model with a larger {field}"
         ) from error
+
+
+class ConvolutionStem(nn.Module):
+    """Two 3 x 3 convolutions with ReLU over the embedded pixels of a square image."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(width, width, KERNEL, padding="same") for _ in range(CONVOLUTIONS)
+        )
+
+    def forward(self, x: Float[Tensor, "B T M"]) -> Float[Tensor, "B T M"]:
+        """Convolve the states of T = side x side pixels in row order.
+
+        Raises:
+            InputError: T is no square number.
+        """
+        side = image_side(x.shape[1])
+        if side is None:
+            raise InputError(
+                f"stem='convolution' requires a square image, got {x.shape[1]} positions; "
+                "use a task of images, or stem='none'"
+            )
+        grid = x.mT.unflatten(2, (side, side))
+        for convolution in self.convolutions:
+            grid = F.relu(convolution(grid))
+        return grid.flatten(2).mT
+
+
+def stem_flops(length: int, width: int) -> int:
+    """Return the forward FLOPs of the stem on an image of `length` pixels."""
+    return CONVOLUTIONS * 2 * length * KERNEL**2 * width**2

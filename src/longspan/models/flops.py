@@ -3,7 +3,7 @@
 from longspan.models.adaptive import adaptive_input_flops
 from longspan.models.attention_layer import build_mechanism
 from longspan.models.config import LongspanConfig
-from longspan.models.stem import stem_flops
+from longspan.models.embeddings import stem_flops
 
 
 def encoder_flops(config: LongspanConfig, length: int) -> int:

@@ -1,5 +1,15 @@
-"""Transformer layer: attention and a feed-forward network, with residual connections."""
+"""Transformer layer: attention and a feed-forward network, with residual connections.
 
+Reversible ones (Kitaev et al. 2020, https://arxiv.org/abs/2001.04451) have two streams:
+
+    y1 = x1 + attention(norm(x2)),  y2 = x2 + feed_forward(norm(y1))
+
+The streams x1 and x2 lie beside each other in states of width 2 M; both begin as the embeddings
+(section 3). The inputs of a layer follow from its outputs, but the backward pass here keeps them,
+like that of other layers; activation checkpointing saves their memory.
+"""
+
+import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -14,8 +24,7 @@ from longspan.models.attention_layer import (
 )
 from longspan.models.config import LongspanConfig
 from longspan.models.cross_attention import CrossAttention
-from longspan.models.dropout import Dropout
-from longspan.models.norms import make_norm
+from longspan.models.modules import Dropout, make_norm
 from longspan.shapes import Float
 
 
@@ -91,7 +100,7 @@ class Layer(GradientCheckpointingLayer):
             query = self._norm_before(self.cross_attention_norm, x)
             crossed = self.cross_attention(query, source, context)
             x = self._add(self.cross_attention_norm, x, crossed.states)
-            attended = attended._replace(cross=crossed.kept, cross_weights=crossed.weights)
+            attended = attended._replace(cross=crossed.cross, cross_weights=crossed.cross_weights)
         states = self.feed_forward(self._norm_before(self.feed_forward_norm, x))
         return attended._replace(states=self._add(self.feed_forward_norm, x, states))
 
@@ -103,3 +112,31 @@ class Layer(GradientCheckpointingLayer):
         """Add the output of a block to its input."""
         x = x + self.dropout(states)
         return x if self.pre_norm else norm(x)
+
+
+class ReversibleLayer(Layer):
+    """Transformer layer with two streams of states and pre-normalization."""
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T W"],
+        context: LayerContext = PLAIN,
+        cache: LayerCache | None = None,
+        source: Float[Tensor, "R S M"] | CrossStates | None = None,
+    ) -> LayerOutput:
+        """Update both streams, see `Layer.forward`; there is no cross-attention."""
+        first, second = x.chunk(2, -1)
+        attended = self.attention(self.attention_norm(second), context, cache)
+        first = first + self.dropout(attended.states)
+        second = second + self.dropout(self.feed_forward(self.feed_forward_norm(first)))
+        return attended._replace(states=torch.cat((first, second), -1))
+
+
+def make_layer(config: LongspanConfig, layer: int) -> Layer:
+    """Return a layer with the residual connections of the configuration."""
+    return (ReversibleLayer if config.residual == "reversible" else Layer)(config, layer)
+
+
+def start_streams(config: LongspanConfig, x: Float[Tensor, "B T M"]) -> Float[Tensor, "B T W"]:
+    """Return the input of the first layer: the embeddings, or two copies of them."""
+    return torch.cat((x, x), -1) if config.residual == "reversible" else x

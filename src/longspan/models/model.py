@@ -3,8 +3,7 @@
 It is an encoder, or with `is_decoder=True` a stack of causal layers with a state between calls.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -21,8 +20,6 @@ from longspan.models.arguments import (
 )
 from longspan.models.attention_layer import (
     INITIALIZED,
-    CrossStates,
-    LayerCache,
     LayerContext,
     LayerOutput,
     SelfAttention,
@@ -41,33 +38,17 @@ from longspan.models.inputs import (
     select_inputs,
     to_global_mask,
 )
-from longspan.models.layers import Layer, count_own_layers, group_of_layers
-from longspan.models.norms import make_norm
-from longspan.models.pooling import pool
+from longspan.models.layers import (
+    Layer,
+    count_own_layers,
+    group_of_layers,
+    make_layer,
+    start_streams,
+)
+from longspan.models.modules import make_norm, pool
 from longspan.models.relative import TRAITS, T5Positions, has_buckets
-from longspan.models.reversible import make_layer, start_streams
 from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
 from longspan.shapes import Bool, Float, Int, Mask
-
-
-class Run(NamedTuple):
-    """Results of all layers.
-
-    Attributes:
-        states: states of the tokens, zero at padding.
-        caches: cache of each layer, or None.
-        losses: loss of each layer's mechanism, or None.
-        weights: weights of each layer's mechanism, or None.
-        cross: keys and values of the encoder's states in each layer, or None.
-        cross_weights: weights of each layer's cross-attention, or None.
-    """
-
-    states: list[Tensor]
-    caches: Sequence[LayerCache | None] = ()
-    losses: Sequence[Tensor | None] = ()
-    weights: Sequence[Tensor | None] = ()
-    cross: Sequence[CrossStates | None] = ()
-    cross_weights: Sequence[Tensor | None] = ()
 
 
 class LongspanModel(LongspanPreTrainedModel):
@@ -251,37 +232,19 @@ class LongspanModel(LongspanPreTrainedModel):
             source_mask=mask,
         )
         keep = self._wants("output_hidden_states", output_hidden_states)
-        run = self._run_layers(x, context, source, past, keep)
+        states, layers = self._run_layers(x, context, source, past, keep)
         if cache is not None:
-            cache.store(run.caches, run.cross, past, inputs, real, mask)
-        output = self._output(run, context, inputs.shape[1], past, cache, keep)
-        return self.as_requested(output, return_dict)
-
-    def _output(
-        self,
-        run: Run,
-        context: LayerContext,
-        length: int,
-        past: LongspanCache | None,
-        cache: LongspanCache | None,
-        keep: bool,
-    ) -> LongspanOutput:
-        """Return the results of all layers for the last `length` states, those of tokens."""
-        tokens = [y[:, y.shape[1] - length :] for y in run.states]
-        losses = [loss for loss in run.losses if loss is not None]
-        weights, cross_weights = (
-            tuple(x for x in layers if x is not None) or None
-            for layers in (run.weights, run.cross_weights)
-        )
-        return LongspanOutput(
+            cache.store(layers, past, inputs, real, mask)
+        tokens = tuple(y[:, y.shape[1] - inputs.shape[1] :] for y in states)
+        pooling = self.config.pooling
+        output = LongspanOutput(
             last_hidden_state=tokens[-1],
-            pooler_output=self._pool(run.states[-1], context.mask, past),
+            pooler_output=None if past is not None else pool(states[-1], context.mask, pooling),
             cache=cache,
-            hidden_states=tuple(tokens) if keep else None,
-            attentions=weights,
-            cross_attentions=cross_weights,
-            auxiliary_loss=torch.stack(losses).sum() if losses else None,
+            hidden_states=tokens if keep else None,
+            **_join(layers),
         )
+        return self.as_requested(output, return_dict)
 
     def _context(
         self,
@@ -322,10 +285,11 @@ class LongspanModel(LongspanPreTrainedModel):
         source: Tensor | None,
         past: LongspanCache | None,
         keep: bool,
-    ) -> Run:
+    ) -> tuple[list[Tensor], list[LayerOutput]]:
         """Apply all layers and the norm; under context parallelism, to this process's shard.
 
         With `keep`, the states are the embeddings and those after each layer; else the last ones.
+        Those of the outputs of the layers are not kept.
         """
         parallel, length, mask = self.context_parallel, x.shape[1], context.mask
         if parallel is not None:
@@ -338,18 +302,25 @@ class LongspanModel(LongspanPreTrainedModel):
             read = (kept.state, kept.cross or source) if kept else (None, source)
             # Reentrant checkpointing returns a plain tuple.
             output = LayerOutput(*layer(states[-1], context, *read))
-            states = [*states, output.states] if keep else [output.states]
-            outputs.append(output[1:])
+            state = cast(Tensor, output.states)
+            states = [*states, state] if keep else [state]
+            outputs.append(output._replace(states=None))
         if parallel is not None:
             states = [parallel.gather(y, 1)[:, :length] for y in states]
         last = self.norm(states.pop())
         last = last if mask is None else apply_mask(last, mask[..., None])
-        return Run([*states, last], *(list(x) for x in zip(*outputs, strict=True)))
-
-    def _pool(self, x: Tensor, mask: Tensor | None, past: LongspanCache | None) -> Tensor | None:
-        """Return the pooled state of a whole sequence."""
-        return pool(x, mask, self.config.pooling) if past is None else None
+        return [*states, last], outputs
 
     def _wants(self, field: str, requested: bool | None) -> bool:
         """Return what the caller requests, or else the configuration."""
         return bool(getattr(self.config, field) if requested is None else requested)
+
+
+def _join(layers: list[LayerOutput]) -> dict[str, Any]:
+    """Return the weights and the loss of all layers, by field of the output."""
+    weights, cross, losses = (
+        tuple(x for layer in layers if (x := getattr(layer, name)) is not None) or None
+        for name in ("weights", "cross_weights", "loss")
+    )
+    total = None if losses is None else torch.stack(losses).sum()
+    return {"attentions": weights, "cross_attentions": cross, "auxiliary_loss": total}

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.attention import MECHANISMS, Traits
 from longspan.attention.build import check_mechanism
+from longspan.config.architecture import declared
 from longspan.errors import OptionError, check_name
-from longspan.models.fields import declared
 
 if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig

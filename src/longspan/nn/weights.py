@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention import Attention, Inputs
-from longspan.attention.masking import zero_masked
-from longspan.attention.value_norms import skip_value_norms
-from longspan.attention.weights import columns_per_pass
+from longspan.attention.weights import Call
 from longspan.errors import InputError, NoWeightsError
 
 MOST_WEIGHTS = 1 << 27  # half a gigabyte in float32
@@ -35,36 +33,16 @@ def compute_weights(
     if B * H * T * S > MOST_WEIGHTS:
         given = f"{B} x {H} x {T} x {S} weights"
         raise InputError(f"need_weights=True forms {given}, too many; pass need_weights=False")
-    width = columns_per_pass(attention, Inputs(q, k, v, layer_input=inputs.get("layer_input")))
-    training = attention.training
+    call, training = Call(attention, Inputs(q, k, v, **inputs)), attention.training
     attention.eval()
     try:
-        with skip_value_norms(attention):
-            columns = [
-                attention.forward(q, k, part.expand(B, H, S, width), **inputs)
-                for part in _identity(S, width, v)
-            ]
-            out = attention.forward(q, k, v, **inputs)
+        columns = list(call.columns())
+        error = call.relative_error(columns)
     finally:
         attention.train(training)
-    weights = torch.cat(columns, 3)[..., :S]
-    mask = None if attention.reads_padding else inputs["key_mask"]
-    _check_weighted_sum(attention, weights, zero_masked(v, mask), out)
-    return weights
-
-
-def _identity(S: int, width: int, like: Tensor) -> tuple[Tensor, ...]:
-    """Return the columns of the identity in parts (S, width), zeros beyond the last column."""
-    columns = -(-S // width) * width
-    return torch.eye(S, columns, dtype=like.dtype, device=like.device).split(width, 1)
-
-
-@torch.no_grad()
-def _check_weighted_sum(attention: Attention, weights: Tensor, v: Tensor, out: Tensor) -> None:
-    """Raise NoWeightsError unless the rows are the weighted sums of the values."""
-    size = out.abs().max().clamp(min=torch.finfo(out.dtype).tiny)
-    if (weights @ v - out).abs().max() > TOLERANCE * size:
+    if not error <= TOLERANCE:
         raise NoWeightsError(
             f"{attention.name} has no attention weights with these options: its output is not a "
             "weighted sum of the values; pass need_weights=False"
         )
+    return torch.cat([weights for _, weights in columns], 3)

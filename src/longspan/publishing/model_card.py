@@ -10,8 +10,7 @@ from longspan.arena.protocols.base import get, protocol_names
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.text import markdown
-from longspan.report.statistics.intervals import Interval, interval
-from longspan.report.statistics.noise import read_sample
+from longspan.report.statistics.intervals import Interval
 from longspan.report.tables import one_run
 from longspan.results import Result
 from longspan.tasks import Task
@@ -36,7 +35,8 @@ def make_model_card(result: Result, task: Task, *, usage: str, license: str | No
     """
     (board,) = build_leaderboards([result])
     name = f"{result.row_name}-{result.task}"
-    metadata = _metadata(result, task, name, license or _data_license(task))
+    license = license or _data_license(task)
+    metadata = _metadata(result, task, name, license, board.rows[0].overall.interval)
     tables = [
         one_run.score(board),
         *one_run.cost(board),
@@ -63,9 +63,10 @@ def make_model_card(result: Result, task: Task, *, usage: str, license: str | No
     return "\n\n".join(sections) + "\n"
 
 
-def _metadata(result: Result, task: Task, name: str, license: str | None) -> ModelCardData:
+def _metadata(
+    result: Result, task: Task, name: str, license: str | None, interval: Interval | None
+) -> ModelCardData:
     test = result.scores["test"]
-    found = interval([result.score()], result.main, test.num_examples, read_sample([result]))
     kind = _kind(task)
     return ModelCardData(
         library_name="transformers",
@@ -77,7 +78,7 @@ def _metadata(result: Result, task: Task, name: str, license: str | None) -> Mod
         model_name=name,
         eval_results=[
             _evaluation(
-                result, task, kind, metric, value, found if metric == result.metric else None
+                result, task, kind, metric, value, interval if metric == result.metric else None
             )
             for metric, value in test.metrics.items()
         ],

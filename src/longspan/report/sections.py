@@ -33,7 +33,7 @@ def _efficiency(board: Leaderboard, context: Context) -> list[Table]:
     return efficiency_tables(context.efficiency, context.published)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Section:
     """One part of a report on a leaderboard.
 
@@ -53,26 +53,22 @@ class Section:
 
 
 SECTIONS = (
+    Section("leaderboard", "Leaderboard", lambda board, _: leaderboards(board)),
     Section(
-        name="leaderboard",
-        title="Leaderboard",
-        tables=lambda board, _: leaderboards(board),
-    ),
-    Section(
-        name="quality-and-cost",
-        title="Quality against cost",
+        "quality-and-cost",
+        "Quality against cost",
         figures=figures.cost_figures,
         caption=(
             "Test score against training speed, with peak memory as the area of the marks, and "
             f"against peak memory, with speed as the area. Bars are 95 % intervals. {FRONT_RULE}"
         ),
     ),
-    Section(name="intervals", title="Scores with intervals", figures=figures.score_figures),
-    Section(name="cost", title="Cost", tables=lambda board, _: runs.cost(board)),
-    Section(name="efficiency", title="Efficiency", tables=_efficiency),
+    Section("intervals", "Scores with intervals", figures=figures.score_figures),
+    Section("cost", "Cost", lambda board, _: runs.cost(board)),
+    Section("efficiency", "Efficiency", _efficiency),
     Section(
-        name="curves",
-        title="Learning curves",
+        "curves",
+        "Learning curves",
         figures=figures.curve_figures,
         caption=(
             "Mean over seeds, with a band from the lowest to the highest seed; among many "
@@ -81,41 +77,39 @@ SECTIONS = (
         ),
     ),
     Section(
-        name="steps-to-accuracy",
-        title="Steps to a validation score",
-        tables=lambda board, _: steps_to_accuracy(board),
+        "steps-to-accuracy",
+        "Steps to a validation score",
+        lambda board, _: steps_to_accuracy(board),
     ),
     Section(
-        name="generalization-gap",
-        title="Generalization gap",
-        tables=lambda board, _: runs.generalization_gap(board),
+        "generalization-gap", "Generalization gap", lambda board, _: runs.generalization_gap(board)
     ),
     Section(
-        name="other-tasks",
-        title="Trained on one task, evaluated on another",
-        tables=lambda board, context: cross_evaluations(board, context.evaluations),
+        "other-tasks",
+        "Trained on one task, evaluated on another",
+        lambda board, context: cross_evaluations(board, context.evaluations),
     ),
     Section(
-        name="slices",
-        title="Scores by property of the examples",
-        tables=lambda board, _: slices(board),
+        "slices",
+        "Scores by property of the examples",
+        lambda board, _: slices(board),
         figures=figures.slice_figures,
     ),
     Section(
-        name="context",
-        title="Use of the context",
-        tables=lambda board, context: context_use(board, context.context_uses),
+        "context",
+        "Use of the context",
+        lambda board, context: context_use(board, context.context_uses),
         figures=figures.context_figures,
     ),
     Section(
-        name="attention-span",
-        title="Attention span",
-        tables=lambda board, context: attention_span(board, context.analyses),
+        "attention-span",
+        "Attention span",
+        lambda board, context: attention_span(board, context.analyses),
         figures=figures.span_figures,
     ),
     Section(
-        name="embeddings",
-        title="Embeddings",
+        "embeddings",
+        "Embeddings",
         figures=figures.similarity_maps,
         caption=(
             "Cosine similarity of embeddings; dark is high. For images, each position has a tile "
@@ -123,8 +117,8 @@ SECTIONS = (
         ),
     ),
     Section(
-        name="rollouts",
-        title="Attention rollout",
+        "rollouts",
+        "Attention rollout",
         figures=figures.rollout_maps,
         caption=(
             "Share of each input token in the output, through all layers (Abnar and Zuidema 2020), "
@@ -133,68 +127,47 @@ SECTIONS = (
             "its lowest share to those of the highest 1 % of its tokens."
         ),
     ),
+    Section("significance", "Pairwise differences", lambda board, _: significance(board)),
     Section(
-        name="significance",
-        title="Pairwise differences",
-        tables=lambda board, _: significance(board),
+        "published",
+        "Published scores and costs",
+        lambda board, context: published(board, context.published),
     ),
     Section(
-        name="published",
-        title="Published scores and costs",
-        tables=lambda board, context: published(board, context.published),
+        "predicts",
+        "Does Long Range Arena predict it?",
+        lambda board, context: correlations(board, context.boards, context.published),
     ),
-    Section(
-        name="predicts",
-        title="Does Long Range Arena predict it?",
-        tables=lambda board, context: correlations(board, context.boards, context.published),
-    ),
-    Section(
-        name="tuning",
-        title="Hyperparameter search",
-        tables=lambda board, _: runs.tuning(board),
-    ),
-    Section(name="alarms", title="Alarms", tables=lambda board, _: runs.alarms(board)),
-    Section(name="failures", title="Failures", tables=lambda board, _: runs.failures(board)),
-    Section(name="scores", title="All scores", tables=lambda board, _: runs.scores(board)),
-    Section(
-        name="settings",
-        title="Settings of every run",
-        tables=lambda board, _: settings(board),
-    ),
+    Section("tuning", "Hyperparameter search", lambda board, _: runs.tuning(board)),
+    Section("alarms", "Alarms", lambda board, _: runs.alarms(board)),
+    Section("failures", "Failures", lambda board, _: runs.failures(board)),
+    Section("scores", "All scores", lambda board, _: runs.scores(board)),
+    Section("settings", "Settings of every run", lambda board, _: settings(board)),
 )
 _SHARED = {section.name: section for section in SECTIONS}
 
 RUN_SECTIONS = (
-    Section(name="score", title="Score", tables=lambda board, _: [one_run.score(board)]),
+    Section("score", "Score", lambda board, _: [one_run.score(board)]),
     Section(
-        name="configuration",
-        title="Command and configuration",
-        tables=lambda board, _: one_run.configuration(board),
+        "configuration", "Command and configuration", lambda board, _: one_run.configuration(board)
     ),
-    replace(
-        _SHARED["slices"],
-        tables=lambda board, _: one_run.groups(board),
-    ),
+    replace(_SHARED["slices"], tables=lambda board, _: one_run.groups(board)),
     Section(
-        name="curve",
-        title="Learning curve",
-        tables=lambda board, _: one_run.curve(board),
+        "curve",
+        "Learning curve",
+        lambda board, _: one_run.curve(board),
         figures=figures.curve_figures,
         caption="Bold in the table: the tested checkpoint, where the record names it.",
     ),
-    Section(name="cost", title="Cost", tables=lambda board, _: one_run.cost(board)),
-    Section(name="alarms", title="Alarms", tables=lambda board, _: runs.alarms(board)),
+    Section("cost", "Cost", lambda board, _: one_run.cost(board)),
+    Section("alarms", "Alarms", lambda board, _: runs.alarms(board)),
     _SHARED["tuning"],
     _SHARED["other-tasks"],
     _SHARED["context"],
     _SHARED["attention-span"],
     _SHARED["embeddings"],
     _SHARED["rollouts"],
-    Section(
-        name="provenance",
-        title="Provenance",
-        tables=lambda board, _: one_run.provenance(board),
-    ),
+    Section("provenance", "Provenance", lambda board, _: one_run.provenance(board)),
 )
 WITH_TABLES = [section.name for section in SECTIONS if section.tables]
 

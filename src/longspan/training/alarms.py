@@ -30,14 +30,6 @@ WAITING_SHARE = 0.1
 WAITING_SECONDS = 10.0
 
 
-@dataclasses.dataclass(frozen=True)
-class WarmUp:
-    """Training time at the first evaluation, which includes start-up costs."""
-
-    seconds: float
-    data_wait_seconds: float
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingState:
     """State of a run right after an evaluation.
@@ -49,7 +41,8 @@ class TrainingState:
         validation: newest validation scores.
         seconds: training time.
         data_wait_seconds: part of `seconds` spent waiting for batches.
-        warm_up: both times at the first evaluation.
+        warm_seconds: `seconds` at the first evaluation, which includes start-up costs.
+        warm_data_wait_seconds: `data_wait_seconds` at the first evaluation.
     """
 
     config: TrainingConfig
@@ -58,7 +51,8 @@ class TrainingState:
     validation: Score
     seconds: float
     data_wait_seconds: float
-    warm_up: WarmUp
+    warm_seconds: float
+    warm_data_wait_seconds: float
 
 
 def raise_alarms(state: TrainingState, raised: Sequence[str]) -> Iterator[Alarm]:
@@ -145,8 +139,8 @@ def waiting_for_data(state: TrainingState) -> str | None:
     The clock is that of the training process. An accelerator may still compute while that process
     waits, so the share is an upper bound of the possible gain.
     """
-    waited = state.data_wait_seconds - state.warm_up.data_wait_seconds
-    trained = state.seconds - state.warm_up.seconds
+    waited = state.data_wait_seconds - state.warm_data_wait_seconds
+    trained = state.seconds - state.warm_seconds
     if waited < WAITING_SECONDS or waited <= WAITING_SHARE * trained:
         return None
     return (

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from longspan.errors import DataError, OptionError, RunError
+from longspan.errors import DataError, RunError
 from longspan.files import WRITE_REMEDY, check_file, flush_to_disk, read_json, write_json
 from longspan.temporaries import remove_temporaries
 from longspan.training.checkpoint_files import (
@@ -142,7 +142,6 @@ class Checkpoints:
         model: PreTrainedModel,
         optimizer: torch.optim.Optimizer,
         restore_further: Callable[[Tensors], None] | None = None,
-        adapt_weights: Callable[[Tensors], Tensors] = lambda weights: weights,
     ) -> tuple[Progress, str | None]:
         """Restore model, optimizer and random state in place.
 
@@ -152,14 +151,20 @@ class Checkpoints:
             model: model to change.
             optimizer: its optimizer.
             restore_further: removes the further tensors of `save` from those that it is given.
-            adapt_weights: returns the weights for the model from those of the checkpoint.
 
         Raises:
             RunError: both checkpoints are damaged; the message says how to start over.
         """
-        saved = self._find_resumable()
-        folder = self.folder / str(saved.last)
-        _load_weights(model, folder, self.folder, adapt_weights)
+        _load_weights(model, self.last(), self.folder)
+        return self.load_state(optimizer, restore_further)
+
+    def load_state(
+        self,
+        optimizer: torch.optim.Optimizer,
+        restore_further: Callable[[Tensors], None] | None = None,
+    ) -> tuple[Progress, str | None]:
+        """Restore the optimizer and the random state in place; see `load`."""
+        folder = self.last()
         try:
             tensors = load_file(check_file(folder / OPTIMIZER))
             restore_random_state(tensors, self.group)
@@ -168,7 +173,15 @@ class Checkpoints:
             load_optimizer_state(optimizer, tensors)
         except UNREADABLE as error:
             raise _damaged(folder, self.folder, error) from error
-        return self._read_progress(folder), saved.best
+        return self._read_progress(folder), self._find_resumable().best
+
+    def last(self) -> Path:
+        """Return the folder of the checkpoint that `load` would restore, which must exist.
+
+        Raises:
+            RunError: it is damaged.
+        """
+        return self.folder / str(self._find_resumable().last)
 
     def peek(self) -> Progress:
         """Return the progress of the checkpoint that `load` would restore, which must exist.
@@ -176,7 +189,7 @@ class Checkpoints:
         Raises:
             RunError: it is damaged.
         """
-        return self._read_progress(self.folder / str(self._find_resumable().last))
+        return self._read_progress(self.last())
 
     def _find_resumable(self) -> SavedNames:
         """Return the checkpoint that was saved or loaded last, or else the newest intact one."""
@@ -211,9 +224,8 @@ class Checkpoints:
     def keep_only_best(self) -> None:
         """Remove everything but the selected model, as a finished run needs no resumption."""
         if self.exists():
-            pointer = self._pointer()
-            finished = SavedNames(last=None, best=pointer.best)
-            write_pointer(self.folder, Pointer(finished, None, has_checksums=pointer.has_checksums))
+            finished = SavedNames(last=None, best=self._pointer().best)
+            write_pointer(self.folder, Pointer(finished))
         self.tidy()
 
     def tidy(self) -> None:
@@ -282,8 +294,7 @@ class Checkpoints:
         folder = self.folder / str(pointer.best)
         if not folder.is_dir():
             return None
-        if pointer.has_checksums:
-            verify_checksums(folder)
+        verify_checksums(folder)
         return folder
 
     def _required_best(self) -> Path:
@@ -302,9 +313,6 @@ class Checkpoints:
             RunError: both are damaged.
         """
         pointer, errors = self._read(), []
-        if not pointer.has_checksums:
-            # An earlier version wrote them: what is there now counts as intact.
-            return self._add_checksums(pointer.current)
         for saved in filter(None, (pointer.current, pointer.previous)):
             try:
                 for name in sorted(saved.names):
@@ -316,14 +324,6 @@ class Checkpoints:
                 logger.warning("%s; resuming from %s", damage, self.folder / str(saved.last))
             return saved
         raise _damaged(self.folder / str(pointer.last), self.folder, errors[0])
-
-    def _add_checksums(self, saved: SavedNames) -> SavedNames:
-        for name in saved.names:
-            folder = self.folder / name
-            if not folder.is_dir():
-                raise _damaged(folder, self.folder, DataError("it does not exist"))
-            write_checksums(folder)
-        return saved
 
     def _write(self, name: str, write) -> None:
         """Write a folder atomically; a failure leaves nothing behind."""
@@ -373,15 +373,8 @@ def _save_model(model: PreTrainedModel, weights: dict[str, torch.Tensor], folder
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def _load_weights(
-    model: PreTrainedModel,
-    folder: Path,
-    run: Path,
-    adapt: Callable[[Tensors], Tensors] = lambda weights: weights,
-) -> None:
+def _load_weights(model: PreTrainedModel, folder: Path, run: Path) -> None:
     try:
-        load_weights(model, adapt(load_file(check_file(folder / WEIGHTS))))
-    except OptionError:
-        raise
+        load_weights(model, load_file(check_file(folder / WEIGHTS)))
     except UNREADABLE as error:
         raise _damaged(folder, run, error) from error

@@ -43,12 +43,10 @@ class Pointer:
     Attributes:
         current: last checkpoint and best model.
         previous: the checkpoint before it; None for the first one and for a finished run.
-        has_checksums: whether the folders hold checksums; False for runs of earlier versions.
     """
 
     current: SavedNames
     previous: SavedNames | None = None
-    has_checksums: bool = True
 
     @property
     def last(self) -> str | None:
@@ -74,13 +72,12 @@ def read_pointer(run_dir: Path) -> Pointer:
     """
     path = run_dir / POINTER
     content = read_json(path)
-    if not isinstance(content, dict) or content.keys() - {"previous"} != set(FIELDS):
+    if not isinstance(content, dict) or content.keys() != {*FIELDS, "previous"}:
         raise DataError(f"{path} does not name checkpoints")
-    previous = content.get("previous")
+    previous = content["previous"]
     return Pointer(
         current=_names(content, path),
         previous=None if previous is None else _names(previous, path),
-        has_checksums="previous" in content,
     )
 
 
@@ -91,10 +88,7 @@ def write_pointer(run_dir: Path, pointer: Pointer) -> None:
         RunError: the file cannot be written.
     """
     previous = pointer.previous and dataclasses.asdict(pointer.previous)
-    content = {**dataclasses.asdict(pointer.current), "previous": previous}
-    if not pointer.has_checksums:
-        del content["previous"]
-    write_json(run_dir / POINTER, content)
+    write_json(run_dir / POINTER, {**dataclasses.asdict(pointer.current), "previous": previous})
 
 
 def saved_step(run_dir: Path) -> int | None:

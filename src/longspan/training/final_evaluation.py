@@ -1,12 +1,14 @@
-"""Evaluation of the selected model when its training has ended: test, timed, and train."""
+"""Outcome of training: evaluation of the selected model on test, timed, and train; course, cost."""
 
 import contextlib
 import dataclasses
+from pathlib import Path
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
-from longspan.results import Inference, Score
+from longspan.results import Alarm, Inference, Point, Score
 from longspan.tasks.base import Task
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.evaluate import Evaluation, evaluate
@@ -32,6 +34,46 @@ class FinalEvaluation:
     def scores(self) -> dict[str, Score]:
         """Scores by split."""
         return {"test": self.test.score, **({} if self.train is None else {"train": self.train})}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingOutcome:
+    """Scores of the selected checkpoint, and the course and cost of its training.
+
+    Attributes:
+        scores: by split.
+        final: evaluation on test and on training examples; None for a trial, which never reads
+            test.
+        curve: learning curve.
+        alarms: alarms raised during training.
+        steps: optimizer steps.
+        best_step: step of the selected checkpoint.
+        seconds: training time, without evaluation.
+        data_wait_seconds: part of `seconds` spent waiting for batches.
+        tokens: tokens trained on, without padding.
+        peak_memory: bytes above the pre-run baseline.
+        device: device as torch names it.
+        world_size: number of processes.
+        parallelism: "none", or one of `distributed.PARALLELISM`.
+        model: folder of the selected model.
+        network: that model.
+    """
+
+    scores: dict[str, Score]
+    final: FinalEvaluation | None
+    curve: list[Point]
+    alarms: list[Alarm]
+    steps: int
+    best_step: int | None
+    seconds: float
+    data_wait_seconds: float
+    tokens: int
+    peak_memory: int | None
+    device: str
+    world_size: int
+    parallelism: str
+    model: Path
+    network: PreTrainedModel
 
 
 def evaluate_final(

@@ -13,8 +13,8 @@ from longspan.training.callbacks import Callback
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed.group import current_group
 from longspan.training.distributed.sharding import check_config
+from longspan.training.final_evaluation import TrainingOutcome
 from longspan.training.loop import StageRun
-from longspan.training.outcome import TrainingOutcome
 from longspan.training.stages import Stage, first_stage
 
 

@@ -15,16 +15,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from longspan.attention import Attention
+from longspan.config import TrainingConfig
 from longspan.errors import DivergedError, NonFiniteLossError, RunError
 from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch
-from longspan.training.alarms import TrainingState, WarmUp, raise_alarms
+from longspan.training.alarms import TrainingState, raise_alarms
 from longspan.training.arguments import label_arguments, model_inputs
 from longspan.training.checkpoint import Checkpoints
-from longspan.training.curve_window import CurveWindow
+from longspan.training.curve import CurveWindow, scalars_of
 from longspan.training.distributed.group import (
     ProcessGroup,
     make_accelerator,
@@ -32,15 +34,14 @@ from longspan.training.distributed.group import (
 from longspan.training.distributed.sharding import recompute_activations, wrap_model
 from longspan.training.evaluate import evaluate
 from longspan.training.evaluation_options import EvaluationOptions
-from longspan.training.final_evaluation import evaluate_final
-from longspan.training.outcome import TrainingOutcome
+from longspan.training.final_evaluation import TrainingOutcome, evaluate_final
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.progress import Progress
-from longspan.training.scalars import scalars_of
 from longspan.training.schedule import compute_learning_rate
 from longspan.training.stages import (
     Stage,
     begin_stage,
+    load_stage_before,
     stage_schedule,
     stage_seed,
     stage_steps,
@@ -64,6 +65,10 @@ class StageRun:
         self.first_step, self.last_step = stage_steps(stages, number)
         self.schedule, self.schedule_start = stage_schedule(stages, number)
         model = stage.make_model()  # before the accelerator, whose state it may reset
+        is_resumed = checkpoints.exists()
+        begins = is_resumed and checkpoints.peek().stage != number
+        if begins:
+            load_stage_before(checkpoints, model, number)
         self.options = EvaluationOptions(model, stage.mechanism, stage.evaluation_changes)
         self.accelerator = make_accelerator(self.config.precision, checkpoints.folder, device)
         self.device = self.accelerator.device
@@ -73,32 +78,19 @@ class StageRun:
         # Memory counts from here: restored state belongs to the run as much as computed state.
         self.memory = PeakMemory(self.device.type)
         self.memory.start()
-        # Wrapping may have replaced the parameters.
-        optimizer = torch.optim.AdamW(
-            model.parameters(),
-            lr=self.config.learning_rate,
-            betas=self.config.adam_betas,
-            eps=self.config.adam_epsilon,
-            weight_decay=self.config.weight_decay,
-            foreach=True,
-        )
+        optimizer = _make_optimizer(model, self.config)  # wrapping may have replaced the parameters
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
         self.progress, self.best = Progress(), None
         self.stream = StreamState(model, self.task)
-        if self.checkpoints.exists():
-            self._restore(stage, number, optimizer)
+        if begins:
+            self.progress = begin_stage(checkpoints, optimizer, stage, number)
+        elif is_resumed:
+            restore = functools.partial(self.stream.restore, group=self.group)
+            self.progress, self.best = checkpoints.load(model, optimizer, restore)
         scaler = self.accelerator.scaler
         if scaler is not None and self.progress.scaler is not None:
             scaler.load_state_dict(self.progress.scaler)
         self.window = CurveWindow(self.task, self.progress, self.device)
-
-    def _restore(self, stage: Stage, number: int, optimizer: torch.optim.Optimizer) -> None:
-        """Restore the last checkpoint, or begin the stage from the end of the one before it."""
-        if self.checkpoints.peek().stage == number:
-            restore = functools.partial(self.stream.restore, group=self.group)
-            self.progress, self.best = self.checkpoints.load(self.bare, optimizer, restore)
-            return
-        self.progress = begin_stage(self.checkpoints, self.bare, optimizer, stage, number)
 
     @contextlib.contextmanager
     def logging(self) -> Iterator[None]:
@@ -259,7 +251,8 @@ class StageRun:
             validation=score,
             seconds=progress.seconds,
             data_wait_seconds=progress.data_wait_seconds,
-            warm_up=WarmUp(progress.warm_seconds, progress.warm_data_wait_seconds),
+            warm_seconds=progress.warm_seconds,
+            warm_data_wait_seconds=progress.warm_data_wait_seconds,
         )
         for alarm in raise_alarms(state, [earlier["kind"] for earlier in progress.alarms]):
             progress.alarms.append(dataclasses.asdict(alarm))
@@ -362,3 +355,14 @@ def _task_loss(output: Any) -> Tensor:
     """Return the loss of the labels, without that of the mechanisms' own parameters."""
     auxiliary = getattr(output, "auxiliary_loss", None)
     return (output.loss if auxiliary is None else output.loss - auxiliary).detach()
+
+
+def _make_optimizer(model: PreTrainedModel, config: TrainingConfig) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=config.learning_rate,
+        betas=config.adam_betas,
+        eps=config.adam_epsilon,
+        weight_decay=config.weight_decay,
+        foreach=True,
+    )

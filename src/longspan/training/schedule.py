@@ -12,11 +12,12 @@ FIRST_FACTOR, LAST_FACTOR = 1 / 25, 1e-4 / 25
 def compute_learning_rate(config: TrainingConfig, step: int) -> float:
     """Return the learning rate of optimizer step `step`, counted from 0.
 
-    - "linear": one cycle (Smith 2017) as in the small-model LRA recipe: linear from peak/25 to
-      the peak at the end of warmup, then linear to peak/250,000 at the last step.
+    - "linear": linear from 0 during warmup, then linear to 0.
     - "cosine": linear from 0 during warmup, then half a cosine to 0.
     - "rsqrt": the LRA code's rule, factor * min(1, t/warmup) / sqrt(max(t, warmup)).
     - "constant": linear from 0 during warmup, then the peak.
+    - "one_cycle": one cycle (Smith 2017) as in the small-model LRA recipe: linear from peak/25 to
+      the peak at the end of warmup, then linear to peak/250,000 at the last step.
     """
     return config.learning_rate * _factor(config, step)
 
@@ -37,12 +38,14 @@ def scheduled_steps(config: TrainingConfig, first: int, total: int) -> tuple[Tra
 
 
 def _factor(config: TrainingConfig, step: int) -> float:
-    if config.schedule == "linear":
+    if config.schedule == "one_cycle":
         return _one_cycle_factor(config, step)
     # Counted from 1, so that the first step has a learning rate above zero.
     warmup = min(1.0, (step + 1) / max(config.warmup_steps, 1))
     if config.schedule == "rsqrt":
         return warmup / math.sqrt(max(step + 1, config.warmup_steps))
+    if config.schedule == "linear":
+        return warmup * (1 - _progress_after_warmup(config, step))
     if config.schedule == "cosine":
         return warmup * (1 + math.cos(math.pi * _progress_after_warmup(config, step))) / 2
     return warmup

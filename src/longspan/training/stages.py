@@ -10,13 +10,12 @@ from transformers import PreTrainedModel
 
 from longspan.config import TrainingConfig
 from longspan.errors import OptionError, RunError
-from longspan.models import LongspanConfig
-from longspan.models.conversion.family import POSITIONS
-from longspan.models.conversion.positions import stretch_own_table
+from longspan.models import LongspanPreTrainedModel
 from longspan.tasks import Task
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.progress import Progress
 from longspan.training.schedule import scheduled_steps
+from longspan.training.stage_weights import load_checkpoint
 
 SEED_STRIDE = 2**32  # between the orders of batches in the stages of one seed
 EXTENSION = "tile"  # of learned positions to the longer inputs of a stage
@@ -81,35 +80,56 @@ def first_stage(checkpoints: Checkpoints, stages: Sequence[Stage]) -> int:
     return min(progress.stage + is_over, len(stages) - 1)
 
 
-def begin_stage(
-    checkpoints: Checkpoints,
-    model: PreTrainedModel,
-    optimizer: torch.optim.Optimizer,
-    stage: Stage,
-    number: int,
-) -> Progress:
-    """Load the end of the stage before into a new stage; return the progress of the run.
+def load_stage_before(checkpoints: Checkpoints, model: PreTrainedModel, number: int) -> None:
+    """Load the weights at the end of the stage before into the model of a new stage.
 
-    Learned positions are repeated for longer inputs, and buffers of another shape are drawn. The
-    best checkpoint is that of the new stage alone, since scores of other lengths and windows are
-    not comparable with it.
+    Learned positions are repeated for longer inputs, and buffers of another shape are drawn.
 
     Args:
         checkpoints: checkpoints of the run.
-        model: model of the new stage.
-        optimizer: its optimizer.
-        stage: new stage.
-        number: its number.
+        model: model of the new stage, before it is wrapped.
+        number: number of the new stage.
 
     Raises:
         OptionError: a weight has another shape than in the stage before.
     """
-    adapt = _Adaptation(model, number)
-    progress, _ = checkpoints.load(
-        model,
-        optimizer,
-        adapt_weights=adapt.weights,
-        restore_further=lambda tensors: adapt.moments(tensors, optimizer, stage.keep_optimizer),
+    buffers = {name for name, _ in model.named_buffers()}
+    try:
+        record = load_checkpoint(
+            cast(LongspanPreTrainedModel, model),
+            checkpoints.last(),
+            extend_positions=EXTENSION,
+            is_same_task=True,
+        )
+    except OptionError as error:
+        reason = str(error)
+    else:
+        other = sorted({*record.new, *record.dropped, *record.started} - buffers)
+        reason = f"such as {other[0]}" if other else ""
+    if reason:
+        raise OptionError(
+            f"stage {number + 1} has other weights than the one before it ({reason}); change "
+            "options that decide no shape, such as windows"
+        )
+
+
+def begin_stage(
+    checkpoints: Checkpoints, optimizer: torch.optim.Optimizer, stage: Stage, number: int
+) -> Progress:
+    """Load the moments at the end of the stage before; return the progress of the run.
+
+    The best checkpoint is that of the new stage alone, since scores of other lengths and windows
+    are not comparable with it.
+
+    Args:
+        checkpoints: checkpoints of the run.
+        optimizer: optimizer of the new stage.
+        stage: new stage.
+        number: its number.
+    """
+    shapes = [x.shape for group in optimizer.param_groups for x in group["params"]]
+    progress, _ = checkpoints.load_state(
+        optimizer, lambda tensors: _keep_moments(tensors, shapes if stage.keep_optimizer else [])
     )
     return dataclasses.replace(
         progress,
@@ -123,53 +143,24 @@ def begin_stage(
     )
 
 
-class _Adaptation:
-    """Changes of the tensors of a checkpoint for the model of the next stage."""
+def _keep_moments(tensors: dict[str, Tensor], shapes: Sequence[torch.Size]) -> None:
+    """Remove what a new stage does not continue: moments of other shapes, and states of streams.
 
-    def __init__(self, model: PreTrainedModel, number: int):
-        self.model, self.number = model, number
-        self.table = f"{model.base_model_prefix}.{POSITIONS}"
+    A parameter has all of its moments, or none.
 
-    def weights(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return weights with positions and buffers for the inputs of the new stage.
+    Args:
+        tensors: tensors of a checkpoint by name, moments as those of `flatten_optimizer_state`.
+        shapes: shapes of the parameters; empty: no moments are kept.
+    """
 
-        Buffers are drawn, not trained, such as hashes and random blocks: where the new inputs need
-        another shape, they are those of the new model.
-        """
-        state = self.model.state_dict()
-        if self.table in weights and self.table in state:
-            table, rows = weights[self.table], len(state[self.table])
-            if len(table) < rows:
-                config = cast(LongspanConfig, self.model.config)
-                length = config.max_position_embeddings
-                weights[self.table], _ = stretch_own_table(config, length, EXTENSION, table)
-            else:
-                weights[self.table] = table[:rows]
-        for name, _ in self.model.named_buffers():
-            if name in weights and name in state and weights[name].shape != state[name].shape:
-                weights[name] = state[name]
-        wrong = [x for x in weights if x in state and weights[x].shape != state[x].shape]
-        if wrong or weights.keys() - state.keys():
-            first = min(wrong or weights.keys() - state.keys())
-            raise OptionError(
-                f"stage {self.number + 1} has other weights than the one before it, such as "
-                f"{first}; change options that decide no shape, such as windows"
-            )
-        return weights
+    def fits(index: str) -> bool:
+        return (
+            index.isdigit()
+            and int(index) < len(shapes)
+            and tensors[f"{index}.exp_avg_sq"].shape == shapes[int(index)]
+        )
 
-    def moments(
-        self, tensors: dict[str, Tensor], optimizer: torch.optim.Optimizer, keep: bool
-    ) -> None:
-        """Remove what the new stage does not continue: moments of other shapes, and states."""
-        shapes = [x.shape for group in optimizer.param_groups for x in group["params"]]
-        for name in list(tensors):
-            index, _, key = name.partition(".")
-            is_moment = index.isdigit()
-            fits = is_moment and (key == "step" or tensors[name].shape == shapes[int(index)])
-            if not (keep and fits):
-                del tensors[name]
-        # A parameter has all of its moments, or none.
-        whole = {x.partition(".")[0] for x in tensors if x.endswith("exp_avg_sq")}
-        for name in list(tensors):
-            if name.partition(".")[0] not in whole:
-                del tensors[name]
+    kept = {index for index in {name.partition(".")[0] for name in tensors} if fits(index)}
+    for name in list(tensors):
+        if name.partition(".")[0] not in kept:
+            del tensors[name]

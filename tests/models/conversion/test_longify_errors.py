@@ -22,7 +22,7 @@ import short_sources
 from longspan.errors import DataError, LongspanError, OptionError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanModel, longify
 from longspan.models.conversion.families import FAMILIES
-from longspan.models.conversion.refused_kinds import describe_refusal
+from longspan.models.conversion.source import describe_refusal
 
 LENGTH, LONG = short_sources.LENGTH, 50
 TOLERANCE = {"atol": 2e-5, "rtol": 1e-5}

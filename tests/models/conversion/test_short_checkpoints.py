@@ -22,7 +22,7 @@ from longspan.errors import DataError, OptionError
 from longspan.models import LongspanConfig, LongspanModel, convert, longify, to_transformers
 from longspan.models.conversion.families import FAMILIES
 
-LENGTH, VOCABULARY, PADDING = short_sources.LENGTH, short_sources.VOCABULARY, 1
+LENGTH, VOCABULARY, PADDING, SEPARATOR = short_sources.LENGTH, short_sources.VOCABULARY, 1, 2
 # Every class that a family of `short_sources.BOTH_WAYS` has in transformers, and other forms of it.
 CLASSES = [
     *(
@@ -50,7 +50,8 @@ HEADS = {
     "TokenClassification": {"id2label": {0: "B", 1: "I", 2: "O"}},
 }
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
-ROUNDED = {"longt5": {"atol": 1e-5, "rtol": 1e-5}}  # its softmax is rounded to float32
+# Their softmax is rounded to float32.
+ROUNDED = {kind: {"atol": 1e-5, "rtol": 1e-5} for kind in ("longt5", "longformer")}
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +78,7 @@ def make_inputs(model, shape=(3,), length=LENGTH):
     """Return ids and mask, padded on the right, inside and on the left, and types if there are."""
     torch.manual_seed(1)
     ids = torch.randint(5, VOCABULARY, (*shape, length))
+    ids[..., [10, 11, 12]] = SEPARATOR
     mask = torch.ones_like(ids)
     mask[0, ..., length - 7 :], mask[1, ..., 4:9], mask[2, ..., :6] = 0, 0, 0
     ids[0][mask[0] == 0] = ids[2][mask[2] == 0] = PADDING
@@ -112,7 +114,10 @@ def test_outputs_and_weights_equal_source_both_ways(kind, name, fields, tmp_path
     made = convert(source, out=ours)
     classes = {x: y.__name__ for y, x in FAMILIES[kind].architectures.items()}
     assert type(made.model).__name__ == classes[name]
-    again = to_transformers(ours, back, to=kind).model
+    result = to_transformers(ours, back, to=kind)
+    again = result.model
+    assert {row.source for row in result.weights} == made.model.state_dict().keys()
+    assert {row.target for row in result.weights} <= again.state_dict().keys()
     assert type(again) is type(theirs)
     assert again.config.id2label == theirs.config.id2label
     shape = (3, 2) if name.endswith("MultipleChoice") else (3,)
@@ -154,7 +159,9 @@ def unused_fields(config):
     return {}
 
 
-@pytest.mark.parametrize("kind", [x for x in short_sources.BOTH_WAYS if x != "nystromformer"])
+@pytest.mark.parametrize(
+    "kind", [x for x in short_sources.BOTH_WAYS if x not in ("longformer", "nystromformer")]
+)
 @pytest.mark.parametrize("attention", ["full", "local"])
 def test_longer_model_equals_source_on_short_inputs(kind, attention, tmp_path):
     theirs = make(kind, **({"local_radius": LENGTH} if kind == "longt5" else {}))

@@ -20,10 +20,7 @@ START_TASK, START_ROW, START_CHECKPOINT = "start.task", "start.row", "start.chec
 EXTEND_POSITIONS = "start.extend_positions"
 OF_RUN = (START_TASK, START_ROW, EXTEND_POSITIONS)  # settings of a start from another run
 # Fields that settings change.
-FIELDS = (
-    *("task", "row", "checkpoint", "tokenizer", "positions", "vocabulary", "fields"),
-    "extend_positions",
-)
+FIELDS = ["row", *(x.name for x in dataclasses.fields(StartConfig) if x.name != "run")]
 
 
 class RunStart(NamedTuple):
@@ -42,12 +39,10 @@ class RunStart(NamedTuple):
 
 def start_settings(start: str | RunStart | None) -> dict[str, Any]:
     """Return the start of a recipe as settings, by dotted name."""
-    match start:
-        case None:
-            return {}
-        case str():
-            return {START_TASK: start}
-    return {START_TASK: start.task, START_ROW: start.row, EXTEND_POSITIONS: start.extend_positions}
+    if isinstance(start, str):
+        return {START_TASK: start}
+    values = {} if start is None else start._asdict()
+    return {f"{PREFIX}{name}": x for name, x in values.items() if x is not None}
 
 
 def find_run_start(
@@ -120,12 +115,12 @@ def without_starts(changes: Mapping[str, Any], rows: Collection[str]) -> dict[st
         changes: values by the name of a setting.
         rows: names of all mechanisms and reference rows.
     """
-    kept = {}
-    for name, value in changes.items():
-        setting = parse_setting(name, rows)
-        if setting.task is not None or not setting.field.startswith(PREFIX):
-            kept[name] = value
-    return kept
+    settings = {name: parse_setting(name, rows) for name in changes}
+    return {
+        name: value
+        for name, value in changes.items()
+        if settings[name].task is not None or not settings[name].field.startswith(PREFIX)
+    }
 
 
 def start_from_run(

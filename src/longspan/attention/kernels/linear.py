@@ -24,8 +24,7 @@ from longspan.attention.mechanisms.performer import (
     key_features,
 )
 from longspan.attention.ops.feature_map_sums import causal_mix
-from longspan.attention.ops.feature_mix import mix
-from longspan.attention.ops.feature_pieces import compute_features
+from longspan.attention.ops.feature_pieces import compute_features, mix
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.registry import register_kernel
 

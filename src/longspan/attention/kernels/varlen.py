@@ -25,7 +25,7 @@ from longspan.attention.mechanisms.full import FullAttention
 from longspan.attention.mechanisms.local import LocalAttention
 from longspan.attention.ops.fused import fit_operands
 from longspan.attention.patterns import Both, Window
-from longspan.attention.registry import register_kernel, register_packed_kernel
+from longspan.attention.registry import register_kernel
 
 DTYPES = (torch.float16, torch.bfloat16)
 MULTIPLE, WIDEST = 8, 256  # head dimensions
@@ -101,5 +101,4 @@ def window_of(attention: Attention) -> tuple[int, int]:
 
 
 for _cls in (FullAttention, LocalAttention):
-    register_kernel(_cls, "varlen", varlen_refusals, automatic=False)(varlen)
-    register_packed_kernel(_cls, "varlen", varlen_refusals, automatic=False)(varlen)
+    register_kernel(_cls, "varlen", varlen_refusals, automatic=False, packed=True)(varlen)

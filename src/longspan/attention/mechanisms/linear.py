@@ -12,41 +12,9 @@ from torch import Tensor
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.derivatives import apply_function
 from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix_documents
-from longspan.attention.ops.feature_mix import mix
-from longspan.attention.ops.memory_layout import as_operands
-from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.feature_pieces import mix
+from longspan.attention.ops.precision import as_operands, at_least_float32
 from longspan.attention.ops.softmax import pair_mask
-
-
-class _Phi(torch.autograd.Function):
-    """phi, with a derivative that is read from its value: min(phi(x), 1)."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        # elu itself rounds to -1 from x = -17 on.
-        return x.clamp(max=0).exp_().add_(x.relu())
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:
-        return ctx.saved_tensors[0].clamp(max=1).mul_(grad)
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor) -> Tensor:
-        return tangent * ctx.saved_tensors[0].clamp(max=1)
-
-
-def phi(x: Tensor) -> Tensor:
-    """Compute elu(x) + 1, positive everywhere."""
-    if torch.compiler.is_compiling():  # inductor fuses this
-        return x.clamp(max=0).exp() + x.relu()
-    return apply_function(_Phi, x)
 
 
 @register("linear")
@@ -114,3 +82,34 @@ class LinearAttention(Attention):
         """Count two products with the D x D summary, and with the chunk when causal."""
         inside = 4 * T * min(CHUNK, T) * head_dim if self.causal else 0
         return 4 * T * head_dim * head_dim + 4 * T * head_dim + inside
+
+
+class _Phi(torch.autograd.Function):
+    """phi, with a derivative that is read from its value: min(phi(x), 1)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        # elu itself rounds to -1 from x = -17 on.
+        return x.clamp(max=0).exp_().add_(x.relu())
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return ctx.saved_tensors[0].clamp(max=1).mul_(grad)
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor) -> Tensor:
+        return tangent * ctx.saved_tensors[0].clamp(max=1)
+
+
+def phi(x: Tensor) -> Tensor:
+    """Compute elu(x) + 1, positive everywhere."""
+    if torch.compiler.is_compiling():  # inductor fuses this
+        return x.clamp(max=0).exp() + x.relu()
+    return apply_function(_Phi, x)

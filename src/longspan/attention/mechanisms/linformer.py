@@ -41,14 +41,6 @@ MATRICES = ("learned", "random")
 PROJECTION = (*MATRICES, "mean", "max", "convolution")
 
 
-def _project(matrix, x):
-    """Compute E x for each head (B, H, rank, D), as one product over samples and shared heads."""
-    matrix = resize(matrix, x.shape[-2], -1).to(x.dtype)
-    if matrix.shape[0] == 1:
-        return torch.einsum("rs,bhsd->bhrd", matrix[0], x)
-    return torch.einsum("hrs,bhsd->bhrd", matrix, x)
-
-
 @register("linformer", size_option="rank")
 class LinformerAttention(Attention):
     """Softmax attention over `rank` mixtures of the keys."""
@@ -203,3 +195,11 @@ class LinformerAttention(Attention):
         products = 4 * T * self.rank * head_dim
         projections = {"max": 0, "convolution": 4 * T * head_dim}.get(self.kind, products)
         return products + projections
+
+
+def _project(matrix, x):
+    """Compute E x for each head (B, H, rank, D), as one product over samples and shared heads."""
+    matrix = resize(matrix, x.shape[-2], -1).to(x.dtype)
+    if matrix.shape[0] == 1:
+        return torch.einsum("rs,bhsd->bhrd", matrix[0], x)
+    return torch.einsum("hrs,bhsd->bhrd", matrix, x)

@@ -28,13 +28,11 @@ from torch import Tensor, nn
 from longspan.attention.base import Cache, Traits, register
 from longspan.attention.derivatives import apply_function
 from longspan.attention.masking import masked_softmax
-from longspan.attention.ops.blocks import pattern_attention
+from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
-from longspan.attention.ops.memory_layout import as_operands
 from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.pattern_base import PatternAttention
-from longspan.attention.ops.precision import dot_products
-from longspan.attention.ops.shared_keys import SharedKeys
+from longspan.attention.ops.precision import as_operands, dot_products
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import BlockWindow, Global, Pattern, Window
 from longspan.attention.value_norms import ValueNorm

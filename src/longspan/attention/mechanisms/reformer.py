@@ -27,32 +27,21 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from longspan.attention.base import Attention, Inputs, Traits, append_tokens, register
-from longspan.attention.derivatives import (
-    LinearFunction,
-    SoftmaxFunction,
-    apply_function,
-    attach_weights,
-    softmax_tangents,
-    zeros_for_none,
-)
-from longspan.attention.masking import apply_mask, score_bias
-from longspan.attention.ops.chunk_pieces import chunks_in_pieces, is_piecewise
+from longspan.attention.derivatives import LinearFunction, apply_function
+from longspan.attention.ops.chunk_pieces import chunk_softmax, is_piecewise
 from longspan.attention.ops.gathered_keys import gathered_softmax
-from longspan.attention.ops.global_tokens import (
-    gather_global_tokens,
-    global_part,
-    replace_global_rows,
-)
+from longspan.attention.ops.global_tokens import gather_global_tokens, replace_global_rows
 from longspan.attention.ops.hashing import (
     RecentTokens,
     RotationHash,
     SortTable,
+    bias_with_itself,
     count_once,
     sort_into_chunks,
 )
 from longspan.attention.ops.open_sizes import fit_block, pad_to_blocks, resize
 from longspan.attention.ops.precision import at_least_float32
-from longspan.attention.ops.softmax import merge_parts
+from longspan.attention.ops.softmax import biased_part, merge_parts, softmax_part
 from longspan.errors import OptionError
 
 EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
@@ -158,16 +147,17 @@ class ReformerAttention(Attention):
         return (u * D**0.5 if self.scale == "none" else u), k
 
     def attend(self, x):
-        """Attend in the chunks of each round; merge the rounds and the global keys."""
+        """Attend in the chunks of each round, and to the global keys."""
         u, _, v, key_mask = x[:4]
         q, k = self._queries_and_keys(u)
         chosen = gather_global_tokens((), k, v, key_mask, x.global_mask, self.max_global_tokens)
         local = key_mask if chosen is None else chosen.local_keys(key_mask)
         local = u.new_ones(1, u.shape[2], dtype=torch.bool) if local is None else local
-        parts = chunk_attention(q, k, v, self.table(u, local), self.dedupe)
+        table = self.table(u, local)
         if chosen is None:
-            return merge_rounds(parts, v)
-        out = merge_rounds([*parts, global_part(q, chosen, self.causal)], v)
+            return chunk_attention(q, k, v, table, self.dedupe)
+        others = chosen.k, chosen.v, chosen.slot_mask(table.slot.shape[3], self.causal)
+        out = chunk_attention(q, k, v, table, self.dedupe, *others)
         return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal, itself=False)
 
     def advance(self, x):
@@ -251,44 +241,10 @@ def _gather(rows: Tensor, index: Tensor) -> Tensor:
     return rows.index_select(0, index.flatten()).view(*index.shape, rows.shape[-1])
 
 
-class _ChunkSoftmax(SoftmaxFunction):
-    """softmax(q k^T + bias) v, and the logarithm of the total weight of each query.
-
-    The largest score equals its log weight plus the log total, so the total costs two maxima;
-    logsumexp would read the scores three more times, forward and backward.
-    """
-
-    @staticmethod
-    def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        scores = q @ k.mT + bias
-        weights = scores.softmax(-1)
-        total = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
-        weights = weights.to(v.dtype)
-        return weights @ v, total, weights
-
-    @staticmethod
-    def backward(ctx, *grads: Tensor | None):
-        q, k, v, weights, out = ctx.saved_tensors
-        grad, grad_total = zeros_for_none(grads[:2], (out, out[..., :1]))
-        if torch.is_grad_enabled():
-            weights = attach_weights(weights, q @ k.mT)
-        level = grad_total - (grad * out).sum(-1, keepdim=True)
-        scores = weights * (grad @ v.mT + level.to(grad.dtype))
-        q, k = q.to(scores.dtype), k.to(scores.dtype)
-        return scores @ k, scores.mT @ q, weights.mT @ grad, None
-
-    @staticmethod
-    def tangents(ctx, *tangents: Tensor | None):
-        q, k, v, weights = ctx.saved_tensors
-        dq, dk, dv = zeros_for_none(tangents[:3], (q, k, v))
-        scores = (dq @ k.mT + q @ dk.mT).to(weights.dtype)
-        return *softmax_tangents(weights, scores, v, dv), None
-
-
 def chunk_attention(
-    q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool
-) -> list[tuple[Tensor, Tensor]]:
-    """Compute softmax attention of each round over its pairs, as parts for `merge_parts`.
+    q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool, *others: Tensor
+) -> Tensor:
+    """Compute softmax attention over the pairs of all rounds, and over other keys.
 
     Args:
         q: queries (B, H, T, D).
@@ -296,41 +252,38 @@ def chunk_attention(
         v: values (B, H, T, E).
         table: pairs that attend, for T tokens padded to N.
         dedupe: whether the weight of a pair is divided by the number of its rounds.
+        others: nothing, or keys and values of all queries, and a mask (B, 1, N or 1, G).
     """
-    T, D, N = q.shape[2], q.shape[3], table.slot.shape[3]
-    q, k, v = (resize(x, N) for x in (q * D**-0.5, k, v))
-    compute = chunks_in_pieces if is_piecewise(q, k, v, table.chunk) else _all_chunks
-    out, total = compute(q, k, v, table, dedupe)
-    out, total = resize(out, T, -2), resize(total, T, -2)
-    lowest = torch.finfo(total.dtype).min
-    return list(zip(out, total.masked_fill(total < lowest / 4, -torch.inf), strict=True))
+    T, extra, allowed = q.shape[2], others[:2], others[2] if others else None
+    q, k, v = (resize(x, table.slot.shape[3]) for x in (q, k, v))
+
+    def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
+        parts = _all_chunks(q, k, v, table, dedupe)
+        if extra:
+            parts.append(softmax_part(q, extra[0], extra[1], allowed))
+        return merge_parts(parts)
+
+    if is_piecewise(q, k, v, table.chunk):
+        return resize(chunk_softmax((q, k, v), extra, table, dedupe, allowed, rows), T)
+    return resize(rows(q, k, v, *extra), T)
 
 
 def _all_chunks(
     q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool
-) -> tuple[Tensor, Tensor]:
-    """Compute `chunks_in_pieces` from all chunks at once."""
+) -> list[tuple[Tensor, Tensor]]:
+    """Compute rows and their log weights of each round, all chunks at once, for `merge_parts`."""
     R, B, H, N = table.slot.shape
     row = torch.arange(R * B * H, device=q.device).view(R, B, H, 1) * N
     slots, queries, runs = table.slot + row, table.chunks(), table.runs()
     places, first = table.places().flatten(0, 1), row[:1, ..., None]
     q = apply_function(_GatherRows, q, queries + first, slots)
     k, v = (apply_function(_GatherRows, x, runs + first, places) for x in (k, v))
-    exact = torch.promote_types(q.dtype, torch.float32)
-    bias = score_bias(table.allowed(queries, runs), exact)
+    bias = bias_with_itself(table.allowed(queries, runs), q.dtype)
     if dedupe:
-        bias = bias - table.count_pairs(queries, runs).clamp(min=1).to(exact).log()
-    out, total, _ = apply_function(_ChunkSoftmax, q, k, v, bias)
+        bias = bias - table.count_pairs(queries, runs).clamp(min=1).to(q.dtype).log()
     back = (queries + row[..., None])[None]
-    return apply_function(_GatherRows, out, slots, back), apply_function(
-        _GatherRows, total, slots, back
-    )
-
-
-def merge_rounds(parts: list[tuple[Tensor, Tensor]], v: Tensor) -> Tensor:
-    """Merge parts without self-attention; a token without any other key keeps its own v."""
-    alone = torch.stack([total for _, total in parts]).isneginf().all(0)
-    return merge_parts(parts) + apply_mask(v, alone)
+    part = (apply_function(_GatherRows, x, slots, back) for x in biased_part(q, k, v, bias))
+    return list(zip(*part, strict=True))
 
 
 def softmax_with_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:

@@ -32,11 +32,7 @@ from longspan.attention.cache import token_dim
 from longspan.attention.masking import apply_mask, join_masks
 from longspan.attention.ops.block_pairs import pair_softmax
 from longspan.attention.ops.block_sorting import LEAST, NOTHING, Sorter
-from longspan.attention.ops.global_tokens import (
-    gather_global_tokens,
-    global_part,
-    replace_global_rows,
-)
+from longspan.attention.ops.global_tokens import gather_global_tokens, replace_global_rows
 from longspan.attention.ops.open_sizes import fit_block, is_open, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import (
@@ -131,7 +127,8 @@ class SinkhornAttention(Attention):
             return self._rows(q, k, v, key_mask)
         local = chosen.local_keys(key_mask)
         inside = (apply_mask(y, local[:, None, :, None]) for y in (q, k, v))
-        out = self._rows(*inside, local, global_part(q, chosen, self.causal))
+        mask = chosen.slot_mask(q.shape[2], self.causal)
+        out = self._rows(*inside, local, softmax_part(q, chosen.k, chosen.v, mask))
         return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal)
 
     def _rows(self, q, k, v, local, *parts):

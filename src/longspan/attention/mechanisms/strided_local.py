@@ -25,28 +25,6 @@ from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
 
 
-class _Moved(LinearFunction):
-    """Gather rows of x (B, H, T, D) at index (B, S), zero where `some` (B, S) is False; invertible.
-
-    `index` and `back` are inverse where both are True, so the gradient is a gather as well; torch's
-    own adds element by element.
-    """
-
-    @staticmethod
-    def forward(x: Tensor, index: Tensor, some: Tensor, back: Tensor, known: Tensor):
-        B, H, T, D = x.shape
-        flat = (index + torch.arange(B, device=x.device)[:, None] * T).flatten()
-        # One contiguous row of H x D numbers per token, the layout in which a model creates them.
-        rows = x.transpose(1, 2).reshape(B * T, H * D).index_select(0, flat)
-        rows = rows.view(B, -1, H, D).transpose(1, 2)
-        return apply_mask(rows, some[:, None, :, None])
-
-    @staticmethod
-    def backward(ctx, grad: Tensor):
-        index, some, back, known = ctx.saved_tensors
-        return apply_function(_Moved, grad, back, known, index, some), None, None, None, None
-
-
 @register("strided_local", size_option="block")
 class StridedLocalAttention(Attention):
     """Attention to tokens at multiples of m positions away."""
@@ -152,3 +130,25 @@ class StridedLocalAttention(Attention):
         m = self.stride(T)
         size, longer = divmod(T, m)
         return longer * (size + 1) ** 2 + (m - longer) * size**2
+
+
+class _Moved(LinearFunction):
+    """Gather rows of x (B, H, T, D) at index (B, S), zero where `some` (B, S) is False; invertible.
+
+    `index` and `back` are inverse where both are True, so the gradient is a gather as well; torch's
+    own adds element by element.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, index: Tensor, some: Tensor, back: Tensor, known: Tensor):
+        B, H, T, D = x.shape
+        flat = (index + torch.arange(B, device=x.device)[:, None] * T).flatten()
+        # One contiguous row of H x D numbers per token, the layout in which a model creates them.
+        rows = x.transpose(1, 2).reshape(B * T, H * D).index_select(0, flat)
+        rows = rows.view(B, -1, H, D).transpose(1, 2)
+        return apply_mask(rows, some[:, None, :, None])
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        index, some, back, known = ctx.saved_tensors
+        return apply_function(_Moved, grad, back, known, index, some), None, None, None, None

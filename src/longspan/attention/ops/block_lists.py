@@ -1,8 +1,13 @@
 """Attention over lists of blocks: each block of queries attends to its own few blocks of keys.
 
 Listed blocks are gathered whole, keys that all queries share are appended, and one softmax runs
-over both, so time and memory grow as T x (listed + shared), not T x T.
+over both, so time and memory grow as T x (listed + shared), not T x T. The gathered keys and
+values, and their gradients, are as many times larger than k and v as blocks are listed: on CPU
+they exist for one piece of the blocks of queries only.
 """
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +20,73 @@ from longspan.attention.derivatives import (
     zeros_for_none,
 )
 from longspan.attention.masking import apply_mask, join_masks, score_bias
-from longspan.attention.ops.block_list_pieces import Lists, is_piecewise, list_softmax
+from longspan.attention.ops.fused import has_fused_kernel
 from longspan.attention.ops.global_tokens import GlobalTokens
 from longspan.attention.ops.open_sizes import count_blocks, pad_to_blocks, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32, dot_products
+from longspan.attention.ops.softmax_pieces import Gathered, Pieces, softmax_in_pieces
+
+PIECE = 1 << 10  # queries of a piece, for each thread
+
+
+class Lists(NamedTuple):
+    """Listed blocks and the bias of their keys; a head has `group` blocks of queries.
+
+    Attributes:
+        blocks: blocks of keys of each block of queries, (R, slots).
+        bias: bias of each key, finite, (R, 1, slots * block).
+        later: bias of keys after a query (B or 1, 1, group or 1, block, slots * block), or None.
+        group: blocks of queries of a head.
+        heads: heads of a row of the batch.
+    """
+
+    blocks: Tensor
+    bias: Tensor
+    later: Tensor | None
+    group: int
+    heads: int
+
+    def biases(self, piece: slice) -> Tensor:
+        """Return the bias of a piece of the blocks, (P, 1, 1 or block, slots * block)."""
+        bias = self.bias[piece]
+        if self.later is not None:
+            row = torch.arange(piece.start, piece.stop)
+            head, own = row // self.group, row % self.group
+            place = head // self.heads if len(self.later) > 1 else torch.zeros_like(head)
+            own = own if self.later.shape[2] > 1 else torch.zeros_like(own)
+            bias = bias + self.later[place, 0, own]
+        return bias[:, None]
+
+
+class _ListPieces(Pieces):
+    """Blocks of queries (R, block, D), and the blocks of keys and values (N, block * D)."""
+
+    def __init__(self, lists: Lists, scale: float, whole: Callable[..., Tensor]):
+        self.lists, self.scale, self.whole = lists, scale, whole
+
+    def divide(self, q: Tensor) -> Iterator[tuple[int, slice]]:
+        self.block = q.shape[1]
+        step = max(1, PIECE * torch.get_num_threads() // q.shape[1])
+        return ((0, slice(x, min(x + step, len(q)))) for x in range(0, len(q), step))
+
+    def view(self, x: Tensor, piece: slice) -> Tensor:
+        return x[piece, None]
+
+    def gather(self, tensors, number: int, piece: slice) -> Gathered:
+        index = self.lists.blocks[piece]
+        keys, values = (
+            x.index_select(0, index.flatten()).view(len(index), 1, -1, x.shape[1] // self.block)
+            for x in tensors
+        )
+        return Gathered(keys, values, self.lists.biases(piece), None)
+
+    def add(self, sums, number: int, piece: slice, by_key: Tensor, by_value: Tensor) -> None:
+        index = self.lists.blocks[piece].flatten()
+        for total, part in zip(sums, (by_key, by_value), strict=True):
+            total.index_add_(0, index, part.reshape(len(index), -1).to(total.dtype))
+
+    def empty(self, q: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+        return q.new_empty(*q.shape[:2], width, dtype=dtype)
 
 
 class _ListedSoftmax(torch.autograd.Function):
@@ -157,9 +225,9 @@ def _listed_rows(q, k, v, lists: Lists, shared: int) -> Tensor:
         more = index, bias, order, shared, group
         return apply_function(_ListedSoftmax, at_least_float32(q) * scale, k, v, *more)[0]
 
-    if is_piecewise(q, k, v):
-        return list_softmax(q, k, v, lists, scale, whole)
-    return whole(q, k, v)
+    if torch.compiler.is_compiling() or not has_fused_kernel(q, k, v):
+        return whole(q, k, v)
+    return softmax_in_pieces(_ListPieces(lists, scale, whole), q, k, v)
 
 
 def _listed_keys(local: Tensor, lists: Tensor, block: int) -> Tensor:

@@ -1,80 +1,56 @@
-"""Softmax of chunks of sorted queries over their runs of keys on CPU, a few chunks at a time.
+"""Softmax of sorted queries over their runs of keys on CPU, a few chunks at a time.
 
-Queries, keys and values of all rounds, each key two or three times, and the weights exist for one
-piece of the chunks only. The backward pass gathers and computes them again.
+Queries, keys and values of all rounds, each key two or three times, exist for one piece of the
+chunks only (`softmax_pieces`). The runs of a round are one set of keys.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from longspan.attention.masking import score_bias
-from longspan.attention.ops.fused import flash_forward, has_fused_kernel
-from longspan.attention.ops.hashing import SortTable
+from longspan.attention.masking import join_masks, score_bias
+from longspan.attention.ops.fused import has_fused_kernel, kernel_bias
+from longspan.attention.ops.hashing import SortTable, bias_with_itself
+from longspan.attention.ops.softmax_pieces import Gathered, Pieces, softmax_in_pieces
 
 PIECE = 1 << 11  # queries of a piece, for each thread
 
 
-class _ChunkPieces(torch.autograd.Function):
-    """Rows of each round and their log weights, in the order of the tokens.
-
-    The backward pass consists of operations that can be differentiated.
-    """
-
-    @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool):
-        places = _Places(table, dedupe, q)
-        out = v.new_empty(len(table.slot) * len(q), v.shape[1])
-        total = out.new_empty(len(out), 1)
-        for piece in places.pieces():
-            asking, own, run, bias = places.of(piece)
-            pairs = (q, own), (k, run), (v, run)
-            queries, keys, values = (_gather(x, index).flatten(0, 3)[:, None] for x, index in pairs)
-            bias = bias.expand(*own.shape[:4], -1, -1).flatten(0, 3)[:, None]
-            rows, log = flash_forward(queries, keys, values, bias, scale=1.0)
-            out[asking.flatten()] = rows.flatten(0, 2)
-            total[asking.flatten()] = log.flatten()[:, None]
-        ctx.save_for_backward(q, k, v, out)
-        ctx.places = places
-        return out, total
-
-    @staticmethod
-    def backward(ctx, grad: Tensor, grad_total: Tensor):
-        q, k, v, out = ctx.saved_tensors
-        dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
-        for piece in ctx.places.pieces():
-            asking, own, run, bias = ctx.places.of(piece)
-            queries, keys, dout = _gather(q, own), _gather(k, run), _gather(grad, asking)
-            weights = (queries @ keys.mT).add_(bias).softmax(-1)
-            level = (dout * _gather(out, asking)).sum(-1, keepdim=True)
-            level = level - _gather(grad_total, asking)
-            scores = (dout @ _gather(v, run).mT).sub_(level).mul_(weights)
-            _add(dq, own, scores @ keys)
-            _add(dk, run, scores.mT @ queries)
-            _add(dv, run, weights.mT @ dout)
-        return dq, dk, dv, None, None
-
-
-def chunks_in_pieces(
-    q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool
-) -> tuple[Tensor, Tensor]:
-    """Compute rows (R, B, H, N, E) and log weights (R, B, H, N, 1), where `is_piecewise`.
+def chunk_softmax(
+    tokens: tuple[Tensor, Tensor, Tensor],
+    extra: tuple[Tensor, ...],
+    table: SortTable,
+    dedupe: bool,
+    allowed: Tensor | None,
+    whole: Callable[..., Tensor],
+) -> Tensor:
+    """Compute softmax rows (B, H, N, D) over the runs of all rounds, where `is_piecewise`.
 
     Args:
-        q: scaled queries (B, H, N, D), float32 or wider.
-        k: keys (B, H, N, D).
-        v: values (B, H, N, E).
+        tokens: queries, keys and values of the tokens (B, H, N, D), float32 or wider.
+        extra: keys and values that all queries of a row attend to (B, H, G, D), or nothing.
         table: pairs that attend.
         dedupe: whether the weight of a pair is divided by the number of its rounds.
+        allowed: True at the extra keys that each query may attend (B, 1, N or 1, G), or None.
+        whole: the same function of tokens and extra, which can be differentiated twice.
     """
-    found = _ChunkPieces.apply(*(x.flatten(0, 2) for x in (q, k, v)), table, dedupe)
-    out, total = (x.unflatten(0, table.slot.shape) for x in found)
-    return out, total
+    (q, k, v), (B, H, N, _) = tokens, tokens[0].shape
+    if extra:
+        k, v = (torch.cat([x, y], 2) for x, y in zip((k, v), extra, strict=True))
+
+    def rows(*flat: Tensor) -> Tensor:
+        q, *pair = (x.unflatten(0, (B, H, -1)) for x in flat)
+        (k, *more_k), (v, *more_v) = (x.split(N, 2) for x in pair)
+        return whole(q, k, v, *more_k, *more_v).flatten(0, 2)
+
+    pieces = _ChunkPieces(table, dedupe, allowed, rows)
+    return softmax_in_pieces(pieces, *(x.flatten(0, 2) for x in (q, k, v))).view(B, H, N, -1)
 
 
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> bool:
-    """Return whether `chunks_in_pieces` applies: the fused kernel on CPU, and no compiler.
+    """Return whether `chunk_softmax` applies: the fused kernel on CPU, and no compiler.
 
     In half precision it takes less memory too, but a quarter more time (docs/performance.md).
     """
@@ -82,38 +58,75 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> bool:
     return is_wide and has_fused_kernel(q[..., :chunk, :], k, v)
 
 
-class _Places:
-    """Rows of queries and keys, and biases, of pieces of the chunks."""
+class _Piece(NamedTuple):
+    """Consecutive chunks of a round in all samples and heads, and the row of each query (n, c)."""
 
-    def __init__(self, table: SortTable, dedupe: bool, q: Tensor):
-        R, B, H, N = table.slot.shape
-        self.table, self.dedupe = table, dedupe
+    chunks: slice
+    rows: Tensor
+
+
+class _ChunkPieces(Pieces):
+    """Rows (B * H * N, D) of queries; keys and values are rows (B * H * (N + G), D)."""
+
+    def __init__(self, table: SortTable, dedupe: bool, allowed: Tensor | None, whole: Callable):
+        self.table, self.dedupe, self.allowed, self.whole = table, dedupe, allowed, whole
+        self.sets, B, H, self.length = table.slot.shape
         self.queries, self.runs = table.chunks(), table.runs()
-        self.dtype = q.dtype
-        self.row = torch.arange(R * B * H).view(R, B, H, 1, 1) * N
+        self.head = torch.arange(B * H).view(B, H, 1, 1)
 
-    def pieces(self) -> Iterator[slice]:
-        """Divide the chunks of all rounds, samples and heads."""
-        *rows, count, chunk = self.queries.shape
-        most = PIECE * torch.get_num_threads()
-        step = max(1, most // (torch.Size(rows).numel() * chunk))
-        return (slice(x, min(x + step, count)) for x in range(0, count, step))
+    def divide(self, q: Tensor) -> Iterator[tuple[int, _Piece]]:
+        count, chunk = self.queries.shape[3:]
+        step = max(1, PIECE * torch.get_num_threads() // (self.head.numel() * chunk))
+        for number, rows in enumerate(self.queries + self.head * self.length):
+            for chunks in (slice(x, min(x + step, count)) for x in range(0, count, step)):
+                yield number, _Piece(chunks, rows[:, :, chunks].flatten(0, 2))
 
-    def of(self, piece: slice) -> tuple[Tensor, ...]:
-        """Return rows of outputs, of queries and of keys, and the biases of a piece."""
-        queries, runs = self.queries[:, :, :, piece], self.runs[:, :, :, piece]
-        first = self.row[:1]
-        bias = score_bias(self.table.allowed(queries, runs, piece.start), self.dtype)
+    def take(self, x: Tensor, piece: _Piece) -> Tensor:
+        return _gather(x, piece.rows)
+
+    def put(self, x: Tensor, values: Tensor, piece: _Piece, *, add: bool = False) -> None:
+        write = x.index_add_ if add else x.index_copy_
+        write(0, piece.rows.flatten(), values.flatten(0, 2))
+
+    def gather(self, tensors, number: int, piece: _Piece) -> Gathered:
+        keys, values = (_gather(x, self._keys(number, piece, len(x))) for x in tensors)
+        queries, runs = (x[number, None, :, :, piece.chunks] for x in (self.queries, self.runs))
+        mask = self.table.take_round(number).allowed(queries, runs, piece.chunks.start)[0]
+        if number:
+            bias, some = kernel_bias(mask, keys.dtype)
+            assert bias is not None, "no token is a key of its own"
+        else:
+            bias, some = bias_with_itself(mask, keys.dtype), None
         if self.dedupe:
-            count = self.table.count_pairs(queries, runs)
-            bias = bias - count.clamp(min=1).to(self.dtype).log()
-        return queries + self.row, queries + first, runs + first, bias
+            bias = bias - self.table.count_pairs(queries, runs)[0].clamp(min=1).to(bias.dtype).log()
+        if self.allowed is not None and number == 0:
+            every = self.allowed.expand(-1, -1, self.length, -1)
+            others = every[torch.arange(len(every))[:, None, None, None], 0, queries[0]]
+            bias = join_masks(bias, score_bias(others, bias.dtype))
+        some = some if some is None else self._by_chunk(some)
+        return Gathered(keys, values, self._by_chunk(bias), some)
+
+    def add(self, sums, number: int, piece: _Piece, by_key: Tensor, by_value: Tensor) -> None:
+        for total, part in zip(sums, (by_key, by_value), strict=True):
+            index = self._keys(number, piece, len(total))
+            total.index_add_(0, index.flatten(), part.flatten(0, 2))
+
+    def empty(self, q: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+        return q.new_empty(len(q), width, dtype=dtype)
+
+    def _keys(self, number: int, piece: _Piece, rows: int) -> Tensor:
+        """Return the row of each key (n, W), of so many; the first round has the extra keys."""
+        run, count = self.runs[number, :, :, piece.chunks], rows // self.head.numel()
+        if number == 0 and count > self.length:
+            extra = torch.arange(self.length, count)
+            run = torch.cat([run, extra.expand(*run.shape[:3], -1)], 3)
+        return (run + self.head * count).flatten(0, 2)
+
+    def _by_chunk(self, x: Tensor) -> Tensor:
+        """Return what may be equal for samples or heads for each chunk, (n, 1, c, W)."""
+        return x.expand(*self.head.shape[:2], -1, -1, -1).flatten(0, 2)[:, None]
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
-    return x.index_select(0, index.flatten()).view(*index.shape, x.shape[1])
-
-
-def _add(total: Tensor, index: Tensor, rows: Tensor) -> None:
-    """Add rows (..., D) to those of the total at an index (...)."""
-    total.index_add_(0, index.flatten(), rows.flatten(0, -2))
+    """Return rows (n, 1, c, D) of x at an index (n, c)."""
+    return x.index_select(0, index.flatten()).view(len(index), 1, -1, x.shape[1])

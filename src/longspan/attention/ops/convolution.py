@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from longspan.attention.derivatives import differentiable_gradients, has_transforms
 from longspan.attention.masking import apply_mask
-from longspan.attention.ops.memory_layout import empty_rows
+from longspan.attention.ops.precision import empty_rows
 
 BLOCK = 32  # positions of a block
 

@@ -25,8 +25,14 @@ from longspan.attention.ops.global_tokens import (
     replace_global_rows,
 )
 from longspan.attention.ops.key_sets import ColumnSet, KeySet, RunSet, RunSizes, causal_step
-from longspan.attention.ops.open_sizes import count_blocks, fit_block, is_open, resize
-from longspan.attention.ops.residue_classes import merge_residue_classes, split_residue_classes
+from longspan.attention.ops.open_sizes import (
+    count_blocks,
+    fit_block,
+    is_open,
+    merge_residue_classes,
+    resize,
+    split_residue_classes,
+)
 from longspan.attention.ops.runs import is_piecewise, run_softmax
 from longspan.attention.ops.softmax import merge_parts, softmax_part
 from longspan.attention.patterns import Fixed, Pattern, Strided

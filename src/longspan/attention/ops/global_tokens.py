@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longspan.attention.derivatives import apply_function
 from longspan.attention.ops.open_sizes import fit_block
-from longspan.attention.ops.softmax import softmax_attention, softmax_part
+from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.relative_bias import RelativeBias
 from longspan.errors import InputError
 
@@ -184,15 +184,6 @@ def count_slots(is_global: Tensor, fixed: int, global_mask: Tensor | None, most:
         raise InputError("global_mask has no values to count: build with max_global_tokens=")
     # torch.compile stops its graph here unless max_global_tokens is given.
     return int(is_global.sum(1).max())
-
-
-def global_part(q: Tensor, chosen: GlobalTokens, causal: bool) -> tuple[Tensor, Tensor]:
-    """Attend from every query to the global keys (causal: earlier ones), for `merge_parts`."""
-    mask = chosen.real[:, None, None]
-    if causal:
-        position = torch.arange(q.shape[2], device=q.device)
-        mask = mask & (chosen.index[:, None, None] < position[:, None])
-    return softmax_part(q, chosen.k, chosen.v, mask)
 
 
 def replace_global_rows(

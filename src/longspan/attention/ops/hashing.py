@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longspan.attention.masking import score_bias
 from longspan.attention.ops.draws import draw_normal, to_defaults
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import OptionError
@@ -142,6 +143,11 @@ class SortTable(NamedTuple):
         chunks = torch.cat([front] * self.back + [chunks], 3)
         return chunks.unfold(3, self.back + 1, 1).mT.flatten(-2)
 
+    def take_round(self, number: int) -> "SortTable":
+        """Return the table with the pairs that `allowed` returns of one round only."""
+        low, high = (x[number, None] if len(x) > 1 else x for x in (self.low, self.high))
+        return self._replace(low=low, high=high)
+
     def places(self) -> Tensor:
         """Return the positions of each token in `runs`, as flat indices, (R, back + 1, B, H, N).
 
@@ -210,6 +216,16 @@ class SortTable(NamedTuple):
         token = torch.arange(N, device=self.slot.device).expand(1, *self.slot.shape[1:3], 1, N)
         attended = self.count_pairs(token, token)[0, :, :, 0]
         return attended * ~torch.eye(N, dtype=torch.bool, device=attended.device)
+
+
+def bias_with_itself(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the bias of chunks and their runs; a token itself counts if no other key does.
+
+    Its bias is between those of other keys, a quarter of the lowest number above the hidden ones.
+    """
+    c, W = allowed.shape[-2:]
+    itself = F.pad(torch.eye(c, dtype=dtype, device=allowed.device), (W - c, 0))
+    return score_bias(allowed, dtype) + itself * (torch.finfo(dtype).max / 8 * 3)
 
 
 def _at(tokens: Tensor, x: Tensor) -> Tensor:

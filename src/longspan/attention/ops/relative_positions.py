@@ -4,22 +4,244 @@
 
 R_d is the sinusoid of the distance d, as wide as all heads together, P its projection to a head,
 u and w a vector per head. Distances count along the keys in their order: memory, then segment.
+
+On CPU the scores and weights of some queries of some heads exist at a time, in buffers that all
+pieces use. The backward pass computes them again: eleven products in place of nine, in the time of
+keeping the weights of all queries (docs/performance.md).
 """
 
 import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.derivatives import has_transforms
-from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.derivatives import differentiable_gradients, has_transforms
+from longspan.attention.masking import apply_mask, is_true, masked_softmax
+from longspan.attention.ops.fused import has_fused_kernel
 from longspan.attention.ops.precision import at_least_float32
-from longspan.attention.ops.relative_pieces import RelativeQueries, is_piecewise, relative_softmax
 from longspan.attention.ops.segments import Rows, SegmentAttention, segment_mask
 from longspan.attention.relative_bias import shift_to_keys
 from longspan.errors import OptionError
 
+HEADS, BLOCK = 8, 128  # heads and queries of a piece
 QUERY_BLOCK = 256  # queries whose scores are computed at once
+
+
+class RelativeQueries(NamedTuple):
+    """Scaled queries with the biases of Transformer-XL added, each (B, H, T, D).
+
+    Attributes:
+        content: a, for the keys.
+        position: b, for the distances.
+    """
+
+    content: Tensor
+    position: Tensor
+
+
+class _Inputs(NamedTuple):
+    """Inputs of all heads of a batch, or their gradients.
+
+    Attributes:
+        a: queries for the keys (N, T, D).
+        b: queries for the distances (N, T, D).
+        k: keys (N, S, D).
+        v: values (N, S, E).
+        r: vectors of the distances from S down to 0 (N, S + 1, D), or to 1 - T (N, S + T, D) if
+            later keys may be attended.
+    """
+
+    a: Tensor
+    b: Tensor
+    k: Tensor
+    v: Tensor
+    r: Tensor
+
+    @property
+    def causal(self) -> bool:
+        """True if a query attends to no later key."""
+        return self.r.shape[1] == self.k.shape[1] + 1
+
+
+class _Piece(NamedTuple):
+    """Some queries of some heads, and what they attend to.
+
+    Attributes:
+        heads: heads, counted over all samples.
+        queries: queries.
+        keys: keys, if causal those up to that of the last query.
+        distances: rows of r, from the distance of the last query to a key before all.
+    """
+
+    heads: slice
+    queries: slice
+    keys: slice
+    distances: slice
+
+    def views(self, x: _Inputs) -> _Inputs:
+        """Return the part of the inputs, or of their gradients."""
+        a, b = (part[self.heads, self.queries] for part in (x.a, x.b))
+        k, v = (part[self.heads, self.keys] for part in (x.k, x.v))
+        return _Inputs(a, b, k, v, x.r[self.heads, self.distances])
+
+
+class _Buffer:
+    """Memory for the scores of one piece by key, or by distance."""
+
+    def __init__(self, inputs: _Inputs):
+        (N, T, _), distances = inputs.a.shape, inputs.r.shape[1]
+        self.numbers = inputs.a.new_empty(min(HEADS, N) * min(BLOCK, T) * distances)
+
+    def take(self, *shape: int) -> Tensor:
+        """Return the buffer as a contiguous tensor."""
+        return self.numbers[: torch.Size(shape).numel()].view(shape)
+
+
+class _RelativePieces(torch.autograd.Function):
+    """Softmax rows (N, T, E) of the inputs."""
+
+    @staticmethod
+    def forward(ctx, a, b, k, v, r, mask: Tensor | None, whole):
+        inputs, out = _Inputs(a, b, k, v, r), v.new_empty(*a.shape[:2], v.shape[2])
+        buffers = [_Buffer(inputs) for _ in range(2)]
+        for piece in _pieces(inputs):
+            own = piece.views(inputs)
+            weights = _weights(own, _bias(mask, piece, inputs), buffers)
+            out[piece.heads, piece.queries] = torch.bmm(weights, own.v)
+        ctx.save_for_backward(*inputs, mask)
+        ctx.whole = whole
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        *inputs, mask = ctx.saved_tensors
+        inputs = _Inputs(*inputs)
+        if torch.is_grad_enabled():
+            return *differentiable_gradients(ctx.whole, inputs, grad), None, None
+        found = _Inputs(*map(torch.zeros_like, inputs))
+        buffers = [_Buffer(inputs) for _ in range(3)]
+        for piece in _pieces(inputs):
+            own, rows = piece.views(inputs), grad[piece.heads, piece.queries]
+            weights = _weights(own, _bias(mask, piece, inputs), buffers)
+            _add_gradients(piece.views(found), own, rows, weights, (buffers[0], buffers[2]))
+        return *found, None, None
+
+
+def relative_softmax(
+    queries: RelativeQueries,
+    k: Tensor,
+    v: Tensor,
+    r: Tensor,
+    mask: Tensor | None,
+    whole: Callable[..., Tensor],
+) -> Tensor:
+    """Compute softmax rows (B, H, T, E) of queries whose own keys are the newest.
+
+    Args:
+        queries: queries.
+        k: keys (B, H, S, D).
+        v: values (B, H, S, E).
+        r: vectors of the distances from S down to 0 (H, S + 1, D), or to 1 - T (H, S + T, D) if
+            later keys may be attended.
+        mask: pairs that may be attended (1 or B, 1, 1 or T, S), in the first case none of a later
+            key; None: all, or all but those of later keys.
+        whole: the same function of (a, b, k, v, r), which can be differentiated twice.
+    """
+    shape = queries.content.shape[:2]
+
+    def of_rows(*inputs: Tensor) -> Tensor:
+        return whole(*(x.unflatten(0, shape) for x in inputs)).flatten(0, 1)
+
+    rows = (x.flatten(0, 1) for x in (*queries, k, v, r.expand(len(k), -1, -1, -1)))
+    return _RelativePieces.apply(*rows, mask, of_rows).unflatten(0, shape)
+
+
+def is_piecewise(q: Tensor, k: Tensor, v: Tensor, given: torch.dtype) -> bool:
+    """Return whether `relative_softmax` applies: the fused kernel's place, and no compiler.
+
+    With few queries, and for gradients in half precision, it takes more time (docs/performance.md).
+
+    Args:
+        q: queries (B, H, T, D), in float32 or wider, as keys and values.
+        k: keys (B, H, S, D).
+        v: values (B, H, S, E).
+        given: dtype of the values before they were converted.
+    """
+    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    if torch.compiler.is_compiling() or (needs_grad and given.itemsize < 4):
+        return False
+    return has_fused_kernel(q, k, v) and q.shape[2] >= 2 * BLOCK
+
+
+def _pieces(inputs: _Inputs) -> Iterator[_Piece]:
+    """Divide the queries of all heads."""
+    (N, T, _), S = inputs.a.shape, inputs.k.shape[1]
+    for head, start in itertools.product(range(0, N, HEADS), range(0, T, BLOCK)):
+        heads, stop = slice(head, min(head + HEADS, N)), min(start + BLOCK, T)
+        seen = S - T + stop if inputs.causal else S
+        first, later = T - stop, 1 if inputs.causal else stop - start
+        distances = slice(first, first + seen + later)
+        yield _Piece(heads, slice(start, stop), slice(seen), distances)
+
+
+def _bias(
+    mask: Tensor | None, piece: _Piece, inputs: _Inputs
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the bias of pairs with the newest keys, and which queries attend to any key.
+
+    Args:
+        mask: pairs that may be attended (1 or B, 1, 1 or T, S), or None.
+        piece: queries.
+        inputs: inputs of all heads.
+
+    Returns:
+        0 or -inf (1 or heads, queries, keys or fewer), or None for all pairs; and a mask (1 or
+        heads, queries, 1), or None for all queries.
+    """
+    n, N, like = piece.queries.stop - piece.queries.start, len(inputs.a), inputs.a
+    if mask is None:
+        later = like.new_full((1, n, n), -torch.inf).triu_(1) if inputs.causal else None
+        return later, None
+    samples = [head * len(mask) // N for head in range(piece.heads.start, piece.heads.stop)]
+    samples = samples if samples[0] < samples[-1] else samples[:1]
+    allowed = mask.expand(-1, -1, like.shape[1], -1)[samples, 0, piece.queries, piece.keys]
+    some = allowed.any(-1, keepdim=True)
+    hidden = like.new_zeros(allowed.shape).masked_fill_(~allowed, -torch.inf)
+    return hidden, None if is_true(some) else some
+
+
+def _weights(
+    own: _Inputs, bias: tuple[Tensor | None, Tensor | None], buffers: list[_Buffer]
+) -> Tensor:
+    """Return the weights of a piece (heads, n, S) in the second buffer, zero for hidden pairs."""
+    (hidden, some), (heads, n, _), S = bias, own.a.shape, own.k.shape[1]
+    by_distance = torch.bmm(own.b, own.r.mT, out=buffers[0].take(heads, n, own.r.shape[1]))
+    scores, by_position = buffers[1].take(heads, n, S), shift_to_keys(by_distance, S)
+    torch.baddbmm(by_position, own.a, own.k.mT, out=scores)
+    if hidden is not None:
+        scores[..., S - hidden.shape[-1] :] += hidden
+    torch.softmax(scores, -1, out=scores)
+    return scores if some is None else scores.masked_fill_(~some, 0)
+
+
+def _add_gradients(
+    found: _Inputs, own: _Inputs, grad: Tensor, weights: Tensor, buffers: tuple[_Buffer, _Buffer]
+) -> None:
+    """Add the gradients of a piece."""
+    heads, n, S = weights.shape
+    found.v.add_(torch.bmm(weights.mT, grad))
+    by_score = torch.bmm(grad, own.v.mT, out=buffers[1].take(heads, n, S))
+    torch._softmax_backward_data(by_score, weights, -1, grad.dtype, grad_input=by_score)
+    found.a.copy_(torch.bmm(by_score, own.k))
+    found.k.add_(torch.bmm(by_score.mT, own.a))
+    by_distance = buffers[0].take(heads, n, own.r.shape[1])
+    unread = by_distance.flatten(1)[:, :n] if own.causal else by_distance  # by keys
+    unread.zero_()
+    shift_to_keys(by_distance, S).copy_(by_score)
+    found.b.copy_(torch.bmm(by_distance, own.r))
+    found.r.add_(torch.bmm(by_distance.mT, own.b))
 
 
 def sinusoids(positions: Tensor, width: int, clamp: int | None = None) -> Tensor:

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.base import Attention, Cache, Inputs, append_tokens
-from longspan.attention.hooks import MemorySizes
 from longspan.errors import OptionError
 
 
@@ -122,14 +121,14 @@ class SegmentAttention(Attention):
         return self.memory + self.segment
 
     @property
-    def memory_sizes(self) -> MemorySizes:  # type: ignore[override]
-        """Segment, and the tokens before it that the memory stands for."""
-        return MemorySizes(self.segment, self.memory_tokens)
-
-    @property
     def memory_tokens(self) -> int:
         """Maximum number of tokens before a segment that its memory stands for."""
         return self.memory
+
+    @property
+    def first_full(self) -> int:
+        """First token of the first segment whose memory is full."""
+        return -(-self.memory_tokens // self.segment) * self.segment
 
     def position_terms(self, x: Inputs, longest: int) -> Any:
         """Compute what all segments of a call share; they see at most `longest` keys."""
@@ -162,8 +161,20 @@ class SegmentAttention(Attention):
         """Attend segment by segment, each to its memory and itself."""
         return self.advance(x)[0]
 
-    def bucket_weights(self, x, buckets):
-        """Attend with a one at the bucket of each key in place of its value."""
+    def bucket_weights(self, x: Inputs, buckets: int) -> dict[str, Tensor]:
+        """Return the weight of each query on equal buckets of the keys of each part, by its name.
+
+        Parts are memories and the query's own segment, the oldest tokens first, and so are their
+        buckets. A part with fewer keys than buckets has one key in each of the first ones.
+
+        Args:
+            x: inputs of `attend`.
+            buckets: number of buckets of each part.
+
+        Returns:
+            (B, H, T, buckets) by name of the part.
+        """
+        # A one at the bucket of each key is in the place of its value.
         attend = functools.partial(self._attend_buckets, buckets)
         mixed, _ = self._walk(attend, x)
         mixed = mixed.unflatten(-1, (-1, buckets))

@@ -15,8 +15,7 @@ from longspan.attention.derivatives import (
 )
 from longspan.attention.masking import apply_mask, masked_softmax, score_bias
 from longspan.attention.ops.fused import fused_attention, has_fused_kernel
-from longspan.attention.ops.memory_layout import as_operands
-from longspan.attention.ops.precision import dot_products
+from longspan.attention.ops.precision import as_operands, dot_products
 
 
 def softmax_attention(
@@ -92,10 +91,10 @@ class _Part(SoftmaxFunction):
     """
 
     @staticmethod
-    def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
+    def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None):
         scores = dot_products(q, k, q.shape[-1] ** -0.5)
-        if mask is not None:
-            scores += score_bias(mask, scores.dtype)
+        if bias is not None:
+            scores += bias
         highest, weights = scores.amax(-1, keepdim=True), scores.softmax(-1)
         share = weights.amax(-1, keepdim=True)
         weights = weights.to(v.dtype)
@@ -134,11 +133,17 @@ def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[
     if k.shape[-2] == 0:
         k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
         mask = torch.zeros(1, 1, dtype=torch.bool, device=q.device)
-    out, log_weight, _ = apply_function(_Part, q, k, *as_operands(v), mask)
+    bias = None if mask is None else score_bias(mask, torch.promote_types(q.dtype, torch.float32))
+    out, log_weight = biased_part(q, k, v, bias)
     if mask is not None:
         some = mask.any(-1, keepdim=True)
         out, log_weight = apply_mask(out, some), log_weight.masked_fill(~some, -torch.inf)
     return out, log_weight
+
+
+def biased_part(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Compute `softmax_part` with a finite bias of the scores (..., T, S), or None."""
+    return apply_function(_Part, q, k, *as_operands(v), bias)[:2]
 
 
 def merge_parts(parts: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from longspan.attention.derivatives import differentiable_gradients
 from longspan.attention.ops.fused import fill_empty, flash_forward, softmax_gradients, zero_empty
-from longspan.attention.ops.memory_layout import empty_rows
-from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.precision import at_least_float32, empty_rows
 
 
 class Gathered(NamedTuple):
@@ -55,9 +54,12 @@ class Pieces(ABC):
     def divide(self, q: Tensor) -> Iterator[tuple[int, Any]]:
         """Divide the queries, for each set of keys: its number and a piece."""
 
-    @abstractmethod
     def view(self, x: Tensor, piece: Any) -> Tensor:
-        """Return the blocks of a piece of rows like the queries, (..., H, block, D) as a view."""
+        """Return the blocks of a piece of rows like the queries, (..., H, block, D) as a view.
+
+        Pieces that are no view define `take` and `put`.
+        """
+        raise TypeError(f"{type(self).__name__} does not define view")
 
     @abstractmethod
     def gather(self, tensors: Sequence, number: int, piece: Any) -> Gathered:

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.attention import MECHANISMS, options_of
+from longspan.config.architecture import declared
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import check_new_folder, read_json
 from longspan.models.base import LongspanPreTrainedModel
@@ -20,7 +21,6 @@ from longspan.models.conversion.families import FAMILIES
 from longspan.models.conversion.family import DECODER, POSITIONS, WORDS, Family, Head, Weight
 from longspan.models.conversion.plan import keep_all, make_config
 from longspan.models.conversion.weights import ConvertedWeight, fit_axes, join_dtypes, matches
-from longspan.models.fields import declared
 from longspan.models.parts import decoder_config
 
 

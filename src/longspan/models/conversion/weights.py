@@ -66,7 +66,7 @@ def copy_weights(
     expected = model.state_dict()
     state: dict[str, Tensor] = {}
     rows: list[ConvertedWeight] = []
-    used, missing = set[str](), []
+    used, missing, checked = set[str](), [], set[str]()
     for weight in table:
         names = [name for name in weight.sources if name in source]
         used.update(names)
@@ -74,6 +74,11 @@ def copy_weights(
             if weight.target in expected and not matches((weight.target,), new):
                 missing.append(weight.sources[0])
             continue
+        target = expected.get(weight.target)
+        # Several weights may be parts of one matrix.
+        if target is not None and target.is_floating_point() and names[0] not in checked:
+            _check_values(source[names[0]])
+            checked.add(names[0])
         rows.append(_copy(weight, source[names[0]], expected, stretch, state))
         for name in names[1:]:
             shape = tuple(source[name].tensor.shape)
@@ -142,8 +147,6 @@ def _copy(
         action = f"dropped{part}: the mechanism has no such projection"
         return ConvertedWeight(found.name, None, tuple(tensor.shape), action)
     target = expected[weight.target]
-    if target.is_floating_point():
-        _check_values(found)
     action = f"copied{part}"
     if weight.target in stretch:
         tensor, action = stretch[weight.target](tensor)

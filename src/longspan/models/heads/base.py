@@ -3,18 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from inspect import signature
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
-from transformers.modeling_outputs import ModelOutput
 
 from longspan.errors import InputError
-from longspan.models.base import LongspanOutput, LongspanPreTrainedModel
+from longspan.models.base import LongspanOutput, LongspanPreTrainedModel, Output, Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import encoder_flops, linear_flops
-from longspan.models.heads.losses import IGNORED, Items, add_losses, weigh_part
+from longspan.models.heads.losses import IGNORED, Items
 from longspan.models.inputs import TextInputs, default_global_mask
 from longspan.models.model import LongspanModel
 from longspan.shapes import Float, Int
@@ -57,28 +56,40 @@ class Head(LongspanPreTrainedModel):
 
     def finish(
         self,
-        output: type[ModelOutput],
-        encoded: Any,
+        output: type[Output],
+        encoded: Sequence[Any],
         loss: Tensor | None,
-        return_dict: bool | None,
+        requests: Requests,
         labels: Tensor | None = None,
         items: Items | None = None,
-        **scores: Tensor | None,
-    ) -> Any:
-        """Return the output of a call: loss, scores, and states and weights on request.
+        **fields: Any,
+    ) -> Output | tuple:
+        """Return the output of a call.
+
+        In training the auxiliary losses of the mechanisms are added. The loss of a batch that is a
+        part of that of an optimizer step is weighted, so that the parts sum to the mean over all
+        labels, whichever way the batch is divided.
 
         Args:
-            output: class of the output.
-            encoded: output of the Transformer, whose auxiliary loss is added in training.
-            loss: loss of the labels, or None.
-            return_dict: False: return a tuple.
-            labels: labels of the batch, of which `items` is the number; see `weigh_part`.
-            items: labels of all parts of a batch; None: this one is all.
-            scores: other fields of the output.
+            output: class of the output, which takes over the fields that it shares with that of
+                the first Transformer.
+            encoded: outputs of the Transformers.
+            loss: mean loss of the labels, or None.
+            requests: what the caller asks for.
+            labels: labels of the batch; those of -100 do not count.
+            items: number of labels of all parts of the batch; None: this part is all.
+            fields: other fields of the output.
         """
-        loss = weigh_part(add_losses(loss, encoded.auxiliary_loss), labels, items)
-        states = {"hidden_states": encoded.hidden_states, "attentions": encoded.attentions}
-        return self.as_requested(output(loss=loss, **scores, **states), return_dict)
+        if loss is not None:
+            for auxiliary in (x.auxiliary_loss for x in encoded):
+                loss = loss if auxiliary is None else loss + auxiliary
+            if labels is not None and items is not None:
+                items = items.to(loss.device) if isinstance(items, Tensor) else items
+                loss = loss * ((labels != IGNORED).sum() / items)
+        first = encoded[0].items() if encoded else ()
+        shared = {name: x for name, x in first if hasattr(output, name)}
+        made = output(**{**shared, "loss": loss, **fields})
+        return self.as_requested(made, requests.get("return_dict"))
 
     @classmethod
     def flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
@@ -154,12 +165,7 @@ class HeadModel(Head):
         super().__init__(config)
         self.model = LongspanModel(config)
 
-    def encode(
-        self,
-        inputs: TextInputs,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-    ) -> LongspanOutput:
+    def encode(self, inputs: TextInputs, **requests: Unpack[Requests]) -> LongspanOutput:
         """Compute the states of the tokens of a batch of texts; see `encode_texts`.
 
         Texts without a global mask have the global tokens that the configuration names.
@@ -171,36 +177,28 @@ class HeadModel(Head):
         if inputs.global_attention_mask is None:
             mask = default_global_mask(self.config, inputs)
             inputs = inputs._replace(global_attention_mask=mask)
-        return encode_texts(self.model, inputs, output_attentions, output_hidden_states)
+        return encode_texts(self.model, inputs, **requests)
 
 
 def encode_texts(
     model: LongspanModel,
     inputs: TextInputs,
-    output_attentions: bool | None = None,
-    output_hidden_states: bool | None = None,
     name: str | None = None,
+    **requests: Unpack[Requests],
 ) -> LongspanOutput:
     """Compute the states of the tokens of a batch of texts.
 
     Args:
         model: Transformer that reads the texts.
         inputs: the texts.
-        output_attentions: see `LongspanModel.forward`.
-        output_hidden_states: see `LongspanModel.forward`.
         name: name of the texts in messages, where a model reads several batches.
+        requests: weights and states to return.
 
     Raises:
         InputError: the Transformer refuses the inputs.
     """
     try:
-        return model(
-            **inputs._asdict(),
-            use_cache=False,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
-        )
+        return model(**inputs._asdict(), **{**requests, "return_dict": True}, use_cache=False)
     except InputError as error:
         if name is None:
             raise

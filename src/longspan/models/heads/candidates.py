@@ -1,13 +1,14 @@
 """Choice of an answer among candidates that stand in the text, after all of it has been read."""
 
 import math
-from typing import cast
+from typing import Unpack, cast
 
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from longspan.errors import InputError
+from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import linear_flops
 from longspan.models.heads.base import HeadModel, Shapes, exclude
@@ -45,10 +46,8 @@ class LongspanForCandidates(HeadModel):
         token_type_ids: WindowIds | None = None,
         position_ids: WindowIds | None = None,
         inputs_embeds: Float[Tensor, "B *W T M"] | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         num_items_in_batch: Items | None = None,
+        **requests: Unpack[Requests],
     ) -> MultipleChoiceModelOutput | tuple:
         """Score candidates; see `LongspanModel.forward` for the inputs.
 
@@ -66,10 +65,8 @@ class LongspanForCandidates(HeadModel):
             token_type_ids: types of the tokens.
             position_ids: positions of the tokens.
             inputs_embeds: embeddings in place of `input_ids`.
-            output_attentions: see `LongspanModel.forward`.
-            output_hidden_states: see `LongspanModel.forward`.
-            return_dict: False: return a tuple.
-            num_items_in_batch: labels of all parts of a batch; see `weigh_part`.
+            num_items_in_batch: labels of all parts of a batch; see `Head.finish`.
+            requests: see `Requests`.
 
         Returns:
             `logits` (B, C), the lowest number of their type for absent candidates; if labels are
@@ -81,25 +78,18 @@ class LongspanForCandidates(HeadModel):
             InputError: positions are missing or outside the text, the inputs have different
                 shapes, the Transformer refuses them, or the labels do not fit the logits.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
         windows = inputs if len(inputs.shape) == 3 else inputs.map(lambda x: x[:, None])
         texts, read = _windows_to_read(windows)
-        encoded = self.encode(texts, output_attentions, output_hidden_states)
+        encoded = self.encode(texts, **requests)
         positions = _check_positions(candidate_positions, windows.shape)
         states = cast(Tensor, encoded.last_hidden_state)
         scores = self._score(states, positions, windows.shape[:2], read)
         logits = exclude(_average(scores, windows.real_parts), positions >= 0)
         loss = None if labels is None else label_loss(logits, labels)
         weight, kind = (labels, num_items_in_batch), MultipleChoiceModelOutput
-        return self.finish(kind, encoded, loss, return_dict, *weight, logits=logits)
+        return self.finish(kind, [encoded], loss, requests, *weight, logits=logits)
 
     @classmethod
     def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:

@@ -2,23 +2,17 @@
 
 import copy
 import dataclasses
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.models.adaptive import AdaptiveSoftmax
+from longspan.models.base import Requests
 from longspan.models.cache import LongspanCache, OutputWithCache, takes_past_key_values
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.language import LanguageModel, LongspanGenerationMixin, make_narrow
-from longspan.models.heads.losses import (
-    IGNORED,
-    Items,
-    add_losses,
-    label_loss,
-    mean_loss,
-    weigh_part,
-)
+from longspan.models.heads.losses import IGNORED, Items, label_loss, mean_loss
 from longspan.models.inputs import TokenIds, TokenMask
 from longspan.shapes import Float, Int
 
@@ -48,7 +42,7 @@ class CausalOutput(OutputWithCache):
     token_losses: Float[Tensor, "B T"] | None = None
 
 
-class NextTokens(TypedDict, total=False):
+class NextTokens(Requests, total=False):
     """Further arguments of a causal language model.
 
     They are not in the signature: tools of transformers take every argument there whose name has
@@ -63,15 +57,6 @@ class NextTokens(TypedDict, total=False):
 
     shift_labels: TokenIds | None
     return_logits: bool
-
-
-def _next_tokens(
-    labels: Tensor | None, shift_labels: Tensor | None = None, return_logits: bool = False
-) -> tuple[Tensor | None, bool]:
-    """Return the token after each position, -100 at the last one of unshifted labels; the flag."""
-    if labels is None or shift_labels is not None:
-        return shift_labels, return_logits
-    return F.pad(labels[:, 1:], (0, 1), value=IGNORED), return_logits
 
 
 class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
@@ -105,12 +90,9 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
         logits_to_keep: int = 0,
-        return_dict: bool | None = None,
         num_items_in_batch: Items | None = None,
-        **targets: Unpack[NextTokens],
+        **requests: Unpack[NextTokens],
     ) -> CausalOutput | tuple:
         """Predict the token after each position; see `LongspanModel.forward` for the inputs.
 
@@ -119,7 +101,7 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         see `NextTokens`. `logits_to_keep` is the number of last positions with logits; 0: all. With
         labels an adaptive softmax computes their losses, and no logits without `return_logits`.
         `num_items_in_batch` is the number of predicted tokens of all parts of a batch; see
-        `weigh_part`.
+        `Head.finish`.
 
         Returns:
             See `CausalOutput`.
@@ -127,7 +109,10 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         Raises:
             TypeError: there is no such argument.
         """
-        shift_labels, return_logits = _next_tokens(labels, **targets)
+        shift_labels = requests.pop("shift_labels", None)
+        return_logits = requests.pop("return_logits", False)
+        if labels is not None and shift_labels is None:
+            shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         decoded = self.model(
             input_ids,
             attention_mask,
@@ -136,23 +121,14 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
             inputs_embeds=inputs_embeds,
             cache=cache,
             use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
+            **{**requests, "return_dict": True},
         )
         states = self.narrow(decoded.last_hidden_state[:, -logits_to_keep:])
         logits, loss, token_losses = self._score(states, shift_labels, return_logits)
-        loss = add_losses(loss, decoded.auxiliary_loss)
-        output = CausalOutput(
-            loss=weigh_part(loss, shift_labels, num_items_in_batch),
-            logits=logits,
-            cache=decoded.cache,
-            hidden_states=decoded.hidden_states,
-            attentions=decoded.attentions,
-            auxiliary_loss=decoded.auxiliary_loss,
-            token_losses=token_losses,
+        weight, scores = (shift_labels, num_items_in_batch), {"token_losses": token_losses}
+        return self.finish(
+            CausalOutput, [decoded], loss, requests, *weight, logits=logits, **scores
         )
-        return self.as_requested(output, return_dict)
 
     @staticmethod
     def scores(output: Any) -> Float[Tensor, "B T V"] | Float[Tensor, "B T"]:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.modeling_outputs import ModelOutput
 
 from longspan.errors import InputError
+from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import HeadModel, Shapes
 from longspan.models.heads.coreference_head import (
@@ -78,9 +79,7 @@ class LongspanForCoreference(HeadModel):
         genre_ids: Int[Tensor, " B"] | None = None,
         labels: Int[Tensor, "B N 3"] | None = None,
         inputs_embeds: Float[Tensor, "B *W T M"] | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
+        **requests: Unpack[Requests],
     ) -> CoreferenceOutput | tuple:
         """Score spans and antecedents; see `LongspanModel.forward` for the other inputs.
 
@@ -100,9 +99,7 @@ class LongspanForCoreference(HeadModel):
             labels: first token, last token and cluster of each mention; -100 in documents with
                 fewer mentions than others.
             inputs_embeds: embeddings in place of `input_ids`.
-            output_attentions: see `LongspanModel.forward`.
-            output_hidden_states: see `LongspanModel.forward`.
-            return_dict: False: return a tuple.
+            requests: see `Requests`.
 
         Raises:
             InputError: a document has no token, the inputs have different shapes, or the
@@ -113,7 +110,7 @@ class LongspanForCoreference(HeadModel):
         )
         windows = inputs if len(inputs.shape) == 3 else inputs.map(lambda x: x[:, None])
         texts = windows.flatten_parts("windows")
-        encoded = self.encode(texts, output_attentions, output_hidden_states)
+        encoded = self.encode(texts, **requests)
         features = (sentence_ids, word_ids, speaker_ids)
         documents = _documents(encoded.last_hidden_state, inputs, features, genre_ids)
         found = [self.coreference(document) for document in documents]
@@ -121,7 +118,7 @@ class LongspanForCoreference(HeadModel):
         if labels is not None:
             pairs = zip(found, labels, strict=True)
             loss = torch.stack([pair_losses(x, own).sum() for x, own in pairs]).mean()
-        return self.finish(CoreferenceOutput, encoded, loss, return_dict, **_padded(found))
+        return self.finish(CoreferenceOutput, [encoded], loss, requests, **_padded(found))
 
     @staticmethod
     def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:

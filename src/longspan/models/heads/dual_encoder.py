@@ -15,9 +15,10 @@ from transformers.modeling_outputs import ModelOutput
 
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError, OptionError
+from longspan.models.base import LongspanOutput
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import HeadModel, Shapes, encode_texts, exclude
-from longspan.models.heads.losses import add_losses, label_loss
+from longspan.models.heads.losses import label_loss
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
 from longspan.models.model import LongspanModel
 from longspan.shapes import Bool, Float, Int, Mask
@@ -26,6 +27,7 @@ DocumentIds = Int[Tensor, "D U"]
 DocumentMask = Mask[Tensor, "D U"]
 NegativeIds = Int[Tensor, "B N V"]
 NegativeMask = Mask[Tensor, "B N V"]
+Embedded = tuple[Tensor | None, LongspanOutput | None]
 
 
 @dataclasses.dataclass
@@ -158,22 +160,22 @@ class LongspanDualEncoder(HeadModel):
             TextInputs(document_input_ids, document_attention_mask, document_global_attention_mask),
             TextInputs(negative_input_ids, negative_attention_mask, negative_global_attention_mask),
         ]
-        queries, query_loss = self._embed(self.model, texts[0], "queries")
-        documents, document_loss = self._embed(self._document_tower, texts[1], "documents")
-        negatives, negative_loss = self._embed_negatives(texts[2])
+        queries, of_queries = self._embed(self.model, texts[0], "queries")
+        documents, of_documents = self._embed(self._document_tower, texts[1], "documents")
+        negatives, of_negatives = self._embed_negatives(texts[2])
         similarities = _compare(queries, documents, negatives, texts[2].real_parts)
         if similarities is not None and answer_numbers is not None:
             columns = _join_numbers(similarities, document_numbers, negative_numbers)
             similarities = exclude(similarities, ~_are_other_answers(answer_numbers, columns))
         loss = self._contrastive_loss(cast(Tensor, similarities)) if return_loss else None
-        output = DualEncoderOutput(
-            loss=add_losses(loss, query_loss, document_loss, negative_loss),
-            similarities=similarities,
-            query_embeddings=queries,
-            document_embeddings=documents,
-            negative_embeddings=negatives,
-        )
-        return self.as_requested(output, return_dict)
+        fields = {
+            "similarities": similarities,
+            "query_embeddings": queries,
+            "document_embeddings": documents,
+            "negative_embeddings": negatives,
+        }
+        outputs = [x for x in (of_queries, of_documents, of_negatives) if x is not None]
+        return self.finish(DualEncoderOutput, outputs, loss, {"return_dict": return_dict}, **fields)
 
     @staticmethod
     def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
@@ -200,25 +202,21 @@ class LongspanDualEncoder(HeadModel):
     def _document_tower(self) -> LongspanModel:
         return self.model if self.document_model is None else self.document_model
 
-    def _embed_negatives(self, texts: TextInputs) -> tuple[Tensor | None, Tensor | None]:
-        """Return the embeddings (B, N, M) of hard negatives and their loss, if there are any."""
-        if all(x is None for x in texts):
-            return None, None
+    def _embed_negatives(self, texts: TextInputs) -> Embedded:
+        """Return the embeddings (B, N, M) of hard negatives."""
         flat = texts.flatten_parts("candidates")
-        embeddings, loss = self._embed(self._document_tower, flat, "negatives")
-        return cast(Tensor, embeddings).unflatten(0, texts.shape[:2]), loss
+        embeddings, encoded = self._embed(self._document_tower, flat, "negatives")
+        return None if embeddings is None else embeddings.unflatten(0, texts.shape[:2]), encoded
 
-    def _embed(
-        self, tower: LongspanModel, texts: TextInputs, name: str
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Return the embeddings of texts and the auxiliary loss of their Transformer, if any."""
+    def _embed(self, tower: LongspanModel, texts: TextInputs, name: str) -> Embedded:
+        """Return the embeddings of texts and the output of their Transformer, or None."""
         if all(x is None for x in texts):
             return None, None
         encoded = encode_texts(tower, texts, name=name)
         pooled = cast(Tensor, encoded.pooler_output)
         if self.config.similarity == "cosine":
             pooled = F.normalize(at_least_float32(pooled), dim=-1).to(pooled.dtype)
-        return pooled, encoded.auxiliary_loss
+        return pooled, encoded
 
     def _contrastive_loss(self, similarities: Tensor) -> Tensor:
         """Return the mean cross entropy of the documents that answer their queries."""

@@ -10,20 +10,27 @@ from longspan.models.inputs import is_readable
 from longspan.shapes import Bool, Float, Int
 
 IGNORED = -100  # label of what has no loss
-Items = Tensor | int  # number of labels
+Items = Tensor | int  # number of labels, `num_items_in_batch` of transformers
 
 
-def label_loss(logits: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"]) -> Float[Tensor, ""]:
+def label_loss(
+    logits: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"], sparse: bool = False
+) -> Float[Tensor, ""]:
     """Return the mean cross entropy over labels other than -100, in float32; zero without any.
+
+    Args:
+        logits: scores of the classes.
+        labels: classes.
+        sparse: whether most labels are -100, so that selecting the other logits, which waits for
+            the device, costs less than normalizing all.
 
     Raises:
         InputError: the labels have another shape, or are outside the classes.
     """
     check_label_shape(logits, labels)
     classes = logits.shape[-1]
-    labeled = labels != IGNORED
-    # Of masked tokens most have no label; their logits are not normalized.
-    if labels.ndim > 1 and is_readable(labels) and 2 * labeled.sum() < labels.numel():
+    if sparse and is_readable(labels):
+        labeled = labels != IGNORED
         logits, labels = logits[labeled], labels[labeled]
     labels = labels.flatten().long()
     scores = at_least_float32(logits).reshape(-1, classes)
@@ -59,29 +66,6 @@ def label_error(labels: Int[Tensor, "*_"], classes: int) -> InputError:
         f"labels must be in 0..{classes - 1}, or {IGNORED}, got {low}..{high}; check the "
         "labels or build the model for more classes"
     )
-
-
-def add_losses(loss: Tensor | None, *auxiliary: Tensor | None) -> Tensor | None:
-    """Add the losses of the mechanisms' own parameters to that of the task, if there is one."""
-    for extra in auxiliary:
-        loss = loss if loss is None or extra is None else loss + extra
-    return loss
-
-
-def weigh_part(loss: Tensor | None, labels: Tensor | None, items: Items | None) -> Tensor | None:
-    """Weigh the mean loss of a batch that is a part of the batch of an optimizer step.
-
-    The parts then sum to the mean over all labels, whichever way the batch is divided.
-
-    Args:
-        loss: mean over the labels of this part, auxiliary losses included.
-        labels: its labels; those of -100 do not count.
-        items: labels of all parts, `num_items_in_batch` of transformers; None: this part is all.
-    """
-    if loss is None or labels is None or items is None:
-        return loss
-    items = items.to(loss.device) if isinstance(items, Tensor) else items
-    return loss * ((labels != IGNORED).sum() / items)
 
 
 def marginal_losses(

@@ -1,15 +1,19 @@
 """Masked language model: an encoder that predicts hidden tokens."""
 
+from typing import Unpack
+
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import MaskedLMOutput
 
 from longspan.errors import OptionError
+from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
+from longspan.models.heads.base import encode_texts
 from longspan.models.heads.language import LanguageModel, make_narrow
 from longspan.models.heads.losses import Items, label_loss
-from longspan.models.inputs import TokenIds, TokenMask
-from longspan.models.norms import make_norm
+from longspan.models.inputs import TextInputs, TokenIds, TokenMask
+from longspan.models.modules import make_norm
 from longspan.shapes import Float, Int
 
 
@@ -43,34 +47,24 @@ class LongspanForMaskedLM(LanguageModel):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         num_items_in_batch: Items | None = None,
+        **requests: Unpack[Requests],
     ) -> MaskedLMOutput | tuple:
         """Predict the token at each position; see `LongspanModel.forward` for the inputs.
 
         `labels` are the tokens of the positions that are predicted, and -100 elsewhere.
-        `num_items_in_batch` is the number of labels of all parts of a batch; see `weigh_part`.
+        `num_items_in_batch` is the number of labels of all parts of a batch; see `Head.finish`.
 
         Returns:
             `logits` (B, T, V) and, if labels are given, `loss`: the mean cross entropy.
         """
-        encoded = self.model(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
-        )
+        masks = attention_mask, global_attention_mask
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, inputs_embeds)
+        encoded = encode_texts(self.model, inputs, **requests)
         logits = self.lm_head(self.transform(encoded.last_hidden_state))
-        loss = None if labels is None else label_loss(logits, labels)
+        loss = None if labels is None else label_loss(logits, labels, sparse=True)
         weight = labels, num_items_in_batch
-        return self.finish(MaskedLMOutput, encoded, loss, return_dict, *weight, logits=logits)
+        return self.finish(MaskedLMOutput, [encoded], loss, requests, *weight, logits=logits)
 
 
 class PredictionTransform(nn.Module):

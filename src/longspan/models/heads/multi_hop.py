@@ -7,7 +7,7 @@ learned together.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,15 +16,16 @@ from transformers.modeling_outputs import ModelOutput
 
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError
-from longspan.models.base import LongspanOutput
+from longspan.models.base import LongspanOutput, Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import linear_flops
 from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, exclude
-from longspan.models.heads.losses import IGNORED, add_losses, marginal_losses
+from longspan.models.heads.losses import IGNORED, marginal_losses
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_mask
 from longspan.shapes import Float, Int
 
 NUM_TYPES = 3  # of answers: span, yes, no
+PARTS = ("start", "end", "sentence", "paragraph", "type")  # of logits and labels
 
 TokenLogits = Float[Tensor, "B T"]
 TokenLabels = Int[Tensor, "B T"]
@@ -135,8 +136,7 @@ class MultiHopOutput(ModelOutput):
     @property
     def scores(self) -> MultiHopLogits:
         """All scores."""
-        names = ("start", "end", "sentence", "paragraph", "type")
-        return MultiHopLogits(*(getattr(self, f"{name}_logits") for name in names))
+        return MultiHopLogits(*(getattr(self, f"{name}_logits") for name in PARTS))
 
 
 class LongspanForMultiHopQuestionAnswering(HeadModel):
@@ -168,10 +168,8 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         support_weight: float = 1.0,
+        **requests: Unpack[Requests],
     ) -> MultiHopOutput | tuple:
         """Score a batch; see `LongspanModel.forward` for the inputs and masks.
 
@@ -185,25 +183,14 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         Raises:
             InputError: the Transformer refuses the inputs, or some labels are missing.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
-        encoded = self.encode(inputs, output_attentions, output_hidden_states)
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
+        encoded = self.encode(inputs, **requests)
         logits = self._score(encoded, attention_mask)
         labels = (start_labels, end_labels, sentence_labels, paragraph_labels, type_labels)
-        output = MultiHopOutput(
-            add_losses(_mean_loss(logits, labels, support_weight), encoded.auxiliary_loss),
-            *logits,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
-        return self.as_requested(output, return_dict)
+        loss = _mean_loss(logits, labels, support_weight)
+        scores = {f"{name}_logits": x for name, x in zip(PARTS, logits, strict=True)}
+        return self.finish(MultiHopOutput, [encoded], loss, requests, **scores)
 
     @staticmethod
     def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
@@ -225,8 +212,8 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
     @classmethod
     def label_shapes(cls, shapes: Shapes) -> Shapes:
         """Return the shapes of the labels of tokens, and of the type."""
-        names = (f"{name}_labels" for name in ("start", "end", "sentence", "paragraph"))
-        return {**dict.fromkeys(names, shapes["input_ids"]), "type_labels": ()}
+        sizes = {f"{name}_labels": shapes["input_ids"] for name in PARTS}
+        return {**sizes, "type_labels": ()}
 
     def _score(self, encoded: LongspanOutput, mask: TokenMask | None) -> MultiHopLogits:
         """Return the scores of the tokens, and of the types from the pooled states."""

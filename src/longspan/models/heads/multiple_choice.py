@@ -1,8 +1,11 @@
 """Multiple choice: the one of several candidate texts that is right."""
 
+from typing import Unpack
+
 from torch import Tensor
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 
+from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, exclude
 from longspan.models.heads.losses import Items, label_loss
@@ -37,15 +40,13 @@ class LongspanForMultipleChoice(HeadModel):
         token_type_ids: CandidateIds | None = None,
         position_ids: CandidateIds | None = None,
         inputs_embeds: Float[Tensor, "B C T W"] | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         num_items_in_batch: Items | None = None,
+        **requests: Unpack[Requests],
     ) -> MultipleChoiceModelOutput | tuple:
         """Score candidates; see `LongspanModel.forward` for the inputs, here with an axis C more.
 
         `labels` are the indices of the right candidates, or -100 for a row without a loss.
-        `num_items_in_batch` is the number of labels of all parts of a batch; see `weigh_part`.
+        `num_items_in_batch` is the number of labels of all parts of a batch; see `Head.finish`.
 
         Returns:
             `logits` (B, C), the lowest number of their type for candidates without real tokens; if
@@ -57,23 +58,14 @@ class LongspanForMultipleChoice(HeadModel):
             InputError: an input has no axis of candidates, the Transformer refuses the inputs, or
                 the labels do not fit the logits.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
-        encoded = self.encode(
-            inputs.flatten_parts("candidates"), output_attentions, output_hidden_states
-        )
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
+        encoded = self.encode(inputs.flatten_parts("candidates"), **requests)
         scores = self.classifier(encoded.pooler_output).reshape(inputs.shape[:2])
         logits = exclude(scores, inputs.real_parts)
         loss = None if labels is None else label_loss(logits, labels)
         weight, kind = (labels, num_items_in_batch), MultipleChoiceModelOutput
-        return self.finish(kind, encoded, loss, return_dict, *weight, logits=logits)
+        return self.finish(kind, [encoded], loss, requests, *weight, logits=logits)
 
     @classmethod
     def head_flops(cls, config: LongspanConfig, shapes: Shapes) -> int:

@@ -1,17 +1,17 @@
 """Classification and regression of a pair of sequences."""
 
 import dataclasses
-from typing import cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from longspan.errors import InputError, OptionError
-from longspan.models.base import LongspanOutput
+from longspan.models.base import LongspanOutput, Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import encode_texts
-from longspan.models.heads.losses import Items, add_losses, weigh_part
+from longspan.models.heads.losses import Items
 from longspan.models.heads.sequence_classification import (
     Labels,
     LongspanClassifier,
@@ -74,16 +74,14 @@ class LongspanForPairClassification(LongspanClassifier):
         position_ids_b: Int[Tensor, "#B U"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
         inputs_embeds_b: Float[Tensor, "B U W"] | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         num_items_in_batch: Items | None = None,
+        **requests: Unpack[Requests],
     ) -> PairClassifierOutput | tuple:
         """Classify pairs; the two sequences of a pair may differ in length.
 
         Arguments that end in `_b` are those of the second sequence; see `LongspanModel.forward`
         for all of them, and `classification_loss` for the labels. `num_items_in_batch` is the
-        number of labels of all parts of a batch; see `weigh_part`.
+        number of labels of all parts of a batch; see `Head.finish`.
 
         Returns:
             See `PairClassifierOutput`.
@@ -91,47 +89,19 @@ class LongspanForPairClassification(LongspanClassifier):
         Raises:
             InputError: the Transformer refuses the inputs, or the labels do not fit the logits.
         """
-        first = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-        )
+        masks = attention_mask, global_attention_mask
+        first = TextInputs(input_ids, *masks, token_type_ids, position_ids, inputs_embeds)
+        masks_b = attention_mask_b, global_attention_mask_b
         second = TextInputs(
-            input_ids_b,
-            attention_mask_b,
-            global_attention_mask_b,
-            token_type_ids_b,
-            position_ids_b,
-            inputs_embeds_b,
+            input_ids_b, *masks_b, token_type_ids_b, position_ids_b, inputs_embeds_b
         )
-        output = self._classify((first, second), labels, output_attentions, output_hidden_states)
-        output.loss = weigh_part(output.loss, labels, num_items_in_batch)
-        return self.as_requested(output, return_dict)
-
-    def _classify(
-        self,
-        pair: tuple[TextInputs, TextInputs],
-        labels: Tensor | None,
-        output_attentions: bool | None,
-        output_hidden_states: bool | None,
-    ) -> PairClassifierOutput:
-        """Encode both sequences and classify the features of the pairs."""
-        wanted = output_attentions, output_hidden_states
-        a = encode_texts(self.model, pair[0], *wanted, "first sequence")
-        b = encode_texts(self.model, pair[1], *wanted, "second sequence")
+        a = encode_texts(self.model, first, "first sequence", **requests)
+        b = encode_texts(self.model, second, "second sequence", **requests)
         logits = self.classifier(self._features(a, b))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
-        return PairClassifierOutput(
-            loss=add_losses(loss, a.auxiliary_loss, b.auxiliary_loss),
-            logits=logits,
-            hidden_states=a.hidden_states,
-            attentions=a.attentions,
-            hidden_states_b=b.hidden_states,
-            attentions_b=b.attentions,
-        )
+        weight, kind = (labels, num_items_in_batch), PairClassifierOutput
+        of_second: Any = {"hidden_states_b": b.hidden_states, "attentions_b": b.attentions}
+        return self.finish(kind, [a, b], loss, requests, *weight, logits=logits, **of_second)
 
     def _features(self, first: LongspanOutput, second: LongspanOutput) -> Tensor:
         a, b = cast(Tensor, first.pooler_output), cast(Tensor, second.pooler_output)

@@ -1,7 +1,7 @@
 """Extractive question answering: the first and last token of the answer (Devlin et al. 2019)."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from longspan.errors import InputError
+from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import linear_flops
 from longspan.models.heads.base import HeadModel, Shapes, exclude
@@ -40,9 +41,7 @@ class LongspanForQuestionAnswering(HeadModel):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
+        **requests: Unpack[Requests],
     ) -> QuestionAnsweringModelOutput | tuple:
         """Score the tokens; see `LongspanModel.forward` for the inputs and masks.
 
@@ -63,22 +62,15 @@ class LongspanForQuestionAnswering(HeadModel):
         Raises:
             InputError: the Transformer refuses the inputs, or the positions are incomplete.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
-        encoded = self.encode(inputs, output_attentions, output_hidden_states)
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
+        encoded = self.encode(inputs, **requests)
         start, end = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         real = to_boolean_mask("attention_mask", attention_mask, start)
         start, end = exclude(start, real), exclude(end, real)
         loss = span_loss((start, end), (start_positions, end_positions), real)
         scores = {"start_logits": start, "end_logits": end}
-        return self.finish(QuestionAnsweringModelOutput, encoded, loss, return_dict, **scores)
+        return self.finish(QuestionAnsweringModelOutput, [encoded], loss, requests, **scores)
 
     @staticmethod
     def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:

@@ -7,22 +7,23 @@ decoder full causal and full cross-attention.
 
 import copy
 import dataclasses
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import ModelOutput
 
 from longspan.errors import InputError
+from longspan.models.base import LongspanOutput, Requests
 from longspan.models.cache import LongspanCache, OutputWithCache, takes_past_key_values
 from longspan.models.config import LongspanConfig
 from longspan.models.cross_attention import build_cross_mechanism
 from longspan.models.flops import encoder_flops, linear_flops
 from longspan.models.heads.base import Shapes, text_shapes
 from longspan.models.heads.language import LanguageModel, LongspanGenerationMixin, make_narrow
-from longspan.models.heads.losses import IGNORED, Items, add_losses, label_loss, weigh_part
+from longspan.models.heads.losses import IGNORED, Items, label_loss
 from longspan.models.inputs import TokenIds, TokenMask
-from longspan.models.model import LongspanModel, LongspanOutput, LongspanPreTrainedModel
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts import decoder_config, encoder_config
 from longspan.shapes import Float, Int, Mask
 
@@ -35,42 +36,27 @@ DecoderMask = Mask[Tensor, "N _"]  # U tokens, or with a cache all so far
 
 @dataclasses.dataclass
 class EncoderDecoderOutput(OutputWithCache):
-    """Output of an encoder-decoder without a head.
+    """Output of an encoder-decoder, with or without logits.
 
     Attributes:
-        last_hidden_state: states of the decoder's tokens (N, U, M).
+        loss: mean cross entropy of the labels, plus `auxiliary_loss` in training; of a model with
+            logits.
+        logits: scores of the next token of the decoder (N, U, V); None without a head.
+        last_hidden_state: states of the decoder's tokens (N, U, M); None with a head.
         cache: state for the next tokens, or None.
         decoder_hidden_states: states of the decoder after each layer, on request.
+        decoder_attentions: weights of the decoder, on request.
+        cross_attentions: weights of the decoder for the encoder's tokens, on request.
         encoder_last_hidden_state: states of the encoder's tokens (B, T, M); None if only the cache
             holds them.
         encoder_hidden_states: states of the encoder after each layer, on request.
+        encoder_attentions: weights of the encoder, on request.
         auxiliary_loss: see `LongspanOutput`; of the decoder.
-    """
-
-    last_hidden_state: Float[Tensor, "N U M"] | None = None
-    cache: LongspanCache | None = None
-    decoder_hidden_states: tuple[Tensor, ...] | None = None
-    decoder_attentions: tuple[Tensor, ...] | None = None
-    cross_attentions: tuple[Tensor, ...] | None = None
-    encoder_last_hidden_state: Float[Tensor, "B T M"] | None = None
-    encoder_hidden_states: tuple[Tensor, ...] | None = None
-    encoder_attentions: tuple[Tensor, ...] | None = None
-    auxiliary_loss: Float[Tensor, ""] | None = None
-
-
-@dataclasses.dataclass
-class EncoderDecoderLMOutput(OutputWithCache):
-    """Output of an encoder-decoder with logits of the vocabulary.
-
-    Attributes:
-        loss: mean cross entropy of the labels, plus `auxiliary_loss` in training.
-        logits: scores of the next token of the decoder (N, U, V).
-
-    The others are those of `EncoderDecoderOutput`.
     """
 
     loss: Float[Tensor, ""] | None = None
     logits: Float[Tensor, "N U V"] | None = None
+    last_hidden_state: Float[Tensor, "N U M"] | None = None
     cache: LongspanCache | None = None
     decoder_hidden_states: tuple[Tensor, ...] | None = None
     decoder_attentions: tuple[Tensor, ...] | None = None
@@ -116,9 +102,7 @@ class LongspanEncoderDecoderModel(LongspanPreTrainedModel):
         decoder_inputs_embeds: Float[Tensor, "N U W"] | None = None,
         cache: LongspanCache | None = None,
         use_cache: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        return_dict: bool | None = None,
+        **requests: Unpack[Requests],
     ) -> EncoderDecoderOutput | tuple:
         """Encode the input and compute the states of the decoder's tokens.
 
@@ -135,15 +119,12 @@ class LongspanEncoderDecoderModel(LongspanPreTrainedModel):
             cache: state after the decoder's tokens before. It holds what the decoder
                 reads of the encoder, and its mask; neither need be given again.
             use_cache: whether to return the state; see `LongspanModel.forward`.
-            output_hidden_states: whether to return the states after each layer.
-            output_attentions: whether to return weights; see `LongspanModel.forward`.
-            return_dict: False: return a tuple.
+            requests: see `Requests`; weights and states of both parts.
 
         Raises:
             InputError: the encoder has two inputs, or none, and see `LongspanModel.forward`.
         """
-        flags: dict[str, Any] = {"return_dict": True, "output_attentions": output_attentions}
-        flags["output_hidden_states"] = output_hidden_states
+        flags: Any = {**requests, "return_dict": True}
         _check_sources(input_ids, inputs_embeds, encoder_outputs, cache)
         encoded = encoder_outputs
         if input_ids is not None or inputs_embeds is not None:
@@ -159,7 +140,7 @@ class LongspanEncoderDecoderModel(LongspanPreTrainedModel):
             encoder_attention_mask=attention_mask,
             **flags,
         )
-        return self.as_requested(_join_outputs(encoded, decoded), return_dict)
+        return self.as_requested(_join_outputs(encoded, decoded), requests.get("return_dict"))
 
 
 def _as_encoder_decoder(config: LongspanConfig) -> LongspanConfig:
@@ -236,21 +217,19 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
         labels: DecoderIds | None = None,
         cache: LongspanCache | None = None,
         use_cache: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
         logits_to_keep: int = 0,
-        return_dict: bool | None = None,
         num_items_in_batch: Items | None = None,
-    ) -> EncoderDecoderLMOutput | tuple:
+        **requests: Unpack[Requests],
+    ) -> EncoderDecoderOutput | tuple:
         """Predict the decoder's next tokens; see `LongspanEncoderDecoderModel.forward`.
 
         `labels` are the tokens that the decoder must predict, and -100 where it need not. Without
         `decoder_input_ids` they are its inputs as well, one token later. `logits_to_keep` is the
         number of last positions with logits; 0: all. `num_items_in_batch` is the number of labels
-        of all parts of a batch; see `weigh_part`.
+        of all parts of a batch; see `Head.finish`.
 
         Returns:
-            See `EncoderDecoderLMOutput`.
+            See `EncoderDecoderOutput`.
         """
         if labels is not None:
             use_cache = bool(use_cache)
@@ -258,14 +237,12 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         source = (input_ids, attention_mask, global_attention_mask, inputs_embeds, encoder_outputs)
         target = (decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds)
-        state = (cache, use_cache, output_hidden_states, output_attentions)
-        decoded = self.model(*source, *target, *state, return_dict=True)
+        flags: Any = {**requests, "return_dict": True}
+        decoded = self.model(*source, *target, cache, use_cache, **flags)
         logits = self.lm_head(self.narrow(decoded.last_hidden_state[:, -logits_to_keep:]))
         loss = None if labels is None else label_loss(logits, labels)
-        kept = {name: decoded[name] for name in decoded if name != "last_hidden_state"}
-        loss = add_losses(loss, decoded.auxiliary_loss)
-        loss = weigh_part(loss, labels, num_items_in_batch)
-        return self.as_requested(EncoderDecoderLMOutput(loss, logits, **kept), return_dict)
+        weight, scores = (labels, num_items_in_batch), {"logits": logits, "last_hidden_state": None}
+        return self.finish(EncoderDecoderOutput, [decoded], loss, requests, *weight, **scores)
 
     @classmethod
     def flops(cls, config: LongspanConfig, shapes: Shapes) -> int:

@@ -1,7 +1,7 @@
 """Classification and regression of a sequence or of its tokens."""
 
 import math
-from typing import cast
+from typing import Unpack, cast
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,6 +9,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassif
 
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError
+from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes
 from longspan.models.heads.losses import Items, label_loss
@@ -55,14 +56,12 @@ class SingleInputClassifier(LongspanClassifier):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         num_items_in_batch: Items | None = None,
+        **requests: Unpack[Requests],
     ) -> SequenceClassifierOutput | TokenClassifierOutput | tuple:
         """Classify; see `LongspanModel.forward` for the inputs and masks.
 
-        `num_items_in_batch` is the number of labels of all parts of a batch; see `weigh_part`.
+        `num_items_in_batch` is the number of labels of all parts of a batch; see `Head.finish`.
 
         Returns:
             `logits`, (B, C) for sequences or (B, T, C) for tokens, and `loss` if labels are given;
@@ -71,20 +70,13 @@ class SingleInputClassifier(LongspanClassifier):
         Raises:
             InputError: the Transformer refuses the inputs, or the labels do not fit the logits.
         """
-        inputs = TextInputs(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            input_values,
-        )
-        encoded = self.encode(inputs, output_attentions, output_hidden_states)
+        masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
+        inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
+        encoded = self.encode(inputs, **requests)
         logits = self.classifier(getattr(encoded, self.features))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
         weight = labels, num_items_in_batch
-        return self.finish(self.output_class, encoded, loss, return_dict, *weight, logits=logits)
+        return self.finish(self.output_class, [encoded], loss, requests, *weight, logits=logits)
 
 
 class LongspanForSequenceClassification(SingleInputClassifier):

@@ -48,11 +48,12 @@ def score_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
 
 def cost_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw scores against speed and memory: the first mean, then each task, by hardware."""
-    tasks: list[int | None] = [*range(len(board.columns))]
+    tasks = len(board.columns)
+    places = [*([tasks] if board.means else []), *range(tasks)]
     for device in board.hardware:
         suffix = f" {device}" if len(board.hardware) > 1 else ""
-        for place in [None, *tasks] if board.means else tasks:
-            label = board.means[0].label if place is None else board.columns[place].label
+        for place in places:
+            label = board.scored[place].label
             for panel in PANELS:
                 chart = score_against_cost(board, place, device, context.styles, panel=panel)
                 name = f"cost {label} {panel}{suffix}"

@@ -24,9 +24,8 @@ from longspan.report.charts.styles import (
     quantitative,
     tooltip,
 )
-from longspan.report.leaderboard.levels import SEVERAL, cost_over_tasks, mean_baseline
 from longspan.report.leaderboard.ranking import find_score_wins, front_line, on_front
-from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, Mean, Row, TaskColumn
+from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, Mean, Row, Scored
 from longspan.report.mechanisms import OTHER
 from longspan.report.numbers import Number, count, magnitude, memory, quotient
 from longspan.report.tables.table import Column
@@ -62,73 +61,55 @@ PANELS = {
 
 
 def score_against_cost(
-    board: Leaderboard,
-    column: int | None,
-    hardware: str,
-    styles: Styles,
-    *,
-    panel: str = "speed",
+    board: Leaderboard, place: int, hardware: str, styles: Styles, *, panel: str = "speed"
 ) -> Spec | None:
     """Draw the test score against a cost; None if there is no row to draw.
 
     Args:
         board: leaderboard.
-        column: task; None for the first mean, of the rows that have it.
+        place: position in `board.scored` of a task, or of the first mean, of the rows that have it.
         hardware: condition whose measurements are drawn; costs of two devices do not compare.
         styles: styles of the mechanisms.
         panel: name of the cost across, one of `PANELS`.
     """
-    metric, label, base = _subject(board, column)
+    subject = board.scored[place]
+    metric, floor = subject.metric, subject.floor
     across, area = PANELS[panel], next(x for name, x in PANELS.items() if name != panel)
-    found = {
+    points = {
         i: dot
         for i, row in enumerate(board.rows)
-        if (dot := _dot(board, row, column, metric, (across, area)))
+        if (dot := _dot(row, row.scored[place], subject, (across, area)))
         and dot["hardware"] == hardware
         and dot["across"] is not None
     }
-    if not found:
+    if not points:
         return None
-    dots = _mark_front(board, column, found, across)
+    dots = _mark_front(board, place, points, across)
+    label = subject.label.lower() if isinstance(subject, Mean) else subject.label
     text = (
         f"{axis_title('Test', metric)} against {_plain(across).lower()}, area by "
         f"{_plain(area).lower()}: {label}, {board.protocol}, {hardware}"
     )
-    floor = None if base is None else replace(base, value=metric.shown(base.value))
+    floor = None if floor is None else replace(floor, value=metric.shown(floor.value))
     styles = styles.select(dot["mechanism"] for dot in dots)
     return _chart(dots, floor, text, metric, styles, (across, area))
 
 
-def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor | None]:
-    """Return metric, label and floor of a task, or of the first mean."""
-    if column is None:
-        mean = board.means[0]
-        return mean.metric, mean.label.lower(), _mean_floor(mean, board.columns)
-    task = board.columns[column]
-    return task.metric, task.label, task.floor
-
-
-def _dot(
-    board: Leaderboard, row: Row, column: int | None, metric: Metric, costs: Costs
-) -> Dot | None:
+def _dot(row: Row, cell: Cell | None, subject: Scored, costs: Costs) -> Dot | None:
     """Return a row as a point, in display units; None without a score."""
-    subject: Row | Cell | None = row
-    if column is None:
-        mean = board.means[0]
-        costs_by_task = [x.cost if x else None for x in (row.cells[i] for i in mean.columns)]
-        cost, over = cost_over_tasks(costs_by_task), count(len(mean.columns), "task")
-    elif (subject := row.cells[column]) is not None:
-        cost, over = subject.cost, count(len(subject.runs), "seed")
-    if subject is None or subject.score is None:
+    if cell is None or cell.score is None:
         return None
-    across, area = (one.entry(cost) for one in costs)
+    over = count(len(cell.runs), "seed")
+    if isinstance(subject, Mean):
+        over = count(len(subject.columns), "task")
+    across, area = (one.entry(cell.cost) for one in costs)
     return {
         "row": row.label,
         "mechanism": row.label,
         "family": row.family or OTHER,
-        "hardware": cost.hardware,
-        "score": metric.shown(subject.score),
-        **score_range(subject.score, subject.interval, metric),
+        "hardware": cell.cost.hardware,
+        "score": subject.metric.shown(cell.score),
+        **score_range(cell.score, cell.interval, subject.metric),
         "across": across.value,
         "area": area.value,
         "acrossText": across.text,
@@ -138,22 +119,21 @@ def _dot(
 
 
 def _mark_front(
-    board: Leaderboard, column: int | None, found: Mapping[int, Dot], across: Column
+    board: Leaderboard, place: int, points: Mapping[int, Dot], across: Column
 ) -> list[Dot]:
     """Add whether a point is on the Pareto front, and its place on the line of the front.
 
     Args:
         board: leaderboard.
-        column: task; None for the first mean.
-        found: points by position of the row.
+        place: position in `board.scored`.
+        points: points by position of the row.
         across: cost on the axis.
     """
-    at, dots = [*found], [*found.values()]
-    metric, *_ = _subject(board, column)
+    at, dots = [*points], [*points.values()]
     sign = -1 if across.kind == "higher" else 1
     placed = [sign * dot["across"] for dot in dots]
-    line = front_line(placed, [dot["score"] for dot in dots], metric)
-    wins = find_score_wins(board, column)[np.ix_(at, at)]
+    line = front_line(placed, [dot["score"] for dot in dots], board.scored[place].metric)
+    wins = find_score_wins(board, place)[np.ix_(at, at)]
     on = on_front(placed, wins, [board.rows[i].is_ranked for i in at])
     return [
         {
@@ -243,13 +223,3 @@ def _areas(dots: Sequence[Dot], area: Column) -> Spec:
     most = max(dot["size"] for dot in dots)
     scale = {"domain": [0, most], "range": [0, LARGEST], "nice": False}
     return {**quantitative("size"), "scale": scale, "legend": legend if known else None}
-
-
-def _mean_floor(one: Mean, columns: Sequence[TaskColumn]) -> Floor | None:
-    """Return the mean of the floors of its tasks, or None where a task has none."""
-    floors = [column.floor for column in columns]
-    value = mean_baseline(one, [None if floor is None else floor.value for floor in floors])
-    if value is None:
-        return None
-    names = {floor.name for i in one.columns if (floor := floors[i])}
-    return Floor(name=names.pop() if len(names) == 1 else SEVERAL, value=value)

@@ -31,9 +31,9 @@ from longspan.report.leaderboard.levels import (
     cost_over_tasks,
     has_rules,
     is_at_chance,
-    mean_score,
+    mean_cells,
 )
-from longspan.report.leaderboard.ranking import mean_interval, rank_rows, row_order
+from longspan.report.leaderboard.ranking import rank_rows, row_order
 from longspan.report.leaderboard.values import (
     UNSCORED,
     Cell,
@@ -236,9 +236,6 @@ def _cell(
     """Return a cell; `pooled` is the seed variance of its table."""
     cell = Cell(
         runs=tuple(runs),
-        score=None,
-        interval=None,
-        margin=None,
         cost=cost_of_runs(runs),
         failures=tuple(failures),
     )
@@ -248,12 +245,13 @@ def _cell(
     values = scores_of(runs)
     score = statistics.fmean(values)
     num_examples = min(run.scores["test"].num_examples for run in runs)
-    about = (values, column.metric, num_examples, sample, pooled)
+    about = (column.metric, num_examples, sample)
+    noise = measure_noise(values, *about, pooled, data=runs[0].data_checksum)
     scored = replace(
         cell,
         score=score,
-        interval=interval(*about),
-        noise=measure_noise(*about, data=runs[0].data_checksum),
+        interval=interval(noise, *about),
+        noise=noise,
         margin=None if column.floor is None else score - column.floor.value,
     )
     return replace(scored, is_at_chance=is_at_chance(scored, column))
@@ -278,12 +276,6 @@ def _row(
     columns: Sequence[TaskColumn],
 ) -> Row:
     first = first_run(group)
-    values = tuple(mean_score(one, cells, columns) for one in means)
-    score, interval = None, None
-    if means:
-        score, interval = values[0], mean_interval(cells, means[0])
-    elif len(cells) == 1 and cells[0]:
-        score, interval = cells[0].score, cells[0].interval
     return Row(
         label=label,
         mechanism=first.mechanism,
@@ -295,9 +287,7 @@ def _row(
         overrides=table[0],
         is_ranked=table[1],
         cells=cells,
-        means=values,
-        score=score,
-        interval=interval,
+        means=mean_cells(means, cells, columns),
         cost=cost_over_tasks([cell.cost if cell else None for cell in cells]),
         parameter_excess=largest_excess(group[0]),
     )

@@ -3,19 +3,20 @@
 Levels are chance, the best prediction without a model, and a solved task.
 """
 
+import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 from longspan.report.leaderboard.grouping import hardware_of
 from longspan.report.leaderboard.values import Cell, Cost, Floor, Mean, TaskColumn, common_metric
 from longspan.report.numbers import Number
-from longspan.report.statistics.intervals import mean
+from longspan.report.statistics.intervals import Interval, mean
 from longspan.results import Result
 
 # Tay et al. 2021, table 1: their mean leaves out the task that no model learned.
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
 SIXTH = "path_x"
 FAILED = 0.5  # score that a failed sixth task counts as
-SEVERAL = "best without a model"  # name of a mean over different floors
 SOLVED = 0.95  # score that the whole 95 % interval of a solved task reaches
 
 
@@ -24,46 +25,87 @@ def choose_means(columns: Sequence[TaskColumn]) -> tuple[Mean, ...]:
 
     Scores of different metrics have no mean.
     """
-    metric = common_metric(columns)
-    if len(columns) < 2 or metric is None:
+    if len(columns) < 2 or common_metric(columns) is None:
         return ()
     names = [column.task for column in columns]
-    found = []
+    means = []
     if all(names.count(task) == 1 for task in FIVE):
-        five = tuple(names.index(task) for task in FIVE)
+        five = [names.index(task) for task in FIVE]
         about = f"Mean of {', '.join(FIVE)}, as in table 1 of Long Range Arena."
-        found.append(Mean(label="Mean of 5", about=about, columns=five, metric=metric))
+        means.append(_mean("Mean of 5", about, five, columns))
         if names.count(SIXTH) == 1:
             sixth = names.index(SIXTH)
             about = (
                 f"Mean with {SIXTH} as a sixth task, as published since S4. Where its runs failed, "
                 f"or their interval reaches down to chance, it counts as {FAILED:.0%}."
             )
-            six = Mean(
-                label="Mean of 6",
-                about=about,
-                columns=(*five, sixth),
-                metric=metric,
-                may_fail=sixth,
-            )
-            found.append(six)
-    if not set(names) <= {*FIVE, SIXTH} or not found:
-        every = tuple(range(len(columns)))
-        label = f"Mean of {len(columns)}" if found else "Mean"
-        found.append(Mean(label=label, about="Mean over all tasks.", columns=every, metric=metric))
-    return tuple(found)
+            means.append(_mean("Mean of 6", about, [*five, sixth], columns, may_fail=sixth))
+    if not set(names) <= {*FIVE, SIXTH} or not means:
+        label = f"Mean of {len(columns)}" if means else "Mean"
+        means.append(_mean(label, "Mean over all tasks.", range(len(columns)), columns))
+    return tuple(means)
 
 
-def mean_score(
-    one: Mean, cells: Sequence[Cell | None], columns: Sequence[TaskColumn]
-) -> float | None:
-    """Return the mean of a row, or None where a task has no score."""
-    return mean([_counted_score(i, one, cells[i], columns[i]) for i in one.columns])
+def _mean(
+    label: str,
+    about: str,
+    places: Sequence[int],
+    columns: Sequence[TaskColumn],
+    may_fail: int | None = None,
+) -> Mean:
+    parts = [columns[i] for i in places]
+    return Mean(
+        label=label,
+        about=about,
+        columns=tuple(places),
+        metric=parts[0].metric,
+        may_fail=may_fail,
+        chance=mean([part.chance for part in parts]),
+        majority=mean([part.majority for part in parts]),
+        rule=_mean_floor([part.rule for part in parts], "best rule"),
+        floor=_mean_floor([part.floor for part in parts], "best without a model"),
+    )
 
 
-def mean_baseline(one: Mean, values: Sequence[Number | None]) -> float | None:
-    """Return the mean of a baseline such as chance, or None where a task has none."""
-    return mean([values[i] for i in one.columns])
+def _mean_floor(parts: Sequence[Floor | None], several: str) -> Floor | None:
+    """Return the mean of floors, named `several` where their names differ."""
+    value = mean([part.value if part else None for part in parts])
+    names = {part.name for part in parts if part}
+    return (
+        None
+        if value is None
+        else Floor(name=names.pop() if len(names) == 1 else several, value=value)
+    )
+
+
+def mean_cells(
+    means: Sequence[Mean], cells: Sequence[Cell | None], columns: Sequence[TaskColumn]
+) -> tuple[Cell, ...]:
+    """Return the means of a row, without a score where a task has none; the first has a cost."""
+    scores = [
+        mean([_counted_score(i, one, cells[i], columns[i]) for i in one.columns]) for one in means
+    ]
+    if not means:
+        return ()
+    parts = [cells[i] for i in means[0].columns]
+    first = Cell(
+        score=scores[0],
+        interval=_mean_interval(parts),
+        cost=cost_over_tasks([part.cost if part else None for part in parts]),
+    )
+    return (first, *(Cell(score=score) for score in scores[1:]))
+
+
+def _mean_interval(cells: Sequence[Cell | None]) -> Interval | None:
+    """Return the interval of a mean over tasks, whose errors are independent."""
+    known = [(x.score, x.interval) for x in cells if x and x.score is not None and x.interval]
+    if len(known) < len(cells):
+        return None
+    center = statistics.fmean(score for score, _ in known)
+    below = math.hypot(*(score - interval.low for score, interval in known)) / len(known)
+    above = math.hypot(*(interval.high - score for score, interval in known)) / len(known)
+    over = dict.fromkeys(interval.over for _, interval in known)
+    return Interval(low=center - below, high=center + above, over=", ".join(over))
 
 
 def _counted_score(i: int, one: Mean, cell: Cell | None, column: TaskColumn) -> Number | None:

@@ -1,8 +1,6 @@
 """Ranks of rows and the Pareto front, from one rule: a row beats another significantly."""
 
-import math
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +23,6 @@ from longspan.report.statistics.contrasts import (
     compare_rows,
     find_wins,
 )
-from longspan.report.statistics.intervals import Interval
 
 # docs/arena.md repeats it.
 FRONT_RULE = (
@@ -48,14 +45,18 @@ def rank_rows(
         means: means over tasks, the first of which decides.
 
     Returns:
-        The rows, and the contrasts of all of them by task.
+        The rows, and the contrasts of all of them by task, then by the first mean.
     """
+    contrasts = [
+        compare_rows([cell.noise if (cell := row.cells[c]) else None for row in rows])
+        for c in range(len(columns))
+    ]
+    contrasts += [combine([contrasts[c] for c in one.columns]) for one in means[:1]]
     placed = list(rows)
-    cells = [[row.cells[c] for row in rows] for c in range(len(columns))]
-    contrasts = [compare_rows([cell.noise if cell else None for cell in x]) for x in cells]
     for at in _find_tables(rows):
-        inside, own = [rows[i] for i in at], [one.select(at) for one in contrasts]
-        for i, row in zip(at, _rank_group(inside, own, columns, means), strict=True):
+        parts = [one.select(at) for one in contrasts]
+        inside = [rows[i] for i in at]
+        for i, row in zip(at, _rank_group(inside, parts, columns, means[:1]), strict=True):
             placed[i] = row
     return placed, contrasts
 
@@ -73,50 +74,28 @@ def _rank_group(
     rows: Sequence[Row],
     contrasts: Sequence[Contrasts],
     columns: Sequence[TaskColumn],
-    means: Sequence[Mean],
-) -> list[Row]:
-    """Place the rows of one table, all of which are ranked."""
+    first: Sequence[Mean],
+) -> Iterator[Row]:
+    """Place the rows of one table, all of which are ranked, on the tasks and by the first mean."""
     base = only_baseline(rows)
     at = None if base is None else rows.index(base)
-    by_task = [place_rows(contrasts[c], column.metric, at) for c, column in enumerate(columns)]
-    overall: list[Placement | None] = [None] * len(rows)
-    if means:
-        whole = combine([contrasts[c] for c in means[0].columns])
-        found = place_rows(whole, means[0].metric, at)
-        overall = [_without_chance(*one, means[0]) for one in zip(rows, found, strict=True)]
-    elif len(columns) == 1:
-        overall = by_task[0]
-    return [
-        replace(
-            row,
-            cells=tuple(
-                cell and replace(cell, placement=placements[n])
-                for cell, placements in zip(row.cells, by_task, strict=True)
-            ),
-            placement=overall[n],
-        )
-        for n, row in enumerate(rows)
-    ]
+    metrics = [one.metric for one in (*columns, *first)]
+    places = [place_rows(*one, at) for one in zip(contrasts, metrics, strict=True)]
+    for row, placements in zip(rows, zip(*places, strict=True), strict=True):
+        cells = [
+            cell and replace(cell, placement=placement)
+            for cell, placement in zip(row.scored, placements, strict=False)
+        ]
+        means = [_without_chance(row, cell, *first) for cell in cells[len(columns) :] if cell]
+        cells = cells[: len(columns)]
+        yield replace(row, cells=tuple(cells), means=(*means, *row.means[len(first) :]))
 
 
-def _without_chance(row: Row, placement: Placement | None, mean: Mean) -> Placement | None:
-    """Return the placement without the marks of the best if a score of the mean is at chance."""
-    if placement is None or not row.tasks_at_chance(mean):
-        return placement
-    return replace(placement, is_best=False, is_second=False)
-
-
-def mean_interval(cells: Sequence[Cell | None], one: Mean) -> Interval | None:
-    """Return the interval of a mean over tasks, whose errors are independent."""
-    parts = [(cell.score, cell.interval) for c in one.columns if (cell := cells[c])]
-    known = [(score, interval) for score, interval in parts if score is not None and interval]
-    if len(known) < len(one.columns):
-        return None
-    center = statistics.fmean(score for score, _ in known)
-    below = math.hypot(*(score - interval.low for score, interval in known)) / len(known)
-    above = math.hypot(*(interval.high - score for score, interval in known)) / len(known)
-    over = dict.fromkeys(interval.over for _, interval in known)
-    return Interval(low=center - below, high=center + above, over=", ".join(over))
+def _without_chance(row: Row, cell: Cell, mean: Mean) -> Cell:
+    """Return the cell of a mean, not marked as best if one of its scores is at chance."""
+    if cell.placement is None or not row.tasks_at_chance(mean):
+        return cell
+    return replace(cell, placement=replace(cell.placement, is_best=False, is_second=False))
 
 
 def place_rows(contrasts: Contrasts, metric: Metric, base: int | None) -> list[Placement | None]:
@@ -157,25 +136,23 @@ def place_rows(contrasts: Contrasts, metric: Metric, base: int | None) -> list[P
 
 def row_order(row: Row, metric: Metric | None) -> tuple[bool, float, str]:
     """Return the sorting key of a row: the best score first, rows without a score last by name."""
-    if row.score is None or metric is None:
-        return row.score is None, 0.0, row.label
-    return False, -metric.signed(row.score), row.label
+    score = row.overall.score
+    if score is None or metric is None:
+        return score is None, 0.0, row.label
+    return False, -metric.signed(score), row.label
 
 
-def find_score_wins(board: Leaderboard, column: int | None) -> np.ndarray:
+def find_score_wins(board: Leaderboard, place: int) -> np.ndarray:
     """Return whether the row (first index) beats the column, a row of its table.
 
     Args:
         board: leaderboard.
-        column: task; None for the first mean.
+        place: position in `board.scored` of a task or the first mean.
     """
-    mean = board.means[0] if column is None else None
-    metric = mean.metric if mean else board.columns[column or 0].metric
-    parts = [board.contrasts[c] for c in (mean.columns if mean else [column or 0])]
     wins = np.zeros((len(board.rows), len(board.rows)), dtype=bool)
     for at in _find_tables(board.rows):
-        inside = [part.select(at) for part in parts]
-        wins[np.ix_(at, at)] = find_wins(combine(inside) if mean else inside[0], metric)
+        inside = board.contrasts[place].select(at)
+        wins[np.ix_(at, at)] = find_wins(inside, board.scored[place].metric)
     return wins
 
 

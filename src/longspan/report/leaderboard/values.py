@@ -55,13 +55,13 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A mechanism on a task: runs that differ only in their seed."""
+    """A mechanism on a task, in runs that differ only in their seed, or its mean over tasks."""
 
-    runs: tuple[Result, ...]
-    score: Number | None  # test, mean over seeds; None if a run failed or has no test score
-    interval: Interval | None
-    margin: Number | None  # score less the floor of the task
-    cost: Cost
+    runs: tuple[Result, ...] = ()  # none of a mean
+    score: Number | None = None  # test, mean over seeds; None if a run failed or has no test score
+    interval: Interval | None = None
+    margin: Number | None = None  # score less the floor of the task
+    cost: Cost = Cost()
     noise: Noise | None = None  # of the score; None without one
     is_at_chance: bool = False  # not better than the majority class
     failures: tuple[Failure, ...] = ()
@@ -82,32 +82,36 @@ class Floor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskColumn:
-    """A task on one version of its data; other data is another column, except of reference rows."""
+class Scored:
+    """Head of a column of scores: a task, or a mean over tasks, which needs all of its parts."""
 
     label: str
-    task: str
-    version: int
     metric: Metric
-    source: str
-    checksum: str
     chance: float | None
     majority: Number | None  # majority baseline of the test split
-    has_rules: bool  # whether its rules were scored, if it has any
     rule: Floor | None  # best rule on the test split; None: no rule, or not scored
     floor: Floor | None  # the better one of the two; None: there is none, or rules were not scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskColumn(Scored):
+    """A task on one version of its data; other data is another column, except of reference rows."""
+
+    task: str
+    version: int
+    source: str
+    checksum: str
+    has_rules: bool  # whether its rules were scored, if it has any
     num_scored: int | None  # fewest test examples that a run was scored on
     num_examples: int | None  # most test examples that a run was scored on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mean:
+class Mean(Scored):
     """Mean over tasks of one metric; it exists only where every one of them has a score."""
 
-    label: str
     about: str
     columns: tuple[int, ...]
-    metric: Metric
     may_fail: int | None = None  # column that counts as chance where nothing was learned
 
 
@@ -123,9 +127,7 @@ class Row:
         is_overridden: the row is a reference row, or overrides the protocol.
         overrides: overrides that the rows of its table share; empty for the protocol's own.
         is_ranked: whether the row is ranked among those of its table.
-        means: in the order of the leaderboard's.
-        score: value that the rows are ranked by: the first mean, or the score on the only task.
-        interval: of `score`.
+        means: in the order of the leaderboard's; the first alone has interval, cost and place.
         cost: mean over all tasks; memory is the largest.
         parameter_excess: share of parameters beyond those with the baseline; the largest.
     """
@@ -140,12 +142,20 @@ class Row:
     overrides: str
     is_ranked: bool
     cells: tuple[Cell | None, ...]
-    means: tuple[Number | None, ...]
-    score: Number | None
-    interval: Interval | None
+    means: tuple[Cell, ...]
     cost: Cost
     parameter_excess: float | None
-    placement: Placement | None = None
+
+    @property
+    def scored(self) -> tuple[Cell | None, ...]:
+        """Cells of the tasks, then of the means, in the order of `Leaderboard.scored`."""
+        return (*self.cells, *self.means)
+
+    @property
+    def overall(self) -> Cell:
+        """Cell that the row is ranked by: of the first mean, or of the only task; else empty."""
+        only = self.cells if len(self.cells) == 1 else ()
+        return next(filter(None, self.means or only), Cell())
 
     @property
     def row_name(self) -> str:
@@ -197,7 +207,7 @@ class Leaderboard:
         rows: by group; within one, best first, and rows without a score last by name.
         selection: rules that selected the tested checkpoints.
         hardware: devices that costs were measured on.
-        contrasts: comparisons of all rows by column.
+        contrasts: comparisons of all rows on each task, then by the first mean.
     """
 
     protocol: str
@@ -214,6 +224,11 @@ class Leaderboard:
     def title(self) -> str:
         """Name of the protocol, and of the budget unless it is equal steps."""
         return f"{self.protocol}, equal {self.budget}" if self.budget else self.protocol
+
+    @property
+    def scored(self) -> tuple[Scored, ...]:
+        """Tasks, then means."""
+        return (*self.columns, *self.means)
 
     @property
     def metric(self) -> Metric | None:

@@ -76,7 +76,7 @@ def podium(group: RowGroup, size: int = 3) -> list[Row]:
     """Return the best rows, as far as each beats all that follow it and none is at chance."""
     found: list[Row] = []
     for place, row in enumerate(group.ranked[:size], 1):
-        is_alone = row.placement is not None and row.placement.ranks == (place, place)
+        is_alone = (at := row.overall.placement) is not None and at.ranks == (place, place)
         if not is_alone or any(cell and cell.is_at_chance for cell in row.cells):
             break
         found.append(row)

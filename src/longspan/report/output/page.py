@@ -130,8 +130,8 @@ def _chapter(
         count(len({row.mechanism for row in board.rows}), "mechanism"),
         count(sum(len(cell.runs) for cell in cells), "run"),
     ]
-    metric = board.means[0].metric if board.means else board.columns[0].metric
-    best = [(row.label, row.score) for row in podium(board.groups[0])]
+    metric = (board.means or board.columns)[0].metric
+    best = [(row.label, row.overall.score) for row in podium(board.groups[0])]
     return {
         "id": name,
         "board": board,

@@ -11,7 +11,7 @@ from longspan.errors import OptionError
 from longspan.metrics import Metric
 from longspan.report.numbers import Number
 from longspan.report.statistics.contrasts import two_sided
-from longspan.report.statistics.noise import DRAWS, Noise, Sample, SeedVariance, measure_noise
+from longspan.report.statistics.noise import DRAWS, Noise, Sample
 
 NORMAL = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 % quantile
 
@@ -33,11 +33,7 @@ class Interval:
 
 
 def interval(
-    values: Sequence[Number],
-    metric: Metric,
-    num_examples: int,
-    sample: Sample | None = None,
-    pooled: SeedVariance | None = None,
+    noise: Noise, metric: Metric, num_examples: int, sample: Sample | None = None
 ) -> Interval | None:
     """Return the 95 % interval of a mean score over seeds.
 
@@ -48,21 +44,17 @@ def interval(
       the bootstrap.
 
     Args:
-        values: score of each seed.
+        noise: the score and its noise.
         metric: metric of the scores.
         num_examples: number of test examples.
         sample: per-example statistics of the same seeds.
-        pooled: seed variance of the table.
 
     Returns:
         None for one seed of a metric other than accuracy without per-example statistics.
 
     Raises:
-        OptionError: there is no score, or no example behind a single one.
+        OptionError: there is no example behind a single score.
     """
-    if not values:
-        raise OptionError("an interval needs at least one score, got none")
-    noise = measure_noise(values, metric, num_examples, sample, pooled)
     if not noise.seed_error:
         ends = _over_examples(noise.score, metric, num_examples, sample)
         return None if ends is None else _clipped(*ends, metric, f"{noise.unit}s")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from longspan.errors import DataError
+from longspan.errors import DataError, OptionError
 from longspan.metrics import Metric
 from longspan.report.numbers import Number
 from longspan.results import Result
@@ -207,7 +207,12 @@ def measure_noise(
         sample: per-example statistics of the same seeds.
         pooled: seed variance of the table; None: that of the row alone.
         data: name of the test examples.
+
+    Raises:
+        OptionError: there is no score.
     """
+    if not values:
+        raise OptionError("an interval needs at least one score, got none")
     count, pooled = len(values), pooled or pool_seeds([values])
     is_known = count > 1
     own = SeedVariance(value=statistics.variance(values) if is_known else 0.0, freedom=count - 1)

@@ -146,6 +146,7 @@ def _rank(line: Line, end: int) -> int | None:
 FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
 MARGIN = "Score less that of the majority class, or of the best rule if that is better."
 FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: x.row.family)
+ROW = Column("Mechanism", "text", value=name_entry)  # of tables whose subject is a row
 MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
 TASK = Column("Task", "text", value=lambda x: x.task.label)
 PARAMETERS = Column("Parameters", "lower", value=lambda x: x.cost.parameters, show=magnitude)
@@ -277,7 +278,7 @@ SCORES = (
         value=lambda x: x.placement and x.placement.adjusted_p,
         show=p_value,
     ),
-    Column("Mean", "score", value=lambda x: score_entry(x.row.score, x.metric)),
+    Column("Mean", "score", value=lambda x: score_entry(x.row.overall.score, x.metric)),
     PARAMETERS,
     Column(
         name="Parameter excess",

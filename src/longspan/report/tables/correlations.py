@@ -144,7 +144,9 @@ def _tasks(board: Leaderboard, *, is_lra: bool) -> list[_Scores]:
         if (column := board.columns[i]).has_rules
     ]
     return found + [
-        _scores(board.title, one.label, one.metric, {x: row.means[i] for x, row in rows.items()})
+        _scores(
+            board.title, one.label, one.metric, {x: row.means[i].score for x, row in rows.items()}
+        )
         for i, one in enumerate(board.means)
         if is_lra and one.may_fail is None and set(one.columns) <= set(at)
         if all(board.columns[column].has_rules for column in one.columns)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.levels import FAILED, SIXTH, mean_baseline
+from longspan.report.leaderboard.levels import FAILED, SIXTH
 from longspan.report.leaderboard.values import (
     Cell,
     Leaderboard,
@@ -85,7 +85,7 @@ RANK = Column(
     name="Rank",
     kind="lower",
     about="By the first mean, or the only task. Sorted by the worst rank of the range.",
-    value=lambda row: _rank_entry(row.placement),
+    value=lambda row: _rank_entry(row.overall.placement),
     role="rank",
 )
 
@@ -111,10 +111,7 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
         group.rows,
         metric=board.metric,
         about=LEGEND,
-        footer=[
-            *_rules(board, len(columns)),
-            *(_baseline(board, *line, len(columns)) for line in _baselines(board).items()),
-        ],
+        footer=_footer(board, len(columns)),
         notes=(
             *_of_overrides(group),
             *_numbered(board, group),
@@ -162,7 +159,7 @@ def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
         Column("Mechanism", "text", value=_name),
         *(_task_column(board, i) for i in range(len(board.columns))),
         *(_mean_column(board.means, i) for i in range(len(board.means))),
-        *([RANK] if any(x.placement and x.placement.ranks for x in group.rows) else []),
+        *([RANK] if any(RANK.entry(row).value for row in group.rows) else []),
         TOKENS_PER_SECOND,
         MEMORY,
         *(replace(column, is_minor=True) for column in minor),
@@ -228,7 +225,7 @@ def _score(cell: Cell | None, column: TaskColumn) -> Entry:
     details.append(count(len(cell.runs), "seed"))
     if cell.is_at_chance:
         details.append(AT_CHANCE)
-    return _placed(cell.score, score(cell.score, metric), SEPARATOR.join(details), cell.placement)
+    return _placed(cell, metric, details)
 
 
 def interval_text(interval: Interval | None, metric: Metric) -> str:
@@ -239,11 +236,13 @@ def interval_text(interval: Interval | None, metric: Metric) -> str:
     return f"{low}–{high}".replace("-", "−")
 
 
-def _placed(value: Number, text: str, detail: str, placement: Placement | None) -> Entry:
+def _placed(cell: Cell, metric: Metric, details: Sequence[str]) -> Entry:
+    """Return the score of a cell with the marks of its place."""
+    placement = cell.placement
     return Entry(
-        value=value,
-        text=f"{text} {placement.arrow if placement else ''}".strip(),
-        detail=detail,
+        value=cell.score,
+        text=f"{score(cell.score, metric)} {placement.arrow if placement else ''}".strip(),
+        detail=SEPARATOR.join(details),
         emphasis="best" if placement and placement.is_best else None,
         underline="second best" if placement and placement.is_second else None,
     )
@@ -253,13 +252,13 @@ def _mean_column(means: Sequence[Mean], i: int) -> Column:
     mean = means[i]
 
     def entry(row: Row) -> Entry:
-        value = row.means[i]
-        if value is None or i > 0:
-            return score_entry(value, mean.metric)
-        details = [interval_text(row.interval, mean.metric)]
+        cell = row.means[i]
+        if cell.score is None or i > 0:
+            return score_entry(cell.score, mean.metric)
+        details = [interval_text(cell.interval, mean.metric)]
         if number := row.tasks_at_chance(mean):
             details.append(f"{number} {AT_CHANCE}")
-        return _placed(value, score(value, mean.metric), SEPARATOR.join(details), row.placement)
+        return _placed(cell, mean.metric, details)
 
     role: Role | None = "mean" if i == 0 else None
     return Column(mean.label, "score", mean.about, entry, role=role, metric=mean.metric)
@@ -272,36 +271,28 @@ def _parameters(row: Row) -> Entry:
     return Entry(value=number.value, text=number.text, detail=detail)
 
 
-def _baselines(board: Leaderboard) -> dict[str, list[Number | None]]:
-    """Return scores without learning by name: on each task, then of each mean."""
-    majority, chance = zip(*((x.majority, x.chance) for x in board.columns), strict=True)
-    return {
-        name: [*line, *(mean_baseline(one, line) for one in board.means)]
-        for name, line in zip(BASELINES, (majority, chance), strict=True)
-        if any(value is not None for value in line)
-    }
-
-
-def _rules(board: Leaderboard, width: int) -> list[Entries]:
-    """Return the row of the best rule of each task; none without a rule."""
-    rules = [column.rule for column in board.columns]
-    values = [None if rule is None else rule.value for rule in rules]
-    names = sorted({rule.name for rule in rules if rule})
-    if not names:
-        return []
-    values += [mean_baseline(one, values) for one in board.means]
-    first, *row = _baseline(board, names[0] if len(names) == 1 else "best rule", values, width)
+def _footer(board: Leaderboard, width: int) -> list[Entries]:
+    """Return scores without learning: the best rule of each task, majority class and chance."""
+    rules = [one.rule for one in board.scored]
+    names = sorted({rule.name for rule in rules[: len(board.columns)] if rule})
+    name = names[0] if len(names) == 1 else "best rule"
+    footer = [
+        _baseline(board, name, [rule.value if rule else None for rule in rules], width),
+        _baseline(board, BASELINES[0], [one.majority for one in board.scored], width),
+        _baseline(board, BASELINES[1], [one.chance for one in board.scored], width),
+    ]
     if len(names) > 1:
         shown = [rule.name.removeprefix("rule: ") if rule else "" for rule in rules]
-        row[: len(rules)] = [replace(x, detail=y) for x, y in zip(row, shown, strict=False)]
-    return [(first, *row)]
+        tasks = zip(footer[0][1:], shown[: len(board.columns)], strict=False)
+        named = [replace(entry, detail=detail) for entry, detail in tasks]
+        footer[0] = (footer[0][0], *named, *footer[0][1 + len(named) :])
+    return [line for line in footer if any(entry.value is not None for entry in line[1:])]
 
 
 def _baseline(
     board: Leaderboard, name: str, values: Sequence[Number | None], width: int
 ) -> Entries:
-    metrics = [*(task.metric for task in board.columns), *(mean.metric for mean in board.means)]
-    scores = [score_entry(value, metric) for value, metric in zip(values, metrics, strict=True)]
+    scores = [score_entry(x, y.metric) for x, y in zip(values, board.scored, strict=True)]
     return (Entry(value=name, text=name), *scores, *[Entry(value=None)] * (width - 1 - len(scores)))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from longspan.report.leaderboard.values import Leaderboard, Row, RowGroup
 from longspan.report.numbers import metric_name, p_value, score_difference
 from longspan.report.statistics.contrasts import LEVEL, adjust_pairs
-from longspan.report.tables.columns import name_entry
+from longspan.report.tables.columns import ROW
 from longspan.report.tables.table import Column, Entry, Table, make_table
 
 ABOUT = (
@@ -54,7 +54,7 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
         f"{board.title}-significance-{task.label} {group.overrides}",
         f"{task.label}: differences in {name}{unit}{under}",
         [
-            Column("Mechanism", "text", value=name_entry),
+            ROW,
             *(Column(label, "score", value=partial(entry, at=at)) for label, at in places.items()),
         ],
         rows,

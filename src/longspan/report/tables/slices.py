@@ -1,12 +1,11 @@
 """Scores by property of the examples: by length, by depth, by contour length."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import Number, count, metric_name
 from longspan.report.statistics.intervals import mean
-from longspan.report.tables.columns import name_entry, score_entry
+from longspan.report.tables.columns import ROW, score_entry
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Result
 
@@ -33,8 +32,7 @@ def _table(board: Leaderboard, i: int, name: str) -> Table:
     task = board.columns[i]
     rows = [row for row in board.rows if any(name in run.slices for run in row.runs(i))]
     sizes = _sizes([run for row in rows for run in row.runs(i)], name)
-    columns: list[Any] = [Column("Mechanism", "text", value=name_entry)]
-    columns += [_group(board, i, name, label, size) for label, size in sizes.items()]
+    columns = [ROW, *(_group(board, i, name, label, size) for label, size in sizes.items())]
     numbers = (Entry(value=size, text=f"{size:,}") for size in sizes.values())
     return make_table(
         f"{board.title}-slices-{task.label}-{name}",

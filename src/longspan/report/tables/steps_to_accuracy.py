@@ -6,7 +6,7 @@ from longspan.metrics import Metric
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import MISSING, duration, metric_name
 from longspan.report.statistics.intervals import mean
-from longspan.report.tables.columns import name_entry
+from longspan.report.tables.columns import ROW
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Result
 from longspan.wording import counted
@@ -37,7 +37,7 @@ def _tables(board: Leaderboard, i: int) -> list[Table]:
         return []
     has_seeds = any(len(row.runs(i)) > 1 for row in rows)
     columns = [
-        Column("Mechanism", "text", value=name_entry),
+        ROW,
         *(column for goal in found for column in _columns(i, goal, task.metric, has_seeds)),
     ]
     validated = metric_name(task.metric, unit=False)

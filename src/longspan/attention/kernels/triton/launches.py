@@ -18,7 +18,7 @@ from longspan.attention.kernels.triton.feature_map_sums import (
     tl,
     triton,
 )
-from longspan.attention.ops.memory_layout import empty_rows
+from longspan.attention.ops.precision import empty_rows
 
 PROGRAMS = 528  # four for each of the 132 multiprocessors of an H100
 CHUNK = 64  # tokens; tl.dot takes no fewer than 16

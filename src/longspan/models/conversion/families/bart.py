@@ -1,13 +1,36 @@
-"""BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461).
+"""BART and its relatives: encoder-decoders.
 
-Both position tables begin with two rows that no token uses. Dropout of activations in the
-feed-forward network and dropout of whole layers, which act in training only, have no counterpart.
+BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461). Both position tables begin with two rows
+that no token uses. Dropout of activations in the feed-forward network and dropout of whole layers,
+which act in training only, have no counterpart.
+
+mBART (Liu et al. 2020, https://arxiv.org/abs/2001.08210). BART with normalization before each
+block. The decoder begins with the language of the text.
+
+Pegasus (Zhang et al. 2020, https://arxiv.org/abs/1912.08777). BART with normalization before each
+block and sinusoidal positions. Their tables, which some checkpoints do not contain, become learned
+positions of ours, and are extended by the formula.
+
+LED in transformers (Beltagy et al. 2020, https://arxiv.org/abs/2004.05150, section 7). BART with
+Longformer's attention in the encoder. Each part has a position table of its own length, without the
+two rows that BART has before that of the first token.
 """
 
+import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from torch import Tensor
+
+from longspan.errors import OptionError
+from longspan.models.config import LongspanConfig
 from longspan.models.conversion.families.bert import TASK_HEAD
+from longspan.models.conversion.families.longformer import (
+    longformer_attention,
+    longformer_windows,
+    window_refusals,
+)
 from longspan.models.conversion.family import (
     DECODER,
     ENCODER,
@@ -21,21 +44,24 @@ from longspan.models.conversion.family import (
     same,
     unlike,
 )
+from longspan.models.conversion.heads import classes
+from longspan.models.conversion.positions import sinusoidal_rows
 from longspan.models.heads.seq2seq import (
     LongspanEncoderDecoderModel,
     LongspanForConditionalGeneration,
 )
+from longspan.models.parts import decoder_config
 
-OFFSET = 2  # rows of a position table before that of the first token
+BART_OFFSET = 2  # rows of a position table before that of the first token
 ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-SELF_ATTENTION = {f"attention.{ours}": f"self_attn.{x}" for ours, x in ATTENTION.items()}
-LAYER = {
+BART_SELF_ATTENTION = {f"attention.{ours}": f"self_attn.{x}" for ours, x in ATTENTION.items()}
+BART_LAYER = {
     "attention_norm": "self_attn_layer_norm",
     "feed_forward.input": "fc1",
     "feed_forward.output": "fc2",
     "feed_forward_norm": "final_layer_norm",
 }
-CROSS_ATTENTION = {
+BART_CROSS_ATTENTION = {
     **{f"cross_attention.{ours}": f"encoder_attn.{x}" for ours, x in ATTENTION.items()},
     "cross_attention_norm": "encoder_attn_layer_norm",
 }
@@ -50,7 +76,7 @@ def sizes(part: str) -> dict[str, str]:
     }
 
 
-def _derived(config: Any) -> dict[str, Any]:
+def _bart_derived(config: Any) -> dict[str, Any]:
     decoder = {ours: getattr(config, theirs) for ours, theirs in sizes("decoder").items()}
     # LED has no field of the scale.
     scale = getattr(config, "scale_embedding", False)
@@ -58,7 +84,7 @@ def _derived(config: Any) -> dict[str, Any]:
 
 
 def bart_weights(
-    config: Any, encoder_attention: Mapping[str, str] = SELF_ATTENTION
+    config: Any, encoder_attention: Mapping[str, str] = BART_SELF_ATTENTION
 ) -> list[Weight]:
     """Return the weights of both parts.
 
@@ -70,12 +96,12 @@ def bart_weights(
     weights = [Weight(ENCODER + WORDS, ("encoder.embed_tokens.weight", "shared.weight"))]
     for part, layers, attention in (
         (ENCODER, config.encoder_layers, encoder_attention),
-        (DECODER, config.decoder_layers, {**SELF_ATTENTION, **CROSS_ATTENTION}),
+        (DECODER, config.decoder_layers, {**BART_SELF_ATTENTION, **BART_CROSS_ATTENTION}),
     ):
         weights.append(Weight(part + POSITIONS, (f"{part}embed_positions.weight",)))
         weights += parameters(f"{part}embeddings.norm", f"{part}layernorm_embedding")
         layer = f"{part}layers.{{}}"
-        weights += layer_weights({**attention, **LAYER}, layer, layers, target=layer)
+        weights += layer_weights({**attention, **BART_LAYER}, layer, layers, target=layer)
     return weights
 
 
@@ -84,13 +110,13 @@ def bart_refusals(config: Any) -> list[str]:
     return unlike(config, is_encoder_decoder=True, is_decoder=False)
 
 
-def _head(_: Any) -> Head:
+def _bart_head(_: Any) -> Head:
     """Return the output matrix and its bias."""
     weights = [Weight("lm_head.bias", ("final_logits_bias",))]
     return Head(LongspanForConditionalGeneration, weights, "lm_head.weight")
 
 
-FAMILY = Family(
+BART = Family(
     model_types=("bart",),
     prefix="model.",
     fields={
@@ -103,18 +129,95 @@ FAMILY = Family(
         "initializer_range": "init_std",
     },
     constants={"norm": "post", "position": "learned", "is_encoder_decoder": True},
-    derived=_derived,
+    derived=_bart_derived,
     weights=bart_weights,
-    heads={"final_logits_bias": _head},
+    heads={"final_logits_bias": _bart_head},
     dropped={
         "shared.weight": "copy of the encoder's word embeddings",
         "classification_head.*": TASK_HEAD,
         "qa_outputs.*": TASK_HEAD,
     },
     refusals=bart_refusals,
-    position_rows=lambda config: config.max_position_embeddings + OFFSET,
-    rows_before=lambda _: OFFSET,
+    position_rows=lambda config: config.max_position_embeddings + BART_OFFSET,
+    rows_before=lambda _: BART_OFFSET,
     base=LongspanEncoderDecoderModel,
     decoder_words="decoder.embed_tokens.weight",
-    decoder_rows=lambda config: config.max_position_embeddings + OFFSET,
+    decoder_rows=lambda config: config.max_position_embeddings + BART_OFFSET,
 )
+
+
+def mbart_weights(config: Any) -> list[Weight]:
+    """Return the weights of both parts, each with a norm of its output."""
+    last = [
+        x for part in (ENCODER, DECODER) for x in parameters(f"{part}norm", f"{part}layer_norm")
+    ]
+    return bart_weights(config) + last
+
+
+MBART = dataclasses.replace(
+    BART,
+    model_types=("mbart",),
+    constants={
+        **BART.constants,
+        **{"norm": "pre", "embedding_norm": True, "first_attention_norm": True},
+        "decoder_start": "last",
+    },
+    weights=mbart_weights,
+)
+
+
+def _pegasus_computed(config: Any) -> dict[str, Tensor]:
+    table = sinusoidal_rows(config.max_position_embeddings, config.d_model)
+    return {f"{part}embed_positions.weight": table for part in (ENCODER, DECODER)}
+
+
+PEGASUS = dataclasses.replace(
+    BART,
+    model_types=("pegasus",),
+    constants={**BART.constants, "norm": "pre"},
+    weights=mbart_weights,
+    positions="sinusoidal",
+    position_rows=lambda config: config.max_position_embeddings,
+    rows_before=lambda _: 0,
+    computed=_pegasus_computed,
+    decoder_rows=lambda config: config.max_position_embeddings,
+)
+
+
+LED_PARTS, LED_SOURCE = ("query", "key", "value"), "self_attn.longformer_self_attn"
+LED_ATTENTION = {
+    **{f"attention.{x}": f"{LED_SOURCE}.{x}" for x in LED_PARTS},
+    **{f"attention.mechanism.projections.{x}": f"{LED_SOURCE}.{x}_global" for x in LED_PARTS},
+    "attention.output": "self_attn.output",
+}
+
+
+def _led_source_fields(config: LongspanConfig) -> dict[str, Any]:
+    if config.first_decoder_token is None:
+        raise OptionError("decoder_start_token_id must be a number, got None")
+    decoder = decoder_config(config)
+    return {
+        **{theirs: getattr(decoder, ours) for ours, theirs in sizes("decoder").items()},
+        "decoder_start_token_id": config.first_decoder_token,
+        "attention_window": longformer_windows(config),
+        "max_encoder_position_embeddings": config.max_position_embeddings,
+        "max_decoder_position_embeddings": decoder.max_position_embeddings,
+    }
+
+
+LED = dataclasses.replace(
+    BART,
+    model_types=("led",),
+    prefix="led.",
+    weights=partial(bart_weights, encoder_attention=LED_ATTENTION),
+    refusals=lambda config: bart_refusals(config) + window_refusals(config),
+    position_rows=lambda config: config.max_encoder_position_embeddings,
+    rows_before=lambda _: 0,
+    attention=longformer_attention,
+    architectures=classes("LED", LongspanForConditionalGeneration, base=BART.base),
+    source_fields=_led_source_fields,
+    decoder_rows=lambda config: config.max_decoder_position_embeddings,
+)
+
+
+FAMILIES = (BART, MBART, PEGASUS, LED)

@@ -10,8 +10,8 @@ from typing import Any
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.families.bert import (
+    BERT_HEAD,
     FIELDS,
-    HEAD,
     POST_NORM,
     PRETRAINING,
     bert_refusals,
@@ -87,31 +87,33 @@ def _source_fields(config: LongspanConfig) -> dict[str, Any]:
     return fields | blocks
 
 
-FAMILY = Family(
-    model_types=("big_bird",),
-    prefix="bert.",
-    fields={
-        **FIELDS,
-        **same("sep_token_id"),
-        "qkv_bias": "use_bias",
-        "scale_embedding": "rescale_embeddings",
-    },
-    constants=POST_NORM,
-    derived=_derived,
-    weights=encoder_weights,
-    heads={
-        "cls.predictions.": HEAD,
-        "classifier.dense.": sequence_head,
-        "classifier.": partial(choice_or_token_head, pooler="pooler"),
-        "qa_classifier.": lambda _: (
-            "feed-forward network with a residual connection, where ours is one linear map"
+FAMILIES = (
+    Family(
+        model_types=("big_bird",),
+        prefix="bert.",
+        fields={
+            **FIELDS,
+            **same("sep_token_id"),
+            "qkv_bias": "use_bias",
+            "scale_embedding": "rescale_embeddings",
+        },
+        constants=POST_NORM,
+        derived=_derived,
+        weights=encoder_weights,
+        heads={
+            "cls.predictions.": BERT_HEAD,
+            "classifier.dense.": sequence_head,
+            "classifier.": partial(choice_or_token_head, pooler="pooler"),
+            "qa_classifier.": lambda _: (
+                "feed-forward network with a residual connection, where ours is one linear map"
+            ),
+        },
+        dropped=PRETRAINING,
+        refusals=_refusals,
+        attention=_attention,
+        architectures=classes(
+            "BigBird", *(cls for cls in ENCODERS if cls is not LongspanForQuestionAnswering)
         ),
-    },
-    dropped=PRETRAINING,
-    refusals=_refusals,
-    attention=_attention,
-    architectures=classes(
-        "BigBird", *(cls for cls in ENCODERS if cls is not LongspanForQuestionAnswering)
+        source_fields=_source_fields,
     ),
-    source_fields=_source_fields,
 )

@@ -75,45 +75,47 @@ def _source_fields(config: LongspanConfig) -> dict[str, Any]:
     }
 
 
-FAMILY = Family(
-    model_types=("gpt2",),
-    prefix="transformer.",
-    fields={
-        **same("vocab_size", "initializer_range", "use_cache"),
-        **same("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),
-        "hidden_size": "n_embd",
-        "num_hidden_layers": "n_layer",
-        "num_attention_heads": "n_head",
-        "hidden_act": "activation_function",
-        "hidden_dropout_prob": "resid_pdrop",
-        "attention_dropout": "attn_pdrop",
-        "layer_norm_eps": "layer_norm_epsilon",
-    },
-    constants={"norm": "pre", "position": "learned", "pooling": "last", "is_decoder": True},
-    derived=lambda config: {"intermediate_size": config.n_inner or 4 * config.n_embd},
-    weights=_weights,
-    heads={
-        "score.": last_token_head,
-        "classifier.": token_head,
-        "qa_outputs.": question_head,
-        "lm_head.": lambda _: LANGUAGE_HEAD,
-        "": _tied_head,
-    },
-    dropped={
-        "h.*.attn.bias": MASK,
-        "h.*.attn.masked_bias": MASK,
-        "multiple_choice_head.*": TASK_HEAD,
-    },
-    refusals=_refusals,
-    architectures={
-        **classes(
-            "GPT2",
-            LongspanForCausalLM,
-            LongspanForSequenceClassification,
-            LongspanForTokenClassification,
-            LongspanForQuestionAnswering,
-        ),
-        LongspanForCausalLM: "GPT2LMHeadModel",
-    },
-    source_fields=_source_fields,
+FAMILIES = (
+    Family(
+        model_types=("gpt2",),
+        prefix="transformer.",
+        fields={
+            **same("vocab_size", "initializer_range", "use_cache"),
+            **same("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),
+            "hidden_size": "n_embd",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "hidden_act": "activation_function",
+            "hidden_dropout_prob": "resid_pdrop",
+            "attention_dropout": "attn_pdrop",
+            "layer_norm_eps": "layer_norm_epsilon",
+        },
+        constants={"norm": "pre", "position": "learned", "pooling": "last", "is_decoder": True},
+        derived=lambda config: {"intermediate_size": config.n_inner or 4 * config.n_embd},
+        weights=_weights,
+        heads={
+            "score.": last_token_head,
+            "classifier.": token_head,
+            "qa_outputs.": question_head,
+            "lm_head.": lambda _: LANGUAGE_HEAD,
+            "": _tied_head,
+        },
+        dropped={
+            "h.*.attn.bias": MASK,
+            "h.*.attn.masked_bias": MASK,
+            "multiple_choice_head.*": TASK_HEAD,
+        },
+        refusals=_refusals,
+        architectures={
+            **classes(
+                "GPT2",
+                LongspanForCausalLM,
+                LongspanForSequenceClassification,
+                LongspanForTokenClassification,
+                LongspanForQuestionAnswering,
+            ),
+            LongspanForCausalLM: "GPT2LMHeadModel",
+        },
+        source_fields=_source_fields,
+    ),
 )

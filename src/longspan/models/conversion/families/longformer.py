@@ -10,8 +10,14 @@ from typing import Any
 from longspan.attention import options_of
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
-from longspan.models.conversion.families.bert import FIELDS, POOLER, encoder_weights
-from longspan.models.conversion.families.roberta import HEAD, SKIPS_PADDING, padding_refusals
+from longspan.models.conversion.families.bert import (
+    FIELDS,
+    POOLER,
+    ROBERTA_HEAD,
+    SKIPS_PADDING,
+    encoder_weights,
+    padding_refusals,
+)
 from longspan.models.conversion.family import (
     Family,
     LayerAttention,
@@ -90,22 +96,24 @@ def _source_fields(config: LongspanConfig) -> dict[str, Any]:
     return {"attention_window": windows, "max_position_embeddings": rows}
 
 
-FAMILY = Family(
-    model_types=("longformer",),
-    prefix="longformer.",
-    fields={**FIELDS, **same("sep_token_id")},
-    constants=SKIPS_PADDING,
-    weights=_weights,
-    heads={
-        "lm_head.": HEAD,
-        "qa_outputs.": partial(question_head, tokens="before_separator"),
-        "classifier.dense.": partial(sequence_head, activation="tanh", tokens="first"),
-        "classifier.": partial(choice_or_token_head, tokens="after_separator"),
-    },
-    dropped=POOLER,
-    refusals=lambda config: padding_refusals(config) + window_refusals(config),
-    rows_before=lambda config: config.pad_token_id + 1,
-    attention=longformer_attention,
-    architectures=classes("Longformer"),
-    source_fields=_source_fields,
+FAMILIES = (
+    Family(
+        model_types=("longformer",),
+        prefix="longformer.",
+        fields={**FIELDS, **same("sep_token_id")},
+        constants=SKIPS_PADDING,
+        weights=_weights,
+        heads={
+            "lm_head.": ROBERTA_HEAD,
+            "qa_outputs.": partial(question_head, tokens="before_separator"),
+            "classifier.dense.": partial(sequence_head, activation="tanh", tokens="first"),
+            "classifier.": partial(choice_or_token_head, tokens="after_separator"),
+        },
+        dropped=POOLER,
+        refusals=lambda config: padding_refusals(config) + window_refusals(config),
+        rows_before=lambda config: config.pad_token_id + 1,
+        attention=longformer_attention,
+        architectures=classes("Longformer"),
+        source_fields=_source_fields,
+    ),
 )

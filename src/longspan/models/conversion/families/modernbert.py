@@ -84,27 +84,29 @@ def _kept_attention(config: Any) -> dict[int, LayerAttention]:
     return {i: window for i, kind in enumerate(config.layer_types) if kind == "sliding_attention"}
 
 
-FAMILY = Family(
-    model_types=("modernbert",),
-    prefix="model.",
-    fields={
-        **same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-        **same("intermediate_size", "norm_bias", "attention_dropout", "initializer_range"),
-        **same("pad_token_id", "bos_token_id", "eos_token_id"),
-        "hidden_act": "hidden_activation",
-        "hidden_dropout_prob": "mlp_dropout",
-        "layer_norm_eps": "norm_eps",
-        "linear_bias": "attention_bias",
-    },
-    constants={
-        **{"feed_forward": "gated", "norm": "pre", "embedding_norm": True},
-        "position": "rotary",
-    },
-    derived=_derived,
-    weights=_weights,
-    heads={"decoder.": _head},
-    dropped={"head.*": TASK_HEAD, "classifier.*": TASK_HEAD},
-    refusals=_refusals,
-    positions="rotary",
-    kept_attention=_kept_attention,
+FAMILIES = (
+    Family(
+        model_types=("modernbert",),
+        prefix="model.",
+        fields={
+            **same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+            **same("intermediate_size", "norm_bias", "attention_dropout", "initializer_range"),
+            **same("pad_token_id", "bos_token_id", "eos_token_id"),
+            "hidden_act": "hidden_activation",
+            "hidden_dropout_prob": "mlp_dropout",
+            "layer_norm_eps": "norm_eps",
+            "linear_bias": "attention_bias",
+        },
+        constants={
+            **{"feed_forward": "gated", "norm": "pre", "embedding_norm": True},
+            "position": "rotary",
+        },
+        derived=_derived,
+        weights=_weights,
+        heads={"decoder.": _head},
+        dropped={"head.*": TASK_HEAD, "classifier.*": TASK_HEAD},
+        refusals=_refusals,
+        positions="rotary",
+        kept_attention=_kept_attention,
+    ),
 )

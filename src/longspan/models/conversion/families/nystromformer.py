@@ -9,9 +9,9 @@ from typing import Any
 
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.families.bert import (
+    BERT_HEAD,
     COMPUTED,
     FIELDS,
-    HEAD,
     POST_NORM,
     encoder_weights,
 )
@@ -85,24 +85,26 @@ def _source_fields(config: LongspanConfig) -> dict[str, Any]:
     return landmarks | sizes
 
 
-FAMILY = Family(
-    model_types=("nystromformer",),
-    prefix="nystromformer.",
-    fields=FIELDS,
-    constants=POST_NORM,
-    weights=_weights,
-    heads={
-        "cls.predictions.": HEAD,
-        "qa_outputs.": question_head,
-        "pre_classifier.": partial(choice_head, pooler="pre_classifier", activation="relu"),
-        "classifier.dense.": sequence_head,
-        "classifier.": token_head,
-    },
-    dropped={**COMPUTED, "embeddings.token_type_ids": "type of each token, which is an input"},
-    refusals=_refusals,
-    position_rows=lambda config: config.max_position_embeddings + ROWS_BEFORE,
-    rows_before=lambda _: ROWS_BEFORE,
-    attention=_attention,
-    architectures=classes("Nystromformer"),
-    source_fields=_source_fields,
+FAMILIES = (
+    Family(
+        model_types=("nystromformer",),
+        prefix="nystromformer.",
+        fields=FIELDS,
+        constants=POST_NORM,
+        weights=_weights,
+        heads={
+            "cls.predictions.": BERT_HEAD,
+            "qa_outputs.": question_head,
+            "pre_classifier.": partial(choice_head, pooler="pre_classifier", activation="relu"),
+            "classifier.dense.": sequence_head,
+            "classifier.": token_head,
+        },
+        dropped={**COMPUTED, "embeddings.token_type_ids": "type of each token, which is an input"},
+        refusals=_refusals,
+        position_rows=lambda config: config.max_position_embeddings + ROWS_BEFORE,
+        rows_before=lambda _: ROWS_BEFORE,
+        attention=_attention,
+        architectures=classes("Nystromformer"),
+        source_fields=_source_fields,
+    ),
 )

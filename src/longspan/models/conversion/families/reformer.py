@@ -187,41 +187,43 @@ def _source_options(kind: str, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-FAMILY = Family(
-    model_types=("reformer",),
-    prefix="reformer.",
-    fields={
-        **same("vocab_size", "hidden_size", "num_attention_heads", "attention_head_size"),
-        **same("hidden_act", "hidden_dropout_prob", "layer_norm_eps", "initializer_range"),
-        **same("is_decoder", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id"),
-        "intermediate_size": "feed_forward_size",
-    },
-    constants={
-        **{"norm": "pre", "residual": "reversible", "pooling": "first"},
-        **{"qkv_bias": False, "attention_output_bias": False},
-    },
-    derived=_derived,
-    weights=_weights,
-    heads={
-        "lm_head.": _language_head,
-        "qa_outputs.": question_head,
-        "classifier.": partial(sequence_head, activation="tanh"),
-    },
-    dropped={
-        "*.mask_value_float*": MASK,
-        "*.self_mask_value_float*": MASK,
-    },
-    refusals=_refusals,
-    attention=_attention,
-    architectures={
-        **classes(
-            "Reformer",
-            LongspanForCausalLM,
-            LongspanForMaskedLM,
-            LongspanForSequenceClassification,
-            LongspanForQuestionAnswering,
-        ),
-        LongspanForCausalLM: "ReformerModelWithLMHead",
-    },
-    source_fields=_source_fields,
+FAMILIES = (
+    Family(
+        model_types=("reformer",),
+        prefix="reformer.",
+        fields={
+            **same("vocab_size", "hidden_size", "num_attention_heads", "attention_head_size"),
+            **same("hidden_act", "hidden_dropout_prob", "layer_norm_eps", "initializer_range"),
+            **same("is_decoder", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id"),
+            "intermediate_size": "feed_forward_size",
+        },
+        constants={
+            **{"norm": "pre", "residual": "reversible", "pooling": "first"},
+            **{"qkv_bias": False, "attention_output_bias": False},
+        },
+        derived=_derived,
+        weights=_weights,
+        heads={
+            "lm_head.": _language_head,
+            "qa_outputs.": question_head,
+            "classifier.": partial(sequence_head, activation="tanh"),
+        },
+        dropped={
+            "*.mask_value_float*": MASK,
+            "*.self_mask_value_float*": MASK,
+        },
+        refusals=_refusals,
+        attention=_attention,
+        architectures={
+            **classes(
+                "Reformer",
+                LongspanForCausalLM,
+                LongspanForMaskedLM,
+                LongspanForSequenceClassification,
+                LongspanForQuestionAnswering,
+            ),
+            LongspanForCausalLM: "ReformerModelWithLMHead",
+        },
+        source_fields=_source_fields,
+    ),
 )

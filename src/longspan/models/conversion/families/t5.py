@@ -1,12 +1,21 @@
-"""Encoders of T5 (Raffel et al. 2020, https://arxiv.org/abs/1910.10683).
+"""T5 and its relatives: encoders with relative positions.
 
-T5 does not divide its scores by sqrt(D), so that the queries of a converted model are longer by
-this factor: exact for D = 64, that of most published checkpoints. Its encoder has no maximum
-length; that of the converted model is `n_positions` in config.json. Its decoder, whose logits have
-a factor of their own, has no counterpart.
+Encoders of T5 (Raffel et al. 2020, https://arxiv.org/abs/1910.10683). T5 does not divide its scores
+by sqrt(D), so that the queries of a converted model are longer by this factor: exact for D = 64,
+that of most published checkpoints. Its encoder has no maximum length; that of the converted model
+is `n_positions` in config.json. Its decoder, whose logits have a factor of their own, has no
+counterpart.
+
+Encoders of mT5 (Xue et al. 2021, https://arxiv.org/abs/2010.11934): T5 in many languages.
+
+Encoders of LongT5 with local attention (Guo et al. 2022, https://arxiv.org/abs/2112.07916). T5 with
+windows in the encoder. Its transient global attention, whose global tokens are means of blocks, is
+that of no mechanism.
 """
 
+import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 from longspan.errors import OptionError
@@ -16,6 +25,7 @@ from longspan.models.conversion.family import (
     Family,
     Weight,
     layer_weights,
+    options_of_all,
     parameters,
     same,
 )
@@ -23,11 +33,11 @@ from longspan.models.conversion.heads import token_head
 from longspan.models.heads.token_classification import LongspanForTokenClassification
 from longspan.models.model import LongspanModel
 
-LENGTH = 512  # tokens of a source that names no number
-PROJECTIONS = {"query": "q", "key": "k", "value": "v", "output": "o"}
-PLAIN = {"feed_forward.input": "wi", "feed_forward.output": "wo"}
-GATED = {"feed_forward.input": "wi_0", "feed_forward.gate": "wi_1", "feed_forward.output": "wo"}
-GELU = ("gated-gelu", "gelu_new")  # name of a feed-forward network, and its activation
+T5_LENGTH = 512  # tokens of a source that names no number
+T5_PROJECTIONS = {"query": "q", "key": "k", "value": "v", "output": "o"}
+T5_PLAIN = {"feed_forward.input": "wi", "feed_forward.output": "wo"}
+T5_GATED = {"feed_forward.input": "wi_0", "feed_forward.gate": "wi_1", "feed_forward.output": "wo"}
+T5_GELU = ("gated-gelu", "gelu_new")  # name of a feed-forward network, and its activation
 
 
 def t5_weights(config: Any, attention: str = "SelfAttention") -> list[Weight]:
@@ -38,9 +48,9 @@ def t5_weights(config: Any, attention: str = "SelfAttention") -> list[Weight]:
         attention: name of the attention of a layer.
     """
     table = f"block.0.layer.0.{attention}.relative_attention_bias.weight"
-    feed_forward = GATED if config.is_gated_act else PLAIN
+    feed_forward = T5_GATED if config.is_gated_act else T5_PLAIN
     layer = {
-        **{f"attention.{ours}": f"0.{attention}.{x}" for ours, x in PROJECTIONS.items()},
+        **{f"attention.{ours}": f"0.{attention}.{x}" for ours, x in T5_PROJECTIONS.items()},
         **{ours: f"1.DenseReluDense.{x}" for ours, x in feed_forward.items()},
         **{"attention_norm": "0.layer_norm", "feed_forward_norm": "1.layer_norm"},
     }
@@ -54,7 +64,7 @@ def t5_weights(config: Any, attention: str = "SelfAttention") -> list[Weight]:
     ]
 
 
-def _derived(config: Any) -> dict[str, Any]:
+def _t5_derived(config: Any) -> dict[str, Any]:
     return {
         "hidden_act": config.dense_act_fn,
         "attention_dropout": config.dropout_rate,
@@ -73,17 +83,18 @@ def t5_source_fields(config: LongspanConfig) -> dict[str, Any]:
             f"position must be 't5' in an encoder, got {config.position!r} with "
             f"is_decoder={config.is_decoder}"
         )
-    gated, kind = config.feed_forward == "gated", config.hidden_act
-    feed_forward = GELU[0] if (gated and kind == GELU[1]) else f"gated-{kind}" if gated else kind
+    kind = config.hidden_act
+    if config.feed_forward == "gated":
+        kind = T5_GELU[0] if kind == T5_GELU[1] else f"gated-{kind}"
     return {
         "d_kv": config.head_dim,
-        "feed_forward_proj": feed_forward,
+        "feed_forward_proj": kind,
         "is_encoder_decoder": False,
         "n_positions": config.max_position_embeddings,
     }
 
 
-FAMILY = Family(
+T5 = Family(
     model_types=("t5",),
     prefix="transformer.",
     fields={
@@ -101,15 +112,48 @@ FAMILY = Family(
         **{"linear_bias": False, "norm": "pre", "norm_type": "rms_norm"},
         **{"pooling": "mean", "position": "t5"},
     },
-    derived=_derived,
+    derived=_t5_derived,
     weights=t5_weights,
     heads={"classifier.": token_head},
     dropped={"encoder.embed_tokens.weight": "copy of the word embeddings"},
     positions="relative",
-    position_rows=lambda config: getattr(config, "n_positions", LENGTH),
+    position_rows=lambda config: getattr(config, "n_positions", T5_LENGTH),
     architectures={
         LongspanModel: "T5EncoderModel",
         LongspanForTokenClassification: "T5ForTokenClassification",
     },
     source_fields=t5_source_fields,
 )
+
+
+MT5 = dataclasses.replace(T5, model_types=("mt5",), architectures={})
+
+
+LONGT5_LOCAL = "local"  # mechanism, and kind of attention of the source
+
+
+def _longt5_refusals(config: Any) -> list[str]:
+    kind = config.encoder_attention_type
+    if kind == LONGT5_LOCAL:
+        return []
+    return [f"encoder_attention_type={kind!r}, whose global tokens are means of blocks"]
+
+
+def _longt5_source_fields(config: LongspanConfig) -> dict[str, Any]:
+    radius = options_of_all(config, LONGT5_LOCAL)["window"]
+    return {**t5_source_fields(config), "local_radius": radius}
+
+
+LONGT5 = dataclasses.replace(
+    T5,
+    model_types=("longt5",),
+    weights=partial(t5_weights, attention="LocalSelfAttention"),
+    heads={},
+    refusals=_longt5_refusals,
+    attention=lambda config: [(LONGT5_LOCAL, {"window": config.local_radius})] * config.num_layers,
+    architectures={LongspanModel: "LongT5EncoderModel"},
+    source_fields=_longt5_source_fields,
+)
+
+
+FAMILIES = (T5, MT5, LONGT5)

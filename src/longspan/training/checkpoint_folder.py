@@ -1,0 +1,126 @@
+"""Folders of checkpoints, as `save_pretrained` writes them: configuration, weights, identity."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers.utils import logging as transformers_logging
+
+from longspan.errors import DataError, LongspanError, reason_of
+from longspan.files import check_file, check_folder, file_sha256, read_json
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.training.checkpoint import UNREADABLE, WEIGHTS
+
+Model = TypeVar("Model", bound=LongspanPreTrainedModel)
+
+INDEX = f"{WEIGHTS}.index.json"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint's weights: one, or its shards.
+
+    Raises:
+        DataError: the folder has no weights in the format of safetensors, or lacks a shard.
+    """
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if not (folder / INDEX).is_file():
+        raise DataError(
+            f"{folder} holds no {WEIGHTS}; name a folder of save_pretrained, such as longspan "
+            "longify writes"
+        )
+    content = read_json(folder / INDEX)
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict):
+        raise DataError(f"{folder / INDEX} has no weight_map; write the checkpoint again")
+    return [folder / Path(name).name for name in sorted(set(shards.values()))]
+
+
+def weights_sha256(folder: Path) -> str:
+    """Return the sha256 of a checkpoint's weights; of shards, that of their list.
+
+    Raises:
+        DataError: the folder has no weights.
+    """
+    digests = [file_sha256(file) for file in weight_files(folder)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256(str(digests).encode()).hexdigest()
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Read the weights of a checkpoint by name.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+    weights: dict[str, Tensor] = {}
+    for file in weight_files(folder):
+        try:
+            weights |= load_file(check_file(file))
+        except (OSError, SafetensorError) as error:
+            raise DataError(
+                f"{file} cannot be read ({error}); write the checkpoint again"
+            ) from error
+    return weights
+
+
+def read_config(folder: Path) -> LongspanConfig:
+    """Return the configuration of a checkpoint.
+
+    Raises:
+        DataError: it cannot be read, or is no configuration of this library.
+    """
+    content = read_json(folder / "config.json")
+    kind = content.get("model_type") if isinstance(content, dict) else None
+    if kind != LongspanConfig.model_type:
+        raise DataError(
+            f"{folder} is a checkpoint of model_type {kind!r}, expected "
+            f"{LongspanConfig.model_type!r}; convert it with longspan convert or longspan longify"
+        )
+    try:
+        return LongspanConfig.from_pretrained(folder)
+    except (LongspanError, OSError, TypeError, ValueError) as error:
+        raise DataError(f"{folder / 'config.json'} cannot be read ({error})") from error
+
+
+def load_pretrained(cls: type[Model], folder: Path, remedy: str) -> Model:
+    """Load a model, without a progress bar.
+
+    Args:
+        cls: class of the model.
+        folder: folder of its checkpoint.
+        remedy: end of the message for a checkpoint that cannot be loaded.
+
+    Raises:
+        DataError: a file is missing or damaged, or weights of the model are missing.
+    """
+    try:
+        with _hidden_progress_bar():
+            loaded: Any = cls.from_pretrained(check_folder(folder), output_loading_info=True)
+    except (*UNREADABLE, StrictDataclassError) as error:
+        reason = reason_of(error)
+        raise DataError(f"{folder} cannot be read ({reason}); {remedy}") from error
+    model, found = loaded
+    if missing := sorted(found["missing_keys"]):
+        raise DataError(
+            f"{folder} lacks {len(missing)} weights of {cls.__name__}, such as {missing[0]}; "
+            f"{remedy}"
+        )
+    return model
+
+
+@contextlib.contextmanager
+def _hidden_progress_bar() -> Iterator[None]:
+    """Hide the progress bar with which transformers loads weights."""
+    is_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            transformers_logging.enable_progress_bar()
