@@ -30,7 +30,7 @@ from longspan.arena import (
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import WorkerPoolExecutor
 from longspan.arena.experiment import hash_config
-from longspan.arena.ordering import order_runs
+from longspan.arena.grid import order_runs
 from longspan.arena.protocols.base import PROTOCOLS
 from longspan.arena.protocols.compare import compare
 from longspan.arena.protocols.files import read_protocol
