@@ -158,8 +158,12 @@ def import_texts(
     targets = _parse_targets(rows, request.kind, where)
     labels = targets.values if targets.classes else None
     assigned = assign_splits(rows.texts, rows.given, shares, labels)
+    if assigned.empty is not None:
+        raise DataError(
+            f"{where}: no row is left for {assigned.empty}, as all of its texts are in another "
+            "split; choose other files or shares"
+        )
     splits = assigned.splits
-    _check_filled(splits, where)
     targets.check_shared(splits, where)
     if request.kind != "summary" and len(np.unique(targets.values[splits == TRAIN])) < 2:
         raise DataError(f"{where}: all training rows have one target; add rows with others")
@@ -169,7 +173,7 @@ def import_texts(
         kind=request.kind,
         rows_sha256=table_sha256(table),
         sizes=count_splits(splits),
-        counts={"repeated": assigned.repeated, **_count_odd(rows, targets, splits, request.kind)},
+        counts={"repeated": int(assigned.is_repeated.sum()), **_count_odd(rows, targets, splits, request.kind)},
         files=_checksums(tables.values()),
         columns=request.columns,
         shares={NAMES[split]: share for split, share in shares.items()},
@@ -328,20 +332,6 @@ def _parse_targets(rows: _Rows, kind: Kind, where: str) -> Targets:
     if kind == "number":
         return parse_numbers(rows.targets, where, rows.places)
     return Targets(np.array(rows.targets, object))
-
-
-def _check_filled(splits: np.ndarray, where: str) -> None:
-    """Require rows in each split.
-
-    Raises:
-        DataError: one is empty.
-    """
-    for number, name in enumerate(NAMES):
-        if not (splits == number).any():
-            raise DataError(
-                f"{where}: no row is left for {name}, as all of its texts are in another split; "
-                "choose other files or shares"
-            )
 
 
 def _count_odd(rows: _Rows, targets: Targets, splits: np.ndarray, kind: Kind) -> dict[str, int]:

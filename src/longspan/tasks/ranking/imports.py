@@ -262,15 +262,14 @@ def _assign(
 ) -> tuple[list[StoredQuery], int]:
     """Return the queries with their splits, and the number left out with a text of another one."""
     given = np.array([query.split for query in rows], np.int8)
-    splits = assign_splits([(query.text,) for query in rows], given, shares).splits
-    for split, name in enumerate(NAMES):
-        if not (splits == split).any():
-            raise DataError(
-                f"no query is left for {name} ({sources[name]}), as the texts of all of them are "
-                "in another split too"
-            )
-    assigned = zip(rows, splits.tolist(), strict=True)
-    kept = [dataclasses.replace(x, split=split) for x, split in assigned if split != DROPPED]
+    assigned = assign_splits([(query.text,) for query in rows], given, shares)
+    if (name := assigned.empty) is not None:
+        raise DataError(
+            f"no query is left for {name} ({sources[name]}), as the texts of all of them are in "
+            "another split too"
+        )
+    splits = zip(rows, assigned.splits.tolist(), strict=True)
+    kept = [dataclasses.replace(x, split=split) for x, split in splits if split != DROPPED]
     return kept, len(rows) - len(kept)
 
 
