@@ -9,12 +9,16 @@ import pytest
 
 from beir_files import QUERIES, write_beir
 from corpus_files import TEXTS, ignore, write_folder
-from longspan.data.corpora.imports import CORPORA, CorpusRequest, build_tokens, import_corpus
+from longspan.data.corpora.imports import (
+    CorpusDescription,
+    CorpusRequest,
+    build_tokens,
+    import_corpus,
+)
 from longspan.data.imports import stored
-from longspan.data.imports.texts import TEXTS as OWN
-from longspan.data.imports.texts import TextsRequest, import_texts, load_splits
+from longspan.data.imports.texts import TextsDescription, TextsRequest, import_texts, load_splits
 from longspan.errors import DataError, OptionError, RunError
-from longspan.tasks.ranking.imports import BEIR, import_beir, load_collection
+from longspan.tasks.ranking.imports import BeirDescription, import_beir, load_collection
 from own_files import write_csv
 
 
@@ -49,16 +53,18 @@ class Kind:
 
 
 KINDS = {
-    "texts": Kind(OWN, import_own, write_texts, "texts", lambda *x: load_splits(*x[:2])),
+    "texts": Kind(
+        TextsDescription, import_own, write_texts, "texts", lambda *x: load_splits(*x[:2])
+    ),
     "corpus": Kind(
-        CORPORA,
+        CorpusDescription,
         import_documents,
         lambda place, count: write_folder(place, TEXTS[: count // 2]),
         "documents",
         lambda *x: build_tokens(*x, ignore),
     ),
     "collection": Kind(
-        BEIR,
+        BeirDescription,
         import_collection,
         lambda place, count: write_beir(place, queries={**QUERIES, "q1": f"query {count}"}),
         "queries",

@@ -9,7 +9,7 @@ from beir_files import DOCUMENTS, JUDGMENTS, QUERIES, write_beir, write_judgment
 from corpus_files import ignore
 from longspan.data.own_splits import NAMES
 from longspan.errors import DataError, OptionError
-from longspan.tasks.ranking.imports import BEIR, import_beir, load_collection
+from longspan.tasks.ranking.imports import BeirDescription, import_beir, load_collection
 
 
 def run_import(tmp_path, folder, name="owls", replace=False, **shares):
@@ -19,7 +19,7 @@ def run_import(tmp_path, folder, name="owls", replace=False, **shares):
 
 def stored(tmp_path, name="owls"):
     folder = tmp_path / "cache" / "retrieval" / name
-    return load_collection(folder, BEIR.load(folder), tmp_path / f"scratch-{name}")
+    return load_collection(folder, BeirDescription.load(folder), tmp_path / f"scratch-{name}")
 
 
 def texts(queries):
@@ -177,7 +177,7 @@ def test_folder_without_a_relevant_document_is_refused(tmp_path):
         DataError, match=r"no query has a document of score 1 or more; the first unk"
     ):
         run_import(tmp_path, write_beir(tmp_path / "set", judgments=rows))
-    assert BEIR.find(tmp_path / "cache") == []
+    assert BeirDescription.find(tmp_path / "cache") == []
 
 
 def test_description_of_another_schema_is_refused(tmp_path):

@@ -81,10 +81,10 @@ def assign_digests(
     np.maximum.at(assigned, texts, given)
     pool = np.flatnonzero(assigned == TRAIN)
     if len(pool) <= len(shares):
-        splits = f" (train{''.join(f', {NAMES[split]}' for split in shares)}); add {noun}s"
+        named = f" (train{''.join(f', {NAMES[split]}' for split in shares)}); add {noun}s"
         raise DataError(
             f"{counted(len(pool), f'different {noun}|{noun}s')} cannot fill {len(shares) + 1} "
-            f"splits{splits if hint is None else hint}"
+            f"splits{named if hint is None else hint}"
         )
     groups = [pool] if labels is None else _group(pool, texts, labels)
     drawn = _draw(groups, shares, assigned)

@@ -7,7 +7,7 @@ the files as long as these are unchanged.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from longspan.data.corpora.vocabulary import (
 from longspan.data.document_rows import DocumentWriter
 from longspan.data.imports.stored import (
     ImportDescription,
-    ImportKind,
     Progress,
     check_task_name,
     count_splits,
@@ -72,6 +71,9 @@ class CorpusDescription(ImportDescription):
         encodings: text files by encoding.
     """
 
+    folder = "corpora"
+    noun = "corpus"
+
     objective: Objective
     sources: list[dict[str, str]]
     weights: list[float]
@@ -103,9 +105,6 @@ class CorpusDescription(ImportDescription):
         return {**origin, "objective": self.objective, "tokenizer": vocabulary}
 
 
-CORPORA = ImportKind("corpora", "corpus", CorpusDescription, 3)
-
-
 def import_corpus(
     cache: Path, name: str, request: CorpusRequest, progress: Progress, *, replace: bool = False
 ) -> CorpusDescription:
@@ -126,21 +125,24 @@ def import_corpus(
         RunError: the cache cannot be written.
     """
     check_task_name(name)
-    request = request.resolve()
+    request, sources, shares = request.resolve()
     request.check()
     report = ReadingReport(skip_bad=request.form.skip_bad)
-    found = survey(request.sources, request.form, report, request.shares, progress)
+    found = survey(sources, request.form, report, shares, progress)
     _check_weighted(request, found)
     tokenizer = None
     if request.vocabulary == "tokenizer":
-        tokenizer = choose_tokenizer(request, found, progress)
-    facts = tokenizer.facts["tokenizer"] if tokenizer else describe_symbols(request, found)
-    described = _describe(name, request, found, report, facts)
-    with CORPORA.new_folder(cache, name) as part:
-        pq.write_table(_to_table(found), part / _DOCUMENTS)
-        if tokenizer is not None:
-            described = _save_tokenizer(tokenizer, part, described)
-        return CORPORA.describe(cache, part, described, replace=replace)
+        tokenizer = choose_tokenizer(request, sources, found, progress)
+        facts = tokenizer.facts["tokenizer"]
+    else:
+        facts = describe_symbols(request, sources, found)
+    described = _describe(name, request, sources, found, report, facts)
+
+    def write(folder: Path) -> CorpusDescription:
+        pq.write_table(_to_table(found), folder / _DOCUMENTS)
+        return described if tokenizer is None else _save_tokenizer(tokenizer, folder, described)
+
+    return CorpusDescription.store(cache, name, write, replace=replace)
 
 
 def _save_tokenizer(
@@ -266,6 +268,7 @@ def _check_weighted(request: CorpusRequest, found: Survey) -> None:
 def _describe(
     name: str,
     request: CorpusRequest,
+    sources: Sequence[CorpusSource],
     found: Survey,
     report: ReadingReport,
     tokenizer: dict[str, Any],
@@ -274,7 +277,7 @@ def _describe(
     return CorpusDescription(
         name=name,
         objective=request.objective,
-        sources=[dataclasses.asdict(_absolute(source)) for source in request.sources],
+        sources=[dataclasses.asdict(_absolute(source)) for source in sources],
         weights=list(request.weights),
         form=dataclasses.asdict(request.form),
         tokenizer=tokenizer,

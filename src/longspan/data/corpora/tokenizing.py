@@ -56,7 +56,7 @@ def separator_id(tokenizer: WordPieceTokenizer) -> int:
 
 
 def surveyed_documents(
-    sources: list[CorpusSource], form: FileFormat, found: Survey
+    sources: Sequence[CorpusSource], form: FileFormat, found: Survey
 ) -> Iterator[tuple[int, Document]]:
     """Yield the documents that are kept, with their number in the survey; check them all.
 

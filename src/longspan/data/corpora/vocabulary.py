@@ -11,7 +11,7 @@ from longspan.data.corpora.survey import Survey
 from longspan.data.corpora.tokenizing import TextEncoding, separator_id, surveyed_documents
 from longspan.data.imports.stored import Progress
 from longspan.data.own_splits import TRAIN
-from longspan.data.sources.documents import Document
+from longspan.data.sources.documents import CorpusSource, Document
 from longspan.data.stream_vocabularies import ByteVocabulary, CharacterVocabulary, StreamVocabulary
 from longspan.data.tokenizer_training import train_tokenizer
 from longspan.data.word_piece_vocabulary import WordPieceVocabulary
@@ -22,14 +22,14 @@ LEAST = 2  # tokens of a document of which one is predicted
 
 
 def choose_tokenizer(
-    request: CorpusRequest, found: Survey, progress: Progress
+    request: CorpusRequest, sources: Sequence[CorpusSource], found: Survey, progress: Progress
 ) -> WordPieceTokenizer:
     """Load the tokenizer of a request, or train one on the training documents.
 
     Raises:
         DataError: the tokenizer is unusable, or lacks a token that the objective needs.
     """
-    tokenizer = _make_tokenizer(request, found, progress)
+    tokenizer = _make_tokenizer(request, sources, found, progress)
     if request.objective == "masked":
         for required in ("mask", "pad"):
             tokenizer.token_id(required)
@@ -37,12 +37,14 @@ def choose_tokenizer(
     return tokenizer
 
 
-def describe_symbols(request: CorpusRequest, found: Survey) -> dict[str, Any]:
+def describe_symbols(
+    request: CorpusRequest, sources: Sequence[CorpusSource], found: Survey
+) -> dict[str, Any]:
     """Return name, identity and number of ids of a vocabulary of bytes or characters."""
     if request.vocabulary == "bytes":
         return {"name": "bytes", "sha256": "", "ids": ByteVocabulary.size}
     characters: set[str] = set()
-    for _, document in surveyed_documents(request.sources, request.form, found):
+    for _, document in surveyed_documents(sources, request.form, found):
         for part in document.parts:
             characters.update(part)
     alphabet = "".join(sorted(characters))
@@ -129,13 +131,13 @@ class PartsCheck:
 
 
 def _make_tokenizer(
-    request: CorpusRequest, found: Survey, progress: Progress
+    request: CorpusRequest, sources: Sequence[CorpusSource], found: Survey, progress: Progress
 ) -> WordPieceTokenizer:
     """Load the tokenizer of a request, or train one on the training documents."""
     if request.tokenizer is not None:
         return load_word_pieces(request.tokenizer)
     progress("training the tokenizer", 0, 0)
-    documents = surveyed_documents(request.sources, request.form, found)
+    documents = surveyed_documents(sources, request.form, found)
     fast = train_tokenizer(
         _training_parts(documents, found), vocab_size=request.vocab_size, kind=request.kind
     )
