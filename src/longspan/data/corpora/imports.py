@@ -18,15 +18,11 @@ import pyarrow.parquet as pq
 from longspan.data.cache import BuildOutput
 from longspan.data.corpora.request import CorpusRequest, Objective
 from longspan.data.corpora.survey import Survey, survey
-from longspan.data.corpora.tokenizing import surveyed_documents, tokenize
+from longspan.data.corpora.tokenizing import separator_id, surveyed_documents, tokenize
 from longspan.data.corpora.vocabulary import (
-    LEAST,
     PartsCheck,
     choose_tokenizer,
     describe_symbols,
-    encode_masked,
-    encode_next,
-    make_vocabulary,
 )
 from longspan.data.document_rows import DocumentWriter
 from longspan.data.imports.stored import (
@@ -39,7 +35,12 @@ from longspan.data.own_splits import DROPPED, NAMES, TRAIN
 from longspan.data.parquet import explain_parquet_errors
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.text import FileFormat, ReadingReport
-from longspan.data.stream_vocabularies import StreamVocabulary
+from longspan.data.stream_vocabularies import (
+    ByteVocabulary,
+    CharacterVocabulary,
+    StreamVocabulary,
+    WordPieceVocabulary,
+)
 from longspan.data.word_pieces import (
     CORPUS_FOLDERS,
     OF_CORPUS,
@@ -50,6 +51,7 @@ from longspan.data.word_pieces import (
 from longspan.errors import DataError
 
 _DOCUMENTS, _TOKENIZER = "documents.parquet", "tokenizer"
+_LEAST = 2  # tokens of a document of which one is predicted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,11 +198,17 @@ def build_tokens(
     sources = [CorpusSource(**source) for source in described.sources]
     form = FileFormat(**{**described.form, "encodings": tuple(described.form["encodings"])})
     documents = surveyed_documents(sources, form, found)
-    if described.objective == "masked":
-        encoding, check = encode_masked(load_corpus_tokenizer(folder, described)), None
-    else:
-        encoding, check = encode_next(load_corpus_vocabulary(folder, described))
-    written = tokenize(documents, found, encoding, scratch, progress)
+    vocabulary, check = load_corpus_vocabulary(folder, described), None
+    end: tuple[int, ...] = ()
+    least = _LEAST
+    if isinstance(vocabulary, WordPieceVocabulary):
+        if described.objective == "masked":
+            end, least = (separator_id(vocabulary.tokenizer),), 1
+        else:
+            check = PartsCheck(vocabulary)
+    written = tokenize(
+        documents, found, vocabulary, scratch, progress, end=end, least=least, inspect=check
+    )
     splits = {name: writer.examples() for name, writer in written.items()}
     facts = _next_facts(described, written, check) if described.objective == "next" else {}
     kept = found.splits != DROPPED
@@ -222,12 +230,16 @@ def build_tokens(
 
 
 def load_corpus_vocabulary(folder: Path, described: CorpusDescription) -> StreamVocabulary:
-    """Return the vocabulary of a corpus whose tokens predict the next one.
+    """Return the vocabulary of a corpus.
 
     Raises:
         DataError: the tokenizer that is stored with it is missing or has changed.
     """
-    return make_vocabulary(described.tokenizer, lambda: load_corpus_tokenizer(folder, described))
+    if "saved_sha256" in described.tokenizer:
+        return WordPieceVocabulary(load_corpus_tokenizer(folder, described))
+    if "alphabet" in described.tokenizer:
+        return CharacterVocabulary(described.tokenizer["alphabet"])
+    return ByteVocabulary()
 
 
 def _next_facts(
@@ -244,8 +256,8 @@ def _next_facts(
         if not writer.num_documents:
             raise DataError(
                 f"{described.name}: each of the {writer.num_short:,} documents of {name} has fewer "
-                f"than {LEAST} tokens, so that there is nothing to predict; import longer ones, or "
-                "pass --document file"
+                f"than {_LEAST} tokens, so that there is nothing to predict; import longer ones, "
+                "or pass --document file"
             )
     changed = {} if check is None else {"parts": check.parts, "changed_parts": check.changed}
     return {

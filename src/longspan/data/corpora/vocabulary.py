@@ -1,24 +1,25 @@
-"""Vocabulary of a corpus: chosen at the import, and the encoding of the documents with it."""
+"""Vocabulary of a corpus, chosen at the import, and a check of the tokens of its documents."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from longspan.data.corpora.request import CorpusRequest
 from longspan.data.corpora.survey import Survey
-from longspan.data.corpora.tokenizing import TextEncoding, separator_id, surveyed_documents
+from longspan.data.corpora.tokenizing import separator_id, surveyed_documents
 from longspan.data.imports.stored import Progress
 from longspan.data.own_splits import TRAIN
 from longspan.data.sources.documents import CorpusSource, Document
-from longspan.data.stream_vocabularies import ByteVocabulary, CharacterVocabulary, StreamVocabulary
+from longspan.data.stream_vocabularies import (
+    ByteVocabulary,
+    CharacterVocabulary,
+    WordPieceVocabulary,
+)
 from longspan.data.tokenizer_training import train_tokenizer
-from longspan.data.word_piece_vocabulary import WordPieceVocabulary
 from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
 from longspan.errors import DataError
-
-LEAST = 2  # tokens of a document of which one is predicted
 
 
 def choose_tokenizer(
@@ -54,49 +55,6 @@ def describe_symbols(
         "ids": CharacterVocabulary(alphabet).size,
         "alphabet": alphabet,
     }
-
-
-def make_vocabulary(
-    described: dict[str, Any], load_tokenizer: Callable[[], WordPieceTokenizer]
-) -> StreamVocabulary:
-    """Return the vocabulary of a corpus.
-
-    Args:
-        described: description of its tokenizer, or of its vocabulary.
-        load_tokenizer: loads the tokenizer that is stored with it, if there is one.
-    """
-    if "saved_sha256" in described:
-        return WordPieceVocabulary(load_tokenizer())
-    if "alphabet" in described:
-        return CharacterVocabulary(described["alphabet"])
-    return ByteVocabulary()
-
-
-def encode_masked(tokenizer: WordPieceTokenizer) -> TextEncoding:
-    """Return the encoding of documents of which tokens are masked: separators end them."""
-    return TextEncoding(
-        encode_texts=tokenizer.encode_texts,
-        dtype=tokenizer.dtype,
-        end=(separator_id(tokenizer),),
-    )
-
-
-def encode_next(vocabulary: StreamVocabulary) -> tuple[TextEncoding, "PartsCheck | None"]:
-    """Return the encoding of documents whose tokens predict the next one, and its check."""
-    if isinstance(vocabulary, WordPieceVocabulary):
-        check = PartsCheck(vocabulary)
-        tokenizer = vocabulary.tokenizer
-        made = TextEncoding(
-            encode_texts=tokenizer.encode_texts, dtype=tokenizer.dtype, least=LEAST, inspect=check
-        )
-        return made, check
-    # UTF-8 has no byte above 0xF4, so the id of a byte fits into uint8.
-    dtype = vocabulary.dtype if isinstance(vocabulary, CharacterVocabulary) else np.uint8
-
-    def encode_texts(texts: Sequence[str]) -> list[np.ndarray]:
-        return [vocabulary.encode(text).astype(dtype, copy=False) for text in texts]
-
-    return TextEncoding(encode_texts=encode_texts, dtype=dtype, least=LEAST), None
 
 
 class PartsCheck:
