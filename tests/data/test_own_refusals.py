@@ -125,9 +125,6 @@ CSV = {
         )
         for value in ("many", "nan", "inf", "1,5")
     },
-    "validation 0": (table(), "--validation must be a share", {"validation": 0.0}),
-    "test 1.5": (table(), "--test must be a share", {"test": 1.5}),
-    "no training": (table(), "no text for training", {"validation": 0.5, "test": 0.5}),
 }
 JSON = {
     "no JSON": (GOOD * 2 + "{oops}", "x.jsonl, line 3:", "JSON object in each line"),
@@ -221,14 +218,7 @@ CASES = {
     },
     **{source: (source, x) for source, x in OTHER.items()},
 }
-OF_OPTIONS = (
-    "unknown encoding",
-    "long delimiter",
-    "validation 0",
-    "test 1.5",
-    "no training",
-    "x.xlsx",
-)
+OF_OPTIONS = ("unknown encoding", "long delimiter", "x.xlsx")
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -9,9 +9,8 @@ import torch
 
 from corpus_files import TEXTS, ignore, make_task, prose, write_folder
 from longspan.data.corpora import tokenizing
-from longspan.data.corpora.imports import CorpusDescription, CorpusRequest, import_corpus
+from longspan.data.corpora.imports import CorpusRequest, import_corpus
 from longspan.errors import DataError, OptionError, UnknownNameError
-from longspan.files import read_json, write_json
 from longspan.tasks import TASKS, CorpusStreamTask, imported_names, register_imported
 from real_data import real
 from text_sources import documents_of, write_books
@@ -202,11 +201,6 @@ def test_origin_of_masked_tokens_is_that_of_documents_and_tokenizer(tmp_path):
         "sha256": described.rows_sha256,
         "tokenizer": described.tokenizer["sha256"],
     }
-    assert CorpusDescription.load(tmp_path / "corpora" / "mine") == described
-    path = tmp_path / "corpora" / "mine" / "import.json"
-    write_json(path, {**read_json(path), "schema": 2})
-    with pytest.raises(DataError, match="describes no corpus of schema 3; import it again"):
-        CorpusDescription.load(path.parent)
 
 
 def test_objectives_have_data_sets_of_their_own_under_one_name(tmp_path):

@@ -291,7 +291,7 @@ def _describe(
         objective=request.objective,
         sources=[dataclasses.asdict(_absolute(source)) for source in sources],
         weights=list(request.weights),
-        form=dataclasses.asdict(request.form),
+        form={**dataclasses.asdict(request.form), "encodings": [*request.form.encodings]},
         tokenizer=tokenizer,
         sizes=count_splits(found.splits),
         characters={x: int(found.characters[found.splits == n].sum()) for n, x in enumerate(NAMES)},
