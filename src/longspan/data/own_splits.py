@@ -76,8 +76,9 @@ def assign_digests(
         DataError: there are fewer different texts than splits.
     """
     values = np.ascontiguousarray(digests).reshape(-1).view("S32")
-    _, texts = np.unique(values, return_inverse=True)  # texts are numbered by their sha256
-    assigned = np.full(texts.max(initial=-1) + 1, TRAIN, np.int64)
+    order = np.argsort(values, kind="stable")
+    texts = _number_texts(values, order)
+    assigned = np.full(texts.max(initial=-1) + 1, TRAIN, np.int8)
     np.maximum.at(assigned, texts, given)
     pool = np.flatnonzero(assigned == TRAIN)
     if len(pool) <= len(shares):
@@ -92,12 +93,20 @@ def assign_digests(
         drawn = _draw([pool], shares, assigned)  # there is no class with a text for each split
     # Rows of the file to split follow their text; rows of a held-out file stay or are dropped.
     found = drawn[texts]
-    splits = np.where((given == TRAIN) & np.isin(found, list(shares)), found, given)
-    splits = np.where(found == splits, splits, DROPPED).astype(given.dtype)
-    kept = np.flatnonzero(splits != DROPPED)
-    is_repeated = splits != DROPPED
-    is_repeated[kept[np.unique(texts[kept], return_index=True)[1]]] = False
+    follows = (given == TRAIN) & np.isin(found, list(shares))
+    splits = np.where(follows | (found == given), found, DROPPED).astype(given.dtype)
+    kept = order[splits[order] != DROPPED]
+    is_repeated = np.zeros(len(splits), bool)
+    is_repeated[kept[1:]] = texts[kept[1:]] == texts[kept[:-1]]
     return Assignment(splits, is_repeated)
+
+
+def _number_texts(values: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the number of the text of each row, in the order of their sha256."""
+    ordered = values[order]
+    texts = np.zeros(len(order), np.int64)
+    texts[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
+    return texts
 
 
 def _group(pool: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
