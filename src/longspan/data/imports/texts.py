@@ -23,7 +23,15 @@ from longspan.data.imports.stored import (
     table_sha256,
 )
 from longspan.data.imports.targets import Targets, parse_classes, parse_numbers
-from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION, assign_splits
+from longspan.data.own_splits import (
+    DROPPED,
+    NAMES,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Assignment,
+    assign_splits,
+)
 from longspan.data.sources.folders import SPLITS, find_split_folders, find_tables, has_columns
 from longspan.data.sources.rows import hub_splits
 from longspan.data.sources.table import Source, Table, read_table
@@ -155,17 +163,8 @@ def import_texts(
     rows = _collect_rows(tables, request)
     where = f"{source}: column {request.target!r}"
     targets = _parse_targets(rows, request.kind, where)
-    labels = targets.values if targets.classes else None
-    assigned = assign_splits(rows.texts, rows.given, shares, labels)
-    if assigned.empty is not None:
-        raise DataError(
-            f"{where}: no row is left for {assigned.empty}, as all of its texts are in another "
-            "split; choose other files or shares"
-        )
+    assigned = _split_rows(rows, targets, shares, request.kind, where)
     splits = assigned.splits
-    targets.check_shared(splits, where)
-    if request.kind != "summary" and len(np.unique(targets.values[splits == TRAIN])) < 2:
-        raise DataError(f"{where}: all training rows have one target; add rows with others")
     table = _make_table(rows, targets, splits, request.kind)
     described = TextsDescription(
         name=name,
@@ -335,6 +334,24 @@ def _parse_targets(rows: _Rows, kind: Kind, where: str) -> Targets:
     if kind == "number":
         return parse_numbers(rows.targets, where, rows.places)
     return Targets(np.array(rows.targets, object))
+
+
+def _split_rows(
+    rows: _Rows, targets: Targets, shares: Mapping[int, float], kind: Kind, where: str
+) -> Assignment:
+    """Return the splits of the rows, each of which has rows that training can learn from."""
+    labels = targets.values if targets.classes else None
+    assigned = assign_splits(rows.texts, rows.given, shares, labels)
+    if assigned.empty is not None:
+        raise DataError(
+            f"{where}: no row is left for {assigned.empty}, as all of its texts are in another "
+            "split; choose other files or shares"
+        )
+    splits = assigned.splits
+    targets.check_shared(splits, where)
+    if kind != "summary" and len(np.unique(targets.values[splits == TRAIN])) < 2:
+        raise DataError(f"{where}: all training rows have one target; add rows with others")
+    return assigned
 
 
 def _count_odd(rows: _Rows, targets: Targets, splits: np.ndarray, kind: Kind) -> dict[str, int]:
