@@ -17,7 +17,7 @@ from longspan.models.heads.question_answering import span_loss
 from longspan.results import load_results
 from longspan.tasks import IGNORE, SPLITS, build
 from longspan.tasks.questions.encoding import ENDS, STARTS
-from longspan.tasks.questions.squad_files import read_squad
+from longspan.tasks.questions.squad import read_squad
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import (
     extract_triviaqa,

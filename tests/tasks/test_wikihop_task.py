@@ -15,7 +15,7 @@ from longspan.config import TaskConfig
 from longspan.errors import DataError, OptionError
 from longspan.results import load_results
 from longspan.tasks import SPLITS, build
-from longspan.tasks.questions.wikihop_files import read_questions
+from longspan.tasks.questions.wikihop import read_questions
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import published
 from wikihop_files import write_wikihop

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from pydantic import PositiveInt
@@ -59,7 +59,6 @@ class DocumentTask(EncodedTextTask):
     """
 
     options: DocumentOptions
-    classes: ClassVar[tuple[str, ...]]
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -96,10 +95,6 @@ class DocumentTask(EncodedTextTask):
         group = np.zeros(self.size(split), np.int64)
         group[leaks["rows"]] = 1
         return [*found, Grouping(name="in training", labels=("no", "yes"), group=group)]
-
-    def class_name(self, label: int) -> str:
-        """Return the name of a class."""
-        return self.classes[label]
 
     def show(self, split: Split, row: int) -> str:
         """Return the beginning of a document, and its class."""

@@ -49,10 +49,9 @@ class Hyperpartisan(DocumentTask):
 
     Options = HyperpartisanOptions
     options: HyperpartisanOptions
-    classes = hyperpartisan.CLASSES
+    class_names = hyperpartisan.CLASSES
     info = TaskInfo(
         name="hyperpartisan",
-        version=1,
         title="Hyperpartisan news",
         summary="Decide whether a news article argues blindly for one political side.",
         source=f"SemEval-2019 task 4, articles labeled by crowdsourcing, {hyperpartisan.URL}",
@@ -64,7 +63,6 @@ class Hyperpartisan(DocumentTask):
         metrics=("accuracy", "f1"),
         chance=0.5,
         head="sequence_classification",
-        published=(),
         notes=(
             "The published splits (split='published') overlap: of the 65 test articles 51 are in "
             "training and 7 in validation, and 58 of the 645 articles are in no split. Their "

@@ -7,7 +7,6 @@ with its rules.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,14 +45,12 @@ class Newsgroups(DocumentTask):
 
     Options = NewsgroupsOptions
     options: NewsgroupsOptions
-    classes = newsgroups.GROUPS
+    class_names = newsgroups.GROUPS
     info = TaskInfo(
         name="newsgroups",
-        version=1,
         title="20 Newsgroups",
         summary="Decide to which of 20 newsgroups a post was sent.",
         source=f"20 Newsgroups, split by date, {newsgroups.URL}",
-        checksum=None,
         license="none stated",
         sizes={"train": 10_184, "validation": 1_130, "test": 7_532},
         vocab_size=ByteTokenizer.vocab_size,
@@ -61,7 +58,6 @@ class Newsgroups(DocumentTask):
         metrics=("accuracy",),
         chance=1 / len(newsgroups.GROUPS),
         head="sequence_classification",
-        published=(),
         notes=(
             "Validation is a tenth of each class of the training part, near duplicates together. A "
             "copy without a split by date (20news-18828, 20news-19997, mini_newsgroups) is split "
@@ -71,15 +67,15 @@ class Newsgroups(DocumentTask):
         ),
     )
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the copy."""
-        return newsgroups.find(data).origin
+    def find_source(self, data: Path | None) -> newsgroups.NewsgroupsFiles:
+        """Return the copy."""
+        return newsgroups.find(data)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the posts, remove parts of them, and split them."""
-        source = newsgroups.find(data)
+        source = self.find_source(data)
         progress("reading 20 Newsgroups", 0, 0)
         posts = newsgroups.read(source)
         texts = [self._text(post) for post in posts]

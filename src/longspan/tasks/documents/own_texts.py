@@ -164,11 +164,6 @@ class OwnSummaries(ImportedTask, SummaryTask):
     is_own = True
     description: ClassVar[TextsDescription]
 
-    @property
-    def sizes(self) -> dict[Split, int | None]:
-        """Rows by split."""
-        return {split: self.description.sizes[split] for split in SPLITS}
-
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, SummarizedDocument]]:

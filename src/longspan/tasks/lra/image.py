@@ -5,7 +5,7 @@ al., "Long Range Arena", 2021.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -55,7 +55,6 @@ class ImageTask(PixelTask):
     side = cifar.SIDE
     info = TaskInfo(
         name="image",
-        version=1,
         title="Image (CIFAR-10, gray pixels)",
         summary="Name which of ten objects a photograph shows, pixel by pixel.",
         source=f"CIFAR-10, Krizhevsky 2009, {cifar.URL}",
@@ -89,15 +88,15 @@ class ImageTask(PixelTask):
         """Prediction from each pixel by itself."""
         return (NEAREST_CENTROID,)
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the copy of CIFAR-10."""
-        return cifar.find(data).origin
+    def find_source(self, data: Path | None) -> cifar.CifarFiles:
+        """Return the copy of CIFAR-10."""
+        return cifar.find(data)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the images, convert them to gray levels, hold out validation, select subsets."""
-        source = cifar.find(data)
+        source = self.find_source(data)
         images = self._read(source, progress)
         rows = {split: len(labels) for split, (_, labels) in images.items()}
         train, validation = self._hold_out(rows["train"])

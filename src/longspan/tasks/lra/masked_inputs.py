@@ -38,8 +38,6 @@ from longspan.tasks.rules import Rule
 PREFIX = "masked_"  # of the names of these tasks
 MASKED = "[masked]"
 _MASK_COLOR = (43, 92, 138)  # of masked pixels in pictures
-# Options of the masks, which the data do not depend on.
-_MASK_OPTIONS = ("mask_probability", "replaced", "random")
 _NOTES = (
     "Masks of training are drawn anew for every batch; a held-out example has one fixed mask. "
     "Perplexity is that of the masked tokens: it is comparable under one vocabulary and one share "
@@ -135,11 +133,6 @@ class MaskedInputs(Task):
             mask_id=self._num_symbols,
             special=special,
         )
-
-    def data_options(self) -> dict[str, Any]:
-        """Return the options of the other task, whose data set is read."""
-        options = super().data_options()
-        return {name: value for name, value in options.items() if name not in _MASK_OPTIONS}
 
     @property
     def data_name(self) -> str:
@@ -287,9 +280,15 @@ def _options(base: Any, probability: float) -> type:
     class Options(base):
         """Options of the other task, and masks."""
 
-        mask_probability: Probability = setting("share of the tokens that are masked", probability)
-        replaced: Share = setting("share of the masked tokens that the mask token replaces", 1.0)
-        random: Share = setting("share of the masked tokens that a random token replaces", 0.0)
+        mask_probability: Probability = setting(
+            "share of the tokens that are masked", probability, in_data=False
+        )
+        replaced: Share = setting(
+            "share of the masked tokens that the mask token replaces", 1.0, in_data=False
+        )
+        random: Share = setting(
+            "share of the masked tokens that a random token replaces", 0.0, in_data=False
+        )
 
         def __post_init__(self) -> None:
             """Check the options of the other task, and the shares."""

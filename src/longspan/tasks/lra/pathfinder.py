@@ -9,7 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -128,7 +128,7 @@ class ContourTask(PixelTask):
     options: PathfinderOptions | PathXOptions
     # https://github.com/state-spaces/s4, src/dataloaders/lra.py
     mean, std = 0.5, 0.5
-    class_names: ClassVar[tuple[str, ...]] = (
+    class_names = (
         "the markers lie on two contours",
         "one contour joins the markers",
     )
@@ -150,9 +150,12 @@ class ContourTask(PixelTask):
             return {**self._generated_sizes()}
         return {split: getattr(self.options, split) for split in SPLITS}
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the files of the release; empty for generated images."""
-        return {} if self.options.source == "generated" else self._release(data).origin
+    def find_source(self, data: Path | None) -> lra_release.LraFiles | None:
+        """Return the files of the release; None for generated images."""
+        if self.options.source == "generated":
+            return None
+        folder = lra_release.pathfinder_folder(self.side, self.options.difficulty)
+        return lra_release.find(data, folder)
 
     def estimate_build(self) -> BuildSize | None:
         """Count generated images, in a spool and in the data set."""
@@ -165,7 +168,8 @@ class ContourTask(PixelTask):
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Generate the images, or read them, and split them."""
-        if self.options.source == "generated":
+        source = self.find_source(data)
+        if source is None:
             images = generate_images(
                 self.settings,
                 sum(self._generated_sizes().values()),
@@ -175,7 +179,7 @@ class ContourTask(PixelTask):
             )
         else:
             images = read_release(
-                self._release(data),
+                source,
                 difficulty=self.options.difficulty,
                 scratch=scratch,
                 progress=functools.partial(progress, f"reading {self.info.title}"),
@@ -224,10 +228,6 @@ class ContourTask(PixelTask):
             draw_mask(annotated.owner == contour, color)
             for contour, color in zip(contours, _COLORS, strict=False)
         )
-
-    def _release(self, data: Path | None) -> lra_release.LraFiles:
-        folder = lra_release.pathfinder_folder(self.side, self.options.difficulty)
-        return lra_release.find(data, folder)
 
     def _generated_sizes(self) -> dict[Split, int]:
         """Return the number of generated images of each split."""
@@ -289,7 +289,6 @@ class Pathfinder(ContourTask):
         title="Pathfinder",
         summary="Decide whether one dashed contour joins two markers in an image, pixel by pixel.",
         source=SOURCE,
-        checksum=None,
         license=LICENSE,
         sizes=SIZES,
         vocab_size=LEVELS,

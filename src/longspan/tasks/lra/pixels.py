@@ -5,7 +5,7 @@ id 0, but is not padding.
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ class PixelOptions:
     pixels: Literal["tokens", "continuous"] = setting(
         "model input: a pixel as one of 256 token ids (Long Range Arena), or as a number (S4)",
         "tokens",
+        in_data=False,
     )
 
 
@@ -37,7 +38,6 @@ class PixelTask(Task):
     options: PixelOptions
     mean: ClassVar[float]  # of level / 255, for continuous pixels
     std: ClassVar[float]
-    class_names: ClassVar[tuple[str, ...]]
 
     @property
     def length(self) -> int:
@@ -66,10 +66,6 @@ class PixelTask(Task):
         numbers = (np.arange(LEVELS) / (LEVELS - 1) - self.mean) / self.std
         return torch.from_numpy(numbers.astype(np.float32)[padded][..., None])
 
-    def data_options(self) -> dict[str, Any]:
-        """Return all options but `pixels`: both encodings read the same data set."""
-        return {name: value for name, value in super().data_options().items() if name != "pixels"}
-
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by class."""
         group = examples.labels.astype(np.int64)
@@ -79,10 +75,6 @@ class PixelTask(Task):
         """Return one image, (n, n) of uint8."""
         tokens, _ = self._example(split, row)
         return tokens.reshape(self.side, self.side)
-
-    def class_name(self, label: int) -> str:
-        """Return the name of a class."""
-        return self.class_names[label]
 
     def show(self, split: Split, row: int) -> str:
         """Return the image in ten shades, and its label."""

@@ -6,7 +6,7 @@ word pieces.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -19,8 +19,8 @@ from longspan.errors import DataError
 from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.encoded_text import (
     BothClasses,
-    EncodedTextOptions,
     EncodedTextTask,
+    EncodingOptions,
     count_unknown,
     encode_texts,
     sample_balanced,
@@ -36,13 +36,14 @@ _VALIDATION, _TRAIN, _TEST = range(3)
 
 
 @settings
-class TextOptions(EncodedTextOptions):
+class TextOptions(EncodingOptions):
     """Encoding of the reviews, and the splits."""
 
     length: Length = setting("tokens of a review that are kept", 1024)
     minimum: PositiveInt = setting(
         "occurrences in the training reviews that make a character known", 15
     )
+    seed: NonNegativeInt = setting("seed that chooses which reviews are held out or kept", 0)
     validation: BothClasses | Literal["test"] = setting(
         "reviews held out of the training part, equally many of each class; test: the test split, "
         "as in the paper",
@@ -52,7 +53,6 @@ class TextOptions(EncodedTextOptions):
         "training reviews, equally many of each class; none: all", None
     )
     test: BothClasses | None = setting("test reviews, equally many of each class; none: all", None)
-    seed: NonNegativeInt = setting("seed that chooses which reviews are held out or kept", 0)
 
 
 @register
@@ -61,9 +61,9 @@ class Text(EncodedTextTask):
 
     Options = TextOptions
     options: TextOptions
+    class_names = imdb.LABELS
     info = TaskInfo(
         name="text",
-        version=1,
         title="Text (IMDB, bytes)",
         summary="Decide whether a film review is positive, byte by byte.",
         source=f"IMDB, Maas et al. 2011, {imdb.URL}",
@@ -109,15 +109,15 @@ class Text(EncodedTextTask):
         """True if the test split selects the checkpoint, as in the paper."""
         return self.options.validation == "test"
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the copy of IMDB."""
-        return imdb.find(data).origin
+    def find_source(self, data: Path | None) -> imdb.ImdbFiles:
+        """Return the copy of IMDB."""
+        return imdb.find(data)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the reviews, hold out validation, drop duplicates, select subsets."""
-        source = imdb.find(data)
+        source = self.find_source(data)
         progress("reading IMDB", 0, source.rows or 0)
         reviews = imdb.read(source)
         rows = {part: len(reviews[part].texts) for part in reviews}
@@ -147,10 +147,6 @@ class Text(EncodedTextTask):
                 **tokenizer.facts,
             },
         )
-
-    def class_name(self, label: int) -> str:
-        """Return the name of a class."""
-        return imdb.LABELS[label]
 
     def show(self, split: Split, row: int) -> str:
         """Return the review and its label."""

@@ -8,11 +8,15 @@ section 6, where the question and the first tokens of paragraphs and sentences a
 One model answers and selects the support jointly. In two stages, a first model ranks the
 paragraphs (`longspan answers`, for each split), and a second one reads the best of them
 (`selection`).
+
+Targets are the classes of `longspan.tasks.questions.encoding`. That of the first token of an
+example is `ELSEWHERE` plus the type of the answer: span, yes or no.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,34 +24,201 @@ from pydantic import Field
 from torch import Tensor
 
 from longspan.config import Length, setting, settings
-from longspan.data.own_splits import VALIDATION, assign_splits
+from longspan.data.own_splits import VALIDATION
 from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.metrics.multi_hop import answer_agreement, support_agreement
 from longspan.shapes import Float, Int
-from longspan.tasks.base import SPLITS, Split
+from longspan.tasks.base import Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.questions import hotpotqa_files as hotpotqa
-from longspan.tasks.questions.answers import Share
-from longspan.tasks.questions.encoding import EncodedQuestion, QuestionEncoder
-from longspan.tasks.questions.hotpotqa_files import MultiHopQuestion
-from longspan.tasks.questions.json_sources import JsonFiles, find_json_files
-from longspan.tasks.questions.multi_hop import (
-    NUM_CLASSES,
-    Prediction,
-    class_name,
-    labels_of,
-    mark_support,
-    predict,
+from longspan.tasks.questions.encoding import (
+    ANSWER_TYPES,
+    ELSEWHERE,
+    ENDS,
+    PASSAGE,
+    RELEVANT,
+    SENTENCE,
+    STARTS,
+    SUPPORTS,
+    EncodedQuestion,
+    QuestionEncoder,
+    Span,
+    Targets,
+    bit_labels,
+    cut_out,
+    first_tokens,
+    has_bit,
+    in_document,
+    predicted_spans,
+    question_mask,
 )
-from longspan.tasks.questions.question_data import GlobalTokens, QuestionData, QuestionOptions
+from longspan.tasks.questions.hotpotqa_files import Fact, MultiHopQuestion
+from longspan.tasks.questions.json_files import JsonFiles, find_json_files
+from longspan.tasks.questions.question_data import (
+    GlobalTokens,
+    QuestionData,
+    QuestionOptions,
+    Share,
+    assign_questions,
+)
 from longspan.tasks.questions.report import Report
 from longspan.tasks.registry import register
+from longspan.tasks.scoring import IGNORE
+
+K = TypeVar("K", bound=Hashable)
+
+NUM_CLASSES = ELSEWHERE + len(ANSWER_TYPES)
+
+
+class Prediction(NamedTuple):
+    """Prediction for a question.
+
+    Attributes:
+        answer: text of a span, yes or no.
+        facts: supporting sentences, in order.
+        titles: titles of all paragraphs, the most relevant first.
+    """
+
+    answer: str
+    facts: tuple[Fact, ...]
+    titles: tuple[str, ...]
+
+
+def mark_support(
+    question: MultiHopQuestion, encoded: EncodedQuestion
+) -> tuple[EncodedQuestion, dict[str, Any]]:
+    """Return a question with the targets of its type and support.
+
+    Returns:
+        The encoded question, and its details: title and number of each sentence and title of each
+        paragraph that has a token, in their order, and the supporting facts.
+    """
+    inside = np.flatnonzero(encoded.targets)
+    classes = encoded.targets[inside] - np.uint8(1)
+    relevant = {title for title, _ in question.facts}
+    ends = (*question.passages[1:], len(question.context))
+    parts = zip(question.paragraphs, question.passages, ends, strict=True)
+    places = {one.title: (first, last) for one, first, last in parts}
+    titles = _mark(classes, places, encoded, (PASSAGE, RELEVANT), relevant)
+    sentences = _mark(classes, question.sentences, encoded, (SENTENCE, SUPPORTS), question.facts)
+    targets = encoded.targets.copy()
+    targets[inside] = classes + 1
+    targets[0] = 1 + ELSEWHERE + ANSWER_TYPES.index(question.answer_type)
+    details = {"facts": question.facts, "sentences": sentences, "titles": titles}
+    return dataclasses.replace(encoded, targets=targets), details
+
+
+def labels_of(targets: Targets) -> dict[str, Int[torch.Tensor, "B ..."]]:
+    """Return the labels of a batch; see `MultiHopLabels`."""
+    first = targets[:, 0]
+    return {
+        "start_labels": bit_labels(targets, STARTS),
+        "end_labels": bit_labels(targets, ENDS),
+        "sentence_labels": bit_labels(targets, SUPPORTS, has_bit(targets, SENTENCE)),
+        "paragraph_labels": bit_labels(targets, RELEVANT, has_bit(targets, PASSAGE)),
+        "type_labels": (first - ELSEWHERE).masked_fill(first < ELSEWHERE, IGNORE),
+    }
+
+
+def predict(
+    logits: Float[torch.Tensor, "B N"],
+    targets: Targets,
+    details: list[dict[str, Any]],
+    *,
+    answer_length: int,
+    paragraphs: int | None,
+) -> list[Prediction]:
+    """Return the prediction for each question of a batch.
+
+    Args:
+        logits: packed scores.
+        targets: targets of the batch, which tell where sentences and paragraphs begin.
+        details: details of its examples.
+        answer_length: maximum number of tokens of an answer.
+        paragraphs: number of paragraphs, those with the largest scores, that have supporting
+            facts: the best sentence of each, and all whose probability is above one half. None:
+            the latter alone, of all paragraphs.
+    """
+    # The models import transformers, which lists of tasks do not need.
+    from longspan.models.heads.multi_hop import MultiHopLogits
+
+    scores = MultiHopLogits.unpack(logits.float())
+    inside, firsts = in_document(targets), question_mask(targets).sum(1)
+    spans = torch.stack((scores.starts, scores.ends), dim=1)
+    places = predicted_spans(spans, targets, max_length=answer_length)
+    starts, ends = ((x - firsts).tolist() for x in places)
+    types = scores.types.argmax(1).tolist()
+    found = []
+    for row, known in enumerate(details):
+        answer = ANSWER_TYPES[types[row]]
+        if answer == "span":
+            answer = cut_out(known["context"], known["offsets"], starts[row], ends[row])
+        classes = targets[row].masked_fill(~inside[row], 0).cpu().numpy()
+        ranking = _rank(scores.paragraphs[row].cpu().numpy()[classes & PASSAGE > 0])
+        chosen = None if paragraphs is None else ranking[:paragraphs]
+        facts = _select(classes, scores.sentences[row].cpu().numpy(), chosen)
+        found.append(
+            Prediction(
+                answer=answer,
+                facts=tuple(tuple(known["sentences"][number]) for number in facts),
+                titles=tuple(known["titles"][number] for number in ranking),
+            )
+        )
+    return found
+
+
+def _mark(
+    classes: np.ndarray,
+    places: Mapping[K, Span],
+    encoded: EncodedQuestion,
+    bits: tuple[int, int],
+    right: Collection[K],
+) -> list[K]:
+    """Mark the first tokens of parts of a document; return the marked parts in order.
+
+    Args:
+        classes: classes of the document's tokens, which are changed.
+        places: characters of the parts.
+        encoded: the document.
+        bits: mark of all parts, and that of the right ones among them.
+        right: right parts.
+    """
+    found: dict[int, K] = {}
+    tokens = first_tokens(places.values(), encoded.context, encoded.offsets).tolist()
+    for part, token in zip(places, tokens, strict=True):
+        # Of two parts within one token the first one counts.
+        if token >= 0 and token not in found:
+            found[token] = part
+            classes[token] |= bits[0] | (bits[1] if part in right else 0)
+    return [found[token] for token in sorted(found)]
+
+
+def _rank(scores: np.ndarray) -> list[int]:
+    """Return the numbers of the paragraphs, the largest score first; equal ones in order."""
+    return np.argsort(-scores, kind="stable").tolist()
+
+
+def _select(classes: np.ndarray, scores: np.ndarray, paragraphs: list[int] | None) -> list[int]:
+    """Return the numbers of the sentences that are predicted to support the answer.
+
+    Args:
+        classes: classes of the tokens of an example.
+        scores: scores of the sentences that begin at its tokens.
+        paragraphs: numbers of the paragraphs that have supporting sentences; None: see `predict`.
+    """
+    begins = classes & SENTENCE > 0
+    own, paragraph_of = scores[begins], (np.cumsum(classes & PASSAGE > 0) - 1)[begins]
+    if paragraphs is None:
+        return np.flatnonzero(own > 0).tolist()
+    chosen = (own > 0) & np.isin(paragraph_of, paragraphs)
+    for paragraph in paragraphs:
+        if len(inside := np.flatnonzero(paragraph_of == paragraph)):
+            chosen[inside[own[inside].argmax()]] = True
+    return np.flatnonzero(chosen).tolist()
+
 
 Weight = Annotated[float, Field(ge=0, le=1_000)]
-
-# Options that change neither the examples nor their order.
-_NOT_IN_DATA = ("support_paragraphs", "support_weight")
 
 
 @settings
@@ -60,17 +231,20 @@ class HotpotQAOptions(QuestionOptions):
         "the first one; boundaries: those of the question, and the first one of each paragraph and "
         "sentence; none",
         "boundaries",
+        in_data=False,
     )
     boundaries: Length = setting(
         "maximum number of paragraphs and sentences whose first token is global "
         "(global_tokens=boundaries)",
         128,
+        in_data=False,
     )
-    support_weight: Weight = setting("factor of the loss of the support", 1.0)
+    support_weight: Weight = setting("factor of the loss of the support", 1.0, in_data=False)
     support_paragraphs: Length | None = setting(
         "paragraphs that hold the predicted supporting facts, those with the largest scores; none: "
         "any number",
         2,
+        in_data=False,
     )
     selection: str | None = setting(
         "two stages: paragraphs that a first model has ranked, a file of longspan answers, or a "
@@ -93,26 +267,22 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
     options: HotpotQAOptions
     id_field = "_id"
     outcomes = ("marked", "no_span", "behind_cut", "not_in_context")
+    bits = ("starts", "ends", "first of a paragraph", "first of a sentence", "supports", "relevant")
     # A question without its answer still teaches the support.
     unlearnable = ()
     info = TaskInfo(
         name="hotpotqa",
-        version=1,
         title="HotpotQA (distractor)",
         summary="Answer a question from two of ten paragraphs, and name the supporting sentences.",
         source=f"HotpotQA 1.1, Yang et al. 2018, {hotpotqa.URL}",
-        checksum=None,
         license="CC BY-SA 4.0",
-        sizes={},
         vocab_size=259,
         num_classes=NUM_CLASSES,
         metrics=(
             *("joint_f1", "joint_exact_match", "token_f1", "exact_match"),
             *("support_f1", "support_exact_match"),
         ),
-        chance=None,
         head="multi_hop",
-        published=(),
         notes=(
             "Validation is held out of the training questions; test is the published development "
             "set of the distractor setting, since the test set is not public. Scores are those of "
@@ -129,7 +299,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
 
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; a selection is known by its sha256."""
-        options = {k: v for k, v in super().data_options().items() if k not in _NOT_IN_DATA}
+        options = super().data_options()
         path = self.options.selection
         if path is None:
             return options | {"paragraphs": None}
@@ -146,10 +316,8 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         held_out = {train: {VALIDATION: self.options.validation}, test: {}}
         for path, shares in held_out.items():
             records = hotpotqa.load_records(path)
-            keys = [(name,) for name in records]
-            splits = assign_splits(keys, np.zeros(len(keys), np.int8), shares).splits.tolist()
-            for number, (record, given) in enumerate(zip(records.values(), splits, strict=True)):
-                split: Split = SPLITS[given] if shares else "test"
+            splits = assign_questions(list(records), shares)
+            for number, (record, split) in enumerate(zip(records.values(), splits, strict=True)):
                 where = f"{path}: question {number}"
                 question = hotpotqa.read_question(record, where, reports[split])
                 if question is not None:
@@ -210,7 +378,9 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
 
     def class_name(self, label: int) -> str:
         """Return the name of a class of tokens."""
-        return class_name(label)
+        if label >= ELSEWHERE:
+            return f"answer: {ANSWER_TYPES[label - ELSEWHERE]}"
+        return super().class_name(label)
 
     def _select(
         self, question: MultiHopQuestion, split: Split, selection: Mapping[str, list[str]] | None

@@ -23,8 +23,8 @@ from typing import Any
 from longspan.data.parquet import SUFFIX
 from longspan.errors import DataError
 from longspan.files import file_sha256
+from longspan.tasks.questions.encoding import Question, Span, join_passages
 from longspan.tasks.questions.json_files import field, load_json, zip_columns
-from longspan.tasks.questions.question import Question, Span, join_passages
 from longspan.tasks.questions.report import Report
 
 URL = "http://curtis.ml.cmu.edu/datasets/hotpot"

@@ -5,7 +5,6 @@ the pairs of Long Range Arena's retrieval (Tay et al. 2021), which asks for one 
 """
 
 from pathlib import Path
-from typing import Any
 
 from longspan.config import Length, setting, settings
 from longspan.data import tokenizers
@@ -34,19 +33,14 @@ class AanRetrieval(RankingTask):
     options: AanRetrievalOptions
     info = TaskInfo(
         name="aan_retrieval",
-        version=1,
         title="Citation retrieval (AAN)",
         summary="Rank the papers that a paper cites among all papers, by a dual encoder.",
         source="AAN pairs of the Long Range Arena release, Tay et al. 2021",
-        checksum=None,
         license="none stated for the pairs; ACL papers before 2016 are CC BY-NC-SA 3.0",
-        sizes={},
         vocab_size=ByteTokenizer.vocab_size,
         num_classes=2,
         metrics=METRICS,
-        chance=None,
         head="dual_encoder",
-        published=(),
         notes=(
             "A query is a citing paper, and every paper is a document; a paper is not ranked for "
             "itself. Splits are of citing papers: they are ordered by the sha256 of their ids, a "
@@ -63,9 +57,9 @@ class AanRetrieval(RankingTask):
         ),
     )
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the files of pairs."""
-        return aan.find(data).origin
+    def find_source(self, data: Path | None) -> aan.AanFiles:
+        """Return the files of pairs."""
+        return aan.find(data)
 
     def split(self, text: str) -> list[str]:
         """Return the words of a paper for BM25, without the marks of letters.
@@ -78,7 +72,7 @@ class AanRetrieval(RankingTask):
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the papers and citations, encode them and mine hard negatives."""
-        source = aan.find(data)
+        source = self.find_source(data)
         collection, counts = collect_citations(
             aan.read(source), scratch, lambda done: progress("reading AAN", done, 0)
         )

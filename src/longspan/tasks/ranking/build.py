@@ -1,6 +1,6 @@
 """Data sets of retrieval tasks: encoded queries and documents, mined negatives, scores of BM25."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from longspan.data.store import Examples, Ragged, Spool
 from longspan.data.tokenizers import Tokenizer
 from longspan.metrics.ranking import CUTOFFS, RANKING_METRICS, ranking_score
 from longspan.tasks.base import ProgressCallback
+from longspan.tasks.encoded_text import encode_text
 from longspan.tasks.ranking.bm25 import Bm25
 from longspan.tasks.ranking.collection import NONE, Collection, Queries
 
@@ -39,13 +40,16 @@ def encode_collection(
         scratch: folder for files of the build.
         progress: called with what is done, and how much of it.
     """
-    encoder = _Encoder(tokenizer, scratch)
-    texts = (text.tobytes() for text in collection.documents)
-    encoded = {DOCUMENTS: encoder.encode(DOCUMENTS, texts, lengths[0])}
-    for name in NAMES:
-        encoded[name] = encoder.encode(name, iter(collection.queries[name].texts), lengths[1])
+    texts: dict[str, tuple[Iterable[bytes], int]]
+    texts = {DOCUMENTS: ((text.tobytes() for text in collection.documents), lengths[0])}
+    texts |= {name: (collection.queries[name].texts, lengths[1]) for name in NAMES}
+    encoded: dict[str, Ragged] = {}
+    cut: dict[str, int] = {}
+    for name, (parts, length) in texts.items():
+        path = scratch / f"{name}.ids"
+        encoded[name], cut[name] = encode_to_file(tokenizer, parts, length, path)
     found: dict[str, list[np.ndarray]] = {}
-    facts: dict[str, Any] = {**collection.facts, "cut": encoder.cut}
+    facts: dict[str, Any] = {**collection.facts, "cut": cut}
     if mined:
         progress("indexing documents for BM25", 0, 0)
         index = Bm25(split(text.tobytes().decode()) for text in collection.documents)
@@ -61,22 +65,16 @@ def encode_collection(
     return splits, {**facts, **tokenizer.facts}
 
 
-class _Encoder:
-    """Texts encoded into files, and the number of those that were cut."""
-
-    def __init__(self, tokenizer: Tokenizer, scratch: Path):
-        self.tokenizer, self.scratch = tokenizer, scratch
-        self.cut: dict[str, int] = {}
-
-    def encode(self, name: str, texts: Iterator[bytes], length: int) -> Ragged:
-        """Return the ids of texts, at most `length` of each."""
-        spool, cut = Spool(self.scratch / f"{name}.ids", self.tokenizer.dtype), 0
-        for text in texts:
-            ids = self.tokenizer.encode(text, length)
-            spool.add(ids)
-            cut += len(ids) == length and len(self.tokenizer.encode(text, length + 1)) > length
-        self.cut[name] = cut
-        return spool.ragged()
+def encode_to_file(
+    tokenizer: Tokenizer, texts: Iterable[bytes], length: int, path: Path
+) -> tuple[Ragged, int]:
+    """Return the ids of texts, at most `length` of each, and how many texts were cut."""
+    spool, cut = Spool(path, tokenizer.dtype), 0
+    for text in texts:
+        ids, is_cut = encode_text(tokenizer, text, length)
+        spool.add(ids)
+        cut += is_cut
+    return spool.ragged(), cut
 
 
 def score_bm25(index: Bm25, queries: Queries, split: SplitWords) -> dict[str, float]:

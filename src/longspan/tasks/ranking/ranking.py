@@ -54,14 +54,22 @@ class RankingOptions(EncodingOptions):
         "are drawn from them; 0: none, nor scores of BM25",
         50,
     )
-    negatives: NonNegativeInt = setting("hard negatives of each query of a training batch", 1)
-    towers: Literal["shared", "two"] = setting(
-        "Transformers: a shared one of queries and documents, or two", "shared"
+    negatives: NonNegativeInt = setting(
+        "hard negatives of each query of a training batch", 1, in_data=False
     )
-    similarity: Literal["cosine", "dot"] = setting("similarity of two embeddings", "cosine")
-    temperature: PositiveFloat = setting("divisor of the similarities in the loss", 0.05)
+    towers: Literal["shared", "two"] = setting(
+        "Transformers: a shared one of queries and documents, or two", "shared", in_data=False
+    )
+    similarity: Literal["cosine", "dot"] = setting(
+        "similarity of two embeddings", "cosine", in_data=False
+    )
+    temperature: PositiveFloat = setting(
+        "divisor of the similarities in the loss", 0.05, in_data=False
+    )
     metric: RankingMetric = setting(
-        "main metric: mrr@K, ndcg@K or recall@K, with K of 1, 5, 10, 20, 100 or 1000", METRICS[0]
+        "main metric: mrr@K, ndcg@K or recall@K, with K of 1, 5, 10, 20, 100 or 1000",
+        METRICS[0],
+        in_data=False,
     )
 
     def __post_init__(self) -> None:
@@ -129,11 +137,6 @@ class RankingTask(EncodedTextTask):
     def rule_scores(self, split: Split) -> dict[str, float]:
         """Return the main metric of the ranking of BM25, computed when the data set was built."""
         return {name: self.facts["bm25"][split][self.options.metric] for name in self.rule_names}
-
-    def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data: texts and mined documents."""
-        unused = {field.name for field in dataclasses.fields(RankingOptions)} - _BUILT
-        return {name: x for name, x in super().data_options().items() if name not in unused}
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a new query, cut to its length; requires an open task."""
@@ -296,10 +299,6 @@ class RankingTask(EncodedTextTask):
             count = min(self.options.negatives, len(others))
             negatives[place, :count] = draws.choice(others, count, replace=False)
         return own, negatives
-
-
-# Options that decide the built data.
-_BUILT = {field.name for field in dataclasses.fields(EncodingOptions)} | {"query_length", "mined"}
 
 
 def _documents_of(examples: Examples, row: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,16 +1,15 @@
 """Building of the summarization tasks: examples of a split, and the rule of leading sentences."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from longspan.data.store import Examples, Spool
 from longspan.data.summarized_document import SummarizedDocument, leading_sentences
 from longspan.metrics.summaries import RougeRule, has_token, loses_letters, rouge
 from longspan.tasks.base import Split
+from longspan.tasks.example_writer import ExampleWriter
 from longspan.tasks.questions.report import Report
 from longspan.wording import counted
 from longspan.words import count_words
@@ -20,8 +19,8 @@ WITHOUT_TOKEN, LOSING_LETTERS = "without_token", "losing_letters"
 EMPTY_DOCUMENT, EMPTY_SUMMARY = "empty_document", "empty_summary"
 
 
-class SummaryWriter:
-    """Examples of a split in files, since they may be larger than memory; and sums over them."""
+class SummaryWriter(ExampleWriter):
+    """Examples of a split in files, and sums over them."""
 
     def __init__(
         self,
@@ -29,17 +28,12 @@ class SummaryWriter:
         document: type[np.unsignedinteger],
         summary: type[np.unsignedinteger],
     ):
-        self.tokens = Spool(folder / "tokens", document)
-        self.second = Spool(folder / "second", summary)
-        self.details = Spool(folder / "details", np.uint8)
-        self.count, self.summary_words, self.cut = 0, 0, [0, 0]
+        super().__init__(folder, tokens=document, second=summary)
+        self.summary_words, self.cut = 0, [0, 0]
         self.lead: Counter[str] = Counter()
         self.references: Counter[str] = Counter()
 
-    def __len__(self) -> int:
-        return self.count
-
-    def add(
+    def add_summary(
         self,
         one: SummarizedDocument,
         document: np.ndarray,
@@ -50,11 +44,7 @@ class SummaryWriter:
     ) -> None:
         """Append an example, with the scores of its leading sentences; check its summary."""
         details = {"id": one.id, "summary": "\n".join(one.summary)}
-        text = json.dumps(details, ensure_ascii=False, separators=(",", ":"))
-        self.tokens.add(document)
-        self.second.add(summary)
-        self.details.add(np.frombuffer(text.encode(errors="replace"), np.uint8))
-        self.count += 1
+        self.add(0, details, tokens=document, second=summary)
         self.summary_words += count_words(one.summary_text)
         if not has_token(one.summary_text, rule):
             self.references[WITHOUT_TOKEN] += 1
@@ -65,16 +55,7 @@ class SummaryWriter:
 
     def lead_scores(self) -> dict[str, float]:
         """Return the mean scores of the leading sentences."""
-        return {name: total / self.count for name, total in self.lead.items()}
-
-    def examples(self) -> Examples:
-        """Return all examples; their sequences are views of the files."""
-        return Examples(
-            tokens=self.tokens.ragged(),
-            second=self.second.ragged(),
-            details=self.details.ragged(),
-            labels=np.zeros(self.count, np.uint8),
-        )
+        return {name: total / len(self) for name, total in self.lead.items()}
 
 
 def is_kept(split: Split, one: SummarizedDocument, report: Report) -> bool:

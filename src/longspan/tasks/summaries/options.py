@@ -21,9 +21,6 @@ Beams = Annotated[int, Field(ge=1, le=64)]
 LengthPenalty = Annotated[float, Field(ge=-10, le=10)]
 TokenCount = Annotated[int, Field(ge=0, lt=LONGEST)]
 
-# Options that change neither the examples nor their order.
-NOT_IN_DATA = ("beams", "length_penalty", "no_repeat_ngram_size", "min_tokens")
-
 
 @settings
 class SummaryOptions(EncodingOptions):
@@ -37,16 +34,21 @@ class SummaryOptions(EncodingOptions):
     minimum: PositiveInt = setting(
         "occurrences in the training texts that make a character known", 2
     )
-    beams: Beams = setting("beams of the generated summaries; 1: greedy", 4)
+    beams: Beams = setting("beams of the generated summaries; 1: greedy", 4, in_data=False)
     length_penalty: LengthPenalty = setting(
-        "exponent of the length by which the log-probability of a beam is divided", 1.0
+        "exponent of the length by which the log-probability of a beam is divided",
+        1.0,
+        in_data=False,
     )
     no_repeat_ngram_size: TokenCount = setting(
         "length of the token sequences that a generated summary has only once; 0: any may be "
         "repeated",
         3,
+        in_data=False,
     )
-    min_tokens: TokenCount = setting("tokens of a generated summary before it may end", 0)
+    min_tokens: TokenCount = setting(
+        "tokens of a generated summary before it may end", 0, in_data=False
+    )
     rouge: RougeRule = setting(ROUGE_TOKENS, "unicode")
 
     def __post_init__(self) -> None:

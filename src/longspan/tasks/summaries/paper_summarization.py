@@ -7,9 +7,10 @@ Cohan et al., "A Discourse-Aware Attention Model for Abstractive Summarization o
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from longspan.config import setting, settings
+from longspan.data.source_files import PartFiles
 from longspan.data.summarized_document import SummarizedDocument
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.metrics.summaries import RougeRule
@@ -45,33 +46,29 @@ class PaperSummarization(SummaryTask):
     Options: ClassVar[type] = PaperOptions
     options: PaperOptions
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the files."""
-        return papers.find_papers(data, self.info.name).origin
+    def find_source(self, data: Path | None) -> PartFiles:
+        """Return the files by split."""
+        return papers.find_papers(data, self.info.name)
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, SummarizedDocument]]:
         """Yield the papers of each file."""
-        found = papers.find_papers(data, self.info.name)
+        parts = self.find_source(data).parts
         for split in SPLITS:
-            yield from ((split, x) for x in papers.read_papers(found.files[split], reports[split]))
+            yield from ((split, x) for x in papers.read_papers(parts[split], reports[split]))
 
 
 def _describe(name: str, title: str, what: str, published: tuple[Published, ...]) -> TaskInfo:
     return TaskInfo(
         name=name,
-        version=1,
         title=title,
         summary=f"Write the abstract of {what}.",
         source=f"Cohan et al. 2018, {papers.URL}",
-        checksum=None,
         license="none stated",
-        sizes={},
         vocab_size=ByteTokenizer.vocab_size + 1,
         num_classes=ByteTokenizer.vocab_size + 1,
         metrics=METRICS["rouge-score"],
-        chance=None,
         head="seq2seq",
         published=published,
         notes=_NOTES,

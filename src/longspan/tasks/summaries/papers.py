@@ -9,7 +9,6 @@ The hub has parquet files whose rows have the texts `article` and `abstract`.
 """
 
 import contextlib
-import dataclasses
 import gzip
 import io
 import json
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.parquet import SUFFIX, read_records, split_files
-from longspan.data.source_files import SourceFiles, format_paths, search_paths
+from longspan.data.source_files import PartFiles, format_paths, search_paths
 from longspan.data.summarized_document import SummarizedDocument, split_sentences
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import check_file, explain_read_error, open_file, unique_keys
@@ -41,25 +40,8 @@ _TAG = re.compile(r"</?S>")
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PaperFiles(SourceFiles):
-    """One copy of the papers: the file of each split."""
-
-    files: dict[str, Path]
-
-    @property
-    def paths(self) -> list[Path]:
-        """Files of all splits."""
-        return list(self.files.values())
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Names and sizes of the files."""
-        return {"form": "papers", "bytes": self.sizes()}
-
-
-def find_papers(data: Path | None, task: str) -> PaperFiles:
-    """Find the files of the papers.
+def find_papers(data: Path | None, task: str) -> PartFiles:
+    """Find the files of the papers, by split.
 
     Args:
         data: the folder of the files, or one above it. None: $LONGSPAN_DATA, then
@@ -79,7 +61,7 @@ def find_papers(data: Path | None, task: str) -> PaperFiles:
             found = {split: _find_part(folder, split) for split in PARTS}
             files = {split: one for split, one in found.items() if one is not None}
             if len(files) == len(PARTS):
-                return PaperFiles(files=files)
+                return PartFiles(form="papers", parts=files)
     raise MissingSourceError(
         f"train.txt, val.txt and test.txt of {folders[0]} are not here (searched "
         f"{format_paths(paths)}); download them from {URL}, unpack them to FOLDER and run "

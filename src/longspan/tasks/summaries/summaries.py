@@ -1,7 +1,6 @@
 """Base of the summarization tasks: encoding, generation, ROUGE, the rule of leading sentences."""
 
 import dataclasses
-import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +15,15 @@ from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples
 from longspan.data.summarized_document import SummarizedDocument, split_sentences
 from longspan.data.tokenizers import UNKNOWN, Tokenizer
-from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
+from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.summaries import ROUGE, rouge
 from longspan.shapes import Int
 from longspan.tasks.base import HELD_OUT, SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.batching import pad_sequences, text_inputs
-from longspan.tasks.encoded_text import EncodedTextTask
+from longspan.tasks.encoded_text import EncodedTextTask, encode_text
+from longspan.tasks.example_writer import load_details
 from longspan.tasks.grouping import Grouping, group_by_quantiles
 from longspan.tasks.questions import report as reporting
 from longspan.tasks.questions.report import Report
@@ -36,7 +36,7 @@ from longspan.tasks.summaries.build import (
     score_lead,
     sum_references,
 )
-from longspan.tasks.summaries.options import METRICS, NOT_IN_DATA, SELECTION, SummaryOptions
+from longspan.tasks.summaries.options import METRICS, SELECTION, SummaryOptions
 from longspan.wording import counted
 
 _END_SYMBOL = "<end>"  # of vocabularies without an end token
@@ -74,11 +74,6 @@ class SummaryTask(EncodedTextTask):
         return {name: (length,) for name, length in shapes.items()}
 
     @property
-    def sizes(self) -> dict[Split, int | None]:
-        """Unknown before the build: documents and summaries without a text are left out."""
-        return dict.fromkeys(SPLITS)
-
-    @property
     def vocab_size(self) -> int:
         """Number of token ids, that of the end included."""
         return super().vocab_size + self.num_added_tokens
@@ -112,7 +107,7 @@ class SummaryTask(EncodedTextTask):
     @property
     def generation(self) -> dict[str, Any]:
         """Beam search of these options."""
-        options, pieces = self.options, self._pieces
+        options, pieces = self.options, self._word_pieces
         padding = 0 if pieces is None else pieces.fast.pad_token_id
         has_beams = options.beams > 1
         return {
@@ -165,11 +160,6 @@ class SummaryTask(EncodedTextTask):
             notes.append(f"{listed} {path}: {counts}")
         return notes
 
-    def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data; generation has no part in it."""
-        options = super().data_options()
-        return {name: x for name, x in options.items() if name not in NOT_IN_DATA}
-
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
@@ -190,7 +180,7 @@ class SummaryTask(EncodedTextTask):
             words = parts["train"].summary_words / max(1, len(parts["train"]))
             cut = self._encode_pair(tokenizer, one)
             lead = score_lead(one, words, rule) if split in HELD_OUT else {}
-            parts[split].add(one, *cut, lead, rule)
+            parts[split].add_summary(one, *cut, lead, rule)
         self._check_sizes(parts, reports)
         cases = sum((found.case_counts for found in reports.values()), Counter[str]())
         train = parts["train"]
@@ -255,9 +245,7 @@ class SummaryTask(EncodedTextTask):
 
     def reference(self, split: Split, row: int) -> str:
         """Return the whole summary of an example, one sentence in each line."""
-        details = self._examples(split).details
-        assert details is not None
-        return str(json.loads(details[row].tobytes())["summary"])
+        return load_details(self._examples(split), row)["summary"]
 
     def decode_generated(self, ids: np.ndarray) -> str:
         """Return the text of generated tokens, without special tokens and what follows the end."""
@@ -291,15 +279,9 @@ class SummaryTask(EncodedTextTask):
         return f"{self.decode(tokens)} = {' '.join(self.reference(split, row).splitlines())}"
 
     @property
-    def _pieces(self) -> WordPieceTokenizer | None:
-        """Hugging Face tokenizer, or None."""
-        name = self.options.tokenizer_name
-        return None if name is None else load_word_pieces(name)
-
-    @property
     def _own_end(self) -> int | None:
         """End token of a Hugging Face tokenizer: the last one of each text, or its EOS token."""
-        if (pieces := self._pieces) is None:
+        if (pieces := self._word_pieces) is None:
             return None
         after = pieces.frame[1]
         end = after[-1] if len(after) else pieces.fast.eos_token_id
@@ -307,7 +289,7 @@ class SummaryTask(EncodedTextTask):
 
     def _textless_tokens(self) -> tuple[int, ...]:
         """Return the ids of unknown and absent words or characters, once these are learned."""
-        if self._dataset is None or self._pieces or self.options.vocabulary == "bytes":
+        if self._dataset is None or self._word_pieces or self.options.vocabulary == "bytes":
             return ()
         symbols = self.tokenizer.symbols
         return tuple(token for token, text in enumerate(symbols) if text == symbols[UNKNOWN])
@@ -324,19 +306,14 @@ class SummaryTask(EncodedTextTask):
     ) -> tuple[np.ndarray, np.ndarray, tuple[bool, bool]]:
         """Return the tokens of a document and its summary, and which of them were cut."""
         texts, limits = (one.text, one.summary_text), (self.length, self.options.target_length)
-        found, cut = [], []
-        for text, limit in zip(texts, limits, strict=True):
-            ids = tokenizer.encode(text.encode(), limit)
-            # A full text may end there.
-            longer = len(ids) == limit and len(tokenizer.encode(text.encode(), limit + 1)) > limit
-            found.append(ids)
-            cut.append(longer)
-        document, summary = found
+        pairs = zip(texts, limits, strict=True)
+        encoded = [encode_text(tokenizer, text.encode(), limit) for text, limit in pairs]
+        (document, is_cut), (summary, is_summary_cut) = encoded
         if not len(summary) or summary[-1] != self.end_token:
             room = self.options.target_length - 1
-            cut[1] = cut[1] or len(summary) > room
+            is_summary_cut = is_summary_cut or len(summary) > room
             summary = np.append(summary[:room].astype(np.int64), self.end_token)
-        return document, summary, (cut[0], cut[1])
+        return document, summary, (is_cut, is_summary_cut)
 
     def _check_sizes(
         self, parts: Mapping[Split, SummaryWriter], reports: Mapping[Split, Report]
