@@ -28,8 +28,7 @@ from longspan.files import LARGE, SMALL, file_sha256, read_json
 from longspan.models.conversion.checkpoint_files import load_tokenizer
 from longspan.models.conversion.source import open_source, read_tensors
 from longspan.results.reading import load_result
-from longspan.tasks.documents import conll
-from longspan.tasks.documents import hyperpartisan_articles as hyperpartisan
+from longspan.tasks.documents import conll, hyperpartisan
 from longspan.tasks.lra import aan, imdb
 from longspan.tasks.questions import hotpotqa_files as hotpotqa
 from longspan.tasks.questions import json_files

@@ -17,6 +17,7 @@ from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
 from longspan.tasks.batching import (
     Batch,
+    RankedDocuments,
     check_batches,
     collate,
     evaluation_rows,
@@ -25,7 +26,6 @@ from longspan.tasks.batching import (
     training_rows,
 )
 from longspan.tasks.grouping import Grouping
-from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS
 from longspan.tasks.task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData

@@ -1,14 +1,16 @@
-"""Base of the tasks over published documents: encoding, truncation counts, leaks from training."""
+"""Base of the tasks over published documents: encoding, splits and leaks of near duplicates."""
 
 import dataclasses
-from collections.abc import Mapping
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pydantic import PositiveInt
 
 from longspan.config import Length, setting, settings
-from longspan.data.near_duplicates import find_leaks
+from longspan.data.near_duplicates import find_leaks, group_duplicates
 from longspan.data.store import Examples
 from longspan.tasks.base import Split
 from longspan.tasks.encoded_text import (
@@ -19,6 +21,39 @@ from longspan.tasks.encoded_text import (
 )
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.rules import TOKEN_COUNTS, Rule
+
+
+def hold_out(
+    texts: Sequence[bytes], labels: np.ndarray, shares: Mapping[str, float]
+) -> dict[str, np.ndarray]:
+    """Return the rows of each held-out split, ascending, and the others as "train".
+
+    Near duplicates are in one split. The groups of near duplicates of a class are ordered by the
+    smallest sha256 of their texts and held out from the first one on, so a split depends neither on
+    the order of the texts nor on a seed.
+
+    Args:
+        texts: texts, UTF-8.
+        labels: class of each text.
+        shares: share of each class to hold out, by split; at most one in total.
+    """
+    members = defaultdict(list)
+    for row, group in enumerate(group_duplicates(texts)):
+        members[int(group)].append(row)
+    digests = {g: min(hashlib.sha256(texts[x]).digest() for x in m) for g, m in members.items()}
+    chosen: dict[str, list[int]] = {split: [] for split in (*shares, "train")}
+    for label in np.unique(labels):
+        groups = sorted((g for g in members if labels[g] == label), key=digests.__getitem__)
+        count = sum(len(members[group]) for group in groups)
+        room = {split: round(share * count) for split, share in shares.items()}
+        for group in groups:
+            size = len(members[group])
+            split = next((split for split, left in room.items() if left >= size), "train")
+            chosen[split] += members[group]
+            if split != "train":
+                room[split] -= size
+    return {split: np.sort(np.array(rows, np.int64)) for split, rows in chosen.items()}
+
 
 HELD_OUT_SHARE = 0.1
 # Held-out splits, and those that must not contain their documents.

@@ -26,8 +26,7 @@ from longspan.tasks.encoded_text import (
 )
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
 from longspan.tasks.questions.report import Report
-from longspan.tasks.summaries.options import METRICS
-from longspan.tasks.summaries.summaries import SummaryTask
+from longspan.tasks.summaries.summaries import METRICS, SummaryTask
 from longspan.wording import first_of
 
 _NOTES = (

@@ -25,10 +25,9 @@ from longspan.shapes import Int
 from longspan.tasks.base import Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.lra.image import ImageTask
-from longspan.tasks.lra.image_drawing import LEVELS, draw_as_text
 from longspan.tasks.lra.listops import ListOps
 from longspan.tasks.lra.pathfinder import Pathfinder, PathX
-from longspan.tasks.lra.pixels import PixelTask
+from longspan.tasks.lra.pixels import LEVELS, PixelTask, draw_as_text
 from longspan.tasks.lra.retrieval import Retrieval
 from longspan.tasks.lra.text import Text
 from longspan.tasks.masking import Masking, Probability, Share, check_shares, mask_rows

@@ -3,16 +3,41 @@
 Maas et al., "Learning Word Vectors for Sentiment Analysis", 2011 (IMDB); read byte by byte, as in
 Tay et al., "Long Range Arena", 2021, by characters, as in Gu et al., "S4", 2022, by words, or by
 word pieces.
+
+A copy of IMDB is the unpacked `aclImdb` folder, an `aclImdb*.tar.gz` archive (read, never
+unpacked), `{train,test}.parquet` with columns text and label, or the same in the cache of the
+Hugging Face hub. The reviews are sorted, so every form gives the same data.
 """
 
+import dataclasses
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pydantic import NonNegativeInt, PositiveInt
 
 from longspan.config import Length, setting, settings
+from longspan.data import archives
 from longspan.data.cache import BuildOutput
+from longspan.data.parquet import (
+    SOURCE_SPLITS,
+    SourceSplit,
+    check_columns,
+    explain_parquet_errors,
+    split_files,
+)
+from longspan.data.source_files import (
+    SplitFiles,
+    find_copies,
+    most_complete,
+    named_archives,
+    usual_folders,
+)
 from longspan.data.store import Examples
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError
@@ -26,10 +51,144 @@ from longspan.tasks.encoded_text import (
     sample_balanced,
 )
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.lra import imdb
 from longspan.tasks.lra.published import published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.rules import TOKEN_COUNTS, Rule
+
+URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
+HUB = "stanfordnlp/imdb"
+LABELS = ("neg", "pos")
+
+_WHOLE = 50_000  # reviews in the whole set
+_MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
+# the longest review has 13,704 bytes, all of them have 66 million
+_LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reviews:
+    """The reviews of one split, sorted by text: UTF-8 bytes, and 0 (negative) or 1 (positive)."""
+
+    texts: list[bytes]
+    labels: np.ndarray  # uint8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImdbFiles(SplitFiles):
+    """One copy of IMDB; `form` is folder, archive or parquet."""
+
+
+def find(data: Path | None) -> ImdbFiles:
+    """Find the most complete copy of IMDB; of equals the one that is read fastest.
+
+    Args:
+        data: a folder or archive. None: $LONGSPAN_DATA, $LONGSPAN_TEST_DATA, then the cache of the
+            Hugging Face hub. In a folder, its `imdb` and `imdb/full` are searched too.
+
+    Raises:
+        DataError: there is no copy (the message says how to get one), or it is malformed.
+    """
+    copies = find_copies(
+        "IMDB",
+        _copies_in,
+        data=data,
+        hub_name=HUB,
+        remedy=f"download {URL} to FOLDER and run `longspan data build text --data FOLDER`",
+    )
+    return most_complete(copies, _WHOLE, lambda one: sum(1 for _ in _rows(one.files["train"][0])))
+
+
+def read(source: ImdbFiles) -> dict[str, Reviews]:
+    """Return all reviews of both splits.
+
+    Raises:
+        DataError: a file is truncated or malformed; the message names it and says why.
+    """
+    if source.form == "archive":
+        rows = list(_rows(source.files["train"][0]))
+    elif source.form == "folder":
+        rows = [row for one in SOURCE_SPLITS for row in _rows(source.files[one][0], f"{one}/")]
+    else:
+        paths = [(split, path) for split in SOURCE_SPLITS for path in source.files[split]]
+        rows = [row for split, path in paths for row in _parquet_rows(split, path)]
+    reviews: dict[str, Reviews] = {}
+    for split in SOURCE_SPLITS:
+        found = sorted((text, label) for where, label, text in rows if where == split)
+        labels = np.array([label for _, label in found], np.uint8)
+        if set(labels) != {0, 1}:
+            files = ", ".join(str(path) for path in source.files[split])
+            raise DataError(f"{files}: split {split!r} lacks positive or negative reviews")
+        reviews[split] = Reviews(texts=[text for text, _ in found], labels=labels)
+    return reviews
+
+
+def _copies_in(path: Path) -> Iterator[ImdbFiles]:
+    """Yield the copies in a search path; parquet first, since it is read fastest."""
+    folders = usual_folders(path, "imdb")
+    for folder in folders:
+        files = {split: split_files(folder, split) for split in SOURCE_SPLITS}
+        if all(files.values()):
+            rows = sum(_parquet_size(path) for paths in files.values() for path in paths)
+            yield ImdbFiles(form="parquet", files=files, rows=rows)
+    for folder in (*folders, path / "aclImdb", path / "imdb" / "aclImdb"):
+        classes = [folder / split / label for split in SOURCE_SPLITS for label in LABELS]
+        if all(one.is_dir() for one in classes):
+            unpacked: dict[SourceSplit, tuple[Path, ...]]
+            unpacked = {split: (folder / split,) for split in SOURCE_SPLITS}
+            rows = sum(1 for one in classes for _ in one.glob("*.txt"))
+            yield ImdbFiles(form="folder", files=unpacked, rows=rows)
+    for archive in named_archives(path, folders, "aclImdb*.tar.gz", _MEMBER.fullmatch, _LIMITS):
+        both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
+        yield ImdbFiles(form="archive", files=both, rows=None)
+
+
+def _check_text(raw: bytes, where: str) -> bytes:
+    """Return the review if it is UTF-8 and not empty."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is not UTF-8 text (byte {error.start})") from error
+    if not raw:
+        raise DataError(f"{where} is empty; expected a review")
+    return raw
+
+
+def _rows(path: Path, prefix: str = "") -> Iterator[tuple[str, int, bytes]]:
+    """Yield split, label and text from an archive, or from a folder that `prefix` locates in it."""
+
+    def match(name: str) -> re.Match[str] | None:
+        return _MEMBER.fullmatch(prefix + name)
+
+    for member in archives.read_members(path, match, _LIMITS):
+        if found := match(member.name):
+            yield found[1], LABELS.index(found[2]), _check_text(member.read(), member.where)
+
+
+def _parquet_size(path: Path) -> int:
+    with explain_parquet_errors(path):
+        return pq.read_metadata(path).num_rows
+
+
+def _parquet_rows(split: str, path: Path) -> Iterator[tuple[str, int, bytes]]:
+    with explain_parquet_errors(path):
+        check_columns(path, pq.read_schema(path), text=("text",), other="label")
+        table = pq.read_table(path, columns=["text", "label"])
+    text, label = table["text"], table["label"]
+    if not pa.types.is_integer(label.type) or text.null_count or label.null_count:
+        raise DataError(
+            f"{path}: column label has type {label.type} and {label.null_count} nulls, column text "
+            f"has {text.null_count} nulls; expected integers, and no nulls"
+        )
+    labels = label.to_numpy()
+    if len(labels) and not 0 <= labels.min() <= labels.max() <= 1:
+        raise DataError(
+            f"{path}: labels go from {labels.min()} to {labels.max()}, expected 0 and 1"
+        )
+    texts = pc.cast(text, pa.large_binary()).to_pylist()
+    for row, raw in enumerate(texts):
+        yield split, int(labels[row]), _check_text(raw, f"{path}: row {row}")
+
 
 # Purposes of the random streams, so that the splits are sampled independently.
 _VALIDATION, _TRAIN, _TEST = range(3)
@@ -61,13 +220,13 @@ class Text(EncodedTextTask):
 
     Options = TextOptions
     options: TextOptions
-    class_names = imdb.LABELS
+    class_names = LABELS
     info = TaskInfo(
         name="text",
         title="Text (IMDB, bytes)",
         summary="Decide whether a film review is positive, byte by byte.",
-        source=f"IMDB, Maas et al. 2011, {imdb.URL}",
-        checksum=imdb.SHA256,
+        source=f"IMDB, Maas et al. 2011, {URL}",
+        checksum=SHA256,
         license="none stated; the README asks to cite Maas et al. 2011",
         sizes={"train": 19_860, "validation": 5_000, "test": 25_000},
         vocab_size=ByteTokenizer.vocab_size,
@@ -75,7 +234,7 @@ class Text(EncodedTextTask):
         metrics=("accuracy",),
         chance=0.5,
         head="sequence_classification",
-        hub=imdb.HUB,
+        hub=HUB,
         published=published_scores("text"),
         notes=(
             "The published scores select on the test set, which is also the validation set there "
@@ -109,9 +268,9 @@ class Text(EncodedTextTask):
         """True if the test split selects the checkpoint, as in the paper."""
         return self.options.validation == "test"
 
-    def find_source(self, data: Path | None) -> imdb.ImdbFiles:
+    def find_source(self, data: Path | None) -> ImdbFiles:
         """Return the copy of IMDB."""
-        return imdb.find(data)
+        return find(data)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -119,7 +278,7 @@ class Text(EncodedTextTask):
         """Read the reviews, hold out validation, drop duplicates, select subsets."""
         source = self.find_source(data)
         progress("reading IMDB", 0, source.rows or 0)
-        reviews = imdb.read(source)
+        reviews = read(source)
         rows = {part: len(reviews[part].texts) for part in reviews}
         chosen, duplicates = self._choose_rows(reviews)
         _, train_rows = chosen["train"]
@@ -151,10 +310,10 @@ class Text(EncodedTextTask):
     def show(self, split: Split, row: int) -> str:
         """Return the review and its label."""
         tokens, label = self._example(split, row)
-        return f"{self.decode(tokens)} = {imdb.LABELS[label]}"
+        return f"{self.decode(tokens)} = {LABELS[label]}"
 
     def _choose_rows(
-        self, reviews: dict[str, imdb.Reviews]
+        self, reviews: dict[str, Reviews]
     ) -> tuple[dict[Split, tuple[str, np.ndarray]], dict[str, dict[str, int]]]:
         """Return the part of the source and the rows of each split, and counts of duplicates."""
         labels = {part: reviews[part].labels for part in reviews}
@@ -177,7 +336,7 @@ class Text(EncodedTextTask):
         return chosen, duplicates
 
     def _hold_out(
-        self, reviews: dict[str, imdb.Reviews]
+        self, reviews: dict[str, Reviews]
     ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
         """Return the training rows, the held-out rows, and the numbers of dropped reviews."""
         texts, labels = reviews["train"].texts, reviews["train"].labels

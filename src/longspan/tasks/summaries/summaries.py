@@ -3,41 +3,173 @@
 import dataclasses
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from longspan.bounds import LONGEST
+from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples
-from longspan.data.summarized_document import SummarizedDocument, split_sentences
+from longspan.data.summarized_document import SummarizedDocument, leading_sentences, split_sentences
 from longspan.data.tokenizers import UNKNOWN, Tokenizer
 from longspan.data.word_pieces import WordPieceTokenizer
-from longspan.errors import DataError
+from longspan.errors import DataError, OptionError
 from longspan.metrics import Metric, get_metric
-from longspan.metrics.summaries import ROUGE, rouge
+from longspan.metrics.summaries import ROUGE, RougeRule, has_token, loses_letters, rouge
 from longspan.shapes import Int
 from longspan.tasks.base import HELD_OUT, SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.batching import pad_sequences, text_inputs
-from longspan.tasks.encoded_text import EncodedTextTask, encode_text
-from longspan.tasks.example_writer import load_details
+from longspan.tasks.encoded_text import EncodedTextTask, EncodingOptions, encode_text
+from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.grouping import Grouping, group_by_quantiles
 from longspan.tasks.questions import report as reporting
 from longspan.tasks.questions.report import Report
 from longspan.tasks.scoring import IGNORE
-from longspan.tasks.summaries.build import (
-    LEAD,
-    SummaryWriter,
-    describe_references,
-    is_kept,
-    score_lead,
-    sum_references,
-)
-from longspan.tasks.summaries.options import METRICS, SELECTION, SummaryOptions
 from longspan.wording import counted
+from longspan.words import count_words
+
+METRICS = {rule: (*names, "perplexity") for rule, names in ROUGE.items()}
+SELECTION = ("perplexity",)
+ROUGE_TOKENS = (
+    "tokens of ROUGE: unicode: words of any script; rouge-score: runs of a-z and 0-9, as in "
+    "published scores"
+)
+
+Beams = Annotated[int, Field(ge=1, le=64)]
+LengthPenalty = Annotated[float, Field(ge=-10, le=10)]
+TokenCount = Annotated[int, Field(ge=0, lt=LONGEST)]
+
+
+@settings
+class SummaryOptions(EncodingOptions):
+    """Encoding of documents and summaries, and the generation of summaries."""
+
+    length: Length = setting("tokens of a document that are kept", 1_024)
+    target_length: Length = setting(
+        "tokens of a summary that are kept, its end token included; as many are generated at most",
+        256,
+    )
+    minimum: PositiveInt = setting(
+        "occurrences in the training texts that make a character known", 2
+    )
+    beams: Beams = setting("beams of the generated summaries; 1: greedy", 4, in_data=False)
+    length_penalty: LengthPenalty = setting(
+        "exponent of the length by which the log-probability of a beam is divided",
+        1.0,
+        in_data=False,
+    )
+    no_repeat_ngram_size: TokenCount = setting(
+        "length of the token sequences that a generated summary has only once; 0: any may be "
+        "repeated",
+        3,
+        in_data=False,
+    )
+    min_tokens: TokenCount = setting(
+        "tokens of a generated summary before it may end", 0, in_data=False
+    )
+    rouge: RougeRule = setting(ROUGE_TOKENS, "unicode")
+
+    def __post_init__(self) -> None:
+        """Check that a summary has room for a token and for the shortest generated one.
+
+        Raises:
+            OptionError: it has not.
+        """
+        EncodingOptions.__post_init__(self)
+        if self.target_length <= max(1, self.min_tokens):
+            raise OptionError(
+                f"target_length={self.target_length} leaves no room for min_tokens="
+                f"{self.min_tokens}, at least one token, and the end; raise target_length"
+            )
+
+
+LEAD = "lead"
+WITHOUT_TOKEN, LOSING_LETTERS = "without_token", "losing_letters"
+EMPTY_DOCUMENT, EMPTY_SUMMARY = "empty_document", "empty_summary"
+
+
+class SummaryWriter(ExampleWriter):
+    """Examples of a split in files, and sums over them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        document: type[np.unsignedinteger],
+        summary: type[np.unsignedinteger],
+    ):
+        super().__init__(folder, tokens=document, second=summary)
+        self.summary_words, self.cut = 0, [0, 0]
+        self.lead: Counter[str] = Counter()
+        self.references: Counter[str] = Counter()
+
+    def add_summary(
+        self,
+        one: SummarizedDocument,
+        document: np.ndarray,
+        summary: np.ndarray,
+        cut: tuple[bool, bool],
+        lead: Mapping[str, float],
+        rule: RougeRule,
+    ) -> None:
+        """Append an example, with the scores of its leading sentences; check its summary."""
+        details = {"id": one.id, "summary": "\n".join(one.summary)}
+        self.add(0, details, tokens=document, second=summary)
+        self.summary_words += count_words(one.summary_text)
+        if not has_token(one.summary_text, rule):
+            self.references[WITHOUT_TOKEN] += 1
+        elif loses_letters(one.summary_text, rule):
+            self.references[LOSING_LETTERS] += 1
+        self.cut = [total + one for total, one in zip(self.cut, cut, strict=True)]
+        self.lead.update(lead)
+
+    def lead_scores(self) -> dict[str, float]:
+        """Return the mean scores of the leading sentences."""
+        return {name: total / len(self) for name, total in self.lead.items()}
+
+
+def is_kept(split: Split, one: SummarizedDocument, report: Report) -> bool:
+    """Return whether a document is an example of its split; list those without a text."""
+    line = int(number) if (number := one.where.rpartition("line ")[2]).isdigit() else None
+    for reason, text in ((EMPTY_DOCUMENT, one.document), (EMPTY_SUMMARY, one.summary)):
+        if not text:
+            report.add(reason, one.id, one.where, line)
+    return bool(one.summary) and (bool(one.document) or split != "train")
+
+
+def score_lead(one: SummarizedDocument, words: float, rule: RougeRule) -> dict[str, float]:
+    """Return the scores of the leading sentences of a document."""
+    return rouge("\n".join(leading_sentences(one.document, words)), "\n".join(one.summary), rule)
+
+
+def sum_references(parts: Iterable[SummaryWriter]) -> dict[str, int]:
+    """Return the number of references of each kind in several splits."""
+    total = Counter({WITHOUT_TOKEN: 0, LOSING_LETTERS: 0})
+    for part in parts:
+        total.update(part.references)
+    return dict(total)
+
+
+def describe_references(counts: Mapping[str, int], rule: RougeRule) -> list[str]:
+    """Return a sentence for each kind of references that the rule of ROUGE does not read.
+
+    Args:
+        counts: `references` of the writers.
+        rule: rule of the tokens.
+    """
+    texts = {
+        WITHOUT_TOKEN: "summary|summaries has|have no token under the rule of ROUGE and is|are "
+        "scored 0",
+        LOSING_LETTERS: "summary|summaries has|have letters that the rule of ROUGE drops",
+    }
+    remedy = "; rouge=unicode reads every script" if rule == "rouge-score" else ""
+    return [f"{counted(counts[x], text)}{remedy}" for x, text in texts.items() if counts[x]]
+
 
 _END_SYMBOL = "<end>"  # of vocabularies without an end token
 
