@@ -49,7 +49,7 @@ class ExampleWriter:
 
     def examples(self) -> Examples:
         """Return all examples; their sequences are views of the files."""
-        lists = {name: spool.ragged() for name, spool in self.lists.items()}
+        lists: dict[str, Any] = {name: spool.ragged() for name, spool in self.lists.items()}
         return Examples(labels=np.array(self.labels, self._label_type), **lists)
 
 
