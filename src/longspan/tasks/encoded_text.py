@@ -1,7 +1,8 @@
 """Base of the tasks over texts: their tokens as ids, and class-balanced subsets."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -69,6 +70,24 @@ class EncodingOptions:
             )
 
 
+@dataclasses.dataclass(frozen=True)
+class LabeledTexts:
+    """Texts of a split, UTF-8, or pairs of them, each with a class or a number."""
+
+    texts: Sequence[bytes]
+    labels: np.ndarray
+    second: Sequence[bytes] | None = None
+
+    def select(self, rows: np.ndarray) -> "LabeledTexts":
+        """Return the texts of these rows, in this order."""
+        return LabeledTexts([self.texts[row] for row in rows], self.labels[rows])
+
+    @property
+    def sides(self) -> list[Sequence[bytes]]:
+        """Texts, and of pairs the second ones."""
+        return [self.texts] if self.second is None else [self.texts, self.second]
+
+
 class EncodedTextTask(Task):
     """A task whose examples are texts, encoded as bytes, characters, words or word pieces."""
 
@@ -125,6 +144,27 @@ class EncodedTextTask(Task):
         return CharacterTokenizer.learn(
             training_texts(), length=options.length, minimum=options.minimum, end=options.end
         )
+
+    def encode_splits(
+        self, splits: Mapping[Split, LabeledTexts]
+    ) -> tuple[dict[str, Examples], dict[str, Any]]:
+        """Return the examples of each split, and the facts of a manifest that describe them."""
+        train = splits["train"]
+        tokenizer = self.make_tokenizer(
+            lambda: ((text, 1) for row in zip(*train.sides, strict=True) for text in row)
+        )
+        examples: dict[str, Examples] = {}
+        cut: dict[str, int] = {}
+        for split, labeled in splits.items():
+            encoded = [encode_texts(tokenizer, x, self.length) for x in labeled.sides]
+            cut[split] = sum(count for _, count in encoded)
+            tokens, *second = (x for x, _ in encoded)
+            labels = labeled.labels
+            examples[split] = Examples(
+                tokens=tokens, second=next(iter(second), None), labels=labels
+            )
+        unknown = count_unknown(tokenizer, examples)
+        return examples, {"cut": cut, **unknown, **tokenizer.facts}
 
     @property
     def build_notes(self) -> list[str]:

@@ -1,6 +1,5 @@
 """Base of the tasks over published documents: encoding, splits and leaks of near duplicates."""
 
-import dataclasses
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,11 +15,10 @@ from longspan.tasks.base import Split
 from longspan.tasks.encoded_text import (
     EncodedTextTask,
     EncodingOptions,
-    count_unknown,
-    encode_texts,
+    LabeledTexts,
 )
 from longspan.tasks.grouping import Grouping
-from longspan.tasks.rules import TOKEN_COUNTS, Rule
+from longspan.tasks.rules import TOKEN_COUNTS
 
 
 def hold_out(
@@ -65,18 +63,6 @@ _LEAKS: tuple[tuple[Split, Split], ...] = (
 _SHOWN = 400  # characters of a document
 
 
-@dataclasses.dataclass(frozen=True)
-class Documents:
-    """Texts of a split, UTF-8 and not empty, and the class of each."""
-
-    texts: list[bytes]
-    labels: np.ndarray
-
-    def select(self, rows: np.ndarray) -> "Documents":
-        """Return the documents of these rows, in this order."""
-        return Documents([self.texts[row] for row in rows], self.labels[rows])
-
-
 @settings
 class DocumentOptions(EncodingOptions):
     """Encoding of the documents."""
@@ -94,32 +80,15 @@ class DocumentTask(EncodedTextTask):
     """
 
     options: DocumentOptions
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the counts of the tokens, without their order."""
-        return (TOKEN_COUNTS,)
+    rules = (TOKEN_COUNTS,)
 
     def encode_documents(
-        self, splits: Mapping[Split, Documents]
+        self, splits: Mapping[Split, LabeledTexts]
     ) -> tuple[dict[str, Examples], dict[str, Any]]:
         """Return the examples of each split, and the facts of a manifest that describe them."""
-        tokenizer = self.make_tokenizer(lambda: ((text, 1) for text in splits["train"].texts))
-        examples: dict[str, Examples] = {}
-        cut: dict[str, int] = {}
-        for split, documents in splits.items():
-            tokens, cut[split] = encode_texts(tokenizer, documents.texts, self.options.length)
-            examples[split] = Examples(tokens=tokens, labels=documents.labels)
-        facts = {
-            "cut": cut,
-            "leaks": {
-                f"{split} in {other}": report_leaks(splits[split], splits[other])
-                for split, other in _LEAKS
-            },
-            **count_unknown(tokenizer, examples),
-            **tokenizer.facts,
-        }
-        return examples, facts
+        examples, facts = self.encode_splits(splits)
+        leaks = {f"{x} in {y}": report_leaks(splits[x], splits[y]) for x, y in _LEAKS}
+        return examples, {"cut": facts["cut"], "leaks": leaks, **facts}
 
     def groupings(self, split: Split) -> list[Grouping]:
         """Return those of texts, and whether training contains an example, exactly or nearly."""
@@ -139,7 +108,7 @@ class DocumentTask(EncodedTextTask):
         return f"{shown} = {self.class_name(label)}"
 
 
-def report_leaks(documents: Documents, others: Documents) -> dict[str, Any]:
+def report_leaks(documents: LabeledTexts, others: LabeledTexts) -> dict[str, Any]:
     """Return how many documents are among others, exactly or nearly, and their rows."""
     leaks = find_leaks(documents.texts, others.texts)
     exact = sum(leak.is_exact for leak in leaks)

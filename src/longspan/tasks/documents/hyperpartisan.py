@@ -33,10 +33,10 @@ from longspan.tasks.base import HELD_OUT, SPLITS, ProgressCallback, Split
 from longspan.tasks.documents.documents import (
     HELD_OUT_SHARE,
     DocumentOptions,
-    Documents,
     DocumentTask,
     hold_out,
 )
+from longspan.tasks.encoded_text import LabeledTexts
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import register
 
@@ -318,7 +318,7 @@ class Hyperpartisan(DocumentTask):
         articles = read(source)
         progress("splitting Hyperpartisan", 0, len(articles))
         rows = self._choose_rows(source, articles)
-        documents = Documents(
+        documents = LabeledTexts(
             [self._text(article) for article in articles],
             np.array([article.label for article in articles], np.uint8),
         )

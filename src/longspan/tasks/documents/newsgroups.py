@@ -30,10 +30,10 @@ from longspan.tasks.base import SPLITS, ProgressCallback
 from longspan.tasks.documents.documents import (
     HELD_OUT_SHARE,
     DocumentOptions,
-    Documents,
     DocumentTask,
     hold_out,
 )
+from longspan.tasks.encoded_text import LabeledTexts
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import register
 
@@ -264,7 +264,7 @@ class Newsgroups(DocumentTask):
         progress("reading 20 Newsgroups", 0, 0)
         posts = read(source)
         texts = [self._text(post) for post in posts]
-        documents = Documents(texts, np.array([post.label for post in posts], np.uint8))
+        documents = LabeledTexts(texts, np.array([post.label for post in posts], np.uint8))
         progress("splitting 20 Newsgroups", 0, len(posts))
         rows = _choose_rows(posts)
         splits, facts = self.encode_documents({s: documents.select(rows[s]) for s in SPLITS})

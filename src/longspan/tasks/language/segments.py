@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from longspan.data.store import Examples
-from longspan.tasks.language.windows import document_bounds
+from longspan.tasks.language.windows import check_stored, document_bounds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,11 +48,7 @@ class Segments:
         Raises:
             DataError: a row has changed since it was written.
         """
-        offsets, starts = self.stored.tokens.offsets, self.starts[rows]
-        first = np.searchsorted(offsets, starts, side="right") - 1
-        last = np.searchsorted(offsets, starts + self.lengths[rows] + 1, side="left")
-        spans = zip(first.tolist(), last.tolist(), strict=True)
-        self.stored.check(np.unique(np.concatenate([np.arange(*span) for span in spans])))
+        check_stored(self.stored, self.starts[rows], self.lengths[rows] + 1)
 
 
 def cut_windows(stored: Examples, length: int, stride: int, limit: int | None = None) -> Segments:

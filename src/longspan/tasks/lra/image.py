@@ -23,7 +23,7 @@ from longspan.tasks.lra.pixels import LEVELS, PixelOptions, PixelTask, pack_imag
 from longspan.tasks.lra.published import published_scores
 from longspan.tasks.lra.tfds import tfds_order
 from longspan.tasks.registry import register
-from longspan.tasks.rules import NEAREST_CENTROID, Rule
+from longspan.tasks.rules import NEAREST_CENTROID
 
 GrayscaleRule = Literal["tf", "pil"]
 
@@ -90,6 +90,7 @@ class ImageTask(PixelTask):
     mean, std = 122.6 / 255, 61.0 / 255
     class_names = cifar.CLASSES
     side = cifar.SIDE
+    rules = (NEAREST_CENTROID,)
     info = TaskInfo(
         name="image",
         title="Image (CIFAR-10, gray pixels)",
@@ -119,11 +120,6 @@ class ImageTask(PixelTask):
         """Examples by split; the training images that are not held out are for training."""
         left = max(50_000 - self.options.validation, 0)
         return {**super().sizes, "train": self.options.train or left}
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from each pixel by itself."""
-        return (NEAREST_CENTROID,)
 
     def find_source(self, data: Path | None) -> cifar.CifarFiles:
         """Return the copy of CIFAR-10."""

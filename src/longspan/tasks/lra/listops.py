@@ -115,6 +115,7 @@ class ListOps(Task):
 
     Options = ListOpsOptions
     options: ListOpsOptions
+    rules = (FIRST_OPERATOR,)
     info = TaskInfo(
         name="listops",
         title="ListOps",
@@ -139,11 +140,6 @@ class ListOps(Task):
             "data card has the scores of this rule on its splits, of the release too."
         ),
     )
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the first operator alone."""
-        return (FIRST_OPERATOR,)
 
     @property
     def vocab_size(self) -> int:

@@ -32,7 +32,6 @@ from longspan.tasks.lra.retrieval import Retrieval
 from longspan.tasks.lra.text import Text
 from longspan.tasks.masking import Masking, Probability, Share, check_shares, mask_rows
 from longspan.tasks.registry import register
-from longspan.tasks.rules import Rule
 
 PREFIX = "masked_"  # of the names of these tasks
 MASKED = "[masked]"
@@ -81,6 +80,8 @@ class MaskedInputs(Task):
     """Task of predicting the masked inputs of another one; subclasses are made by `mask_inputs`."""
 
     base: ClassVar[type[Task]]
+    image_side = None  # a picture of the inputs would show what is masked
+    rules = ()  # those of the other task predict its labels
 
     @functools.cached_property
     def other(self) -> Task:
@@ -92,11 +93,6 @@ class MaskedInputs(Task):
     def head_name(self) -> str:
         """Masked tokens; continuous inputs have a class, their gray level, at masked positions."""
         return "masked_lm" if self.input_features is None else "token_classification"
-
-    @property
-    def image_side(self) -> None:
-        """None: a picture of the inputs would show what is masked."""
-        return None
 
     @property
     def vocab_size(self) -> int:
@@ -113,11 +109,6 @@ class MaskedInputs(Task):
         """Examples by split; both texts of a pair are examples."""
         sizes, factor = self.other.sizes, 2 if self._has_pairs else 1
         return {split: size and factor * size for split, size in sizes.items()}
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """None: rules of the other task predict its labels."""
-        return ()
 
     @functools.cached_property
     def masking(self) -> Masking:

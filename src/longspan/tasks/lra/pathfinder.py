@@ -34,7 +34,7 @@ from longspan.tasks.lra.generators.pathfinder import (
 )
 from longspan.tasks.lra.generators.pathfinder_markers import find_markers
 from longspan.tasks.lra.generators.shards import get_or_build
-from longspan.tasks.lra.pathfinder_release import PathfinderImages
+from longspan.tasks.lra.pathfinder_release import PathfinderImages, read_images
 from longspan.tasks.lra.pixels import LEVELS, PixelOptions, PixelTask, draw_mask
 from longspan.tasks.lra.published import published_scores
 from longspan.tasks.lra.tfds import tfds_order, tfds_slices
@@ -124,7 +124,7 @@ def read_release(
     progress: Progress,
 ) -> ImageSet:
     """Read the images of one difficulty of the Long Range Arena release."""
-    images = lra_release.read_pathfinder(source, scratch, progress)
+    images = read_images(source.path, source.part, scratch, progress)
     lengths, counts = np.unique(images.contour_lengths, return_counts=True)
     num_images = dict(zip(map(str, lengths.tolist()), counts.tolist(), strict=True))
     return ImageSet(

@@ -86,6 +86,7 @@ class Retrieval(EncodedTextTask):
     Options = RetrievalOptions
     options: RetrievalOptions
     class_names = aan.LABELS
+    rules = (SECOND_PAPER,)
     info = TaskInfo(
         name="retrieval",
         version=2,
@@ -111,11 +112,6 @@ class Retrieval(EncodedTextTask):
             "those of the release. Only higher scores compare the papers."
         ),
     )
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the second paper alone."""
-        return (SECOND_PAPER,)
 
     def find_source(self, data: Path | None) -> aan.AanFiles:
         """Return the files of pairs."""

@@ -38,7 +38,6 @@ from longspan.data.source_files import (
     named_archives,
     usual_folders,
 )
-from longspan.data.store import Examples
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError
 from longspan.tasks.base import ProgressCallback, Split
@@ -46,14 +45,13 @@ from longspan.tasks.encoded_text import (
     BothClasses,
     EncodedTextTask,
     EncodingOptions,
-    count_unknown,
-    encode_texts,
+    LabeledTexts,
     sample_balanced,
 )
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.lra.published import published_scores
 from longspan.tasks.registry import register
-from longspan.tasks.rules import TOKEN_COUNTS, Rule
+from longspan.tasks.rules import TOKEN_COUNTS
 
 URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
 SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
@@ -64,14 +62,6 @@ _WHOLE = 50_000  # reviews in the whole set
 _MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
 # the longest review has 13,704 bytes, all of them have 66 million
 _LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reviews:
-    """The reviews of one split, sorted by text: UTF-8 bytes, and 0 (negative) or 1 (positive)."""
-
-    texts: list[bytes]
-    labels: np.ndarray  # uint8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,8 +89,8 @@ def find(data: Path | None) -> ImdbFiles:
     return most_complete(copies, _WHOLE, lambda one: sum(1 for _ in _rows(one.files["train"][0])))
 
 
-def read(source: ImdbFiles) -> dict[str, Reviews]:
-    """Return all reviews of both splits.
+def read(source: ImdbFiles) -> dict[str, LabeledTexts]:
+    """Return all reviews of both splits, sorted by text: 0 is negative, 1 positive.
 
     Raises:
         DataError: a file is truncated or malformed; the message names it and says why.
@@ -112,14 +102,14 @@ def read(source: ImdbFiles) -> dict[str, Reviews]:
     else:
         paths = [(split, path) for split in SOURCE_SPLITS for path in source.files[split]]
         rows = [row for split, path in paths for row in _parquet_rows(split, path)]
-    reviews: dict[str, Reviews] = {}
+    reviews: dict[str, LabeledTexts] = {}
     for split in SOURCE_SPLITS:
         found = sorted((text, label) for where, label, text in rows if where == split)
         labels = np.array([label for _, label in found], np.uint8)
         if set(labels) != {0, 1}:
             files = ", ".join(str(path) for path in source.files[split])
             raise DataError(f"{files}: split {split!r} lacks positive or negative reviews")
-        reviews[split] = Reviews(texts=[text for text, _ in found], labels=labels)
+        reviews[split] = LabeledTexts(texts=[text for text, _ in found], labels=labels)
     return reviews
 
 
@@ -221,6 +211,7 @@ class Text(EncodedTextTask):
     Options = TextOptions
     options: TextOptions
     class_names = LABELS
+    rules = (TOKEN_COUNTS,)
     info = TaskInfo(
         name="text",
         title="Text (IMDB, bytes)",
@@ -259,11 +250,6 @@ class Text(EncodedTextTask):
         return sizes if is_default else {**sizes, "train": options.train}
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the counts of the tokens, without their order."""
-        return (TOKEN_COUNTS,)
-
-    @property
     def validation_is_test(self) -> bool:
         """True if the test split selects the checkpoint, as in the paper."""
         return self.options.validation == "test"
@@ -281,18 +267,11 @@ class Text(EncodedTextTask):
         reviews = read(source)
         rows = {part: len(reviews[part].texts) for part in reviews}
         chosen, duplicates = self._choose_rows(reviews)
-        _, train_rows = chosen["train"]
-        tokenizer = self.make_tokenizer(
-            lambda: ((reviews["train"].texts[row], 1) for row in train_rows)
+        splits, facts = self.encode_splits(
+            {split: reviews[part].select(own) for split, (part, own) in chosen.items()}
         )
         extent = "the whole set" if sum(rows.values()) == 50_000 else "a subset"
         note = "; validation is the test split" if self.validation_is_test else ""
-        splits: dict[str, Examples] = {}
-        cut: dict[str, int] = {}
-        for split, (part, own) in chosen.items():
-            texts = (reviews[part].texts[row] for row in own)
-            tokens, cut[split] = encode_texts(tokenizer, texts, self.options.length)
-            splits[split] = Examples(tokens=tokens, labels=reviews[part].labels[own])
         return BuildOutput(
             splits=splits,
             source=f"IMDB, {extent} ({rows['train']} train and {rows['test']} test reviews){note}",
@@ -301,9 +280,7 @@ class Text(EncodedTextTask):
                 "source_rows": rows,
                 "source_sha256": source.checksums(),
                 **duplicates,
-                "cut": cut,
-                **count_unknown(tokenizer, splits),
-                **tokenizer.facts,
+                **facts,
             },
         )
 
@@ -313,7 +290,7 @@ class Text(EncodedTextTask):
         return f"{self.decode(tokens)} = {LABELS[label]}"
 
     def _choose_rows(
-        self, reviews: dict[str, Reviews]
+        self, reviews: dict[str, LabeledTexts]
     ) -> tuple[dict[Split, tuple[str, np.ndarray]], dict[str, dict[str, int]]]:
         """Return the part of the source and the rows of each split, and counts of duplicates."""
         labels = {part: reviews[part].labels for part in reviews}
@@ -336,7 +313,7 @@ class Text(EncodedTextTask):
         return chosen, duplicates
 
     def _hold_out(
-        self, reviews: dict[str, Reviews]
+        self, reviews: dict[str, LabeledTexts]
     ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
         """Return the training rows, the held-out rows, and the numbers of dropped reviews."""
         texts, labels = reviews["train"].texts, reviews["train"].labels

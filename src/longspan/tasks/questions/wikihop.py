@@ -252,6 +252,7 @@ class WikiHop(PieceTask):
 
     Options = WikiHopOptions
     options: WikiHopOptions
+    rules = (BY_RELATION,)
     info = TaskInfo(
         name="wikihop",
         title="WikiHop",
@@ -318,11 +319,6 @@ class WikiHop(PieceTask):
             "none": 0,
         }
         return longest[self.options.global_tokens]
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the question's relation alone."""
-        return (BY_RELATION,)
 
     def majority_baseline(self, split: Split, rows: np.ndarray | None = None) -> float | None:
         """Return None: the number of a candidate in its list says nothing."""
