@@ -169,14 +169,6 @@ def test_number_of_global_boundaries_is_bounded(tmp_path, articles):
     assert task.num_global_tokens == 1 + SMALL["question_length"] + 1 + 1
 
 
-def test_options_of_the_answers_share_a_data_set(tmp_path, articles):
-    plain = opened("xquad", tmp_path, articles)
-    for options in ({"global_tokens": "none"}, {"answer_length": 3}, {"boundaries": 3}):
-        assert opened("xquad", tmp_path, articles, **options).dataset.folder == plain.dataset.folder
-    other = opened("xquad", tmp_path, articles, context="article")
-    assert other.dataset.folder != plain.dataset.folder
-
-
 def test_squad_tests_on_the_published_development_set(tmp_path):
     write_squad(tmp_path / "train-v1.1.json", [squad_article(f"T{n}") for n in range(10)])
     write_squad(tmp_path / "dev-v1.1.json", [squad_article("D")])

@@ -141,14 +141,6 @@ def test_training_examples_are_shuffled_by_seed_and_number(cache, folder):
     assert whole_train[0].equal(whole_train[1])
 
 
-def test_lengths_windows_and_global_tokens_share_a_data_set(cache, folder):
-    task = opened(cache, folder)
-    longer = opened(cache, folder, length=512, windows=1, global_tokens="none", candidates=9)
-    assert longer.checksum == task.checksum
-    assert longer.dataset.manifest == task.dataset.manifest
-    assert opened(cache, folder, validation=0.3).checksum != task.checksum
-
-
 def test_slices_say_what_is_read(tmp_path):
     folder = write_wikihop(tmp_path, documents=5)
     for options, expected in (
