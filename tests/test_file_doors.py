@@ -29,7 +29,8 @@ from longspan.models.conversion.checkpoint_files import load_tokenizer
 from longspan.models.conversion.source import open_source, read_tensors
 from longspan.results.reading import load_result
 from longspan.tasks.documents import conll, hyperpartisan
-from longspan.tasks.lra import aan, imdb
+from longspan.tasks.lra import aan
+from longspan.tasks.lra import text as imdb
 from longspan.tasks.questions import hotpotqa_files as hotpotqa
 from longspan.tasks.questions import json_files
 from longspan.tasks.questions.report import Report

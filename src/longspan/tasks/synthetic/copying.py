@@ -3,19 +3,12 @@
 Plain copying, with all symbols together at the start: Hochreiter and Schmidhuber 1997, Arjovsky et
 al. 2016 (https://arxiv.org/abs/1511.06464). Selective copying, with scattered symbols: Jing et al.
 2019 (https://arxiv.org/abs/1706.02761); Gu and Dao, "Mamba", 2023, section 4.1
-(https://arxiv.org/abs/2312.00752).
-
-One symbol is a needle in a haystack: Kamradt, "Needle In A Haystack", 2023
-(https://github.com/gkamradt/LLMTest_NeedleInAHaystack), asks a language model for one sentence in
-a long text in the same way. A mechanism finds it if information from any position reaches the
-last one.
+(https://arxiv.org/abs/2312.00752). One symbol: a needle in a haystack.
 """
 
-import dataclasses
 import functools
 import itertools
 import math
-from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
@@ -41,7 +34,7 @@ _FIRST_FILLER = 2  # ids 0 and 1 are padding and the marker
 
 
 def predict_by_symbol_counts(
-    options: "_Symbols", train: Examples, examples: Examples
+    options: "SymbolChecks", train: Examples, examples: Examples
 ) -> np.ndarray:
     """Return the most frequent symbol of the example at every marker; nothing is fitted.
 
@@ -53,7 +46,7 @@ def predict_by_symbol_counts(
     return np.array([np.bincount(row).argmax() for row in rows]).repeat(options.count)
 
 
-class _Symbols:
+class SymbolChecks:
     """Checks and sizes of the options of copying, and of one symbol."""
 
     length: int
@@ -99,7 +92,7 @@ class _Symbols:
 
 
 @settings
-class CopyingOptions(_Symbols, GeneratedOptions):
+class CopyingOptions(SymbolChecks, GeneratedOptions):
     """Sizes of the splits, and difficulty."""
 
     validation: NumExamples = setting("validation examples", 2_000)
@@ -114,7 +107,7 @@ class CopyingOptions(_Symbols, GeneratedOptions):
     )
 
 
-def draw_chunk(options: _Symbols, draws: np.random.Generator) -> TokensAndTargets:
+def draw_chunk(options: SymbolChecks, draws: np.random.Generator) -> TokensAndTargets:
     """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
 
     The target of marker i is c + 1 if symbol i has class c; other targets are 0.
@@ -130,7 +123,7 @@ def draw_chunk(options: _Symbols, draws: np.random.Generator) -> TokensAndTarget
     return tokens, targets
 
 
-def _draw_positions(options: _Symbols, draws: np.random.Generator) -> np.ndarray:
+def _draw_positions(options: SymbolChecks, draws: np.random.Generator) -> np.ndarray:
     """Draw the positions of the symbols, ascending: (CHUNK_SIZE, count)."""
     if not options.together and options.depth is None:
         return np.sort(sample_distinct(draws, CHUNK_SIZE, options.context, options.count), 1)
@@ -216,43 +209,3 @@ class CopyingTask(GeneratedTask):
             words += [f"({len(ids)} filler)"] if is_filler else [f"s{x - first}" for x in ids]
         answer = " ".join(f"s{target - 1}" for target in targets if target)
         return f"{' '.join(words)} ({options.count} markers) = {answer}"
-
-
-@settings
-class NeedleOptions(_Symbols, GeneratedOptions):
-    """Sizes of the splits, and difficulty."""
-
-    validation: NumExamples = setting("validation examples", 2_000)
-    test: NumExamples = setting("test examples", 2_000)
-    length: Length = setting("tokens of an example, the marker included", 1_024)
-    symbols: PositiveInt = setting("different symbols, of which an example has one", 8)
-    noise: PositiveInt = setting("different filler tokens; few make examples recur", 8)
-    depth: float | None = setting(
-        "position of the symbol, 0 (start) to 1 (before the marker); none: random", None
-    )
-
-    count: ClassVar[int] = 1  # type: ignore[misc]
-    together: ClassVar[bool] = False  # type: ignore[misc]
-
-
-@register
-class NeedleTask(CopyingTask):
-    """One symbol at a random position among random filler; it is asked for at the end."""
-
-    Options = NeedleOptions  # type: ignore[assignment]
-    options: NeedleOptions  # type: ignore[assignment]
-    info = dataclasses.replace(
-        CopyingTask.info,
-        name="needle",
-        title="Needle",
-        summary="Name the one symbol that a long text of filler contains.",
-        source="generated, after Kamradt 2023, needle in a haystack",
-        vocab_size=18,
-        num_classes=8,
-        chance=1 / 8,
-        notes=(
-            "A diagnostic task, not part of Long Range Arena. It asks whether information from "
-            "any position reaches the last one; nothing has to be looked up by content. Kamradt "
-            "asks a pretrained language model about a text; here a small model learns symbols."
-        ),
-    )
