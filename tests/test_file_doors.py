@@ -31,8 +31,7 @@ from longspan.results.reading import load_result
 from longspan.tasks.documents import conll, hyperpartisan
 from longspan.tasks.lra import aan
 from longspan.tasks.lra import text as imdb
-from longspan.tasks.questions import hotpotqa_files as hotpotqa
-from longspan.tasks.questions import json_files
+from longspan.tasks.questions import hotpotqa, json_files
 from longspan.tasks.questions.report import Report
 from longspan.tasks.ranking import beir_files as beir
 from longspan.tasks.summaries import papers
