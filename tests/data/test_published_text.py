@@ -116,15 +116,6 @@ def test_another_content_of_the_same_size_is_refused(tmp_path):
         read_splits(text, find(text, path), ids, tmp_path / "scratch")
 
 
-def test_a_missing_file_is_named_with_its_remedy(tmp_path):
-    with pytest.raises(
-        DataError, match=r"text8 is not here .*download http.*text8\.zip.* data build text8 --data"
-    ):
-        find(Text8.text, tmp_path)
-    with pytest.raises(DataError, match="does not exist; expected text8, "):
-        find(Text8.text, tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize("form", ["file", "zip"])
 def test_a_file_is_read_in_constant_memory(tmp_path, monkeypatch, form):
     monkeypatch.setattr(published_text.archives, "_BLOCK", 1 << 14)

@@ -11,7 +11,7 @@ from torch import Tensor
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.imports import texts
-from longspan.data.imports.texts import TEXTS, TextsDescription, TextsSplit
+from longspan.data.imports.texts import TextsDescription, TextsSplit
 from longspan.data.summarized_document import SummarizedDocument
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.metrics import Metric
@@ -157,7 +157,7 @@ class OwnSummaries(ImportedTask, SummaryTask):
             yield known[split], one
 
 
-@makes_tasks(TEXTS)
+@makes_tasks(TextsDescription)
 def _make(folder: Path, description: TextsDescription) -> type[Task]:
     """Return the task class of an import."""
     files, columns = first_of(description.files), description.columns

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from longspan.data.cache import BuildOutput, BuiltDataset
+from longspan.data.source_files import CopyFiles
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import WordVocabulary
 from longspan.tasks.base import ProgressCallback
@@ -35,7 +36,7 @@ class WikiTextTask(StreamTask):
     sorts_by_frequency = True
     published_set: ClassVar[WikiText]
 
-    def find_source(self, data: Path | None) -> wikitext.WikiTextFiles:
+    def find_source(self, data: Path | None) -> CopyFiles:
         """Return the copy of the set."""
         return wikitext.find(self.published_set, data)
 
