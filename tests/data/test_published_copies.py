@@ -13,7 +13,8 @@ import pytest
 
 import cifar_files
 from longspan.errors import DataError
-from longspan.tasks.lra import cifar, imdb
+from longspan.tasks.lra import cifar
+from longspan.tasks.lra import text as imdb
 
 
 def reviews(part, label, count):

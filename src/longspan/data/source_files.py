@@ -42,6 +42,24 @@ class SourceFiles(ABC):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PartFiles(SourceFiles):
+    """One copy of a dataset with a file for each part."""
+
+    form: str
+    parts: dict[str, Path]
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of all parts."""
+        return list(self.parts.values())
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Form, names and sizes."""
+        return {"form": self.form, "bytes": self.sizes()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CopyFiles(SourceFiles):
     """One copy of a dataset that is a file, an archive, or a folder of known files.
 
