@@ -16,7 +16,7 @@ from longspan.config import TaskConfig
 from longspan.errors import DataError, OptionError
 from longspan.results import load_results
 from longspan.tasks import SPLITS, build
-from longspan.tasks.questions.wikihop_files import read_questions
+from longspan.tasks.questions.wikihop import read_questions
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import published
 from wikihop_files import write_wikihop
@@ -140,14 +140,6 @@ def test_training_examples_are_shuffled_by_seed_and_number(cache, folder):
     # Evaluations are never shuffled.
     whole_train = [whole(x, "train").inputs["input_ids"] for x in (task, fixed)]
     assert whole_train[0].equal(whole_train[1])
-
-
-def test_lengths_windows_and_global_tokens_share_a_data_set(cache, folder):
-    task = opened(cache, folder)
-    longer = opened(cache, folder, length=512, windows=1, global_tokens="none", candidates=9)
-    assert longer.checksum == task.checksum
-    assert longer.dataset.manifest == task.dataset.manifest
-    assert opened(cache, folder, validation=0.3).checksum != task.checksum
 
 
 def test_slices_say_what_is_read(tmp_path):
