@@ -16,7 +16,7 @@ import beir_files
 import tiny
 from corpus_files import ignore
 from longspan.arena import make_model, run
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.config import TaskConfig
 from longspan.errors import OptionError
 from longspan.results import load_results

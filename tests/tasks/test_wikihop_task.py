@@ -9,8 +9,9 @@ import torch
 
 import tiny
 from longspan.arena import run
-from longspan.arena.answers import answer_questions
+from longspan.arena.finished_run import load_run
 from longspan.arena.model import forward_flops, make_model
+from longspan.arena.predict import answer_questions
 from longspan.config import TaskConfig
 from longspan.errors import DataError, OptionError
 from longspan.results import load_results
@@ -229,7 +230,7 @@ def test_run_is_recorded_with_slices_and_rules(tmp_path, cache, folder):
     run(experiment(changes), opened(cache, folder), paths)
     (record,) = load_results([paths.runs])
     assert record.scores["test"].num_examples == 4
-    answers = answer_questions(paths.record_file(experiment(changes)), "test", paths)
+    answers = answer_questions(load_run(paths.record_file(experiment(changes)), paths), "test")
     expected = {x.id: x for x in read_questions(folder / "dev.json")}
     assert all(answer in expected[name].candidates for name, answer in answers.items())
     right = [answer == expected[x].candidates[expected[x].answer] for x, answer in answers.items()]

@@ -168,7 +168,7 @@ def _temporary_cache(data: str, options: TextOptions, paths: "RunPaths") -> Iter
     Raises:
         OptionError: the name is invalid.
     """
-    from longspan.arena.protocols.own import register_imports
+    from longspan.arena.protocols.files import register_imports
     from longspan.data.imports.stored import check_task_name
     from longspan.data.imports.texts import TextsDescription
 
