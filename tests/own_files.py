@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.data.imports.texts import import_texts
 from longspan.errors import DataError
 

@@ -4,7 +4,7 @@ from aan_files import write_by_id
 from cifar_files import write_batches
 from conll_files import write_conll
 from longspan.tasks import TASKS, build
-from longspan.tasks.documents import newsgroups_archive as newsgroups
+from longspan.tasks.documents import newsgroups
 from paper_files import write_papers
 from question_files import (
     hotpotqa_record,

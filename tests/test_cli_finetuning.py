@@ -6,7 +6,7 @@ import tempfile
 import pytest
 
 import toy_heads
-from longspan.data.imports.texts import TEXTS
+from longspan.data.imports.texts import TextsDescription
 from longspan.results import load_results
 from longspan.tasks import TASKS, register
 from own_files import forgotten_imports, reviews, write_csv
@@ -88,7 +88,7 @@ def test_plan_leaves_the_cache_as_it_was(cli, monkeypatch, tmp_path, trained, pl
     assert content() == before
     assert not list((tmp_path / "temporary").glob("longspan-*"))
     assert "second" not in TASKS
-    assert TASKS["first"].folder == TEXTS.path(tmp_path / "cache", "first")
+    assert TASKS["first"].folder == TextsDescription.path(tmp_path / "cache", "first")
 
 
 def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):
@@ -170,7 +170,9 @@ def test_unusable_commands_are_refused(cli, tmp_path, trained, places):
     ):
         check_rejected(cli("finetune", *arguments, *places), *parts)
     # Nothing is imported for a checkpoint that cannot be read.
-    assert sorted(x.name for x in (tmp_path / "cache" / TEXTS.folder).iterdir()) == ["first"]
+    assert sorted(x.name for x in (tmp_path / "cache" / TextsDescription.folder).iterdir()) == [
+        "first"
+    ]
 
 
 def test_corpora_are_pretrained(cli, registries, tmp_path, places):

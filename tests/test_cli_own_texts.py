@@ -171,7 +171,7 @@ def test_predictions_reproduce_the_recorded_score(trained, task):
     """Predict the test split from its texts: the score of the record follows."""
     from longspan.arena import RunPaths
     from longspan.arena.predict import predict
-    from longspan.arena.protocols.own import register_imports
+    from longspan.arena.protocols.files import register_imports
     from longspan.tasks import build
 
     register_imports(trained / "cache")
@@ -198,7 +198,7 @@ def test_predictions_follow_the_order_of_the_texts(trained):
     """Batches are sorted by length; predictions are not."""
     from longspan.arena import RunPaths
     from longspan.arena.predict import predict
-    from longspan.arena.protocols.own import register_imports
+    from longspan.arena.protocols.files import register_imports
 
     register_imports(trained / "cache")
     (path,) = (trained / "runs" / "own" / "rated").glob("*.json")

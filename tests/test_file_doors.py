@@ -27,11 +27,10 @@ from longspan.files import LARGE, SMALL, file_sha256, read_json
 from longspan.models.conversion.checkpoint_files import load_tokenizer
 from longspan.models.conversion.source import open_source, read_tensors
 from longspan.results.reading import load_result
-from longspan.tasks.documents import conll
-from longspan.tasks.documents import hyperpartisan_articles as hyperpartisan
-from longspan.tasks.lra import aan, imdb
-from longspan.tasks.questions import hotpotqa_files as hotpotqa
-from longspan.tasks.questions import json_files
+from longspan.tasks.documents import conll, hyperpartisan
+from longspan.tasks.lra import aan
+from longspan.tasks.lra import text as imdb
+from longspan.tasks.questions import hotpotqa, json_files
 from longspan.tasks.questions.report import Report
 from longspan.tasks.ranking import beir_files as beir
 from longspan.tasks.summaries import papers

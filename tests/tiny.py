@@ -12,11 +12,10 @@ from longspan.tasks import build
 
 # Modules that the command line imports lazily.
 PRELOADED = (
-    "longspan.arena.parallel_console",
     "longspan.arena.budget_resolution",
     "longspan.arena.console",
     "longspan.arena.record",
-    "longspan.arena.rescore",
+    "longspan.arena.finished_run",
     "longspan.cli",
     "longspan.report.output.page",
     "longspan.report.output.text",
@@ -73,6 +72,13 @@ def listops(cache):
 
 def paths(runs, cache):
     return RunPaths(runs=Path(runs), cache=Path(cache), device="cpu")
+
+
+def rescore(record, split, paths):
+    """Return the score of the selected model of a run on a split."""
+    from longspan.arena.finished_run import evaluate_run
+
+    return evaluate_run(record, split, paths)[0].score
 
 
 def flags(changes=None):

@@ -16,9 +16,9 @@ from longspan.tasks.questions.encoding import (
     RELEVANT,
     STARTS,
     SUPPORTS,
+    bit_labels,
 )
-from longspan.tasks.questions.multi_hop import labels_of
-from longspan.tasks.questions.spans import bit_labels
+from longspan.tasks.questions.hotpotqa import labels_of
 
 MASK, START, WORDS = 1, 2, 13  # ids from 3 on are words; 0 is padding
 SIZES = {"train": 48, "validation": 12, "test": 10}

@@ -9,7 +9,7 @@ import signal
 import torch
 
 import tiny
-from longspan.arena.callbacks import GridCallback, ParallelGridCallback
+from longspan.arena.callbacks import GridCallback
 from longspan.training import Callback
 
 # A kill after the first evaluation leaves a checkpoint and remaining steps.
@@ -57,7 +57,7 @@ class StopAtStep(GridCallback):
             raise KeyboardInterrupt
 
 
-class KillRuns(LogRuns, ParallelGridCallback):
+class KillRuns(LogRuns):
     """Callback that kills processes of runs after evaluations, `kills` times per mechanism."""
 
     def __init__(self, paths, experiments, kills, lock="run"):

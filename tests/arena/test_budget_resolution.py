@@ -22,9 +22,8 @@ from longspan.arena.budget_resolution import (
     scale_steps,
 )
 from longspan.arena.console import ConsoleCallback
-from longspan.arena.executors.events import EventSender, dispatch_event
+from longspan.arena.executors.runner import EventSender, dispatch_event
 from longspan.arena.model import make_model
-from longspan.arena.parallel_console import ParallelConsoleCallback
 from longspan.arena.run_state import claim
 from longspan.arena.stages import training_flops
 from longspan.attention import MECHANISMS
@@ -283,7 +282,7 @@ def test_console_shows_steps_of_budget(paths):
 def test_steps_of_budget_reach_parallel_console():
     events = []
     EventSender(events.append).on_train_begin(40)
-    with ParallelConsoleCallback(Console(file=io.StringIO())) as callback:
+    with ConsoleCallback(Console(file=io.StringIO()), is_parallel=True) as callback:
         callback.on_run_begin(1, 1, tiny.experiment())
         assert [dispatch_event(callback.for_run(1), event) for event in events] == [None]
         (bar,) = (task for task in callback.bar.tasks if task.id == callback.for_run(1).bar_task)

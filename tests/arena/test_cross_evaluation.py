@@ -16,8 +16,8 @@ from longspan.arena.cross_evaluation import (
     task_config,
     vocabulary_misfits,
 )
-from longspan.arena.protocols.own import register_imports
-from longspan.arena.rescore import evaluate_run
+from longspan.arena.finished_run import evaluate_run
+from longspan.arena.protocols.files import register_imports
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanForSequenceClassification

@@ -11,12 +11,12 @@ from longspan.analysis import measure_context
 from longspan.arena import PROTOCOLS, get, load_protocol, override, run
 from longspan.arena.cross_evaluation import evaluate_elsewhere
 from longspan.arena.experiment import hash_config
+from longspan.arena.finished_run import evaluate_run
 from longspan.arena.grid import grid, misfit
 from longspan.arena.model import make_model
 from longspan.arena.protocols import Protocol, Recipe
 from longspan.arena.protocols.base import NamedRow
 from longspan.arena.protocols.compare import compare
-from longspan.arena.rescore import evaluate_run
 from longspan.config import (
     EvaluationConfig,
     ModelConfig,

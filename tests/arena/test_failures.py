@@ -12,7 +12,7 @@ from rich.console import Console
 
 import tiny
 from longspan.arena import arena, run
-from longspan.arena.parallel_console import ParallelConsoleCallback
+from longspan.arena.console import ConsoleCallback
 from longspan.errors import DivergedError, NoMemoryError
 from longspan.results import load_failures, load_results
 from longspan.training.loop import StageTrainer
@@ -106,7 +106,7 @@ def test_unexpected_error_is_reported_but_not_recorded(tiny_cache, tmp_path, mon
 
 def test_progress_bars_are_removed_when_runs_end(tiny_cache, tmp_path):
     experiments = [tiny.experiment("full", changes=DIVERGING), tiny.experiment()]
-    with ParallelConsoleCallback(Console(file=io.StringIO())) as callback:
+    with ConsoleCallback(Console(file=io.StringIO()), is_parallel=True) as callback:
         results, failed = arena(experiments, tiny.paths(tmp_path, tiny_cache), callback)
         assert (len(results), len(failed), callback.lines) == (1, 1, {})
 

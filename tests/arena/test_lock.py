@@ -12,7 +12,7 @@ from callbacks import LogRuns
 
 import tiny
 from longspan.arena import arena, run
-from longspan.arena.lock import hold_lock
+from longspan.arena.run_state import hold_lock
 from longspan.errors import BusyError
 from longspan.results import load_results
 

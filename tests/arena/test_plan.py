@@ -12,9 +12,9 @@ import torch
 import tiny
 from longspan import space
 from longspan.arena import get, grid, order_runs, plan, replace_budget, run
-from longspan.arena.executors.outcomes import make_failure
+from longspan.arena.executors.base import make_failure
+from longspan.arena.grid import CountFlops
 from longspan.arena.model import forward_flops, make_model
-from longspan.arena.ordering import CountFlops
 from longspan.arena.plan import PlannedRun, sum_up
 from longspan.arena.provenance import device_name
 from longspan.attention import MECHANISMS

@@ -12,9 +12,9 @@ import own_files
 import tiny
 from longspan.arena import PROTOCOLS, WorkerPoolExecutor, arena, get, load_plugin, load_protocol
 from longspan.arena import plugins as plugins_module
-from longspan.arena.executors.ray_task import run_on_node
+from longspan.arena.executors.ray import run_on_node
 from longspan.arena.plugins import load_entry_points, loaded_plugins, restore_plugins
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.arena.provenance import source_files
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS

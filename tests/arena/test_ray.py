@@ -19,7 +19,7 @@ import tiny
 from longspan.arena import RayExecutor, arena, load_protocol
 from longspan.arena.executors import Skipped
 from longspan.arena.executors import ray as ray_executor
-from longspan.arena.executors.ray_task import EventQueue
+from longspan.arena.executors.ray import EventQueue
 from longspan.errors import OptionError, RunError
 from longspan.results import load_results
 

@@ -11,8 +11,7 @@ from callbacks import LogRuns, StopAtStep
 
 import tiny
 from longspan.arena import arena, run
-from longspan.arena.resume import load_checked
-from longspan.arena.run_state import differences, in_brackets, read_state
+from longspan.arena.run_state import differences, in_brackets, load_checked, read_state
 from longspan.config import Budget, StageConfig, replace_fields
 from longspan.errors import RunError
 from longspan.files import write_json

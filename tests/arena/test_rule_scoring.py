@@ -7,7 +7,7 @@ import pytest
 
 import tiny
 from longspan.arena import run
-from longspan.arena.rule_scoring import score_rules
+from longspan.arena.finished_run import score_rules
 from longspan.results import load_result, write_record
 
 

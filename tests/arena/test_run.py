@@ -16,7 +16,7 @@ import tiny
 from longspan.arena import RunPaths, arena, grid, make_model, run
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.console import ConsoleCallback
-from longspan.arena.rescore import evaluate_run, rescore
+from longspan.arena.finished_run import evaluate_run
 from longspan.attention import MECHANISMS
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.results import SCHEMA, Result, load_result, load_results
@@ -187,7 +187,7 @@ def test_rescoring_reproduces_recorded_scores_exactly(listops, tiny_cache, tmp_p
     )
     record = run(experiment, listops, paths)
     for split in ("validation", "test", "train"):
-        assert rescore(paths.record_file(experiment), split, paths) == record.scores[split]
+        assert tiny.rescore(paths.record_file(experiment), split, paths) == record.scores[split]
 
 
 def test_samples_of_a_split_are_scored(finished_run):
@@ -213,13 +213,13 @@ def test_rescoring_rejects_unknown_split_missing_record_and_missing_model(finish
     with pytest.raises(
         UnknownNameError, match="no split to score called 'tset'; did you mean test"
     ):
-        rescore(path, "tset", paths)
+        tiny.rescore(path, "tset", paths)
     with pytest.raises(DataError, match=r"absent\.json does not exist"):
-        rescore(tmp_path / "absent.json", "test", paths)
+        tiny.rescore(tmp_path / "absent.json", "test", paths)
     orphan = tmp_path / path.name
     shutil.copy(path, orphan)
     with pytest.raises(DataError, match=r"work.* holds no saved model of .*; run it again"):
-        rescore(orphan, "test", paths)
+        tiny.rescore(orphan, "test", paths)
 
 
 def flip_bit(content):
@@ -235,7 +235,7 @@ def test_damaged_model_is_rejected_with_single_line_message(finished_run, tmp_pa
     (path,) = copied_paths.run_dir(experiment).glob(f"best-*/{name}")
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(DataError, match=rf"best-0000\d\d/{name} is .*; run it again") as e:
-        rescore(copied_paths.record_file(experiment), "test", copied_paths)
+        tiny.rescore(copied_paths.record_file(experiment), "test", copied_paths)
     assert "\n" not in str(e.value)
 
 
@@ -257,7 +257,7 @@ def test_damaged_pointer_of_finished_run_keeps_record_and_model(
     path = copied_paths.record_file(experiment)
     (copied_paths.run_dir(experiment) / "last.json").write_bytes(DAMAGED_POINTERS[case])
     assert run(experiment, listops, copied_paths) == record
-    assert rescore(path, "test", copied_paths) == rescore(
+    assert tiny.rescore(path, "test", copied_paths) == tiny.rescore(
         paths.record_file(experiment), "test", paths
     )
 
@@ -280,10 +280,10 @@ def test_malformed_configuration_of_earlier_version_is_rejected(finished_run, tm
     (path,) = run_dir.glob("best-*/config.json")
     (path.parent / "checksums.json").unlink()
     (run_dir / "last.json").write_text(f'{{"last": null, "best": "{path.parent.name}"}}')
-    assert rescore(copied_paths.record_file(experiment), "test", copied_paths)
+    assert tiny.rescore(copied_paths.record_file(experiment), "test", copied_paths)
     path.write_text(MALFORMED_CONFIGS[case])
     with pytest.raises(DataError, match=r"best-0000\d\d cannot be read \(.+\); run it again"):
-        rescore(copied_paths.record_file(experiment), "test", copied_paths)
+        tiny.rescore(copied_paths.record_file(experiment), "test", copied_paths)
 
 
 def test_rescoring_on_different_data_is_rejected(finished_run, tmp_path):
@@ -292,7 +292,7 @@ def test_rescoring_on_different_data_is_rejected(finished_run, tmp_path):
     path = tiny.paths(tmp_path / "runs", paths.cache).record_file(experiment)
     dataclasses.replace(record, data_checksum="0" * 64).save(tmp_path / "runs")
     with pytest.raises(DataError, match=r"was scored on data 000000000000, but .*--data"):
-        rescore(path, "test", paths)
+        tiny.rescore(path, "test", paths)
 
 
 @pytest.mark.parametrize(

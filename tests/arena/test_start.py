@@ -30,13 +30,12 @@ from longspan.arena import (
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import WorkerPoolExecutor
 from longspan.arena.experiment import hash_config
-from longspan.arena.lock import hold_lock
-from longspan.arena.ordering import order_runs
+from longspan.arena.grid import order_runs
 from longspan.arena.protocols.base import PROTOCOLS
 from longspan.arena.protocols.compare import compare
 from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
-from longspan.arena.rescore import rescore
+from longspan.arena.run_state import hold_lock
 from longspan.arena.start import find_start, load_start
 from longspan.config import Budget, replace_fields
 from longspan.errors import OptionError, RunError
@@ -449,7 +448,7 @@ def test_record_is_run_again_and_scored_again(staged, paths):
     again = rerun(path, paths)
     assert again.is_equal
     assert again.after.start == result.start
-    assert rescore(path, "test", paths) == result.scores["test"]
+    assert tiny.rescore(path, "test", paths) == result.scores["test"]
     scratch = staged.row("toy_span", "local", 0, {"start.task": None})
     assert finish(scratch, paths).curve != result.curve
 

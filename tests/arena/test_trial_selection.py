@@ -20,8 +20,7 @@ from search_cases import (
 
 import tiny
 from longspan.arena import RULES, arena, grid, select_and_score, selection, tune
-from longspan.arena.executors.outcomes import make_failure
-from longspan.arena.rescore import rescore
+from longspan.arena.executors.base import make_failure
 from longspan.arena.selection import TrialResult, select_trials
 from longspan.config import Budget
 from longspan.errors import RunError, UnknownNameError
@@ -202,7 +201,7 @@ def test_selected_trial_equals_run_without_search(tuned, tiny_cache, tmp_path):
     )
     assert one == two
     assert plain.tuning is None
-    assert rescore(paths.record_file(made), "test", paths) == selected.scores["test"]
+    assert tiny.rescore(paths.record_file(made), "test", paths) == selected.scores["test"]
 
 
 def test_record_has_selection_rule_and_all_trials(tuned):
@@ -223,7 +222,7 @@ def test_record_has_selection_rule_and_all_trials(tuned):
 
 def test_validation_decides_against_test(trials_only):
     files = trial_files(trials_only)
-    tested = [rescore(path, "test", trials_only).metrics["accuracy"] for path in files]
+    tested = [tiny.rescore(path, "test", trials_only).metrics["accuracy"] for path in files]
     means = [tested[0] + tested[1], tested[2] + tested[3]]
     assert means[0] != means[1], "choose other rates: test does not distinguish them"
     worse = means.index(min(means))

@@ -111,7 +111,7 @@ def blank(path, side, count):
 
 def test_official_order_is_recognized_and_restored(tmp_path, monkeypatch):
     """The hub has the rows in the order of the archive: data_batch_4, 3, 2, 5, 1."""
-    monkeypatch.setattr("longspan.tasks.lra.image_parquet.read_images", blank)
+    monkeypatch.setattr("longspan.tasks.lra.cifar.read_images", blank)
     official = cifar.find(write_whole_labels(tmp_path / "a", (1, 2, 3, 4, 5)))
     hub = cifar.find(write_whole_labels(tmp_path / "b", (4, 3, 2, 5, 1)))
     own = cifar.find(write_whole_labels(tmp_path / "c", (2, 1, 3, 4, 5)))

@@ -8,7 +8,7 @@ import aan_files
 from longspan.errors import DataError
 from longspan.tasks.lra import aan
 from longspan.tasks.lra.release import Pair
-from longspan.tasks.ranking.aan_files import collect_citations
+from longspan.tasks.ranking.aan_retrieval import collect_citations
 from longspan.tasks.ranking.collection import group_queries
 
 

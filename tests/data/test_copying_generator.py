@@ -8,13 +8,13 @@ import pytest
 
 from longspan.data.sampling import generate_chunks
 from longspan.errors import OptionError
-from longspan.tasks.synthetic.copying_examples import MARKER, CopyingSettings, draw_chunk
+from longspan.tasks.synthetic.copying import MARKER, CopyingOptions, draw_chunk
 
 USUAL = {"length": 32, "count": 4, "symbols": 8, "noise": 1, "together": False, "depth": None}
 
 
 def settings(**change):
-    return CopyingSettings(**{**USUAL, **change})
+    return CopyingOptions(**{**USUAL, **change})
 
 
 def chunks(shape, count, seed=0, stream="train"):
@@ -132,7 +132,7 @@ def test_stream_is_the_same_in_every_version():
     [
         ({"length": 7}, "length=7 is too short for 4 symbols and as many markers; use 8 or more"),
         ({"depth": 1.5, "together": True}, r"depth=1.5; expected 0 \(the start\) to 1, or none"),
-        ({"depth": float("nan"), "together": True}, "depth=nan"),
+        ({"depth": float("nan"), "together": True}, "depth should be a finite number"),
         ({"depth": 0.5}, "depth=0.5 needs adjacent symbols; set together=true"),
         ({"symbols": 65_534}, "65537 token ids; expected at most 65536, lower symbols or noise"),
     ],

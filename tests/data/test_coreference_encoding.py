@@ -6,7 +6,7 @@ import pytest
 from conll_files import column_document
 from longspan.errors import OptionError
 from longspan.tasks.documents.conll import read_documents
-from longspan.tasks.documents.coreference_encoding import (
+from longspan.tasks.documents.coreference import (
     NO_SENTENCE,
     DocumentEncoder,
     count_parts,

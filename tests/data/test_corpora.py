@@ -290,8 +290,6 @@ def test_too_few_documents_name_the_remedy(tmp_path):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"validation": 1.0}, "--validation must be a share between 0 and 1"),
-        ({"validation": 0.5, "test": 0.5}, "leave no document for training"),
         ({"weights": (1.0, 2.0)}, "--weights needs a number above 0 for each of the 1 paths"),
         ({"weights": (0.0,)}, "--weights needs a number above 0"),
         ({"vocab_size": 100}, "--vocab-size of byte-level must be at least 261"),

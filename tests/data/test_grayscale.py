@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from longspan.tasks.lra.grayscale import to_grayscale
+from longspan.tasks.lra.image import to_grayscale
 
 
 @pytest.fixture(scope="module")

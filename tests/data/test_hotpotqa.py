@@ -5,7 +5,7 @@ import json
 import pytest
 
 from longspan.errors import DataError
-from longspan.tasks.questions.hotpotqa_files import (
+from longspan.tasks.questions.hotpotqa import (
     load_records,
     read_question,
     read_selection,

@@ -9,7 +9,8 @@ import pytest
 
 from longspan.data import hub
 from longspan.errors import DataError, RunError
-from longspan.tasks.lra import cifar, imdb
+from longspan.tasks.lra import cifar
+from longspan.tasks.lra import text as imdb
 
 datasets = pytest.importorskip("datasets")
 

@@ -1,6 +1,6 @@
 """IMDB as published: its forms hold the same reviews; the whole set is preferred."""
 
-from longspan.tasks.lra import imdb
+from longspan.tasks.lra import text as imdb
 from real_data import real
 
 

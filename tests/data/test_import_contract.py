@@ -7,34 +7,46 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from beir_files import QUERIES, write_beir
+from beir_files import write_beir
 from corpus_files import TEXTS, ignore, write_folder
-from longspan.data.corpora.imports import CORPORA, CorpusRequest, build_tokens, import_corpus
+from longspan.data.corpora.imports import (
+    CorpusDescription,
+    CorpusRequest,
+    build_tokens,
+    import_corpus,
+)
 from longspan.data.imports import stored
-from longspan.data.imports.texts import TEXTS as OWN
-from longspan.data.imports.texts import TextsRequest, import_texts, load_splits
+from longspan.data.imports.texts import TextsDescription, TextsRequest, import_texts, load_splits
+from longspan.data.own_splits import NAMES
 from longspan.errors import DataError, OptionError, RunError
-from longspan.tasks.ranking.imports import BEIR, import_beir, load_collection
+from longspan.files import read_json, write_json
+from longspan.tasks.ranking.imports import BeirDescription, import_beir, load_collection
 from own_files import write_csv
 
 
-def import_own(cache, path, name="mine", **options):
-    request = TextsRequest(text="body", target="stars")
+def import_own(cache, path, name="mine", shares=None, **options):
+    request = TextsRequest(text="body", target="stars", **(shares or {}))
     return import_texts(cache, name, path, request, **options)
 
 
-def import_documents(cache, path, name="mine", **options):
-    request = CorpusRequest(paths=(str(path),), vocab_size=300)
+def import_documents(cache, path, name="mine", shares=None, **options):
+    request = CorpusRequest(paths=(str(path),), vocab_size=300, **(shares or {}))
     return import_corpus(cache, name, request, ignore, **options)
 
 
-def import_collection(cache, path, name="mine", **options):
-    return import_beir(cache, name, path, {}, ignore, **options)
+def import_collection(cache, path, name="mine", shares=None, **options):
+    held_out = {NAMES.index(split): share for split, share in (shares or {}).items()}
+    return import_beir(cache, name, path, held_out, ignore, **options)
 
 
 def write_texts(place, count):
     place.mkdir()
     return write_csv(place / "x.csv", [(f"text number {n}", "ny"[n % 2]) for n in range(count)])
+
+
+def write_collection(place, count):
+    queries = {f"q{n}": f"query {n} of {count}" for n in range(count)}
+    return write_beir(place, queries=queries, judgments={"train": [(x, "d1", 1) for x in queries]})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,23 +57,28 @@ class Kind:
     run: Callable
     write: Callable
     table: str
+    share: float  # of each held-out split by default
     load: Callable
 
 
 KINDS = {
-    "texts": Kind(OWN, import_own, write_texts, "texts", lambda *x: load_splits(*x[:2])),
+    "texts": Kind(
+        TextsDescription, import_own, write_texts, "texts", 0.1, lambda *x: load_splits(*x[:2])
+    ),
     "corpus": Kind(
-        CORPORA,
+        CorpusDescription,
         import_documents,
         lambda place, count: write_folder(place, TEXTS[: count // 2]),
         "documents",
+        0.05,
         lambda *x: build_tokens(*x, ignore),
     ),
     "collection": Kind(
-        BEIR,
+        BeirDescription,
         import_collection,
-        lambda place, count: write_beir(place, queries={**QUERIES, "q1": f"query {count}"}),
+        write_collection,
         "queries",
+        0.1,
         load_collection,
     ),
 }
@@ -136,3 +153,38 @@ def test_changed_table_of_an_import_is_refused(kind, sources, tmp_path):
     path.unlink()
     with pytest.raises(DataError, match=rf"{kind.table}\.parquet"):
         kind.load(folder, described, tmp_path / "scratch")
+
+
+@pytest.mark.parametrize("change", [{"schema": 1}, {"extra": 1}, {}])
+def test_description_of_another_schema_is_refused(kind, sources, tmp_path, change):
+    described = kind.run(tmp_path / "cache", sources[0])
+    folder = kind.imports.path(tmp_path / "cache", "mine")
+    assert kind.imports.load(folder) == described
+    path = folder / "import.json"
+    write_json(path, {**read_json(path), **change} if change else {})
+    with pytest.raises(
+        DataError, match=rf"describes no {kind.imports.noun} of schema \d; import it again with --r"
+    ):
+        kind.imports.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("shares", "reason"),
+    [
+        ({"validation": 0.0}, "--validation must be a share between 0 and 1 or a path, got 0"),
+        ({"validation": 1.0}, "--validation must be a share between 0 and 1"),
+        ({"test": 1.5}, "--test must be a share between 0 and 1 or a path, got 1.5"),
+        ({"validation": 0.5, "test": 0.5}, r"leave no \w+ for training: 1 of all"),
+        ({"test": 0.99}, r"leave no \w+ for training: 1\.\d+ of all"),
+    ],
+)
+def test_shares_out_of_range_are_refused(kind, sources, tmp_path, shares, reason):
+    with pytest.raises(OptionError, match=reason):
+        kind.run(tmp_path / "cache", sources[0], shares=shares)
+    assert not list((tmp_path / "cache").rglob("*.json"))
+
+
+def test_shares_are_those_of_the_rows(kind, sources, tmp_path):
+    sizes = kind.run(tmp_path / "cache", sources[0], shares={"validation": 0.25}).sizes
+    assert sizes["validation"] == sum(sizes.values()) // 4
+    assert sizes["test"] == max(1, round(kind.share * sum(sizes.values())))

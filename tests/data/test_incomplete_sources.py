@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from longspan.errors import DataError, LongspanError
+from longspan.errors import DataError, LongspanError, MissingSourceError
 from longspan.tasks import build
 from published_folders import SOURCES, make_source
 
@@ -89,6 +89,30 @@ def test_training_reviews_that_are_all_in_the_test_split_are_refused(tmp_path, m
     with pytest.raises(LongspanError, match="of 16 training reviews, 16 are in the test split too"):
         task.open(tmp_path / "cache", folder)
     assert not list((tmp_path / "cache").rglob("*.arrow"))
+
+
+# Sources whose message has their address, and a part of it.
+ADDRESSES = {
+    "text": "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb",
+    "image": "https://www.cs.toronto.edu/~kriz/cifar-10-python",
+    "hyperpartisan": "https://zenodo.org/records/1489920",
+    "text8": "http://mattmahoney.net/dc/text8.zip",
+    "enwik8": "http://mattmahoney.net/dc/enwik8.zip",
+    "wikitext_2": "/wikitext-2-v1.zip",
+    "wikitext_103": "/wikitext-103-v1.zip",
+    "pg19": "https://github.com/google-deepmind/pg19",
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+@pytest.mark.usefixtures("nowhere")
+def test_message_of_a_missing_source_has_its_address(tmp_path, name):
+    for place in (None, tmp_path):
+        with pytest.raises(MissingSourceError, match="is not here") as caught:
+            build(name, SOURCES[name][1]).identify_source(place)
+        assert f"`longspan data build {name} --data FOLDER`" in str(caught.value)
+        assert ADDRESSES[name] in str(caught.value)
+        assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -164,7 +164,8 @@ def read_aan(source):
 
 
 def read_pathfinder(source, scratch):
-    return lra_release.read_pathfinder(source, scratch, lambda done, total: None)
+    parts = (source.path, source.part, scratch)
+    return lra_pathfinder.read_images(*parts, lambda done, total: None)
 
 
 def read_images(source, scratch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longspan.data.near_duplicates import find_leaks, group_duplicates, split_runs
-from longspan.tasks.documents.grouped_splits import hold_out
+from longspan.tasks.documents.documents import hold_out
 
 WORDS = [f"w{n}" for n in range(60)]
 

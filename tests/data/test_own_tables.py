@@ -3,20 +3,23 @@
 import dataclasses
 import gzip
 import json
+import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data.imports.texts import TextsRequest, import_texts
+from longspan.data.imports.texts import TextsRequest, import_texts, load_splits
 from longspan.data.own_splits import TEST, TRAIN, VALIDATION
 from longspan.data.sources.folders import find_tables, table_name
 from longspan.data.sources.table import read_new_texts, read_table
 from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError, OptionError
+from own_files import write_csv
 
 ROWS = [{"text": f"text {n} – é", "label": ("no", "yes")[n % 2]} for n in range(40)]
 REQUEST = TextsRequest(text="text", target="label")
+PAIRS = [(row["text"], row["label"]) for row in ROWS]
 SUMMARIES = dataclasses.replace(REQUEST, kind="summary")
 LINES = "\n".join(map(json.dumps, ROWS))
 CSV = "text,label\n" + "\n".join(f"{row['text']},{row['label']}" for row in ROWS)
@@ -42,8 +45,31 @@ def write_parquet(path, rows):
     return path
 
 
-def load(cache, path):
-    return import_texts(cache, "mine", path, REQUEST)
+def write_folder(folder, rows, encoding="utf-8"):
+    for number, (text, label) in enumerate(rows):
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        (folder / label / f"{number}.txt").write_text(text, encoding=encoding)
+    (folder / ".hidden").write_text("not read")
+    return folder
+
+
+def write_columns(path, columns, features=None):
+    """Write parquet columns, with names of classes as the Hugging Face libraries store them."""
+    table = pa.table(columns)
+    if features:
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        table = table.replace_schema_metadata(metadata)
+    pq.write_table(table, path)
+    return path
+
+
+def load(cache, path, request=REQUEST):
+    return import_texts(cache, "mine", path, request)
+
+
+def load_rows(cache, path):
+    described = load(cache, path)
+    return described, load_splits(cache / "own" / "mine", described)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +89,24 @@ def test_every_form_has_the_same_rows(tmp_path, expected, form, packing):
     path.write_bytes(gzip.compress(content) if packing == ".gz" else content)
     assert load(tmp_path / "cache", path).rows_sha256 == expected
     assert table_name(path) == form.rpartition(".")[0]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig"])
+@pytest.mark.parametrize("form", ["lines.jsonl", "lines.ndjson", "x.csv", "semi.csv", "folder"])
+def test_every_encoding_and_order_has_the_same_rows(tmp_path, expected, form, encoding):
+    shuffled = random.Random(1).sample(PAIRS, len(PAIRS))
+    path, delimiter = tmp_path / form, ";" if form == "semi.csv" else None
+    if form == "folder":
+        write_folder(path, shuffled, encoding)
+    elif form.endswith(".csv"):
+        write_csv(path, shuffled, ("text", "label"), encoding, delimiter or ",")
+    else:
+        path.write_text("\n\n".join(map(json.dumps, ROWS[::-1])), encoding=encoding)
+    encodings = ("utf-16",) if encoding == "utf-16" else ("utf-8",)
+    request = dataclasses.replace(
+        REQUEST, form=FileFormat(encodings=encodings, delimiter=delimiter)
+    )
+    assert load(tmp_path / "cache", path, request).rows_sha256 == expected
 
 
 @pytest.mark.parametrize("packing", [".GZ", ".Zst"])
@@ -198,47 +242,6 @@ def test_files_of_classes_are_no_tables(tmp_path):
     assert sorted(find_tables(tmp_path / "tables")) == [TRAIN, VALIDATION, TEST]
 
 
-GOOD = '{"text": "a", "label": "b"}'
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (f"[{GOOD},\n{GOOD}\n{GOOD}]", "line 3: the array has no end; expected a comma or ]"),
-        (f"[{GOOD},\n{GOOD}", "line 2: the array has no end"),
-        (f"[{GOOD},\n{GOOD},", "line 2: the array has no end"),
-        (f"[{GOOD},\n{GOOD}, ", "got the end of the file"),
-        ("[", "line 1: the array has no end"),
-        (f"[{GOOD}]\n{GOOD}", "has text after its array"),
-        (f"[{GOOD},\n1]", "line 2: not a JSON object but a int"),
-        (f'{{"data": [{GOOD}]}}', "one object whose field 'data' has a list of objects"),
-        (
-            GOOD + '\n{"text": "a", "label": "b", "label": "c"}',
-            "line 2: key 'label' is",
-        ),
-        (GOOD + '\n{"text": "a", "label": NaN}', "empty text or target in line 2"),
-        ("[]", "has no rows; expected a JSON object in each line, or an array"),
-    ],
-)
-def test_bad_json_is_named(tmp_path, content, message):
-    (tmp_path / "x.json").write_text(content)
-    with pytest.raises(DataError) as caught:
-        load(tmp_path / "cache", tmp_path / "x.json")
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.csv.gz"])
-def test_damaged_packed_files_and_their_encoding_are_named(tmp_path, name):
-    content = FORMS[name.replace("x.jsonl", "lines.jsonl").removesuffix(".gz")].encode()
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(content)[:-20])
-    with pytest.raises(DataError, match="is truncated or damaged"):
-        read_table(path)
-    path.write_bytes(gzip.compress(content + b"\n" + "é".encode("latin-1")))
-    with pytest.raises(DataError, match=rf"line {content.count(10) + 2}, is not utf-8 text"):
-        read_table(path)
-
-
 def test_new_texts_are_files_of_a_folder(tmp_path):
     for name in ("b.txt", "a.txt"):
         (tmp_path / name).write_text(f" text of {name}\n")
@@ -249,3 +252,81 @@ def test_new_texts_are_files_of_a_folder(tmp_path):
     assert found.column("text") == ["text of a.txt", "text of b.txt"]
     with pytest.raises(DataError, match=r"in no subfolder: a\.txt, b\.txt; expected"):
         read_table(tmp_path)
+
+
+def test_a_line_of_a_megabyte_is_one_text(tmp_path):
+    rows = [*PAIRS, ("word " * 200_000, "yes")]
+    _, splits = load_rows(tmp_path / "1", write_csv(tmp_path / "x.csv", rows, ("text", "label")))
+    longest = max(len(row[0]) for split in splits.values() for row in split.texts)
+    assert longest == 1_000_000 - 1  # without the last space
+
+
+def test_folders_of_splits_are_kept_and_validation_is_held_out(tmp_path):
+    data = tmp_path / "data"
+    write_folder(data / "train", PAIRS)
+    write_folder(data / "test", [(f"new {text}", label) for text, label in PAIRS[:6]])
+    described, splits = load_rows(tmp_path / "1", data)
+    assert described.sizes == {"train": 36, "validation": 4, "test": 6}
+    assert {row[0] for row in splits["test"].texts} == {f"new {text}" for text, _ in PAIRS[:6]}
+    write_folder(data / "dev", [(f"mid {text}", label) for text, label in PAIRS[:3]])
+    described = load(tmp_path / "2", data)
+    assert described.sizes == {"train": 40, "validation": 3, "test": 6}
+    # What is given takes precedence.
+    given = TextsRequest(text="text", target="label", validation=0.2)
+    described = load(tmp_path / "3", data, given)
+    assert described.sizes == {"train": 32, "validation": 8, "test": 6}
+
+
+def test_held_out_classes_that_training_lacks_are_counted(tmp_path):
+    data = tmp_path / "data"
+    write_folder(data / "train", PAIRS)
+    write_folder(data / "test", [("one", "no"), ("two", "maybe"), ("three", "maybe")])
+    described, splits = load_rows(tmp_path / "1", data)
+    assert described.counts["unseen"] == 2
+    assert len(splits["test"].texts) == 3
+    assert described.classes == ["maybe", "no", "yes"]
+    path = write_csv(tmp_path / "x.csv", PAIRS, ("text", "label"))
+    assert load(tmp_path / "2", path).counts["unseen"] == 0
+
+
+def test_values_of_parquet_are_text_and_class_numbers_have_their_names(tmp_path):
+    texts = [f"text {n}" for n in range(40)]
+    features = {
+        "label": {"names": ["no", "yes"], "_type": "ClassLabel"},
+        "text": {"_type": "Value"},
+    }
+    columns = {
+        "text": [text.encode() for text in texts],  # bytes
+        "label": [n % 2 for n in range(40)],
+        "flag": [n % 2 == 0 for n in range(40)],
+        "tags": [["x"]] * 40,
+    }
+    path = write_columns(tmp_path / "x.parquet", columns, features)
+    described, splits = load_rows(tmp_path / "1", path)
+    assert described.classes == ["no", "yes"]
+    assert {row[0] for split in splits.values() for row in split.texts} == set(texts)
+    plain = write_columns(tmp_path / "plain.parquet", {**columns, "text": texts})
+    assert load(tmp_path / "2", plain).classes == ["0", "1"]
+    flags = TextsRequest(text="text", target="flag")
+    assert load(tmp_path / "3", plain, flags).classes == ["false", "true"]
+
+
+def test_values_of_json_are_text_and_unused_columns_may_be_nested(tmp_path):
+    objects = [
+        {"text": f"a {n}", "label": n % 2 == 0, "tags": ["x"], "extra": {"y": n}} for n in range(20)
+    ]
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(map(json.dumps, objects)))
+    assert load(tmp_path / "1", path).classes == ["false", "true"]
+    assert read_table(path).rows[3][2:] == ['["x"]', '{"y": 3}']  # nothing is lost
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), -1])
+def test_rows_without_a_label_are_left_out_and_counted(tmp_path, missing):
+    labels = [n % 2 if missing == -1 else float(n % 2) for n in range(40)]
+    labels[6] = missing
+    features = {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}
+    columns = {"text": [f"text {n}" for n in range(40)], "label": labels}
+    path = write_columns(tmp_path / "x.parquet", columns, features)
+    dropping = dataclasses.replace(REQUEST, drop_empty=True)
+    assert load(tmp_path / "1", path, dropping).counts["empty"] == 1

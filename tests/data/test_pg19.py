@@ -71,8 +71,6 @@ def test_a_folder_of_texts_is_refused_with_the_remedy(tmp_path, bare):
         DataError, match=r"has no folders train, validation, test.*import corpus \S+ --obj"
     ):
         find(tmp_path, pg19.BOOKS)
-    with pytest.raises(DataError, match=r"PG-19 is not here .*data build pg19 --data FOLDER"):
-        find(None, pg19.BOOKS)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 
 import cifar_files
 from longspan.errors import DataError
-from longspan.tasks.lra import cifar, imdb
+from longspan.tasks.lra import cifar
+from longspan.tasks.lra import text as imdb
 
 
 def reviews(part, label, count):
@@ -56,15 +57,15 @@ IMAGES = {
     "archive": cifar_files.write_archive,
     "parquet": cifar_files.write_parquet,
 }
-# Reader, writers of forms, rows of the smallest copy, folder of the hub, archive, member, address.
+# Reader, writers of forms, rows of the smallest copy, folder of the hub, archive, member.
 READERS = {
     "text": (
         *(imdb, REVIEWS, 4, "stanfordnlp--imdb", "aclImdb_v1.tar.gz"),
-        *("aclImdb/train/pos/0_7.txt", "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb"),
+        "aclImdb/train/pos/0_7.txt",
     ),
     "image": (
         *(cifar, IMAGES, 6, "uoft-cs--cifar10", "cifar-10-some.tar.gz"),
-        *("cifar-10-batches-py/data_batch_1", "https://www.cs.toronto.edu/~kriz/cifar-10-python"),
+        "cifar-10-batches-py/data_batch_1",
     ),
 }
 FORMS = [(name, form) for name, (_, forms, *_) in READERS.items() for form in forms]
@@ -141,19 +142,6 @@ def test_search_order(bare, tmp_path, name):
         module.find(tmp_path / "nothing")
 
 
-@every_reader
-def test_error_for_missing_data_names_the_command_and_the_address(tmp_path, name):
-    module, *_, address = READERS[name]
-    for place in (None, tmp_path):
-        with pytest.raises(DataError, match="is not here") as caught:
-            module.find(place)
-        assert f"`longspan data build {name} --data FOLDER`" in str(caught.value)
-        assert address in str(caught.value)
-        assert len(str(caught.value).splitlines()) == 1
-    with pytest.raises(DataError, match="nowhere does not exist; expected the folder"):
-        module.find(tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_origin_identifies_a_copy_independently_of_its_folder(tmp_path, name, form):
     module, forms, *_ = READERS[name]
@@ -177,7 +165,7 @@ NO_ARCHIVES = {
 
 @every_reader
 def test_damaged_archives_are_refused_and_nothing_is_written(tmp_path, name):
-    module, forms, _, _, archive, member, _ = READERS[name]
+    module, forms, _, _, archive, member = READERS[name]
     path = forms["archive"](tmp_path, 50) / archive
     whole = path.read_bytes()
     cut = {f"cut at {x}": whole[: int(len(whole) * x) - 4] for x in (0.2, 0.9, 0.999, 1)}

@@ -9,12 +9,11 @@ import pytest
 
 from longspan.errors import DataError
 from longspan.tasks.language import published_files as published_text
-from longspan.tasks.language.enwik8 import ENWIK8, Enwik8
+from longspan.tasks.language.hutter_prize import Enwik8, Text8
 from longspan.tasks.language.published_files import find, read_splits
-from longspan.tasks.language.text8 import TEXT8, Text8
 from text_sources import SIZES, documents_of, letters, markup, small, write_text
 
-CASES = {"text8": (TEXT8, Text8, letters), "enwik8": (ENWIK8, Enwik8, markup)}
+CASES = {"text8": (Text8.text, Text8, letters), "enwik8": (Enwik8.text, Enwik8, markup)}
 
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -117,21 +116,12 @@ def test_another_content_of_the_same_size_is_refused(tmp_path):
         read_splits(text, find(text, path), ids, tmp_path / "scratch")
 
 
-def test_a_missing_file_is_named_with_its_remedy(tmp_path):
-    with pytest.raises(
-        DataError, match=r"text8 is not here .*download http.*text8\.zip.* data build text8 --data"
-    ):
-        find(TEXT8, tmp_path)
-    with pytest.raises(DataError, match="does not exist; expected text8, "):
-        find(TEXT8, tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize("form", ["file", "zip"])
 def test_a_file_is_read_in_constant_memory(tmp_path, monkeypatch, form):
     monkeypatch.setattr(published_text.archives, "_BLOCK", 1 << 14)
     _, content, ids = make("enwik8")
     content *= 400
-    text = dataclasses.replace(ENWIK8, sizes={"train": len(content)}, sha256=None)
+    text = dataclasses.replace(Enwik8.text, sizes={"train": len(content)}, sha256=None)
     copy = find(text, write_text(tmp_path, "enwik8", content, form))
     tracemalloc.start()
     try:
@@ -141,7 +131,7 @@ def test_a_file_is_read_in_constant_memory(tmp_path, monkeypatch, form):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("text", [TEXT8, ENWIK8], ids=lambda text: text.name)
+@pytest.mark.parametrize("text", [Text8.text, Enwik8.text], ids=lambda text: text.name)
 def test_published_sizes_are_ninety_five_and_five_percent(text):
     assert list(text.sizes.values()) == [90_000_000, 5_000_000, 5_000_000]
     assert list(text.sizes) == ["train", "validation", "test"]

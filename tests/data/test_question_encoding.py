@@ -16,12 +16,13 @@ from longspan.tasks.questions.encoding import (
     ENDS,
     PASSAGE,
     STARTS,
+    Question,
     QuestionEncoder,
     cut_out,
     first_tokens,
+    join_passages,
 )
-from longspan.tasks.questions.question import Question, join_passages
-from longspan.tasks.questions.squad_files import read_squad
+from longspan.tasks.questions.squad import read_squad
 from longspan.tokenizers import make_fast_tokenizer
 from question_files import published, xquad_file
 

@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from longspan.tasks.questions.json_files import find_lines
-from longspan.tasks.questions.json_sources import JsonFiles
+from longspan.tasks.questions.json_files import JsonFiles, find_lines
 from longspan.tasks.questions.report import Report, format_cases
-from longspan.tasks.questions.squad_files import read_squad
+from longspan.tasks.questions.squad import read_squad
 from question_files import squad_article, write_squad
 
 
@@ -21,7 +20,7 @@ def test_lines_are_those_of_the_ids(tmp_path, indent, compress):
     text = json.dumps({"data": records}, indent=indent)
     path = tmp_path / "file.json"
     path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
-    found = find_lines(JsonFiles(form="x", found=(path,)), "id")
+    found = find_lines(JsonFiles(form="x", parts={"x": path}), "id")
     lines = text.split("\n")
     expected = {
         name: next(n for n, line in enumerate(lines, 1) if f'"id": {json.dumps(name)}' in line)

@@ -9,13 +9,13 @@ import pytest
 
 from longspan.data.sampling import generate_chunks
 from longspan.errors import OptionError
-from longspan.tasks.synthetic.recall_examples import BLANK, RecallSettings, draw_chunk
+from longspan.tasks.synthetic.recall import BLANK, RecallOptions, draw_chunk
 
 USUAL = {"length": 64, "pairs": 4, "queries": 4, "vocabulary": 64, "power": 0.01, "noise": False}
 
 
 def settings(**change):
-    return RecallSettings(**{**USUAL, **change})
+    return RecallOptions(**{**USUAL, **change})
 
 
 def chunks(shape, count, seed=0, stream="train"):
@@ -160,7 +160,7 @@ def test_stream_is_the_same_in_every_version():
         ({"length": 15}, "room for 3 queries after 4 pairs, not for 4; use 16 or more"),
         ({"length": 4}, "room for 0 queries after 4 pairs"),
         ({"power": 1.1}, r"power=1.1; expected 0 \(near slots\) to 1"),
-        ({"power": float("nan")}, "power=nan"),
+        ({"power": float("nan")}, "power should be a finite number"),
     ],
 )
 def test_contradictory_settings_are_rejected(change, reason):

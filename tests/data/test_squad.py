@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from longspan.errors import DataError
-from longspan.tasks.questions.squad_files import read_squad
+from longspan.tasks.questions.squad import read_squad
 from question_files import (
     PARAGRAPHS,
     squad_article,

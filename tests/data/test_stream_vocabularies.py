@@ -10,9 +10,14 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from corpus_files import prose
-from longspan.data.stream_vocabularies import ByteVocabulary, CharacterVocabulary, WordVocabulary
+from longspan.data.stream_vocabularies import (
+    ByteVocabulary,
+    CharacterVocabulary,
+    WordPieceVocabulary,
+    WordVocabulary,
+    token_texts,
+)
 from longspan.data.tokenizer_training import TOKENIZER_KINDS, train_tokenizer
-from longspan.data.word_piece_vocabulary import WordPieceVocabulary, token_texts
 from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
 from longspan.errors import OptionError
 from real_data import real

@@ -9,7 +9,7 @@ import pytest
 from longspan.errors import DataError
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, token_f1
 from longspan.tasks import build
-from longspan.tasks.questions import triviaqa_files as triviaqa
+from longspan.tasks.questions import triviaqa
 from longspan.tasks.questions.mentions import find_mentions
 from longspan.tasks.questions.report import Report
 from question_files import extract_triviaqa, published, write_triviaqa

@@ -6,7 +6,7 @@ import tarfile
 import pytest
 
 from longspan.errors import DataError
-from longspan.tasks.questions.wikihop_files import find, join_punctuation, read_questions
+from longspan.tasks.questions.wikihop import find, join_punctuation, read_questions
 from question_files import published
 from wikihop_files import question, write_wikihop
 
@@ -14,7 +14,7 @@ from wikihop_files import question, write_wikihop
 def test_questions_are_read_from_the_official_layout(tmp_path):
     folder = write_wikihop(tmp_path)
     for place in (folder, folder.parent, tmp_path):
-        assert find(place).root == folder
+        assert {path.parent for path in find(place).paths} == {folder}
     found = list(read_questions(folder / "train.json"))
     assert len(found) == 20
     first = found[1]
@@ -30,7 +30,7 @@ def test_published_files_are_read(tmp_path):
         tar.extractall(tmp_path, members=members, filter="data")
     for masked in (False, True):
         files = find(tmp_path / "wiki_hop", masked=masked)
-        found = [x for part in ("train", "dev") for x in read_questions(files.questions_file(part))]
+        found = [x for part in ("train", "dev") for x in read_questions(files.parts[part])]
         assert all(len(x.candidates) > 1 and len(x.documents) > 2 for x in found)
         right = [x.candidates[x.answer].startswith("___MASK") for x in found]
         assert right == [masked] * len(found)

@@ -9,8 +9,7 @@ import pytest
 from longspan.data.stream_vocabularies import WordVocabulary
 from longspan.errors import DataError
 from longspan.tasks.language import wikitext_files as wikitext
-from longspan.tasks.language.wikitext_2 import WIKITEXT
-from longspan.tasks.language.wikitext_103 import WIKITEXT as WIKITEXT_103
+from longspan.tasks.language.wikitext import WikiText2, WikiText103
 from longspan.tasks.language.wikitext_files import find, read_articles, read_split, read_vocabulary
 from real_data import real
 from text_sources import (
@@ -118,8 +117,6 @@ def test_a_held_out_word_that_is_not_in_training_is_refused(tmp_path, bare):
 
 
 def test_missing_binary_and_raw_files_are_refused(tmp_path, bare):
-    with pytest.raises(DataError, match=r"wikitext-2 is not here .*data build wikitext_2 --data"):
-        find(WIKI, tmp_path)
     path = write_wiki(tmp_path, "folder")
     (path / "wiki.train.tokens").write_bytes(b" \xff\n")
     with pytest.raises(DataError, match=r"wiki\.train\.tokens: line 1 is not UTF-8 text"):
@@ -151,14 +148,20 @@ def test_published_held_out_splits_have_their_published_counts(tmp_path):
         contents[split] = gzip.decompress((folder / f"wikitext2_{name}.txt.gz").read_bytes())
         (copied / wikitext.FILES[split]).write_bytes(contents[split])
     (copied / wikitext.FILES["train"]).write_bytes(b"".join(contents.values()))
-    copy = find(WIKITEXT, copied)
+    copy = find(WikiText2.published_set, copied)
     words = WordVocabulary.learn(wikitext.read_lines(copy, "train"))
     for split, content in contents.items():
-        examples, articles = read_split(WIKITEXT, copy, split, words, tmp_path / "scratch")
+        examples, articles = read_split(
+            WikiText2.published_set, copy, split, words, tmp_path / "scratch"
+        )
         assert articles == 60  # as published
         tokens = content.decode().replace("\n", " <eos> ").split()
         stored = [words.words[x - 1] for text in documents_of(examples) for x in text]
         assert stored == tokens
-        assert len(tokens) == WIKITEXT.tokens[split] == WIKITEXT_103.tokens[split]
+        assert (
+            len(tokens)
+            == WikiText2.published_set.tokens[split]
+            == WikiText103.published_set.tokens[split]
+        )
     with pytest.raises(DataError, match=r"different words, <eos> included, expected 33,278"):
-        read_vocabulary(WIKITEXT, copy)
+        read_vocabulary(WikiText2.published_set, copy)

@@ -7,10 +7,10 @@ import pytest
 from metric_tasks import NAMES, PROTOCOL, registered
 from rich.console import Console
 
+import tiny
 from longspan.arena import RunPaths, get, run, tune
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.console import ConsoleCallback
-from longspan.arena.rescore import rescore
 from longspan.arena.search import SearchSpace
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
@@ -46,7 +46,7 @@ def finished(tmp_path_factory):
         for mechanism in ("full", "local"):
             experiment = get(PROTOCOL).experiment(name, mechanism, 0)
             console.on_run_begin(1, 1, experiment)
-            results[name, mechanism] = run(experiment, task, paths, console)
+            results[name, mechanism] = run(experiment, task, paths, console.for_run(1))
             console.on_run_end(results[name, mechanism])
     return paths, results, output.getvalue()
 
@@ -111,7 +111,7 @@ def test_example_scores_aggregate_to_score(finished, name):
 def test_saved_model_has_recorded_score(finished, name):
     paths, results, _ = finished
     record = paths.record_file(get(PROTOCOL).experiment(name, "local", 0))
-    score = rescore(record, "test", paths)
+    score = tiny.rescore(record, "test", paths)
     assert score.metrics == pytest.approx(results[name, "local"].scores["test"].metrics)
 
 

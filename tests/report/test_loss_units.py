@@ -1,12 +1,14 @@
 """Contract: every printed loss has its unit, in tables, charts, lines of a run and alarms."""
 
+import io
 import json
 import re
 
 import pytest
 from report_records import build_leaderboard, context_use, record
+from rich.console import Console
 
-from longspan.arena.console import format_status, loss_unit
+from longspan.arena.console import ConsoleCallback, format_progress
 from longspan.arena.experiment import Experiment
 from longspan.cli.analyzing import context_summary
 from longspan.cli.evaluating import _describe
@@ -58,7 +60,7 @@ def test_lines_about_losses_have_their_unit(metric):
     run = record("local", score=0.4, metric=metric)
     unit = get_metric(metric).loss_unit
     assert unit == UNITS[metric].strip()
-    line = format_status(3, 9, 1.5, unit, 100, 2.0)
+    line = format_progress(3, 9, 1.5, unit)
     assert f"loss 1.500{UNITS[metric]}  " in line
     described = _describe(run.scores["test"], INFERENCE)
     assert re.search(rf"loss [\d.]+{UNITS[metric]}, ", described)
@@ -84,7 +86,9 @@ def test_axis_of_losses_names_the_unit(metric, title):
 
 def test_unit_of_a_run_is_that_of_its_task():
     run = record("local", "listops", options={})
-    assert loss_unit(Experiment(protocol="own", config=run.config, seed=0)) == "nats"
+    console = ConsoleCallback(Console(file=io.StringIO()))
+    console.on_run_begin(1, 1, Experiment(protocol="own", config=run.config, seed=0))
+    assert console.for_run(1).unit == "nats"
 
 
 def test_only_squared_errors_have_no_unit():

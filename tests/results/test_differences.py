@@ -10,8 +10,7 @@ from longspan.arena.experiment import hash_config
 from longspan.config import replace_fields
 from longspan.errors import DataError
 from longspan.results import ResolvedBudget
-from longspan.results.differences import diff_results
-from longspan.results.versions import load_version
+from longspan.results.differences import diff_results, load_version
 
 
 def variant(changes=None, accuracy=None, **fields):

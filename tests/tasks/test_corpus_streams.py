@@ -9,10 +9,8 @@ import torch
 
 from corpus_files import TEXTS, ignore, make_task, prose, write_folder
 from longspan.data.corpora import tokenizing
-from longspan.data.corpora.imports import CORPORA, CorpusRequest, import_corpus
-from longspan.data.sources.text import FileFormat
+from longspan.data.corpora.imports import CorpusRequest, import_corpus
 from longspan.errors import DataError, OptionError, UnknownNameError
-from longspan.files import read_json, write_json
 from longspan.tasks import TASKS, CorpusStreamTask, imported_names, register_imported
 from real_data import real
 from text_sources import documents_of, write_books
@@ -24,7 +22,6 @@ VOCABULARIES = {
     "bpe": {"vocabulary": "tokenizer", "kind": "bpe"},
 }
 MIXED = [*TEXTS, *(f"number {n}: naïve 猫 😀\n\n{prose(30, n)}" for n in range(6))]
-SKIPPING = FileFormat(skip_bad=True)
 
 
 @pytest.fixture(autouse=True)
@@ -155,22 +152,28 @@ def test_a_folder_with_splits_keeps_them(tmp_path, names):
         texts = [path.read_bytes().decode().replace("\r\n", "\n") for path in paths]
         found = documents_of(task.dataset.splits[split])
         assert [task.decode(ids) for ids in found] == [x for x in texts if len(x) > 1]
-    (folder / "metadata.csv").rename(folder / "metadata.txt")
-    masked = make_task(tmp_path / "masked", folder)
-    assert masked.description.sizes != task.description.sizes
+    masked = make_task(tmp_path / "masked", folder).description
+    assert masked.sizes == task.description.sizes
+    assert masked.rows_sha256 == task.description.rows_sha256
 
 
 def test_given_splits_take_precedence_over_those_of_a_folder(tmp_path):
     folder = write_books(tmp_path / "pg19")
     held = write_folder(tmp_path / "held", ["held out one", "held out two"])
     splits = {"validation": str(held / "part-0"), "test": str(held / "part-1")}
-    with pytest.raises(DataError, match=r"metadata.csv: no column 'text', there .*--skip-bad"):
-        open_task(tmp_path, folder, **splits)
-    task = open_task(tmp_path, folder, **splits, form=SKIPPING)
+    task = open_task(tmp_path, folder, **splits)
     (found,) = documents_of(task.dataset.splits["test"])
     assert task.decode(found) == "held out two"
-    # every file below the folder but metadata.csv, a table
-    assert task.description.sizes["train"] == 6
+    sources = {x["split"]: x["path"] for x in task.description.sources}
+    assert sources == {"train": str(folder / "train"), **splits}
+    task = open_task(tmp_path / "one", folder, validation=splits["validation"])
+    assert task.description.sizes == {"train": 2, "validation": 1, "test": 3}
+
+
+def test_a_folder_with_splits_is_read_whole_by_a_pattern(tmp_path):
+    folder = write_books(tmp_path / "pg19")
+    task = open_task(tmp_path, folder / "**" / "*.txt")
+    assert sum(task.description.sizes.values()) == 6
 
 
 def test_real_novels_are_read_byte_by_byte(tmp_path):
@@ -198,11 +201,6 @@ def test_origin_of_masked_tokens_is_that_of_documents_and_tokenizer(tmp_path):
         "sha256": described.rows_sha256,
         "tokenizer": described.tokenizer["sha256"],
     }
-    assert CORPORA.load(tmp_path / "corpora" / "mine") == described
-    path = tmp_path / "corpora" / "mine" / "import.json"
-    write_json(path, {**read_json(path), "schema": 2})
-    with pytest.raises(DataError, match="describes no corpus of schema 3; import it again"):
-        CORPORA.load(path.parent)
 
 
 def test_objectives_have_data_sets_of_their_own_under_one_name(tmp_path):

@@ -148,15 +148,6 @@ def test_card_before_the_build_has_sizes_that_are_known(nowhere, name, options, 
     assert dict(rows_of(text, "Splits")) == dict(zip(SPLITS, sizes, strict=True))
 
 
-def test_sizes_known_before_the_build_are_those_of_the_build(tmp_path):
-    counts = {"train": 9, "validation": 3, "test": 4}
-    for name, options in (("listops", tiny.TASK), ("pathfinder", counts)):
-        task = build(name, options)
-        known = task.sizes
-        task.open(tmp_path)
-        assert known == {split: task.size(split) for split in SPLITS}
-
-
 def test_card_says_that_the_data_set_is_not_built(nowhere):
     text = write_card(build("text", {"length": 77, "train": 10}), nowhere / "cache")
     assert "is not built:" in text

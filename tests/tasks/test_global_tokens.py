@@ -7,7 +7,7 @@ import torch
 from longspan.arena import get
 from longspan.arena.experiment import override
 from longspan.arena.model import make_model
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.data.store import Examples, Ragged
 from longspan.tasks import build

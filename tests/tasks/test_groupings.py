@@ -206,7 +206,7 @@ def test_copying_groups_by_position(tmp_path):
     task = opened(tmp_path, "copying", length=41, count=1, noise=5)
     (found,) = task.groupings("test")
     assert found.labels == ("0-9", "10-19", "20-29", "30-39")
-    first = task.options.generator_settings.first_symbol
+    first = task.options.first_symbol
     for row, tokens in enumerate(task.dataset.splits["test"].tokens):
         (place,) = [i for i, token in enumerate(tokens.tolist()[:40]) if token >= first]
         assert found.group[row] == place // 10

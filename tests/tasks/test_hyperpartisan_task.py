@@ -12,7 +12,7 @@ import pytest
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, build
 from longspan.tasks.data_cards import write_card
-from longspan.tasks.documents import hyperpartisan_articles as hyperpartisan
+from longspan.tasks.documents import hyperpartisan
 from real_data import real
 
 ARTICLES = "articles-training-byarticle-20181122"

@@ -7,7 +7,6 @@ import torch
 from longspan.errors import DataError
 from longspan.metrics import get_metric
 from longspan.tasks import IGNORE, SPLITS, TASKS
-from longspan.tasks.data_cards import write_card
 from published_folders import make_source
 from text_sources import (
     ARTICLES,
@@ -109,22 +108,6 @@ def test_metrics_divide_by_the_counts_of_the_text(name, tmp_path, monkeypatch):
                 )
             else:
                 assert units == scored
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_built_set_opens_without_its_files(name, tmp_path, monkeypatch):
-    task = open_task(name, tmp_path, monkeypatch)
-    again = type(task)(task.options)
-    assert again.open_built(tmp_path / "cache")
-    assert again.checksum == task.checksum
-    assert again.vocabulary.symbols == task.vocabulary.symbols
-    other = type(task)(type(task).Options(length=32, evaluation="sliding"))
-    assert other.open_built(tmp_path / "cache")
-    assert other.dataset.folder == task.dataset.folder
-    card = write_card(task, tmp_path / "cache")
-    assert task.info.title in card
-    assert task.show("test", 0)
-    assert "is not built" not in card
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,8 +8,8 @@ import pytest
 
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, build
-from longspan.tasks.documents import newsgroups_archive as newsgroups
-from longspan.tasks.documents.newsgroups_archive import (
+from longspan.tasks.documents import newsgroups
+from longspan.tasks.documents.newsgroups import (
     GROUPS,
     remove_footer,
     remove_headers,

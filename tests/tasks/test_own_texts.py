@@ -9,7 +9,7 @@ import torch
 
 from longspan.arena import PROTOCOLS, get, misfit
 from longspan.arena.model import make_model, model_config
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.attention import MECHANISMS
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import DataError, UnknownNameError

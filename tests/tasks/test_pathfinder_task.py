@@ -11,7 +11,7 @@ from PIL import Image
 
 from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, TASKS, build
-from longspan.tasks.lra import pathfinder_images as _pathfinder_images
+from longspan.tasks.lra import pathfinder as _pathfinder_images
 from longspan.tasks.lra.generators.pathfinder import generate, lra_settings, redraw
 from real_data import real
 

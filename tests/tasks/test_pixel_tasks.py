@@ -12,8 +12,7 @@ from PIL import Image
 from longspan.data.cache import BuildOutput
 from longspan.errors import OptionError
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.lra.image_drawing import draw_as_text, draw_mask
-from longspan.tasks.lra.pixels import PixelOptions, PixelTask, pack_images
+from longspan.tasks.lra.pixels import PixelOptions, PixelTask, draw_as_text, draw_mask, pack_images
 
 SIDE = 6
 PICTURES = np.random.default_rng(0).integers(0, 256, (12, SIDE, SIDE), np.uint8)

@@ -17,7 +17,7 @@ from longspan.models.heads.question_answering import span_loss
 from longspan.results import load_results
 from longspan.tasks import IGNORE, SPLITS, build
 from longspan.tasks.questions.encoding import ENDS, STARTS
-from longspan.tasks.questions.squad_files import read_squad
+from longspan.tasks.questions.squad import read_squad
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import (
     extract_triviaqa,
@@ -167,14 +167,6 @@ def test_number_of_global_boundaries_is_bounded(tmp_path, articles):
     assert mask.sum(1).tolist() == [1] * len(batch.rows)
     assert task.ids_to_tokens(batch.inputs["input_ids"][mask].numpy()) == ["A"] * len(batch.rows)
     assert task.num_global_tokens == 1 + SMALL["question_length"] + 1 + 1
-
-
-def test_options_of_the_answers_share_a_data_set(tmp_path, articles):
-    plain = opened("xquad", tmp_path, articles)
-    for options in ({"global_tokens": "none"}, {"answer_length": 3}, {"boundaries": 3}):
-        assert opened("xquad", tmp_path, articles, **options).dataset.folder == plain.dataset.folder
-    other = opened("xquad", tmp_path, articles, context="article")
-    assert other.dataset.folder != plain.dataset.folder
 
 
 def test_squad_tests_on_the_published_development_set(tmp_path):

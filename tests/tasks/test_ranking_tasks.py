@@ -16,7 +16,7 @@ import beir_files
 import tiny
 from corpus_files import ignore
 from longspan.arena import make_model, run
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.config import TaskConfig
 from longspan.errors import OptionError
 from longspan.results import load_results
@@ -408,18 +408,11 @@ def test_global_tokens_change_rankings_and_not_the_data(topics):
     assert scores[0] != scores[1]
 
 
-def test_options_of_the_model_and_of_batches_share_one_data_set(topics):
-    changed = {
-        "negatives": 2, "towers": "two", "similarity": "dot", "temperature": 1.0,
-        "metric": "mrr@100", "global_tokens": 8,
-    }  # fmt: skip
-    other = opened_with(topics, **changed)
-    assert other.data_options() == topics.data_options()
+def test_options_of_the_model_are_fields_of_its_configuration(topics):
+    other = opened_with(topics, towers="two", similarity="dot", temperature=1.0)
     assert other.model_fields == {
         "shared_towers": False, "similarity": "dot", "similarity_scale": 1.0,
     }  # fmt: skip
-    for name, value in (("mined", 5), ("query_length", 4), ("length", 12), ("vocabulary", 64)):
-        assert opened_with(topics, **{name: value}).data_options() != topics.data_options()
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_accuracy_counts_queries(tmp_path):
 
 def test_every_key_is_queried_once_by_default():
     options = build("recall", {"length": 64, "pairs": 7}).options
-    assert options.generator_settings.queries == 7
+    assert options.num_queries == 7
 
 
 def test_default_options_are_the_hardest_setting_of_the_paper():

@@ -1,7 +1,6 @@
 """The retrieval task: both papers as ids, balanced subsets, and a run from end to end."""
 
 import dataclasses
-import shutil
 from collections import Counter
 
 import pytest
@@ -130,22 +129,6 @@ def test_show_truncates_long_papers(tmp_path):
     shown = opened(write_by_id(tmp_path / "data", papers=papers)).show("test", 0)
     assert shown.startswith("é" * 100)
     assert len(shown) < 1_000
-
-
-def test_vocab_size_is_known_before_the_texts_are_read():
-    assert build("retrieval").vocab_size == build("retrieval").info.vocab_size == 257
-    assert build("retrieval", CHARACTERS).vocab_size == 256
-
-
-def test_built_data_set_is_used_when_its_source_is_gone(data):
-    first = opened(data, **CHARACTERS)
-    shutil.rmtree(data)
-    task = build("retrieval", CHARACTERS)
-    assert task.describe_missing_data(None, data.parent / "cache") is None
-    task.open(data.parent / "cache")
-    assert (task.checksum, task.show("test", 0)) == (first.checksum, first.show("test", 0))
-    with pytest.raises(DataError):
-        build("retrieval").open(data.parent / "cache")
 
 
 def test_invalid_source_leaves_no_data_set(data):

@@ -8,8 +8,13 @@ import torch.nn.functional as F
 
 from longspan.models import LongspanConfig, LongspanForQuestionAnswering
 from longspan.models.heads.question_answering import span_loss
-from longspan.tasks.questions.encoding import ENDS, STARTS
-from longspan.tasks.questions.spans import bit_labels, predicted_spans, question_mask
+from longspan.tasks.questions.encoding import (
+    ENDS,
+    STARTS,
+    bit_labels,
+    predicted_spans,
+    question_mask,
+)
 from longspan.tasks.scoring import IGNORE
 
 N = IGNORE

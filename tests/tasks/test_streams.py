@@ -12,7 +12,6 @@ from longspan.metrics import get_metric
 from longspan.tasks import IGNORE
 from longspan.tasks.batching import find_mask
 from longspan.tasks.language.segments import (
-    cut_segments,
     cut_windows,
     evaluation_walks,
     training_walks,
@@ -55,19 +54,19 @@ def test_windows_score_every_target_once_with_enough_context(length, stride):
 
 
 def test_a_limit_keeps_the_first_tokens_of_each_document():
-    segments = cut_segments(STORED, 16, limit=50)
+    segments = cut_windows(STORED, 16, 16, limit=50)
     kept = [(i, place) for i, x in enumerate(TEXTS) for place in range(1, min(len(x), 50))]
     assert scored_targets(segments) == kept
 
 
 def test_a_document_of_one_token_has_no_segment():
     stored = toy_streams.stored([TEXTS[0], TEXTS[1][:1], TEXTS[2]])
-    segments = cut_segments(stored, 16)
+    segments = cut_windows(stored, 16, 16)
     assert set(segments.documents) == {0, 2}
 
 
 def test_training_walks_read_documents_in_order_and_say_where_they_continue():
-    segments, rows = cut_segments(STORED, 16), 4
+    segments, rows = cut_windows(STORED, 16, 16), 4
     per_epoch = len(segments) // rows
     steps = list(itertools.islice(training_walks(segments, rows, 3, 0), 2 * per_epoch))
     for epoch in (steps[:per_epoch], steps[per_epoch:]):
@@ -89,7 +88,7 @@ def test_training_walks_read_documents_in_order_and_say_where_they_continue():
 
 @pytest.mark.parametrize("batch_size", [1, 3, 7, 10_000])
 def test_evaluation_walks_read_every_row_once(batch_size):
-    segments = cut_segments(STORED, 16)
+    segments = cut_windows(STORED, 16, 16)
     steps = list(evaluation_walks(segments, np.arange(len(segments)), batch_size, 0))
     assert sorted(np.concatenate([x for x, _ in steps]).tolist()) == list(range(len(segments)))
     for (before, _), (rows, continues) in itertools.pairwise(steps):
@@ -144,7 +143,7 @@ def test_units_are_blocks_where_there_are_few_documents(tmp_path):
     assert (np.diff(units) >= 0).all()
     assert len(set(units.tolist())) == min(100, task.size("test"))
     many = toy_streams.stored([x[:20] for x in TEXTS] * 3)
-    segments = cut_segments(many, 8)
+    segments = cut_windows(many, 8, 8)
     task._segments["test"] = segments
     np.testing.assert_array_equal(task.units("test"), segments.documents)
 

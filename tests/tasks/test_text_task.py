@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from longspan.data.tokenizers import END
-from longspan.errors import DataError, OptionError
+from longspan.errors import OptionError
 from longspan.tasks import build
 from real_data import real
 
@@ -111,13 +111,6 @@ def test_end_symbol_is_within_the_length(data):
     assert texts(task, "test") == texts(plain, "test")
 
 
-def test_vocab_size_is_known_before_the_texts_are_read(data):
-    assert build("text").vocab_size == 257
-    task = opened(data, **CHARACTERS)
-    assert build("text", CHARACTERS).vocab_size == task.vocab_size == 256
-    assert int(next(task.batches("train", batch_size=20)).inputs["input_ids"].max()) < 256
-
-
 def test_both_encodings_hold_out_the_same_reviews(data):
     by_bytes, by_characters = opened(data, length=100), opened(data, **CHARACTERS)
     for split in ("train", "validation"):
@@ -200,21 +193,6 @@ def test_sources_have_separate_data_sets(tmp_path, data):
     assert second.source == "IMDB, a subset (60 train and 18 test reviews)"
     assert second.facts["source_rows"] == {"train": 60, "test": 18}
     assert set(second.facts["source_sha256"]) == {"train.parquet", "test.parquet"}
-
-
-def test_built_data_set_is_used_when_its_source_is_gone(data):
-    first = opened(data)
-    for path in data.iterdir():
-        path.unlink()
-    task, cache = build("text", OPTIONS), data.parent / "cache"
-    assert "IMDB is not here" in task.describe_missing_data(None)
-    assert task.describe_missing_data(None, cache) is None
-    task.open(cache)
-    assert task.checksum == first.checksum
-    with pytest.raises(DataError, match=r"IMDB is not here \(searched .*data\)"):
-        task.open(cache, data)
-    with pytest.raises(DataError, match="longspan data build text --data FOLDER"):
-        build("text", {**OPTIONS, "length": 5}).open(cache)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import torch
 
 import tiny
 from longspan.arena import run
-from longspan.arena.answers import answer_questions
+from longspan.arena.finished_run import load_run
 from longspan.arena.model import forward_flops, make_model
+from longspan.arena.predict import answer_questions
 from longspan.config import TaskConfig
 from longspan.errors import DataError, OptionError
 from longspan.results import load_results
 from longspan.tasks import SPLITS, build
-from longspan.tasks.questions.wikihop_files import read_questions
+from longspan.tasks.questions.wikihop import read_questions
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import published
 from wikihop_files import write_wikihop
@@ -141,14 +142,6 @@ def test_training_examples_are_shuffled_by_seed_and_number(cache, folder):
     assert whole_train[0].equal(whole_train[1])
 
 
-def test_lengths_windows_and_global_tokens_share_a_data_set(cache, folder):
-    task = opened(cache, folder)
-    longer = opened(cache, folder, length=512, windows=1, global_tokens="none", candidates=9)
-    assert longer.checksum == task.checksum
-    assert longer.dataset.manifest == task.dataset.manifest
-    assert opened(cache, folder, validation=0.3).checksum != task.checksum
-
-
 def test_slices_say_what_is_read(tmp_path):
     folder = write_wikihop(tmp_path, documents=5)
     for options, expected in (
@@ -237,7 +230,7 @@ def test_run_is_recorded_with_slices_and_rules(tmp_path, cache, folder):
     run(experiment(changes), opened(cache, folder), paths)
     (record,) = load_results([paths.runs])
     assert record.scores["test"].num_examples == 4
-    answers = answer_questions(paths.record_file(experiment(changes)), "test", paths)
+    answers = answer_questions(load_run(paths.record_file(experiment(changes)), paths), "test")
     expected = {x.id: x for x in read_questions(folder / "dev.json")}
     assert all(answer in expected[name].candidates for name, answer in answers.items())
     right = [answer == expected[x].candidates[expected[x].answer] for x, answer in answers.items()]

@@ -251,7 +251,9 @@ def test_console_prints_alarm_in_single_line():
     output = io.StringIO()
     callback = ConsoleCallback(Console(file=output, width=40))
     callback.on_run_begin(2, 3, tiny.experiment(seed=1))
-    callback.on_alarm(Alarm(kind="chance", step=4, message="nothing [bold]learnt[/x] so far, 50 %"))
+    callback.for_run(2).on_alarm(
+        Alarm(kind="chance", step=4, message="nothing [bold]learnt[/x] so far, 50 %")
+    )
     assert output.getvalue().splitlines()[-1] == (
         "alarm: run 2/3  local on listops, seed 1: nothing [bold]learnt[/x] so far, 50 %"
     )

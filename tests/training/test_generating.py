@@ -11,7 +11,7 @@ import torch
 import paper_files
 import tiny
 from longspan.arena import make_model, run
-from longspan.arena.rescore import evaluate_run
+from longspan.arena.finished_run import evaluate_run
 from longspan.config import TaskConfig
 from longspan.metrics.summaries import ROUGE, rouge
 from longspan.tasks import build

@@ -10,7 +10,7 @@ from torch import nn
 
 from longspan.models import LongspanConfig
 from longspan.tasks import Batch
-from longspan.tasks.ranked_documents import RankedDocuments
+from longspan.tasks.batching import RankedDocuments
 from longspan.training import ranking
 from longspan.training.distributed.group import SINGLE_PROCESS
 from longspan.training.ranking import pack_keys, rank_documents, unpack_keys

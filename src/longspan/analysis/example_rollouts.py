@@ -54,7 +54,7 @@ def roll_out_examples(
     return [rollout for row in rows for rollout in found[row]]
 
 
-def rollout_start(
+def _rollout_start(
     encoder: LongspanModel, real: Tensor, scored: Tensor | None = None, token: int | None = None
 ) -> tuple[str, Tensor]:
     """Return a name for the start of a rollout, and its distribution over the states (B, T).
@@ -131,7 +131,7 @@ def _shares(
     encoder = model.base_model
     assert isinstance(encoder, LongspanModel)
     calls = read_layers(encoder, given, lambda call: call, check=True)
-    start, distribution = rollout_start(encoder, calls[-1].real, scored, token)
+    start, distribution = _rollout_start(encoder, calls[-1].real, scored, token)
     shares = attention_rollout(calls, distribution)[0, count_summary_tokens(encoder) :]
     return shares.cpu().numpy(), start
 

@@ -1,6 +1,5 @@
 """Analysis of a finished run's model: spans over samples, rollouts of examples, embeddings."""
 
-import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -19,12 +18,12 @@ from longspan.analysis.layers import (
     sequences,
 )
 from longspan.analysis.span import Spans, compute_spans, uniform_span
+from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
-from longspan.arena.provenance import device_name, versions
-from longspan.arena.rescore import load_run
+from longspan.arena.provenance import measured_on
 from longspan.errors import NoWeightsError, OptionError, RunError
 from longspan.models import LongspanModel
-from longspan.results import Analysis, AttentionSpans, Result, Span
+from longspan.results import Analysis, AttentionSpans, Span, run_fields
 from longspan.tasks import Task
 from longspan.tasks.batching import sample_rows
 
@@ -71,7 +70,8 @@ def analyze_run(
             weights nor embeddings.
     """
     _check_counts(samples, examples)
-    result, task, model = load_run(record, paths)
+    run = load_run(record, paths)
+    task, model = run.task, run.model
     _check_layout(record, task)
     first = 0 if row is None and token is not None else row
     _check_position(task, first, token)
@@ -86,15 +86,13 @@ def analyze_run(
     except NoWeightsError as error:
         refusal = str(error)
     found = Analysis(
-        **_identity(result),
+        **run_fields(Analysis, run.result),
         **_embeddings(encoder, task),
         split=SPLIT,
         spans=spans,
         rollouts=rollouts,
         refusal=refusal,
-        device=device_name(device.type),
-        versions=versions(),
-        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **measured_on(device.type),
     )
     if refusal and found.positions is None and found.tokens is None:
         raise RunError(f"{record.name} cannot be analyzed: {refusal}")
@@ -102,22 +100,13 @@ def analyze_run(
 
 
 def _check_layout(record: Path, task: Task) -> None:
-    """Refuse encoder-decoders.
-
-    Raises:
-        OptionError: the model is one.
-    """
+    """Refuse encoder-decoders."""
     if "decoder_input_ids" in task.input_shapes:
         raise OptionError(
             "analyses need a model with one stack of layers, such as a classifier or a language "
             f"model; {record.name} is an encoder-decoder of {task.info.name}. Name the record of a "
             "run on another task, such as the pretraining of its encoder"
         )
-
-
-def _identity(result: Result) -> dict[str, Any]:
-    names = ("protocol", "task", "mechanism", "seed", "config_hash")
-    return {name: getattr(result, name) for name in names} | {"reference": result.named_row}
 
 
 def _embeddings(encoder: LongspanModel, task: Task) -> dict[str, Any]:
@@ -179,11 +168,7 @@ def measure_spans(
 
 
 def _average(measured: SpanSamples, task: Task, name: str) -> AttentionSpans:
-    """Return means over the samples.
-
-    Raises:
-        RunError: a head attends to nothing in every sample.
-    """
+    """Return means over the samples."""
     kept = ~np.isnan(measured.spans).all((1, 2))
     # A head can attend to nothing in some samples; it is averaged over the other samples.
     values = np.ma.masked_invalid(measured.spans[kept])

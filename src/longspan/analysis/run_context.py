@@ -1,6 +1,5 @@
 """Use of the context by a finished run's language model."""
 
-import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,18 +23,17 @@ from longspan.analysis.context_losses import (
     losses_by_position,
     sum_by_position,
 )
+from longspan.arena.finished_run import evaluation_options, load_run
 from longspan.arena.paths import RunPaths
-from longspan.arena.provenance import device_name, versions
-from longspan.arena.rescore import evaluation_options, load_run
+from longspan.arena.provenance import measured_on
 from longspan.errors import OptionError, check_name
 from longspan.models import LongspanPreTrainedModel, lengthen
-from longspan.results import ContextUse, Result
+from longspan.results import ContextUse, run_fields
 from longspan.results.context_use import BLOCK, PositionLoss, effective_context
 from longspan.tasks import Task
 from longspan.tasks.base import Split
 from longspan.tasks.batching import sample_rows
 from longspan.tasks.language.streams import StreamTask
-from longspan.training.evaluation_options import EvaluationOptions
 from longspan.wording import counted
 
 HELD_OUT = ("validation", "test")
@@ -77,20 +75,20 @@ def measure_context(
     """
     held_out = cast(Split, check_name(split, HELD_OUT, "held-out split"))
     _check_numbers(blocks, tolerance, max_context)
-    result, task, model = load_run(record, paths)
-    stream = _check_layout(task)
-    with _options(result, model).applied(held_out):
+    run = load_run(record, paths)
+    result, model, stream = run.result, run.model, _check_layout(run.task)
+    with evaluation_options(result, cast(nn.Module, model)).applied(held_out):
         longest = max_context or _longest_context(stream, model)
     if model.config.limits_length:
         model = lengthen(model, longest + BLOCK - 1)
     cast(nn.Module, model).to(paths.device_type).float().eval()
     size = result.effective_config.training.eval_batch_size
-    with _options(result, model).applied(held_out):
+    with evaluation_options(result, cast(nn.Module, model)).applied(held_out):
         contexts = _measure_contexts(model, stream, held_out, longest, blocks, size, progress)
         positions = _measure_positions(model, stream, held_out, size)
         buckets, windows = _measure_buckets(model, stream, held_out)
     return ContextUse(
-        **_identity(result),
+        **run_fields(ContextUse, result),
         split=split,
         segment=stream.options.window,
         positions=positions,
@@ -100,9 +98,7 @@ def measure_context(
         parts=shares_by_part(buckets),
         buckets=buckets,
         part_windows=windows,
-        device=device_name(paths.device_type),
-        versions=versions(),
-        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **measured_on(paths.device_type),
     )
 
 
@@ -126,15 +122,6 @@ def _check_layout(task: Task) -> StreamTask:
             "a corpus imported with --objective next"
         )
     return task
-
-
-def _options(result: Result, model: LongspanPreTrainedModel) -> EvaluationOptions:
-    return evaluation_options(result, cast(nn.Module, model))
-
-
-def _identity(result: Result) -> dict[str, Any]:
-    names = ("protocol", "task", "mechanism", "seed", "config_hash")
-    return {name: getattr(result, name) for name in names} | {"reference": result.named_row}
 
 
 def _longest_context(task: StreamTask, model: LongspanPreTrainedModel) -> int:
@@ -170,11 +157,7 @@ def _measure_contexts(
     size: int,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    """Measure losses by context; return them with the numbers of drawn and of available blocks.
-
-    Raises:
-        OptionError: no two blocks have the longest context.
-    """
+    """Measure losses by context; return them with the numbers of drawn and of available blocks."""
     windows, rows, available = block_windows(task, split, longest, count)
     if available < FEWEST_BLOCKS:
         most = _longest_document(task, split) - FEWEST_BLOCKS * BLOCK

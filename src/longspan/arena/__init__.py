@@ -15,9 +15,8 @@ from longspan.arena.executors import (
     WorkerPoolExecutor,
 )
 from longspan.arena.experiment import Experiment, override, replace_budget
-from longspan.arena.grid import arena, grid, misfit
+from longspan.arena.grid import arena, grid, misfit, order_runs
 from longspan.arena.one_run import RunChoices, finetune, pretrain
-from longspan.arena.ordering import order_runs
 from longspan.arena.paths import RunPaths
 from longspan.arena.plan import plan
 from longspan.arena.plugins import load_plugin, load_protocol

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import is_dense, make_model
-from longspan.arena.run_state import RunState, read_state, write_state
+from longspan.arena.run_state import read_state, write_state
 from longspan.arena.stages import mean_over_stages, mean_step_flops, stages_of
 from longspan.attention import MECHANISMS
 from longspan.bounds import MOST_STEPS
@@ -55,12 +55,8 @@ def resolve_budget(
         return state.resolved_budget
     resolved = find_resolution(experiment, task, device)
     if resolved is not None and state is not None:
-        write_state(run_dir, _with_resolution(state, resolved))
+        write_state(run_dir, dataclasses.replace(state, resolved_budget=resolved))
     return resolved
-
-
-def _with_resolution(state: RunState, resolved: ResolvedBudget) -> RunState:
-    return dataclasses.replace(state, resolved_budget=resolved)
 
 
 def find_resolution(
@@ -75,16 +71,8 @@ def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> Re
     """Count every example at the task's length, as if no batch were shorter."""
     config, limit = experiment.config, _limit(experiment)
     step = mean_step_flops(config, task)
-    steps = int(limit // step)
-    if steps < 1:
-        raise RunError(
-            f"{experiment.name}: one step costs {step:.3g} FLOPs, and the budget is {limit:.3g}; "
-            "raise it, or lower training.batch_size"
-        )
-    _check_steps(experiment, steps)
-    return ResolvedBudget(
-        changes=scale_steps(config.training, steps), measurements={"flops_per_step": step}
-    )
+    cost = f"costs {step:.3g} FLOPs, and the budget is {limit:.3g}"
+    return _of_steps(experiment, int(limit // step), cost, {"flops_per_step": step})
 
 
 def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
@@ -105,25 +93,25 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
         )
 
     step = mean_over_stages(experiment.config, task, measure)
-    steps = int(limit / step)
+    cost = f"takes {step:.3g} s, and the budget is {limit:g} s"
+    return _of_steps(experiment, int(limit / step), cost, {"seconds_per_step": step})
+
+
+def _of_steps(
+    experiment: Experiment, steps: int, cost: str, measurements: dict[str, float]
+) -> ResolvedBudget:
+    """Return a budget's steps; refuse none, and more than a configuration may have."""
     if steps < 1:
         raise RunError(
-            f"{experiment.name}: one step takes {step:.3g} s, and the budget is {limit:g} s; "
-            "raise it, or lower training.batch_size"
+            f"{experiment.name}: one step {cost}; raise it, or lower training.batch_size"
         )
-    _check_steps(experiment, steps)
-    return ResolvedBudget(
-        changes=scale_steps(training, steps), measurements={"seconds_per_step": step}
-    )
-
-
-def _check_steps(experiment: Experiment, steps: int) -> None:
-    """Refuse more steps than a configuration may have."""
     if steps > MOST_STEPS:
         raise RunError(
             f"{experiment.name}: the budget allows {steps:,} steps, and a run has at most "
             f"{MOST_STEPS:,}; lower it"
         )
+    changes = scale_steps(experiment.config.training, steps)
+    return ResolvedBudget(changes=changes, measurements=measurements)
 
 
 def scale_steps(training: TrainingConfig, steps: int) -> dict[str, int]:
@@ -194,11 +182,7 @@ def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) 
 
 
 def _sparse_sizes(experiment: Experiment, task: Task, option: str) -> Iterator[int]:
-    """Yield powers of two, ascending, with which the mechanism has fewer pairs than full attention.
-
-    Raises:
-        RunError: there is none.
-    """
+    """Yield powers of two, ascending, with which the mechanism is not full attention."""
     accepted, sparse = None, None
     for size in _ladder(task.length):
         try:

@@ -29,18 +29,9 @@ class GridCallback(Callback):
     def on_run_end(self, result: Result) -> None:
         """Handle the result of a finished run."""
 
-
-class ParallelGridCallback(GridCallback):
-    """Base class of grid callbacks that distinguish simultaneous runs."""
-
     def for_run(self, index: int) -> Callback:
-        """Return the callback that receives the training events of run `index`, from 1."""
-        return Callback()
+        """Return the callback for the training events of run `index`, from 1; by default this."""
+        return self
 
     def close_run(self, index: int) -> None:
         """Release what belongs to run `index`, which has finished, failed or been skipped."""
-
-
-def select_callback(callback: GridCallback, index: int) -> Callback:
-    """Return the callback for the training events of run `index`, from 1."""
-    return callback.for_run(index) if isinstance(callback, ParallelGridCallback) else callback

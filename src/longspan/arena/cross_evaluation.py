@@ -5,30 +5,22 @@ tokens solve it at 16,384?
 """
 
 import dataclasses
-import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from longspan.arena.finished_run import check_registered, check_request, load_run
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import get, protocol_names
-from longspan.arena.provenance import device_name, git_commit, versions
-from longspan.arena.rescore import (
-    check_registered,
-    check_request,
-    choose_rows,
-    load_run,
-    prepare_model,
-)
+from longspan.arena.provenance import git_commit, measured_on
 from longspan.config import TaskConfig, replace_fields
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import lengthen
-from longspan.results import CrossEvaluation, Result, load_result
+from longspan.results import CrossEvaluation, Result, load_result, run_fields
 from longspan.tasks import Task, build, configure
 from longspan.tasks.base import HELD_OUT, ProgressCallback, Split
 from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.vocabulary import describe_other_tokens
-from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.inference import evaluate_timed
 
 OPTIONS = "evaluation."  # before the names of options of the mechanism
@@ -71,16 +63,16 @@ def evaluate_elsewhere(
     config = task_config(result, task, changes or {})
     options = mechanism_options(result, changes or {}, split)
     target = build(config.name, config.options)
-    result, trained, model = load_run(record, paths)
-    _refuse(record, config, misfits(trained, target))
-    model = lengthen(model, target.length)
+    run = load_run(record, paths)
+    _refuse(record, config, misfits(run.task, target))
+    model = lengthen(run.model, target.length)
     # A vocabulary may be learned from the data, which may take long to build.
     target.open(paths.cache, paths.data, progress)
-    _refuse(record, config, vocabulary_misfits(trained, target))
+    _refuse(record, config, vocabulary_misfits(run.task, target))
     chosen = cast(Split, split)
-    rows = choose_rows(target, chosen, examples, result)
-    prepared, where = prepare_model(record, result, model, paths, batch_size)
-    with EvaluationOptions(prepared, result.mechanism, options).applied(chosen):
+    rows = run.choose_rows(chosen, examples, target)
+    evaluating = run.evaluating(chosen, batch_size, model=model, options=options)
+    with evaluating as (prepared, where):
         evaluation, inference = evaluate_timed(prepared, target, chosen, rows=rows, **where)
     return CrossEvaluation(
         **_identity(result),
@@ -89,7 +81,7 @@ def evaluate_elsewhere(
         score=evaluation.score,
         inference=inference,
         batch_size=where["batch_size"],
-        device=device_name(str(where["device"])),
+        **measured_on(str(where["device"])),
         mechanism_options=options,
     )
 
@@ -108,15 +100,11 @@ def _data(task: Task, split: Split) -> dict[str, Any]:
 
 def _identity(result: Result) -> dict[str, Any]:
     return {
-        **{name: getattr(result, name) for name in ("protocol", "mechanism", "config_hash")},
-        "reference": result.named_row,
-        "seed": result.seed,
+        **run_fields(CrossEvaluation, result),
         "trained_on": result.config.task,
         "trained_length": result.length,
         "dtype": result.dtype,
-        "versions": versions(),
         "git_commit": git_commit(),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
 

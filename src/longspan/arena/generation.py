@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import cast
 
 import numpy as np
 from torch import nn
@@ -61,20 +61,6 @@ class Generated:
         return self.steps / self.seconds if self.steps else None
 
 
-class LanguageModel(NamedTuple):
-    """Saved causal language model, in evaluation mode.
-
-    Attributes:
-        given: its checkpoint.
-        model: model on its device.
-        codec: its vocabulary; None: not known.
-    """
-
-    given: SavedCheckpoint
-    model: LongspanForCausalLM
-    codec: TextCodec | None
-
-
 def generate(
     checkpoint: str | Path,
     prompt: str | Sequence[int] | np.ndarray,
@@ -102,64 +88,13 @@ def generate(
         InputError: the prompt has ids outside the vocabulary, or is too long.
         UnknownNameError: a plug-in that registers the task of a run is not loaded.
     """
-    where = RunPaths() if paths is None else paths
-    loaded = open_language_model(checkpoint, where, needs_codec=isinstance(prompt, str))
-    return continue_prompt(loaded, prompt, config or DecodingConfig(), on_text)
-
-
-def open_language_model(
-    checkpoint: str | Path, paths: RunPaths, *, needs_codec: bool
-) -> LanguageModel:
-    """Load a saved causal language model with its vocabulary.
-
-    Args:
-        checkpoint: see `generate`.
-        paths: folders of a run's data, and the device.
-        needs_codec: whether a vocabulary that is not known is an error.
-
-    Raises:
-        OptionError: the checkpoint is of no causal language model, or has no vocabulary.
-        DataError: the checkpoint or the data of its run cannot be read.
-        UnknownNameError: a plug-in that registers the task of a run is not loaded.
-    """
-    given = open_checkpoint(checkpoint)
-    _check_causal(given)
-    try:
-        codec = _find_codec(given, paths)
-    except LongspanError:
-        # Ids need no vocabulary; they are printed as they are.
-        if needs_codec:
-            raise
-        codec = None
-    if codec is None and needs_codec:
-        raise OptionError(
-            f"{given.folder} has no tokenizer, and is of no run on a task of texts; save a "
-            "tokenizer into the folder, or give the prompt as token ids"
-        )
-    model = load_pretrained(LongspanForCausalLM, given.folder, "write the checkpoint again")
-    cast(nn.Module, model).to(paths.device_type).eval()
-    return LanguageModel(given, model, codec)
-
-
-def continue_prompt(
-    loaded: LanguageModel,
-    prompt: str | Sequence[int] | np.ndarray,
-    config: DecodingConfig,
-    on_text: TextCallback | None = None,
-) -> Generated:
-    """Continue a prompt with a loaded model; see `generate`.
-
-    Raises:
-        DataError: the prompt is empty, or has characters that are not in the vocabulary.
-        InputError: the prompt has ids outside the vocabulary, or is too long.
-    """
-    codec = loaded.codec
+    model, codec = _open(checkpoint, paths or RunPaths(), needs_codec=isinstance(prompt, str))
     if isinstance(prompt, str):
-        if codec is None:
-            raise OptionError("the checkpoint has no vocabulary; give the prompt as token ids")
+        assert codec is not None
         prompt = encode_prompt(codec, prompt)
-    run = Continuation(loaded.model, prompt, config)
-    writer: _Writer = _IdWriter() if codec is None else IncrementalDecoder(codec.decode, prompt)
+    config = config or DecodingConfig()
+    run = Continuation(model, prompt, config)
+    writer = _IdWriter() if codec is None else IncrementalDecoder(codec.decode, prompt)
     ids: list[int] = []
     pieces: list[str] = []
     for token in run:
@@ -180,21 +115,32 @@ def continue_prompt(
         steps=run.steps,
         seconds=run.seconds,
         state_bytes=0 if run.state is None else run.state.num_bytes,
-        device=loaded.model.device.type,
+        device=model.device.type,
         config=config,
     )
 
 
-class _Writer(Protocol):
-    """Text of tokens that arrive one by one."""
-
-    def add(self, token: int) -> str:
-        """Return the text that one more token completes."""
-        ...
-
-    def finish(self) -> str:
-        """Return the text that is left."""
-        ...
+def _open(
+    checkpoint: str | Path, paths: RunPaths, *, needs_codec: bool
+) -> tuple[LongspanForCausalLM, TextCodec | None]:
+    """Load a saved causal language model with its vocabulary, which may be unknown."""
+    given = open_checkpoint(checkpoint)
+    _check_causal(given)
+    try:
+        codec = _find_codec(given, paths)
+    except LongspanError:
+        # Ids need no vocabulary; they are printed as they are.
+        if needs_codec:
+            raise
+        codec = None
+    if codec is None and needs_codec:
+        raise OptionError(
+            f"{given.folder} has no tokenizer, and is of no run on a task of texts; save a "
+            "tokenizer into the folder, or give the prompt as token ids"
+        )
+    model = load_pretrained(LongspanForCausalLM, given.folder, "write the checkpoint again")
+    cast(nn.Module, model).to(paths.device_type).eval()
+    return model, codec
 
 
 class _IdWriter:
@@ -215,11 +161,7 @@ class _IdWriter:
 
 
 def _check_causal(given: SavedCheckpoint) -> None:
-    """Refuse a checkpoint of another model than a causal language model.
-
-    Raises:
-        OptionError: the message names the model of the checkpoint, and those that generate.
-    """
+    """Refuse a checkpoint of another model than a causal language model."""
     names = given.config.architectures or []
     if LongspanForCausalLM.__name__ in names:
         return
@@ -236,12 +178,7 @@ def _check_causal(given: SavedCheckpoint) -> None:
 
 
 def _find_codec(given: SavedCheckpoint, paths: RunPaths) -> TextCodec | None:
-    """Return the vocabulary of a checkpoint: its folder's tokenizer, or its run's task.
-
-    Raises:
-        DataError: the tokenizer or the data of the run cannot be read, or the data differs.
-        UnknownNameError: a plug-in that registers the task is not loaded.
-    """
+    """Return the vocabulary of a checkpoint: its folder's tokenizer, or its run's task."""
     if has_word_pieces(given.folder):
         return PromptTokenizer(load_word_pieces(given.folder))
     if given.task is None:

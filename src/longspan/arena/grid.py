@@ -4,22 +4,22 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from longspan.arena import protocols
-from longspan.arena.callbacks import GridCallback, ParallelGridCallback
+from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
 from longspan.arena.experiment import Experiment
-from longspan.arena.ordering import CountFlops, order_runs, with_sources
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
+from longspan.arena.protocols.scopes import check_limits
 from longspan.arena.run import clean_up, is_distributed, run_on_main
-from longspan.arena.scopes import check_limits
+from longspan.arena.run_state import FinishedRuns, refuse_changed_recipe
 from longspan.config import Budget
 from longspan.errors import LongspanError, OptionError
-from longspan.results import Failure, Result, write_record
+from longspan.results import BASELINE, Failure, Result, write_record
 from longspan.space import check_memory
 from longspan.tasks import build
 
@@ -49,7 +49,7 @@ def grid(
             the rows of the protocol, such as every registered mechanism that can be built.
         seeds: seeds; None: those of the protocol.
         changes: fields to override, by dotted name, some of them for one task or row, as
-            `longspan.arena.scopes` describes.
+            `longspan.arena.protocols.scopes` describes.
         budget: quantity to hold equal; None: that of the protocol.
         paths: finished runs there are not built to test whether they fit; None: all are built.
 
@@ -168,12 +168,12 @@ def arena(
     from rich.console import Console
 
     from longspan.arena import RunPaths, arena, grid
+    from longspan.arena.console import ConsoleCallback
     from longspan.arena.executors import WorkerPoolExecutor
-    from longspan.arena.parallel_console import ParallelConsoleCallback
 
     if __name__ == "__main__":
         experiments, left_out = grid("quick", tasks=["listops"], seeds=[0, 1, 2])
-        with ParallelConsoleCallback(Console(stderr=True)) as callback:
+        with ConsoleCallback(Console(stderr=True), is_parallel=True) as callback:
             results, failed = arena(
                 experiments, RunPaths(runs=Path("runs")), callback, executor=WorkerPoolExecutor(2)
             )
@@ -267,8 +267,7 @@ def _execute(
                 outcome = run_on_main(paths, functools.partial(_record_failure, outcome, path))
             elif isinstance(outcome, Result):
                 callback.on_run_end(outcome)
-            if isinstance(callback, ParallelGridCallback):
-                callback.close_run(number + 1)
+            callback.close_run(number + 1)
             yield number, outcome
 
 
@@ -290,3 +289,68 @@ def _skipped(outcome: Failure | Skipped, experiment: Experiment, retry_failed: b
     return skip_experiment(
         experiment, f"{outcome.reason} (recorded {outcome.date}; {retry} retries it)"
     )
+
+
+def order_runs(
+    experiments: Sequence[Experiment], cost: Callable[[Experiment], float] | None = None
+) -> list[Experiment]:
+    """Return experiments in an order that completes tables early.
+
+    Seeds are outermost, so a first table has every mechanism once. Within a seed the baseline
+    comes first, then the other rows by their cost on all their tasks together, each on all its
+    tasks, cheap ones first. A run that another one starts from comes before it; missing ones are
+    added.
+
+    Args:
+        experiments: experiments in any order, which equal costs keep.
+        cost: cost of a run; None: its training FLOPs.
+    """
+    cost = CountFlops() if cost is None else cost
+    costs = [float(cost(x)) for x in experiments]
+    totals: dict[tuple[int, str], float] = defaultdict(float)
+    for x, own in zip(experiments, costs, strict=True):
+        totals[x.seed, x.row_name] += own
+    seeds = list(dict.fromkeys(x.seed for x in experiments))
+    rows = list(dict.fromkeys((x.seed, x.row_name) for x in experiments))
+
+    def rank(number: int) -> tuple[int, bool, float, int, float]:
+        x = experiments[number]
+        row = (x.seed, x.row_name)
+        is_other = x.row_name != BASELINE
+        return seeds.index(x.seed), is_other, totals[row], rows.index(row), costs[number]
+
+    return with_sources(experiments[number] for number in sorted(range(len(costs)), key=rank))
+
+
+def with_sources(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """Return experiments, each behind the runs that it needs, which are added once."""
+    ordered: dict[tuple[str, str, str], Experiment] = {}
+    for experiment in experiments:
+        for x in (*experiment.sources, experiment):
+            ordered.setdefault((x.protocol, x.task, x.name), x)
+    return list(ordered.values())
+
+
+class CountFlops:
+    """Count the training FLOPs of runs, every example at the length of its stage.
+
+    Seeds of one configuration are counted once; finished runs cost nothing.
+    """
+
+    def __init__(self, paths: RunPaths | None = None):
+        """Look for finished runs in these paths; None: nowhere."""
+        self.paths = paths
+        self.counted: dict[str, int] = {}
+
+    def __call__(self, experiment: Experiment) -> int:
+        """Return the training FLOPs; the first unfinished run imports the models."""
+        if self.paths is not None and self.paths.record_file(experiment).exists():
+            return 0
+        if experiment.hash not in self.counted:
+            from longspan.arena.stages import mean_step_flops
+
+            config = experiment.config
+            task = build(config.task.name, config.task.options)
+            total = round(config.training.steps * mean_step_flops(config, task))
+            self.counted[experiment.hash] = total
+        return self.counted[experiment.hash]

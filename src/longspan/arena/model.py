@@ -59,11 +59,7 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
 
 
 def _check_state(model: LongspanConfig, task: Task) -> None:
-    """Refuse a limit of positions for a state that passes from segment to segment.
-
-    Raises:
-        OptionError: the message names the field that ends them.
-    """
+    """Refuse a limit of positions for a state that passes from segment to segment."""
     if not task.keeps_state(model.attention_names) or not model.limits_length:
         return
     name, what = model.attention_names[0], f"model.position={model.position_encoding}"
@@ -109,11 +105,7 @@ def _decoder_misfit(start: StartConfig, task: Task) -> str | None:
 
 
 def _check_start(start: StartConfig, task: Task) -> None:
-    """Refuse a checkpoint for fewer tokens or ids than the task has.
-
-    Raises:
-        OptionError: the message lists the reasons; or positions need no extension.
-    """
+    """Refuse a checkpoint for fewer tokens or ids than the task has."""
     reasons = []
     lengths = (
         f"{task.info.name} has up to {task.length} tokens, the checkpoint {start.positions} "
@@ -148,11 +140,7 @@ def _check_start(start: StartConfig, task: Task) -> None:
 
 
 def _check_frequencies(task: Task) -> None:
-    """Refuse clusters of words for a task whose ids are not in the order of frequency.
-
-    Raises:
-        OptionError: the message names the tasks that have them.
-    """
+    """Refuse clusters of words for a task whose ids are not in the order of frequency."""
     if task.sorts_by_frequency:
         return
     able = [name for name, cls in TASKS.items() if cls.sorts_by_frequency]

@@ -12,8 +12,8 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena, misfit
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
-from longspan.arena.protocols.own import register_imports
-from longspan.arena.scopes import check_limits
+from longspan.arena.protocols.files import register_imports
+from longspan.arena.protocols.scopes import check_limits
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import BASELINE, Result

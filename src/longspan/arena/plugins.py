@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from longspan.arena.protocols import PROTOCOLS, Protocol, files, register
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
 from longspan.arena.provenance import register_source_file
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS
@@ -76,7 +76,7 @@ def load_plugin(source: str) -> Plugin:
         PluginError: it does not exist, fails, or registers an invalid or taken name; the message
             names the file and the line.
     """
-    if not is_file_name(source):
+    if not _is_file_name(source):
         return _load(Plugin(source, None), source)
     path = Path(source).absolute()
     if path.suffix not in SUFFIXES:
@@ -164,7 +164,7 @@ def _restore(plugin: Plugin) -> None:
     _load(plugin, path.name, path)
 
 
-def is_file_name(source: str) -> bool:
+def _is_file_name(source: str) -> bool:
     """Return whether a text names a file rather than a module or a protocol."""
     return Path(source).suffix in SUFFIXES or os.sep in source
 

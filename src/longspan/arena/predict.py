@@ -1,18 +1,21 @@
-"""Predictions of a run's model for new texts."""
+"""Predictions of a run's model: for new texts, and answers to the questions of a split."""
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from longspan.arena.finished_run import FinishedRun, check_request, load_run
 from longspan.arena.paths import RunPaths
-from longspan.arena.rescore import evaluation_options, load_run, prepare_model
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
+from longspan.files import atomic_write
+from longspan.tasks.base import Split
 from longspan.tasks.batching import evaluation_rows
 from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.encoded_text import EncodedTextTask
@@ -53,7 +56,8 @@ def predict(
         OptionError: the task has no texts, or other numbers of texts.
         DataError: the record, the model or the data is absent, or the data differs.
     """
-    result, task, model = load_run(record, paths)
+    run = load_run(record, paths)
+    task = run.task
     if not isinstance(task, EncodedTextTask):
         raise OptionError(f"{record} was trained on {task.info.name}, whose inputs are no texts")
     if task.head.compares_examples:
@@ -64,13 +68,11 @@ def predict(
             f"{record} was trained on {'pairs of texts' if expected == 2 else 'single texts'}; "
             f"pass {expected} column{'s' if expected == 2 else ''} of texts"
         )
-    prepared, where = prepare_model(record, result, model, paths, batch_size)
-    options = evaluation_options(result, prepared)
-    if isinstance(task, SummaryTask):
-        with options.applied("test"):
-            return Predictions(_generate(prepared, task, texts, where), None)
-    with options.applied("test"):
-        logits = _logits(prepared, task, texts, where)
+    with run.evaluating("test", batch_size) as (model, where), torch.no_grad():
+        model.eval()
+        if isinstance(task, SummaryTask):
+            return Predictions(_generate(model, task, texts, where), None)
+        logits = _logits(model, task, texts, where)
     if isinstance(task, OwnTexts) and task.is_regression:
         return Predictions(task.predicted_numbers(logits).tolist(), None)
     probabilities, classes = logits.softmax(-1).max(-1)
@@ -78,7 +80,6 @@ def predict(
     return Predictions(names, probabilities.numpy())
 
 
-@torch.no_grad()
 def _generate(
     model: torch.nn.Module,
     task: SummaryTask,
@@ -86,7 +87,6 @@ def _generate(
     where: dict[str, Any],
 ) -> list[str]:
     """Return the summary of each text."""
-    model.eval()
     found = [""] * len(texts)
     for rows, inputs in _batches(model, task, texts, where):
         output = model(**inputs)
@@ -96,7 +96,6 @@ def _generate(
     return found
 
 
-@torch.no_grad()
 def _logits(
     model: torch.nn.Module,
     task: EncodedTextTask,
@@ -104,7 +103,6 @@ def _logits(
     where: dict[str, Any],
 ) -> Tensor:
     """Return the logits of each text, (N, C) in float64 on the CPU."""
-    model.eval()
     found = torch.zeros(len(texts), task.num_classes, dtype=torch.float64)
     for rows, inputs in _batches(model, task, texts, where):
         found[rows] = model(**inputs).logits.double().cpu()
@@ -130,3 +128,71 @@ def _batches(
     for rows in evaluation_rows(examples, where["batch_size"], 0):
         batch = task.collate(examples, rows)
         yield batch.rows, model_inputs(model, batch.inputs, where["device"])
+
+
+def write_answers(
+    record: Path, split: str, paths: RunPaths, output: Path, batch_size: int | None = None
+) -> tuple[int, str]:
+    """Write the answers of a run's model to a file for the official evaluation of its task.
+
+    Args:
+        record: record of a run on a task of questions, or of coreference.
+        split: split to answer.
+        paths: folders of the run's data, and the device.
+        output: file to write: JSON, or columns of CoNLL-2012.
+        batch_size: examples per batch; None: that of the run's evaluations.
+
+    Returns:
+        The number of answers, and what has been answered: question or document.
+
+    Raises:
+        UnknownNameError: there is no such split.
+        OptionError: the task has no answers, or the batch size is less than 1.
+        DataError: the record, the model or the data is absent, or the data differs.
+        RunError: the file cannot be written.
+    """
+    check_request(split, None, batch_size)
+    run = load_run(record, paths)
+    answers = answer_questions(run, cast(Split, split), batch_size)
+    if run.task.head_name == "coreference":
+        text, count, unit = "".join(answers.values()), len(answers), "document"
+    else:
+        text = json.dumps(answers, indent=1, ensure_ascii=False)
+        count, unit = len(answers.get("answer", answers)), "question"
+    with atomic_write(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return count, unit
+
+
+@torch.no_grad()
+def answer_questions(
+    run: FinishedRun, split: Split, batch_size: int | None = None
+) -> dict[str, Any]:
+    """Return the answers of a run's model by id; of coreference the columns of each document.
+
+    Raises:
+        OptionError: the task has no answers.
+    """
+    task, answers = run.task, dict[str, Any]()
+    if not task.has_answers:
+        raise OptionError(
+            f"{run.record} was trained on {task.info.name}, which asks no questions; name a run on "
+            "a task of questions, or on coreference"
+        )
+    rows = np.arange(task.size(split))
+    with run.evaluating(split, batch_size) as (model, where):
+        model.eval()
+        for batch in task.batches(split, batch_size=where["batch_size"], rows=rows):
+            output = model(**model_inputs(model, batch.inputs, where["device"]))
+            logits = task.head.scores(output).cpu()
+            _merge(answers, task.answers(split, batch.rows, logits, batch.targets))
+    return answers
+
+
+def _merge(answers: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add answers; those of several kinds are added kind by kind."""
+    for name, value in more.items():
+        if isinstance(value, dict):
+            answers.setdefault(name, {}).update(value)
+        else:
+            answers[name] = value

@@ -41,7 +41,7 @@ def run_identity(experiment: Experiment, device: str) -> dict[str, Any]:
         "config_hash": experiment.hash,
         "device": device,
         **vars(code_version(experiment)),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": now(),
     }
 
 
@@ -125,6 +125,16 @@ def device_name(device: str) -> str:
     if device.startswith("cuda"):
         return torch.cuda.get_device_name()
     return f"cpu, {torch.get_num_threads()} threads"
+
+
+def measured_on(device: str) -> dict[str, Any]:
+    """Return device, versions and date, as fields of a record of a measurement."""
+    return {"device": device_name(device), "versions": versions(), "date": now()}
+
+
+def now() -> str:
+    """Return the date of a record: ISO 8601, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 @functools.cache

@@ -17,8 +17,8 @@ import torch
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.experiment import Experiment, add_default_options
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import data_mismatch
 from longspan.arena.run import train
+from longspan.arena.run_state import data_mismatch
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.errors import DataError, RunError, UnknownNameError
@@ -82,18 +82,14 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
     callback.on_run_begin(1, 1, experiment)
     with tempfile.TemporaryDirectory(prefix="longspan-rerun-") as folder, _threads_of(before):
         own = dataclasses.replace(paths, runs=Path(folder), device="cpu", parallel=None)
-        after = train(experiment, task, own, callback)
+        after = train(experiment, task, own, callback.for_run(1))
     callback.on_run_end(after)
+    callback.close_run(1)
     return compare(before, after)
 
 
 def _experiment(record: Result, runs: Path) -> Experiment:
-    """Return the experiment of a record in a folder of runs, with its budget resolved as it was.
-
-    Raises:
-        UnknownNameError: a name is not registered here; the message names the file that defines it.
-        RunError: the task has another version here.
-    """
+    """Return the experiment of a record in a folder of runs, with its budget resolved as it was."""
     for part, known in (("mechanism", MECHANISMS), ("task", TASKS)):
         if (name := getattr(record, part)) not in known:
             source = (record.source_files or {}).get(part)

@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from longspan.arena.experiment import Experiment
-from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import load_checked
-from longspan.arena.run_state import claim, record_start, recorded_start
+from longspan.arena.run_state import claim, hold_lock, load_checked, record_start, recorded_start
 from longspan.errors import (
     BusyError,
     DataError,

@@ -13,11 +13,10 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.executors import Skipped
 from longspan.arena.experiment import Experiment, override
-from longspan.arena.grid import misfit_of_unfinished, row_pairs
-from longspan.arena.ordering import with_sources
+from longspan.arena.grid import misfit_of_unfinished, row_pairs, with_sources
 from longspan.arena.paths import RunPaths
+from longspan.arena.protocols.scopes import check_limits
 from longspan.arena.run import is_distributed
-from longspan.arena.scopes import check_limits
 from longspan.config import Budget
 from longspan.errors import OptionError
 from longspan.results import BASELINE
@@ -36,7 +35,7 @@ class SearchSpace:
             fields to it. Added fields count as overrides.
         seeds: seeds in place of the grid's; None: the grid's, or the protocol's.
         changes: fields to override, by dotted name. Names here and in `grid` may be limited to a
-            task or row, as `longspan.arena.scopes` describes.
+            task or row, as `longspan.arena.protocols.scopes` describes.
         budget: quantity to hold equal; None: that of the protocol.
     """
 

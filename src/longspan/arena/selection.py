@@ -12,11 +12,10 @@ from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import Executor, Skipped
 from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
-from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.provenance import code_differences, code_version
 from longspan.arena.run import clean_up
-from longspan.arena.run_state import check_code
+from longspan.arena.run_state import check_code, hold_lock
 from longspan.arena.search import (
     SEED,
     Search,
@@ -138,16 +137,17 @@ def select_and_score(
     outcome = SearchResult(results=[], failed=[], moved=[])
     for number, search in enumerate(found, 1):
         try:
-            ended = load_trials(search, paths)
+            ended = _load_trials(search, paths)
             selected = select_trials(ended, rule)
             tuning = _tuning(search, ended, selected, rule)
             for one in selected:
                 experiment = one.trial.experiment
                 callback.on_run_begin(number, len(found), experiment)
-                result, moved = score_selected(experiment, tuning, paths, callback.on_build)
+                result, moved = _score_selected(experiment, tuning, paths, callback.on_build)
                 outcome.results.append(result)
                 outcome.moved.extend(moved)
                 callback.on_run_end(result)
+                callback.close_run(number)
             experiments = [one.trial.experiment for one in selected]
             outcome.moved.extend(_move_earlier_selections(experiments, paths))
         except LongspanError as error:
@@ -155,12 +155,8 @@ def select_and_score(
     return outcome
 
 
-def load_trials(search: Search, paths: RunPaths) -> list[TrialResult]:
-    """Load the trials of a search.
-
-    Raises:
-        RunError: some have not ended, or were not scored on the same examples.
-    """
+def _load_trials(search: Search, paths: RunPaths) -> list[TrialResult]:
+    """Load the trials of a search."""
     ended, unfinished = [], 0
     trial_paths = paths.for_trials()
     for trial in search.trials:
@@ -244,7 +240,7 @@ def _tuning(
     )
 
 
-def score_selected(
+def _score_selected(
     experiment: Experiment, tuning: Tuning, paths: RunPaths, report: ProgressCallback | None = None
 ) -> tuple[Result, list[Skipped]]:
     """Score a trial's saved model on test, and copy its record and model to the results.
@@ -259,10 +255,6 @@ def score_selected(
 
     Returns:
         The result, and the records that moved.
-
-    Raises:
-        DataError: the trial's record or model is absent or damaged, or the data differs.
-        RunError: the folder cannot be written.
     """
     path = paths.record_file(experiment)
     if path.exists() and (existing := load_result(path)).tuning == tuning:
@@ -284,13 +276,9 @@ def score_selected(
 
 
 def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
-    """Score the model of a trial on test.
-
-    Raises:
-        RunError: other code has trained it, and changes are not accepted.
-    """
+    """Score the model of a trial on test."""
+    from longspan.arena.finished_run import evaluate_selected
     from longspan.arena.record import pack_test_scores, score_slices
-    from longspan.arena.rescore import evaluate_selected
 
     record = paths.for_trials().record_file(experiment)
     trial = load_result(record)

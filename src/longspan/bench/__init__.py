@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from longspan.bench.limits import measure_limits
+    from longspan.bench.machine import measure_limits
     from longspan.bench.suite import Suite, run_suite
     from longspan.bench.timing import Timing, compare
 
@@ -17,7 +17,7 @@ _MODULES = {
     "Suite": "suite",
     "Timing": "timing",
     "compare": "timing",
-    "measure_limits": "limits",
+    "measure_limits": "machine",
     "run_suite": "suite",
 }
 

@@ -3,15 +3,33 @@
 import dataclasses
 from typing import Any, get_args
 
-from longspan.attention import MECHANISMS, backends
+from longspan.attention import MECHANISMS, Attention, Traits, backends
 from longspan.errors import check_name
 from longspan.results.efficiency import Pass, Precision, Scope
 
 SCOPES, PASSES, PRECISIONS = get_args(Scope), get_args(Pass), get_args(Precision)
 
-# The bound in the figure of speed of Choromanski et al. 2021: attention that returns its values.
 IDENTITY = "identity"
 BACKEND = ":"  # separates a mechanism from its backend
+
+
+class Identity(Attention):
+    """Return the value of each token: the bound of what any mechanism can reach.
+
+    It attends to nothing, so it is no mechanism of the registry. Choromanski et al. 2021
+    (https://arxiv.org/abs/2009.14794), figure of speed, "OPT".
+    """
+
+    name = IDENTITY
+    traits = Traits(family="fixed pattern", cost="T", exact=False, inputs="v")
+
+    def attend(self, x):
+        """Return the values."""
+        return x.v
+
+    def flops(self, T, head_dim):
+        """Count nothing."""
+        return 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """Suites: mechanisms in several scopes and passes, over lengths until memory ends."""
 
 import dataclasses
-import datetime
 import hashlib
 import itertools
 import json
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from longspan.arena.provenance import git_commit, versions
+from longspan.arena.provenance import git_commit, now, versions
 from longspan.bench.cases import (
     BACKEND,
     IDENTITY,
@@ -23,8 +22,7 @@ from longspan.bench.cases import (
     refusal,
 )
 from longspan.bench.groups import identity, left_out, measure_group
-from longspan.bench.limits import measure_limits
-from longspan.bench.machine import machine_name
+from longspan.bench.machine import machine_name, measure_limits
 from longspan.bench.peaks import PeakMeter
 from longspan.bounds import LARGEST_BATCH, LONGEST, range_error
 from longspan.errors import OptionError, check_name
@@ -44,7 +42,7 @@ MOST_RUNS = 1_000_000
 Options = Callable[[str, int], dict[str, Any]]
 
 
-def no_options(mechanism: str, length: int) -> dict[str, Any]:
+def _no_options(mechanism: str, length: int) -> dict[str, Any]:
     """Return no options: the defaults."""
     return {}
 
@@ -81,7 +79,7 @@ class Suite:
     batch_size: int | None = None
     padding: float = 0.0
     sizes: Sizes = dataclasses.field(default_factory=Sizes)
-    options: Options = no_options
+    options: Options = _no_options
     runs: int = 5
     max_seconds: float = 60.0
 
@@ -175,7 +173,7 @@ def run_suite(
         threads=torch.get_num_threads(),
         versions=versions(),
         git_commit=git_commit(),
-        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        date=now(),
     )
     with PeakMeter(device) as peaks:
         for group in suite.groups():

@@ -35,7 +35,7 @@ def scopes() -> Suite:
     )
 
 
-def lra_speed() -> Suite:
+def _lra_speed() -> Suite:
     """Return training and inference of LRA's byte-text model (Tay et al. 2021, table 2).
 
     Options of the mechanisms are those of the protocol `lra-paper`, batches have 32 rows.
@@ -111,7 +111,7 @@ def decoding() -> Suite:
 SUITES: dict[str, Callable[[], Suite]] = {
     "layer": layer,
     "scopes": scopes,
-    "lra-speed": lra_speed,
+    "lra-speed": _lra_speed,
     "scaling": scaling,
     "windows": windows,
     "decoding": decoding,

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from longspan.attention import Attention, Cache, LayerInput
-from longspan.bench.cases import IDENTITY, Case
-from longspan.bench.identity import Identity
+from longspan.bench.cases import IDENTITY, Case, Identity
 from longspan.models import (
     LongspanConfig,
     LongspanForCausalLM,

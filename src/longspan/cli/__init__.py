@@ -78,34 +78,24 @@ def show(
 
 def main() -> None:
     """Run a command; an expected error is one line on the error stream and exit code 2."""
-    code = _run("--debug" in sys.argv)
+    code: int | str | None = 0
+    try:
+        app()
+    except (LongspanError, OSError) as error:
+        if "--debug" in sys.argv:
+            raise
+        print_error(error)
+        code = 2 if isinstance(error, LongspanError) else 1
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print_note("Interrupted.", "Run the same command to resume.")
+        code = end.code
     try:
         sys.stdout.flush()
     except OSError as error:
         print_error(error)
         code = code or 1
     sys.exit(code)
-
-
-def _run(debug: bool) -> int | str | None:
-    """Run a command and return its exit code."""
-    try:
-        app()
-    except LongspanError as error:
-        if debug:
-            raise
-        print_error(error)
-        return 2
-    except OSError as error:
-        if debug:
-            raise
-        print_error(error)
-        return 1
-    except SystemExit as end:
-        if end.code == INTERRUPTED:
-            print_note("Interrupted.", "Run the same command to resume.")
-        return end.code
-    return 0
 
 
 if __name__ == "__main__":

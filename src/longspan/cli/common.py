@@ -40,9 +40,8 @@ def console_callback(
         is_parallel: whether several runs execute at a time, each with a bar of its own.
     """
     from longspan.arena.console import ConsoleCallback
-    from longspan.arena.parallel_console import ParallelConsoleCallback
 
-    return ParallelConsoleCallback(err, notes) if is_parallel else ConsoleCallback(err, notes)
+    return ConsoleCallback(err, notes, is_parallel=is_parallel)
 
 
 class LogLines(logging.Handler):

@@ -70,7 +70,7 @@ def evaluate(
     if task is not None or changes:
         _evaluate_elsewhere(record, paths, task, changes, split, sample, as_json)
         return
-    from longspan.arena.rescore import evaluate_run
+    from longspan.arena.finished_run import evaluate_run
 
     with Activity(err, f"evaluating {split} of {record.stem}"):
         evaluation, inference = evaluate_run(record, split, paths, **vars(sample))

@@ -170,17 +170,17 @@ def _temporary_cache(data: str, options: TextOptions, paths: "RunPaths") -> Iter
     Raises:
         OptionError: the name is invalid.
     """
-    from longspan.arena.protocols.own import register_imports
+    from longspan.arena.protocols.files import register_imports
     from longspan.data.imports.stored import check_task_name
-    from longspan.data.imports.texts import TEXTS
+    from longspan.data.imports.texts import TextsDescription
 
     name = options.name or default_name(data)
     check_task_name(name)
     with tempfile.TemporaryDirectory(prefix="longspan-") as folder:
         cache = Path(folder)
-        if (earlier := TEXTS.path(paths.cache, name)).is_dir():
+        if (earlier := TextsDescription.path(paths.cache, name)).is_dir():
             rows = shutil.ignore_patterns("*.parquet")  # may be large; compared by their sha256
-            shutil.copytree(earlier, TEXTS.path(cache, name), ignore=rows)
+            shutil.copytree(earlier, TextsDescription.path(cache, name), ignore=rows)
         try:
             yield cache
         finally:

@@ -239,7 +239,7 @@ def import_own(kind: str, paths: Sequence[str], options: TextOptions, cache: Pat
         OptionError: an option or a path does not apply, or the name of the task is taken.
         DataError: a file is unusable; the message says why.
     """
-    from longspan.arena.protocols.own import register_imports
+    from longspan.arena.protocols.files import register_imports
 
     options.refuse(kind)
     if kind != "corpus" and len(paths) > 1:
@@ -276,7 +276,7 @@ def _check_free(name: str, kind: Kind) -> None:
         OptionError: the name is taken.
     """
     from longspan.arena.protocols.base import protocol_names
-    from longspan.arena.protocols.own import NAME
+    from longspan.arena.protocols.files import OWN
     from longspan.attention import MECHANISMS
     from longspan.tasks import (
         TASKS,
@@ -290,7 +290,7 @@ def _check_free(name: str, kind: Kind) -> None:
     bases = {"corpus": (ImportedCorpus,), "beir": (BeirTask,)}.get(kind, (OwnTexts, OwnSummaries))
     kinds = {
         "a mechanism": MECHANISMS,
-        "a protocol": {*protocol_names(), NAME},
+        "a protocol": {*protocol_names(), OWN},
         "a task": TASKS.keys() - set(imported_names(*bases)),
         "this command": KINDS,
     }

@@ -71,7 +71,7 @@ def print_described(name: str, as_json: bool, *, protocols_alone: bool = False) 
 def _describe_registered(name: str, protocols_alone: bool) -> dict[str, Any]:
     from longspan import catalog
     from longspan.arena.protocols import PROTOCOLS, get
-    from longspan.arena.protocols.own import NAME as OWN
+    from longspan.arena.protocols.files import OWN
 
     if protocols_alone:
         get(name)

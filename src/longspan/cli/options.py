@@ -149,7 +149,7 @@ def name_protocol(context: typer.Context, text: str | None) -> str | None:
     if text is None or Path(text).suffix not in (".py", ".toml"):
         return text
     from longspan.arena import load_protocol
-    from longspan.arena.protocols.own import register_imports
+    from longspan.arena.protocols.files import register_imports
     from longspan.files import cache_folder
 
     # A Python file may register a task itself: an import of that name is left out.
@@ -231,7 +231,7 @@ class CacheOptions:
             DataError: the folder of source files does not exist.
         """
         from longspan.arena import RunPaths
-        from longspan.arena.protocols.own import register_imports
+        from longspan.arena.protocols.files import register_imports
 
         names = (field.name for field in dataclasses.fields(RunPaths))
         values = {name: getattr(self, name, None) for name in names} | fields
@@ -334,7 +334,7 @@ def default_protocol(tasks: Sequence[str] | None, otherwise: str) -> str:
         OptionError: some of the tasks are imported, and some are not.
         UnknownNameError: besides an imported task, there is one that is none.
     """
-    from longspan.arena.protocols.own import NAME
+    from longspan.arena.protocols.files import OWN
     from longspan.tasks import TASKS, ImportedCorpus, imported_names
 
     imported = set(imported_names()) - set(imported_names(ImportedCorpus))
@@ -343,7 +343,7 @@ def default_protocol(tasks: Sequence[str] | None, otherwise: str) -> str:
         for task in tasks or ():
             check_name(task, TASKS, "task")
         raise OptionError(
-            f"{', '.join(imported_tasks)}: imported texts have the protocol {NAME!r}, other tasks "
+            f"{', '.join(imported_tasks)}: imported texts have the protocol {OWN!r}, other tasks "
             "have not; use a command for each protocol"
         )
-    return NAME if imported_tasks else otherwise
+    return OWN if imported_tasks else otherwise

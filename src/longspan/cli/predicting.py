@@ -72,7 +72,7 @@ def answers(
     WikiHop, or the reference scorer of CoNLL-2012. That of HotpotQA has the ranked paragraphs, too,
     which a second stage reads (task.selection).
     """
-    from longspan.arena.answers import write_answers
+    from longspan.arena.predict import write_answers
 
     count, unit = write_answers(record, split, folders.run_paths(), output, batch_size)
     if as_json:

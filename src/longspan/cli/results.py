@@ -121,8 +121,7 @@ def diff(a: Source, b: Source, as_json: Json = False) -> None:
     Runs of two protocols are paired by task, row and seed: diff runs/quick runs/mine. Without a
     folder, a revision has that of the other argument, else `results`.
     """
-    from longspan.results.differences import diff_results
-    from longspan.results.versions import load_version
+    from longspan.results.differences import diff_results, load_version
 
     folders = [Path(source) if Path(source).is_dir() else None for source in (b, a)]
     before, after = map(load_version, (a, b), folders)
@@ -168,7 +167,7 @@ def score_rules(
     Reports give no margin, verdict or correlation on a task whose rules were not scored. The data
     must be those of the record. The exit code is 1 if the rules of a record were not scored.
     """
-    from longspan.arena.rule_scoring import score_rules as score
+    from longspan.arena.finished_run import score_rules as score
     from longspan.results import result_paths
 
     paths = sources.run_paths(device="cpu")

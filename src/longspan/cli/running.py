@@ -196,7 +196,7 @@ def train(
     A run of a protocol with stages first trains the run that it starts from.
     """
     from longspan.arena import get, misfit
-    from longspan.arena.scopes import check_limits
+    from longspan.arena.protocols.scopes import check_limits
 
     paths = folders.run_paths()
     definition = get(protocol or default_protocol([task], DEFAULT_PROTOCOL))

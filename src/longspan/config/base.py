@@ -30,6 +30,7 @@ def setting(
     *,
     bounds: tuple[float | int, float | int] | None = None,
     is_fixed: bool = True,
+    in_data: bool = True,
 ) -> Any:
     """Return a dataclass field with its help text; a field without a default is required.
 
@@ -39,8 +40,10 @@ def setting(
         bounds: least and largest number, which `list_out_of_bounds` compares with.
         is_fixed: whether the default is that of this version of longspan; False: it depends on the
             data of a user, so that it says nothing about equal configurations.
+        in_data: whether an option of a task decides the built data; False: it chooses among the
+            examples, or concerns the model, so that all of its values share a data set.
     """
-    notes = {"help": help, "bounds": bounds, "is_fixed": is_fixed}
+    notes = {"help": help, "bounds": bounds, "is_fixed": is_fixed, "in_data": in_data}
     return dataclasses.field(default=default, metadata=notes)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ NAMES = ("train", "validation", "test")
 DROPPED = -1  # a training text that a held-out file contains too
 
 Key = tuple[str, ...]  # a text, or the texts of a pair
+Shares = Mapping[int, float]  # of the different texts of training to hold out, by split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,18 +23,39 @@ class Assignment:
 
     Attributes:
         splits: split of each row, or `DROPPED`.
-        repeated: rows whose text an earlier row of the same split has too.
+        is_repeated: rows whose text an earlier row of the same split has too.
     """
 
     splits: np.ndarray
-    repeated: int
+    is_repeated: np.ndarray
+
+    @property
+    def empty(self) -> str | None:
+        """Name of the first split that no row is left for; None: there is none."""
+        return next((x for n, x in enumerate(NAMES) if not (self.splits == n).any()), None)
+
+
+def digests_of(keys: Iterable[Key]) -> np.ndarray:
+    """Return the sha256 of the text, or texts, of each row, (N, 32) uint8."""
+    found = b"".join(hashlib.sha256("\0".join(key).encode()).digest() for key in keys)
+    return np.frombuffer(found, np.uint8).reshape(-1, 32)
 
 
 def assign_splits(
-    keys: Sequence[Key],
+    keys: Iterable[Key], given: np.ndarray, shares: Shares, labels: np.ndarray | None = None
+) -> Assignment:
+    """Assign each row to a split by its text or texts, as `assign_digests` does."""
+    return assign_digests(digests_of(keys), given, shares, labels)
+
+
+def assign_digests(
+    digests: np.ndarray,
     given: np.ndarray,
-    shares: dict[int, float],
+    shares: Shares,
     labels: np.ndarray | None = None,
+    *,
+    noun: str = "text",
+    hint: str | None = None,
 ) -> Assignment:
     """Assign each row to a split.
 
@@ -43,50 +65,66 @@ def assign_splits(
     all of them; a class with fewer is in training, then in test.
 
     Args:
-        keys: text, or texts, of each row.
+        digests: sha256 of the text of each row, (N, 32) uint8.
         given: split of each row; rows of `TRAIN` are those to split further.
         shares: share of the different texts of `TRAIN` to hold out, by split.
         labels: class of each row; None: the rows have none.
+        noun: what a row is, for the message.
+        hint: end of the message; None: the splits, and that texts are to be added.
 
     Raises:
         DataError: there are fewer different texts than splits.
     """
-    held_out = {key: int(s) for s in (VALIDATION, TEST) for key in _keys_of(keys, given, s)}
-    pool = sorted(_keys_of(keys, given, TRAIN) - held_out.keys(), key=_digest)
+    values = np.ascontiguousarray(digests).reshape(-1).view("S32")
+    order = np.argsort(values, kind="stable")
+    texts = _number_texts(values, order)
+    assigned = np.full(texts.max(initial=-1) + 1, TRAIN, np.int8)
+    np.maximum.at(assigned, texts, given)
+    pool = np.flatnonzero(assigned == TRAIN)
     if len(pool) <= len(shares):
+        named = f" (train{''.join(f', {NAMES[split]}' for split in shares)}); add {noun}s"
         raise DataError(
-            f"{counted(len(pool), 'different text|texts')} cannot fill {len(shares) + 1} splits "
-            f"(train{''.join(f', {NAMES[split]}' for split in shares)}); add texts"
+            f"{counted(len(pool), f'different {noun}|{noun}s')} cannot fill {len(shares) + 1} "
+            f"splits{named if hint is None else hint}"
         )
-    drawn = {} if labels is None else _draw(_group(pool, keys, labels), shares)
-    if labels is None or not set(shares) <= set(drawn.values()):
-        drawn = _draw([pool], shares)  # there is no class with a text for each split
-    assigned = held_out | drawn
-    found = np.array([assigned[key] for key in keys], np.int8)
+    groups = [pool] if labels is None else _group(pool, texts, labels)
+    drawn = _draw(groups, shares, assigned)
+    if not set(shares) <= set(drawn[pool].tolist()):
+        drawn = _draw([pool], shares, assigned)  # there is no class with a text for each split
     # Rows of the file to split follow their text; rows of a held-out file stay or are dropped.
-    splits = np.where((given == TRAIN) & np.isin(found, list(shares)), found, given)
-    splits[(found != splits)] = DROPPED
-    kept = [(key, int(s)) for key, s in zip(keys, splits, strict=True) if s != DROPPED]
-    return Assignment(splits, repeated=len(kept) - len(set(kept)))
+    found = drawn[texts]
+    follows = (given == TRAIN) & np.isin(found, list(shares))
+    splits = np.where(follows | (found == given), found, DROPPED).astype(given.dtype)
+    kept = order[splits[order] != DROPPED]
+    is_repeated = np.zeros(len(splits), bool)
+    is_repeated[kept[1:]] = texts[kept[1:]] == texts[kept[:-1]]
+    return Assignment(splits, is_repeated)
 
 
-def _group(pool: list[Key], keys: Sequence[Key], labels: np.ndarray) -> list[list[Key]]:
+def _number_texts(values: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the number of the text of each row, in the order of their sha256."""
+    ordered = values[order]
+    texts = np.zeros(len(order), np.int64)
+    texts[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
+    return texts
+
+
+def _group(pool: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
     """Return the texts of each class in their order; a text of several is of the rarest one."""
-    names, counts = np.unique(labels, return_counts=True)
-    rarity = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    classes: dict[Key, int] = {}
-    for key, label in zip(keys, labels.tolist(), strict=True):
-        known = classes.setdefault(key, label)
-        classes[key] = min(known, label, key=lambda x: (rarity[x], x))
-    groups: dict[int, list[Key]] = {label: [] for label in rarity}
-    for key in pool:
-        groups[classes[key]].append(key)
-    return list(groups.values())
+    _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    by_rarity = np.argsort(counts, kind="stable")
+    ranks = np.empty_like(by_rarity)
+    ranks[by_rarity] = np.arange(len(counts))
+    rarest = np.full(texts.max() + 1, len(counts))
+    np.minimum.at(rarest, texts, ranks[classes])
+    class_of = by_rarity[rarest[pool]]
+    ends = np.cumsum(np.bincount(class_of, minlength=len(counts)))[:-1]
+    return np.split(pool[np.argsort(class_of, kind="stable")], ends)
 
 
-def _draw(groups: list[list[Key]], shares: dict[int, float]) -> dict[Key, int]:
-    """Assign the texts of each group to training and the splits to draw, in these shares."""
-    drawn: dict[Key, int] = {}
+def _draw(groups: Sequence[np.ndarray], shares: Shares, assigned: np.ndarray) -> np.ndarray:
+    """Return the split of each text, after these shares of each group were held out."""
+    drawn = assigned.copy()
     done = 0
     for group in groups:
         # Rounded sums: the parts of many small groups add up to the share.
@@ -99,15 +137,6 @@ def _draw(groups: list[list[Key]], shares: dict[int, float]) -> dict[Key, int]:
             spare -= counts[split]
         first = 0
         for split, count in counts.items():
-            drawn |= dict.fromkeys(group[first : first + count], split)
+            drawn[group[first : first + count]] = split
             first += count
-        drawn |= dict.fromkeys(group[first:], TRAIN)
     return drawn
-
-
-def _keys_of(keys: Sequence[Key], given: np.ndarray, split: int) -> set[Key]:
-    return {keys[row] for row in np.flatnonzero(given == split).tolist()}
-
-
-def _digest(key: Key) -> bytes:
-    return hashlib.sha256("\0".join(key).encode()).digest()

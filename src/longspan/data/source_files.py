@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +39,49 @@ class SourceFiles(ABC):
     def files_of_paths(self) -> list[Path]:
         """Return `paths`, and the further files of a split whose first one is among them."""
         return list(dict.fromkeys(file for path in self.paths for file in shards_of(path)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartFiles(SourceFiles):
+    """One copy of a dataset with a file for each part."""
+
+    form: str
+    parts: dict[str, Path]
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of all parts."""
+        return list(self.parts.values())
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Form, names and sizes."""
+        return {"form": self.form, "bytes": self.sizes()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CopyFiles(SourceFiles):
+    """One copy of a dataset that is a file, an archive, or a folder of known files.
+
+    Attributes:
+        form: form of the copy, such as "zip".
+        path: file, archive or folder.
+        files: files by split; none: those of `path`, which is no folder.
+    """
+
+    form: str
+    path: Path
+    files: Mapping[str, tuple[Path, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of all splits, or the file or archive."""
+        return [path for paths in self.files.values() for path in paths] or [self.path]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Form, names and sizes."""
+        return {"form": self.form, "bytes": self.sizes()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,32 @@
 """Vocabularies of language models: symbols, and how many bytes, characters and words they are.
 
-Id 0 is padding in all of them. That of word pieces is in `longspan.data.word_piece_vocabulary`.
+Id 0 is padding in all of them, except for word pieces, which have the ids of their tokenizer.
+Counts follow from a table of the bytes of each id. A token of a byte-level tokenizer is a sequence
+of bytes, which may begin or end inside a character. A token of another one is the text by which a
+decoded text grows with it, the space before a word included.
 """
 
 import functools
+import itertools
+import json
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from longspan.data.tokenizers import ByteTokenizer
+from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
 
 END, UNKNOWN = "<eos>", "<unk>"  # of word vocabularies
+BLANKS = " \t\n\r\x0b\x0c"  # white space of ASCII, which separates words
+_BLANK_BYTES = BLANKS.encode()
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of tokenizers that fall back to bytes
+_CODE_POINTS = sys.maxunicode + 1
 
 
 class StreamVocabulary(ABC):
@@ -23,10 +35,17 @@ class StreamVocabulary(ABC):
     Attributes:
         size: number of ids, that of padding included.
         symbols: text of each id, to show it.
+        dtype: type of the ids in the store.
     """
 
     size: int
     symbols: Sequence[str]
+    dtype: type[np.unsignedinteger]
+
+    @property
+    @abstractmethod
+    def texts(self) -> Sequence[bytes]:
+        """Bytes of each id."""
 
     @abstractmethod
     def encode(self, text: str) -> np.ndarray:
@@ -40,15 +59,60 @@ class StreamVocabulary(ABC):
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of ids."""
 
-    @abstractmethod
+    def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Return the ids of each text; several threads may call it."""
+        return [self.encode(text) for text in texts]
+
     def count(self, name: str, tokens: np.ndarray, is_scored: np.ndarray) -> int:
         """Return how many bytes, characters or words the scored ones of some tokens are.
+
+        Characters and words are counted where they begin. A word begins at a byte that is no white
+        space, behind one that is.
 
         Args:
             name: "bytes", "characters" or "words".
             tokens: tokens that follow each other, (N + 1,).
             is_scored: which of those after the first count, (N,).
+
+        Raises:
+            ValueError: the name is another one.
         """
+        match name:
+            case "bytes" | "characters":
+                counts = self._sizes[name == "characters"][tokens[1:]]
+            case "words":
+                counts = self._count_words(tokens)[1:]
+            case _:
+                raise ValueError(f"expected bytes, characters or words, got {name!r}")
+        return int(counts[is_scored].sum())
+
+    def num_bytes(self, tokens: np.ndarray) -> int:
+        """Return the number of bytes of all tokens."""
+        return int(self._sizes[0][tokens].sum())
+
+    def _count_words(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the number of words that begin in each token; the first one begins behind none."""
+        inner, begins, ends_blank = self._words
+        places = np.arange(len(tokens))
+        # A token without text does not end what is before it.
+        last = np.maximum.accumulate(np.where(self._sizes[0][tokens] > 0, places, -1))
+        before = np.append(-1, last[:-1])
+        behind_blank = (before >= 0) & ends_blank[tokens[before]]
+        return inner[tokens] + (begins[tokens] & behind_blank)
+
+    @functools.cached_property
+    def _sizes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes, and beginnings of characters, of each id."""
+        starts = [sum(byte & 0xC0 != 0x80 for byte in text) for text in self.texts]
+        return np.array([len(text) for text in self.texts], np.int64), np.array(starts, np.int64)
+
+    @functools.cached_property
+    def _words(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Words that begin inside each id; whether it begins without, and ends with, a blank."""
+        blank = [[byte in _BLANK_BYTES for byte in text] for text in self.texts]
+        inner = [sum(a and not b for a, b in itertools.pairwise(x)) for x in blank]
+        begins, ends = [bool(x) and not x[0] for x in blank], [bool(x) and x[-1] for x in blank]
+        return np.array(inner, np.int64), np.array(begins), np.array(ends)
 
 
 class ByteVocabulary(StreamVocabulary):
@@ -56,32 +120,16 @@ class ByteVocabulary(StreamVocabulary):
 
     size = ByteTokenizer.vocab_size
     symbols = ByteTokenizer.symbols
+    dtype = np.uint8  # UTF-8 has no byte above 0xF4
+    texts = (b"", *(bytes([byte]) for byte in range(256)))
 
     def encode(self, text: str) -> np.ndarray:
         """Return the id of each byte."""
-        return np.frombuffer(text.encode(), np.uint8).astype(np.uint16) + np.uint16(1)
+        return np.frombuffer(text.encode(), np.uint8) + np.uint8(1)
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of ids; a truncated character is U+FFFD."""
         return ByteTokenizer().decode(ids)
-
-    def count(self, name: str, tokens: np.ndarray, is_scored: np.ndarray) -> int:
-        """Count scored bytes, the first bytes of characters, or those of words.
-
-        A word begins at a byte that is no white space, behind one that is.
-        """
-        bytes_ = tokens.astype(np.int64) - 1
-        match name:
-            case "bytes":
-                counted = is_scored
-            case "characters":
-                counted = is_scored & ((bytes_[1:] & 0xC0) != 0x80)
-            case "words":
-                blank = np.isin(bytes_, _BLANKS)
-                counted = is_scored & blank[:-1] & ~blank[1:]
-            case _:
-                raise unknown_count(name)
-        return int(counted.sum())
 
 
 class CharacterVocabulary(StreamVocabulary):
@@ -93,6 +141,11 @@ class CharacterVocabulary(StreamVocabulary):
         self.size = len(alphabet) + 1
         self.symbols = (ByteTokenizer.symbols[0], *alphabet)
         self.dtype = smallest_type(self.size)
+
+    @functools.cached_property
+    def texts(self) -> tuple[bytes, ...]:
+        """Bytes of each id."""
+        return (b"", *(x.encode() for x in self.alphabet))
 
     def encode(self, text: str) -> np.ndarray:
         """Return the id of each character.
@@ -114,32 +167,12 @@ class CharacterVocabulary(StreamVocabulary):
         symbols = self.symbols
         return "".join(symbols[token] for token in ids.tolist())
 
-    def count(self, name: str, tokens: np.ndarray, is_scored: np.ndarray) -> int:
-        """Count scored characters, their bytes in UTF-8, or the first ones of words."""
-        match name:
-            case "bytes":
-                return int(self._num_bytes[tokens[1:]][is_scored].sum())
-            case "characters":
-                return int(is_scored.sum())
-            case "words":
-                blank = self._is_blank[tokens]
-                return int((is_scored & blank[:-1] & ~blank[1:]).sum())
-        raise unknown_count(name)
-
     @functools.cached_property
     def _ids(self) -> np.ndarray:
         """The id of every code point; 0 of those that are not in the alphabet."""
         ids = np.zeros(_CODE_POINTS, self.dtype)
         ids[_code_points(self.alphabet)] = np.arange(1, self.size)
         return ids
-
-    @functools.cached_property
-    def _num_bytes(self) -> np.ndarray:
-        return np.array([0, *(len(x.encode()) for x in self.alphabet)], np.int64)
-
-    @functools.cached_property
-    def _is_blank(self) -> np.ndarray:
-        return np.array([False, *(x in BLANKS for x in self.alphabet)])
 
 
 class WordVocabulary(StreamVocabulary):
@@ -151,6 +184,11 @@ class WordVocabulary(StreamVocabulary):
         self.size = len(self.words) + 1
         self.symbols = (ByteTokenizer.symbols[0], *self.words)
         self.dtype = smallest_type(self.size)
+
+    @functools.cached_property
+    def texts(self) -> tuple[bytes, ...]:
+        """Bytes of each id; the end of a line is a line feed."""
+        return (b"", *(b"\n" if word == END else word.encode() for word in self.words))
 
     @classmethod
     def learn(cls, lines: Iterable[Sequence[str]]) -> "WordVocabulary":
@@ -207,35 +245,88 @@ class WordVocabulary(StreamVocabulary):
         """
         if name == "words":
             return int(is_scored.sum())
-        if name not in ("bytes", "characters"):
-            raise unknown_count(name)
-        own = (self._num_bytes if name == "bytes" else self._num_characters)[tokens[1:]]
         is_end = tokens == self._ids[END]
-        return int((own + (~is_end[:-1] & ~is_end[1:]))[is_scored].sum())
+        has_space = ~is_end[:-1] & ~is_end[1:]
+        return super().count(name, tokens, is_scored) + int(has_space[is_scored].sum())
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:
         return {word: token for token, word in enumerate(self.words, 1)}
 
-    @functools.cached_property
-    def _num_bytes(self) -> np.ndarray:
-        sizes = (1 if word == END else len(word.encode()) for word in self.words)
-        return np.array([0, *sizes], np.int64)
+
+class WordPieceVocabulary(StreamVocabulary):
+    """Tokens of a tokenizer of the Hugging Face libraries, with its own ids."""
+
+    def __init__(self, tokenizer: WordPieceTokenizer):
+        """Use the ids of a tokenizer; padding has that of its padding token, if there is one."""
+        self.tokenizer = tokenizer
+        self.size, self.dtype = tokenizer.vocab_size, tokenizer.dtype
+        self.symbols = tokenizer.symbols
 
     @functools.cached_property
-    def _num_characters(self) -> np.ndarray:
-        sizes = (1 if word == END else len(word) for word in self.words)
-        return np.array([0, *sizes], np.int64)
+    def texts(self) -> tuple[bytes, ...]:
+        """Bytes of each id."""
+        return token_texts(self.tokenizer)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return the ids of a text, without special tokens."""
+        return self.encode_texts([text])[0]
+
+    def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Return the ids of each text, without special tokens."""
+        return self.tokenizer.encode_texts(texts)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Return the text of ids; special tokens are shown."""
+        return self.tokenizer.decode(ids)
 
 
-BLANKS = " \t\n\r\x0b\x0c"  # white space of ASCII, which separates words
-_BLANKS = np.frombuffer(BLANKS.encode(), np.uint8)
-_CODE_POINTS = sys.maxunicode + 1
+def token_texts(tokenizer: WordPieceTokenizer) -> tuple[bytes, ...]:
+    """Return the bytes by which a text grows with each id; none for an id without a token."""
+    pipeline = tokenizer.fast.backend_tokenizer
+    kinds = _kinds(json.loads(pipeline.to_str())["decoder"])
+    texts: list[bytes | None] = [None] * tokenizer.vocab_size
+    for text, token in tokenizer.fast.get_vocab().items():
+        if "ByteLevel" in kinds:
+            is_bytes = all(x in _BYTES_OF for x in text)
+            texts[token] = bytes(_BYTES_OF[x] for x in text) if is_bytes else text.encode()
+        elif "ByteFallback" in kinds and (found := _BYTE.fullmatch(text)):
+            texts[token] = bytes([int(found[1], 16)])
+    anchor, shown = _find_anchor(tokenizer, texts)
+    for token in tokenizer.fast.get_vocab().values():
+        if texts[token] is None:
+            both = pipeline.decode([anchor, token], skip_special_tokens=False)
+            texts[token] = both.removeprefix(shown).encode()
+    return tuple(text or b"" for text in texts)
 
 
-def unknown_count(name: str) -> ValueError:
-    """Return the error of a count that no vocabulary has."""
-    return ValueError(f"expected bytes, characters or words, got {name!r}")
+def _find_anchor(tokenizer: WordPieceTokenizer, texts: list[bytes | None]) -> tuple[int, str]:
+    """Return an id whose text stays as it is where a token follows it, and that text."""
+    pipeline = tokenizer.fast.backend_tokenizer
+    for token in tokenizer.fast.get_vocab().values():
+        if texts[token] is None and token not in tokenizer.special_ids:
+            shown = pipeline.decode([token], skip_special_tokens=False)
+            if shown.isalnum():
+                return token, shown
+    return 0, pipeline.decode([0], skip_special_tokens=False)
+
+
+def _kinds(decoder: dict[str, Any] | None) -> set[str]:
+    """Return the types of a decoder and of its parts."""
+    if decoder is None:
+        return set()
+    return {decoder["type"]}.union(*(_kinds(part) for part in decoder.get("decoders", ())))
+
+
+def _byte_characters() -> dict[str, int]:
+    """Return the byte of each character in the tokens of byte-level tokenizers (GPT-2)."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [x for x in range(256) if x not in shown]
+    pairs = [*((x, x) for x in shown), *((256 + n, x) for n, x in enumerate(hidden))]
+    return {chr(code): byte for code, byte in pairs}
+
+
+_BYTES_OF = _byte_characters()
 
 
 def smallest_type(size: int) -> type[np.unsignedinteger]:

@@ -22,17 +22,17 @@ Clusters = Sequence[Sequence[Mention]]
 COLUMNS = ("precision_numerator", "precision_total", "recall_numerator", "recall_total")
 
 
-def muc_counts(predicted: Clusters, right: Clusters) -> list[float]:
+def _muc_counts(predicted: Clusters, right: Clusters) -> list[float]:
     """Return the correct and all links of predicted clusters, and of right ones."""
     return [*_links(predicted, right), *_links(right, predicted)]
 
 
-def b_cubed_counts(predicted: Clusters, right: Clusters) -> list[float]:
+def _b_cubed_counts(predicted: Clusters, right: Clusters) -> list[float]:
     """Return the summed scores and the number of predicted mentions, and of right ones."""
     return [*_mention_scores(predicted, right), *_mention_scores(right, predicted)]
 
 
-def ceaf_counts(predicted: Clusters, right: Clusters) -> list[float]:
+def _ceaf_counts(predicted: Clusters, right: Clusters) -> list[float]:
     """Return the similarity of the best map and the number of predicted clusters, and of right."""
     # Takes a fraction of a second, which reports need not wait for.
     from scipy.optimize import linear_sum_assignment
@@ -48,7 +48,7 @@ def ceaf_counts(predicted: Clusters, right: Clusters) -> list[float]:
 def conll_counts(predicted: Clusters, right: Clusters) -> list[float]:
     """Return the counts of all three metrics, one after the other."""
     return [
-        x for count in (muc_counts, b_cubed_counts, ceaf_counts) for x in count(predicted, right)
+        x for count in (_muc_counts, _b_cubed_counts, _ceaf_counts) for x in count(predicted, right)
     ]
 
 
@@ -122,8 +122,8 @@ CONLL = register(
     )
 )
 COUNTS = {
-    MUC.name: muc_counts,
-    B_CUBED.name: b_cubed_counts,
-    CEAF.name: ceaf_counts,
+    MUC.name: _muc_counts,
+    B_CUBED.name: _b_cubed_counts,
+    CEAF.name: _ceaf_counts,
     CONLL.name: conll_counts,
 }

@@ -20,7 +20,7 @@ CUTOFFS = (1, 5, 10, 20, 100, 1000)
 MRR = register_percentage("mrr", "Mean reciprocal rank", ("reciprocal_rank", "queries"))
 
 
-def reciprocal_ranks(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -> np.ndarray:
+def _reciprocal_ranks(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -> np.ndarray:
     """Return 1 / rank of each query's first relevant document, (Q,); 0 if the first k have none.
 
     Args:
@@ -32,10 +32,10 @@ def reciprocal_ranks(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -
     return relevant.any(1) / (1 + relevant.argmax(1))
 
 
-def normalized_gains(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -> np.ndarray:
+def _normalized_gains(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -> np.ndarray:
     """Return the discounted gain of each query's first k documents over that of the ideal ranking.
 
-    0 for a query without relevant documents. Arguments are those of `reciprocal_ranks`.
+    0 for a query without relevant documents. Arguments are those of `_reciprocal_ranks`.
     """
     ideal = np.zeros((len(judged), k))
     for row, own in zip(ideal, judged, strict=True):
@@ -45,10 +45,10 @@ def normalized_gains(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -
     return np.divide(found, most, out=np.zeros(len(judged)), where=most > 0)
 
 
-def recalls(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -> np.ndarray:
+def _recalls(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -> np.ndarray:
     """Return the share of each query's relevant documents that are among the first k.
 
-    0 for a query without relevant documents. Arguments are those of `reciprocal_ranks`.
+    0 for a query without relevant documents. Arguments are those of `_reciprocal_ranks`.
     """
     found = (grades[:, :k] > 0).sum(1)
     return found / np.maximum(1, [np.count_nonzero(own > 0) for own in judged])
@@ -57,7 +57,7 @@ def recalls(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -> np.ndar
 def ranking_score(name: str, grades: np.ndarray, judged: Sequence[np.ndarray]) -> np.ndarray:
     """Return a metric of this module, such as "ndcg@10", of each query, (Q,).
 
-    Arguments are those of `reciprocal_ranks`.
+    Arguments are those of `_reciprocal_ranks`.
     """
     measure, _, k = name.partition("@")
     return _MEASURES[measure][2](grades, judged, int(k))
@@ -76,9 +76,9 @@ def _discounted_gains(grades: np.ndarray) -> np.ndarray:
 _Measure = Callable[[np.ndarray, Sequence[np.ndarray], int], np.ndarray]
 # Title and column of each measure.
 _MEASURES: dict[str, tuple[str, str, _Measure]] = {
-    "mrr": ("MRR", "reciprocal_rank", reciprocal_ranks),
-    "ndcg": ("nDCG", "normalized_gain", normalized_gains),
-    "recall": ("Recall", "recall", recalls),
+    "mrr": ("MRR", "reciprocal_rank", _reciprocal_ranks),
+    "ndcg": ("nDCG", "normalized_gain", _normalized_gains),
+    "recall": ("Recall", "recall", _recalls),
 }
 RANKING_METRICS = tuple(
     register_percentage(f"{name}@{k}", f"{title}@{k}", (column, "queries")).name

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
+from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
-from longspan.arena.rescore import load_run
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.files import check_new_folder
 from longspan.publishing.hub_folder import write_hub_folder
@@ -35,12 +35,13 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
         RunError: the folder cannot be written.
     """
     check_new_folder(folder)
-    result, task, model = load_run(record, paths)
+    run = load_run(record, paths)
+    task, model = run.task, run.model
     tokenizer = None
     if isinstance(task, EncodedTextTask):
         tokenizer = _make_tokenizer(task)
     usage = example_of_use(model, task, has_tokenizer=tokenizer is not None)
-    card = make_model_card(result, task, usage=usage, license=license)
+    card = make_model_card(run.result, task, usage=usage, license=license)
     return write_hub_folder(model, folder, tokenizer=tokenizer, card=card)
 
 

@@ -92,11 +92,7 @@ def _type_checking_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFro
 def _named_sources(
     node: ast.Import | ast.ImportFrom, module: str, packages: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return the modules of the packages that an import reads, and what it names of each.
-
-    Raises:
-        OptionError: it imports a module as a name, or all names.
-    """
+    """Return the modules of the packages that an import reads, and what it names of each."""
     if isinstance(node, ast.Import):
         if any(alias.name.partition(".")[0] in packages for alias in node.names):
             raise _refusal(node, module)
@@ -161,11 +157,7 @@ def _spec(module: str) -> ModuleSpec | None:
 
 
 def _source(module: str) -> str:
-    """Return the source of a module.
-
-    Raises:
-        OptionError: it is not in a file.
-    """
+    """Return the source of a module."""
     loaded, spec = sys.modules.get(module), _spec(module)
     file = inspect.getsourcefile(loaded) if loaded is not None else spec and spec.origin
     if not file or not Path(file).is_file():

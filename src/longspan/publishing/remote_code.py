@@ -109,11 +109,7 @@ def _header(module: str) -> str:
 
 
 def _check_importable(part: Any) -> None:
-    """Refuse a class or function that other files cannot import by name.
-
-    Raises:
-        OptionError: it is defined in a script or inside a function.
-    """
+    """Refuse a class or function that other files cannot import by name."""
     if part.__module__ == "__main__" or part.__qualname__ != part.__name__:
         raise OptionError(
             f"{part.__qualname__} is defined in a script or inside a function; move it to the top "

@@ -8,8 +8,11 @@ A record is written once, atomically, when its run ends:
 from longspan.results.analysis import (
     Analysis,
     AttentionSpans,
+    Rollout,
     Similarity,
     Span,
+    pack_levels,
+    pack_tokens,
 )
 from longspan.results.context_use import (
     ContextLoss,
@@ -27,12 +30,7 @@ from longspan.results.efficiency import (
     load_efficiency,
     save_efficiency,
 )
-from longspan.results.packing import Quantized, quantize
-from longspan.results.parameters import (
-    PARAMETER_TOLERANCE,
-    exceeds_parameter_tolerance,
-    parameter_excess,
-)
+from longspan.results.packing import ExampleScores, Quantized, pack_scores, quantize
 from longspan.results.reading import (
     failure_from,
     failure_paths,
@@ -47,6 +45,7 @@ from longspan.results.reading import (
 from longspan.results.record import (
     BASELINE,
     FAILED,
+    PARAMETER_TOLERANCE,
     ROW,
     SCHEMA,
     VARIANT,
@@ -61,15 +60,15 @@ from longspan.results.record import (
     Score,
     Slice,
     SourceFile,
+    StartRecord,
     TrialRecord,
     Tuning,
+    exceeds_parameter_tolerance,
     find_named_row,
+    parameter_excess,
     write_record,
 )
-from longspan.results.rollout import Rollout, pack_levels, pack_tokens
-from longspan.results.scores import ExampleScores, pack_scores
-from longspan.results.side_record import load_side_record, load_side_records
-from longspan.results.start import StartRecord
+from longspan.results.side_record import load_side_record, load_side_records, run_fields
 
 __all__ = [
     "BASELINE",
@@ -126,6 +125,7 @@ __all__ = [
     "record_paths",
     "result_from",
     "result_paths",
+    "run_fields",
     "save_efficiency",
     "write_record",
 ]

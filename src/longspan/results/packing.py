@@ -1,4 +1,9 @@
-"""Arrays of a record as one line of text: little endian, deflated, in base 64."""
+"""Arrays of a record as one line of text: little endian, deflated, in base 64.
+
+Scores of examples let two runs be compared on the same examples, and give means an interval by
+resampling examples. Examples that are parts of one document are not independent: their statistics
+are summed, and documents are resampled.
+"""
 
 import base64
 import binascii
@@ -11,20 +16,18 @@ from numpy.typing import ArrayLike
 from longspan.config import settings
 from longspan.errors import DataError
 
+INTEGER, REAL = "uint16", "float32"
+EXAMPLE = "example"
 MAX_BYTES = 2**27  # unpacked; a short line of text could otherwise expand without bound
 
 
-def deflate(array: np.ndarray) -> str:
+def _deflate(array: np.ndarray) -> str:
     """Return the bytes of an array, deflated, in base 64."""
     return base64.b64encode(zlib.compress(array.tobytes(), 9)).decode()
 
 
-def inflate(text: str, name: str) -> bytes:
-    """Return the bytes that `deflate` packed; `name` names them in errors.
-
-    Raises:
-        DataError: the text is damaged, truncated or too long.
-    """
+def _inflate(text: str, name: str) -> bytes:
+    """Return the bytes that `_deflate` packed; `name` names them in errors."""
     reader = zlib.decompressobj()
     try:
         raw = reader.decompress(base64.b64decode(text, validate=True), MAX_BYTES)
@@ -59,7 +62,7 @@ class Quantized:
         Raises:
             DataError: the data was not made by `quantize`.
         """
-        raw = inflate(self.data, "quantized numbers")
+        raw = _inflate(self.data, "quantized numbers")
         if not raw or len(raw) % (self.bits // 8):
             raise DataError(
                 f"quantized numbers hold {len(raw)} bytes; expected a multiple of {self.bits // 8}"
@@ -81,4 +84,74 @@ def quantize(
     array = np.asarray(values, np.float64).reshape(-1)
     low, high = bounds or (float(array.min()), float(array.max()))
     steps = np.rint((array - low) * ((2**bits - 1) / ((high - low) or 1.0)))
-    return Quantized(low=low, high=high, bits=bits, data=deflate(steps.astype(f"<u{bits // 8}")))
+    return Quantized(low=low, high=high, bits=bits, data=_deflate(steps.astype(f"<u{bits // 8}")))
+
+
+@settings
+class ExampleScores:
+    """Per-example statistics of one metric, in row order of the split.
+
+    Attributes:
+        metric: name of the metric.
+        dtype: uint16 where every value is an integer from 0 to 65,535, else float32.
+        columns: number of statistics per example.
+        data: the values, column by column, little endian, deflated, in base 64.
+        unit: rows of the statistics: examples, or what their sums are over, such as documents.
+    """
+
+    metric: str
+    dtype: str
+    columns: int
+    data: str
+    unit: str = EXAMPLE
+
+    def unpack(self) -> np.ndarray:
+        """Return the statistics, (N, K).
+
+        Raises:
+            DataError: the data was not made by `pack_scores`.
+        """
+        if self.dtype not in (INTEGER, REAL) or self.columns < 1:
+            raise DataError(
+                f"example scores have dtype {self.dtype!r} and {self.columns} columns; expected "
+                f"{INTEGER} or {REAL}, and at least one column"
+            )
+        dtype = np.dtype(self.dtype).newbyteorder("<")
+        raw = _inflate(self.data, "example scores")
+        if not raw or len(raw) % (dtype.itemsize * self.columns):
+            raise DataError(
+                f"example scores hold {len(raw)} bytes; expected a multiple of "
+                f"{dtype.itemsize * self.columns}"
+            )
+        values = np.frombuffer(raw, dtype).reshape(self.columns, -1).T
+        if not np.isfinite(values).all():
+            raise DataError("example scores contain NaN or infinity")
+        return values.astype(np.float64)
+
+
+def pack_scores(
+    metric: str, statistics: np.ndarray, units: np.ndarray | None = None, unit: str = EXAMPLE
+) -> ExampleScores:
+    """Pack per-example statistics, (N, K).
+
+    Args:
+        metric: name of the metric.
+        statistics: statistics of each example.
+        units: number of the unit of each example, (N,), over which statistics are summed; None:
+            each example by itself.
+        unit: name of the units.
+    """
+    if units is not None:
+        summed = np.zeros((int(units.max()) + 1, statistics.shape[1]))
+        np.add.at(summed, units, statistics)
+        statistics = summed
+    exact = ((statistics % 1 == 0) & (statistics >= 0) & (statistics < 2**16)).all()
+    dtype = INTEGER if exact else REAL
+    columns = np.ascontiguousarray(statistics.T, np.dtype(dtype).newbyteorder("<"))
+    return ExampleScores(
+        metric=metric,
+        dtype=dtype,
+        columns=statistics.shape[1],
+        data=_deflate(columns),
+        unit=unit if units is not None else EXAMPLE,
+    )

@@ -134,7 +134,7 @@ def load_failures(folders: Iterable[Path]) -> list[Failure]:
 def record_paths(folder: Path) -> list[Path]:
     """Return the files of results and failures below a folder, in a stable order."""
     found = (path for path in folder.rglob("*.json") if not path.name.startswith("."))
-    return sorted(path for path in found if not other_folders(path, folder))
+    return sorted(path for path in found if not _other_folders(path, folder))
 
 
 def result_paths(folder: Path) -> list[Path]:
@@ -172,7 +172,7 @@ def side_record_paths(folders: Iterable[Path], name: str) -> list[Path]:
         path
         for folder in folders
         for path in sorted(folder.rglob(f"{name}/*.json"))
-        if not path.name.startswith(".") and other_folders(path, folder) == {name}
+        if not path.name.startswith(".") and _other_folders(path, folder) == {name}
     ]
 
 
@@ -189,7 +189,7 @@ def check_folder_name(kind: str, name: str) -> None:
         )
 
 
-def other_folders(path: Path, folder: Path) -> set[str]:
+def _other_folders(path: Path, folder: Path) -> set[str]:
     """Return the parents of a file, below a folder, that hold no records of finished runs.
 
     The folder itself counts where it is one of measurements.

@@ -3,19 +3,19 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from longspan.config import RunConfig, replace_fields, settings
 from longspan.files import write_json
 from longspan.metrics import Metric, get_metric
-from longspan.results.scores import ExampleScores
-from longspan.results.start import StartRecord
+from longspan.results.packing import ExampleScores
 
 SCHEMA = 7
 BASELINE = "full"  # mechanism that the others are compared with
 FAILED = ".failed.json"  # suffix of the file of a failure
 ROW = "row"  # override that names a reference row of the protocol
 VARIANT = "variant"  # override that names a variant: a mechanism with other options
+PARAMETER_TOLERANCE = 0.10  # largest share by which comparable models differ
 
 
 def find_named_row(overrides: Mapping[str, Any]) -> str | None:
@@ -197,6 +197,31 @@ class CodeVersion:
 
 
 @settings
+class StartRecord:
+    """Checkpoint that a run has started from.
+
+    Attributes:
+        source: folder of the checkpoint, below the folder of results for a run's.
+        sha256: of its weights.
+        new: names of weights of the model that the checkpoint lacks, drawn as without it.
+        started: weights that it lacks and that began as copies of others: of which ones, by name.
+        dropped: names of weights of the checkpoint that the model lacks.
+        changed: fields that the checkpoint's configuration has with another value, as
+            `[of the checkpoint, of the model]`.
+        positions: extension of the learned positions, such as "tiled, 256 to 1,024 rows"; None:
+            they are those of the checkpoint.
+    """
+
+    source: str
+    sha256: str
+    new: list[str]
+    dropped: list[str]
+    changed: dict[str, list]
+    positions: str | None = None
+    started: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@settings
 class RunRecord:
     """Identity of a run: the fields that results and failures share.
 
@@ -271,6 +296,15 @@ class RunRecord:
         """Name of the record's file without its suffix."""
         return record_stem(self.row_name, self.config_hash, self.seed)
 
+    @property
+    def filename(self) -> str:
+        """Name of the file inside `<protocol>/<task>/`."""
+        return f"{self.stem}.json"
+
+    def save(self, results_dir: Path) -> Path:
+        """Write the record below a folder of results, atomically; return its path."""
+        return write_record(self, results_dir / self.protocol / self.task / self.filename)
+
 
 @settings
 class Result(RunRecord):
@@ -315,11 +349,6 @@ class Result(RunRecord):
     schema: int = SCHEMA
 
     @property
-    def filename(self) -> str:
-        """Name of the file inside `<protocol>/<task>/`."""
-        return f"{self.stem}.json"
-
-    @property
     def earlier_names(self) -> str:
         """Names of `earlier_code`, oldest first; empty where one program trained the whole run."""
         return "; ".join(one.name_before(self.code_version) for one in self.earlier_code)
@@ -355,10 +384,6 @@ class Result(RunRecord):
         """Return the main metric on a split."""
         return self.scores[split].metrics[self.metric]
 
-    def save(self, results_dir: Path) -> Path:
-        """Write the record below a folder of results, atomically; return its path."""
-        return write_record(self, results_dir / self.protocol / self.task / self.filename)
-
 
 @settings
 class Failure(RunRecord):
@@ -375,15 +400,34 @@ class Failure(RunRecord):
         """Name of the file inside `<protocol>/<task>/`."""
         return f"{self.stem}{FAILED}"
 
-    def save(self, results_dir: Path) -> Path:
-        """Write the record below a folder of results, atomically; return its path."""
-        return write_record(self, results_dir / self.protocol / self.task / self.filename)
 
-
-R = TypeVar("R", Result, Failure)
-
-
-def write_record(record: Result | Failure, path: Path) -> Path:
+def write_record(record: RunRecord, path: Path) -> Path:
     """Write a record to a file, atomically; return its path."""
     write_json(path, dataclasses.asdict(record))
     return path
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """Run with a parameter count: a result, or a planned run."""
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the model."""
+
+    @property
+    def full_num_parameters(self) -> int | None:
+        """Parameters of the same model with `full`; None: not recorded."""
+
+
+def parameter_excess(run: Counted) -> float | None:
+    """Return the share of parameters beyond those of the model with `full`; None: not recorded."""
+    if not run.full_num_parameters:
+        return None
+    return run.num_parameters / run.full_num_parameters - 1
+
+
+def exceeds_parameter_tolerance(run: Counted) -> bool:
+    """Return whether the parameter count is known to differ by more than 10 % from `full`."""
+    excess = parameter_excess(run)
+    return excess is not None and abs(excess) > PARAMETER_TOLERANCE

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from longspan.errors import DataError
 from longspan.files import read_json_file, write_json
 from longspan.results.reading import read_record, side_record_paths
-from longspan.results.record import record_stem
+from longspan.results.record import Result, record_stem
 
 S = TypeVar("S", bound="SideRecord")
 
@@ -64,6 +64,13 @@ class SideRecord:
         path = folder / self.subfolder / self.filename
         write_json(path, dataclasses.asdict(cast(Any, self)))
         return path
+
+
+def run_fields(kind: type[SideRecord], result: Result) -> dict[str, Any]:
+    """Return the fields of a side record that name the run that it is of."""
+    names = ("protocol", "task", "mechanism", "config_hash", "seed")
+    own = {field.name for field in dataclasses.fields(cast(Any, kind))}
+    return {x: getattr(result, x) for x in names if x in own} | {"reference": result.named_row}
 
 
 def load_side_record(kind: type[S], path: Path) -> S:

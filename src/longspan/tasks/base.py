@@ -17,6 +17,7 @@ from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
 from longspan.tasks.batching import (
     Batch,
+    RankedDocuments,
     check_batches,
     collate,
     evaluation_rows,
@@ -25,7 +26,6 @@ from longspan.tasks.batching import (
     training_rows,
 )
 from longspan.tasks.grouping import Grouping
-from longspan.tasks.ranked_documents import RankedDocuments
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS
 from longspan.tasks.task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
@@ -41,18 +41,19 @@ class Task(TaskData):
 
     Examples are one or two token sequences and labels; id 0 is padding. A subclass defines how the
     splits are built (`build_splits`) and, unless they are generated, which source files they come
-    from (`identify_source`).
+    from (`find_source`).
     """
 
     unit: ClassVar[str] = "example"  # name of what `units` returns the numbers of
+    class_names: ClassVar[tuple[str, ...]] = ()  # empty: numbers
     has_answers: ClassVar[bool] = False  # True: `answers` returns them as text
     is_own: ClassVar[bool] = False  # made of a user's texts, which have no published length
     sorts_by_frequency: ClassVar[bool] = False  # ids by decreasing frequency of their words
 
     @property
-    @abstractmethod
     def length(self) -> int:
         """Maximum number of tokens of an example."""
+        return self.options.length
 
     @property
     def head_name(self) -> str:
@@ -389,7 +390,7 @@ class Task(TaskData):
 
     def class_name(self, label: int) -> str:
         """Return the name of a class; by default its number."""
-        return str(label)
+        return self.class_names[label] if self.class_names else str(label)
 
     @abstractmethod
     def show(self, split: Split, row: int) -> str:

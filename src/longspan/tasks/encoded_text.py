@@ -1,11 +1,12 @@
 """Base of the tasks over texts: their tokens as ids, and class-balanced subsets."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 
 from longspan.bounds import MOST_EXAMPLES
 from longspan.config import Length, setting, settings
@@ -19,19 +20,18 @@ from longspan.data.tokenizers import (
     Tokenizer,
     WordTokenizer,
 )
-from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces, tokenizer_sha256
+from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
 from longspan.errors import OptionError
 from longspan.tasks.base import Batch, Grouping, Split, Task
 from longspan.tasks.global_tokens import GlobalTokens, global_positions, mark_global_tokens
 from longspan.tasks.grouping import group_by_quantiles
+from longspan.tasks.pieces import TokenizerName, identify_vocabulary, tokenizer_name
 from longspan.wording import counted
 
 # number of examples that has room for each class
 BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]
 # of padding, of unknown words and of one word at least
 NumWordIds = Annotated[int, Field(ge=3, le=MAX_IDS)]
-_WORD_PIECES = "tokenizer:"  # before the folder or name of a tokenizer
-TokenizerName = Annotated[str, Field(pattern=rf"^{_WORD_PIECES}.+")]
 
 
 @settings
@@ -50,6 +50,7 @@ class EncodingOptions:
         "none; the first one of a text (Longformer); or a number: the first one of each passage of "
         "so many tokens (Xiong et al. 2022)",
         "none",
+        in_data=False,
     )
     minimum: PositiveInt = setting("occurrences in the training texts that make a character known")
     end: bool = setting("append an end symbol to each text, within its length (characters)", False)
@@ -68,31 +69,29 @@ class EncodingOptions:
                 "vocabulary='characters', or omit them"
             )
 
+
+@dataclasses.dataclass(frozen=True)
+class LabeledTexts:
+    """Texts of a split, UTF-8, or pairs of them, each with a class or a number."""
+
+    texts: Sequence[bytes]
+    labels: np.ndarray
+    second: Sequence[bytes] | None = None
+
+    def select(self, rows: np.ndarray) -> "LabeledTexts":
+        """Return the texts of these rows, in this order."""
+        return LabeledTexts([self.texts[row] for row in rows], self.labels[rows])
+
     @property
-    def tokenizer_name(self) -> str | None:
-        """Folder or name of the Hugging Face tokenizer; None for other tokens."""
-        vocabulary = self.vocabulary
-        if not isinstance(vocabulary, str) or not vocabulary.startswith(_WORD_PIECES):
-            return None
-        return vocabulary.removeprefix(_WORD_PIECES)
-
-
-@settings
-class EncodedTextOptions(EncodingOptions):
-    """Encoding of the texts, and the seed of subsets."""
-
-    seed: NonNegativeInt = setting("seed that chooses examples", 0)
+    def sides(self) -> list[Sequence[bytes]]:
+        """Texts, and of pairs the second ones."""
+        return [self.texts] if self.second is None else [self.texts, self.second]
 
 
 class EncodedTextTask(Task):
     """A task whose examples are texts, encoded as bytes, characters, words or word pieces."""
 
     options: EncodingOptions
-
-    @property
-    def length(self) -> int:
-        """Maximum number of tokens of a text."""
-        return self.options.length
 
     @property
     def vocab_size(self) -> int:
@@ -120,15 +119,9 @@ class EncodedTextTask(Task):
         return {} if pad is None else {"pad_token_id": pad}
 
     def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data.
-
-        A tokenizer is known by its files; global tokens are marked in batches.
-        """
-        options = super().data_options()
-        del options["global_tokens"]
-        if name := self.options.tokenizer_name:
-            options["vocabulary"] = f"{_WORD_PIECES}sha256:{tokenizer_sha256(name)}"
-        return options
+        """Return the options that decide the built data; a tokenizer is known by its files."""
+        identity = {"vocabulary": identify_vocabulary(self.options.vocabulary)}
+        return super().data_options() | identity
 
     def make_tokenizer(
         self, training_texts: Callable[[], Iterable[tuple[bytes, int]]]
@@ -151,6 +144,27 @@ class EncodedTextTask(Task):
         return CharacterTokenizer.learn(
             training_texts(), length=options.length, minimum=options.minimum, end=options.end
         )
+
+    def encode_splits(
+        self, splits: Mapping[Split, LabeledTexts]
+    ) -> tuple[dict[str, Examples], dict[str, Any]]:
+        """Return the examples of each split, and the facts of a manifest that describe them."""
+        train = splits["train"]
+        tokenizer = self.make_tokenizer(
+            lambda: ((text, 1) for row in zip(*train.sides, strict=True) for text in row)
+        )
+        examples: dict[str, Examples] = {}
+        cut: dict[str, int] = {}
+        for split, labeled in splits.items():
+            encoded = [encode_texts(tokenizer, x, self.length) for x in labeled.sides]
+            cut[split] = sum(count for _, count in encoded)
+            tokens, *second = (x for x, _ in encoded)
+            labels = labeled.labels
+            examples[split] = Examples(
+                tokens=tokens, second=next(iter(second), None), labels=labels
+            )
+        unknown = count_unknown(tokenizer, examples)
+        return examples, {"cut": cut, **unknown, **tokenizer.facts}
 
     @property
     def build_notes(self) -> list[str]:
@@ -205,7 +219,7 @@ class EncodedTextTask(Task):
     @functools.cached_property
     def _word_pieces(self) -> WordPieceTokenizer | None:
         """Hugging Face tokenizer, loaded once; None for other tokens."""
-        name = self.options.tokenizer_name
+        name = tokenizer_name(self.options.vocabulary)
         return None if name is None else load_word_pieces(name)
 
 
@@ -220,15 +234,17 @@ def _word_tokenizer(words: str, vocab_size: int) -> WordTokenizer:
     return WordTokenizer(tuple(words.split()), vocab_size=vocab_size)
 
 
+def encode_text(tokenizer: Tokenizer, text: bytes, length: int) -> tuple[np.ndarray, bool]:
+    """Return the ids of a UTF-8 text, and whether it is longer than `length` tokens."""
+    ids = tokenizer.encode(text, length)
+    # A full text may end there.
+    return ids, len(ids) == length and len(tokenizer.encode(text, length + 1)) > length
+
+
 def encode_texts(tokenizer: Tokenizer, texts: Iterable[bytes], length: int) -> tuple[Ragged, int]:
     """Return the ids of UTF-8 texts, and how many texts are longer than `length` tokens."""
-    encoded, cut = [], 0
-    for text in texts:
-        ids = tokenizer.encode(text, length)
-        # A full text may end there.
-        cut += len(ids) == length and len(tokenizer.encode(text, length + 1)) > length
-        encoded.append(ids)
-    return Ragged.pack(encoded, tokenizer.dtype), cut
+    pairs = [encode_text(tokenizer, text, length) for text in texts]
+    return Ragged.pack([x for x, _ in pairs], tokenizer.dtype), sum(is_cut for _, is_cut in pairs)
 
 
 def count_unknown(tokenizer: Tokenizer, splits: dict[str, Examples]) -> dict[str, Any]:

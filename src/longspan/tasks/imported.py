@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from longspan.data.corpora.imports import name_tokenizers
-from longspan.data.imports.stored import D, ImportDescription, ImportKind
+from longspan.data.imports.stored import ImportDescription
 from longspan.errors import DataError
 from longspan.results.reading import OTHER_FOLDERS
 from longspan.tasks.base import Task
@@ -16,7 +16,7 @@ from longspan.tasks.registry import TASKS, register
 logger = logging.getLogger(__name__)
 
 Maker = Callable[[Path, Any], type[Task]]
-_MAKERS: dict[str, tuple[ImportKind, Maker]] = {}  # by the folder of the kind
+_MAKERS: dict[str, tuple[type[ImportDescription], Maker]] = {}  # by the folder of the kind
 
 
 class ImportedTask(Task):
@@ -30,7 +30,7 @@ class ImportedTask(Task):
         return self.description.origin
 
 
-def makes_tasks(kind: ImportKind[D]) -> Callable[[Maker], Maker]:
+def makes_tasks(kind: type[ImportDescription]) -> Callable[[Maker], Maker]:
     """Register the function that returns the task class of an import of a kind (decorator)."""
 
     def add(make: Maker) -> Maker:
@@ -56,7 +56,7 @@ def register_imported(cache: Path) -> list[str]:
     return names
 
 
-def _register(kind: ImportKind, make: Maker, folder: Path) -> None:
+def _register(kind: type[ImportDescription], make: Maker, folder: Path) -> None:
     try:
         description = kind.load(folder)
     except DataError as error:

@@ -41,18 +41,18 @@ class TaskInfo:
     """
 
     name: str
-    version: int
+    version: int = 1
     title: str
     summary: str
     source: str
-    checksum: str | None
+    checksum: str | None = None
     license: str
-    sizes: dict[str, int]
+    sizes: dict[str, int] = dataclasses.field(default_factory=dict)
     vocab_size: int
     num_classes: int
     head: str
     metrics: tuple[str, ...]
-    chance: float | None
-    published: tuple[Published, ...]
+    chance: float | None = None
+    published: tuple[Published, ...] = ()
     hub: str | None = None
     notes: str = ""

@@ -11,6 +11,7 @@ import numpy as np
 from longspan.data import cache as cached
 from longspan.data.cache import BuildOutput, BuildSize, BuiltDataset, DatasetSpec
 from longspan.data.given_sources import GivenSource, locate, unpacked
+from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples
 from longspan.errors import DataError, OptionError, RunError, check_name
 from longspan.tasks.grouping import Grouping
@@ -27,7 +28,7 @@ class TaskData(ABC):
     """Options and data of a task; `open` builds or maps the splits.
 
     A subclass defines how the splits are built (`build_splits`) and, unless they are generated,
-    which source files they come from (`identify_source`).
+    which source files they come from (`find_source`).
     """
 
     info: ClassVar[TaskInfo]
@@ -47,7 +48,8 @@ class TaskData(ABC):
 
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; equal ones share a data set."""
-        return {f.name: getattr(self.options, f.name) for f in dataclasses.fields(self.Options)}
+        fields = (f for f in dataclasses.fields(self.Options) if f.metadata.get("in_data", True))
+        return {field.name: getattr(self.options, field.name) for field in fields}
 
     @abstractmethod
     def build_splits(
@@ -63,13 +65,22 @@ class TaskData(ABC):
         """Return the estimated size of a build; None: the source files bound it."""
         return None
 
+    def find_source(self, data: Path | None) -> SourceFiles | None:
+        """Return the source files; None for generated data.
+
+        Raises:
+            DataError: they are missing or malformed.
+        """
+        return None
+
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the source files; empty for generated data.
 
         Raises:
             DataError: they are missing or malformed.
         """
-        return {}
+        source = self.find_source(data)
+        return {} if source is None else source.origin
 
     @property
     def source(self) -> str:

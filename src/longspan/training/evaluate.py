@@ -15,8 +15,7 @@ from longspan.errors import NonFiniteLossError
 from longspan.metrics import Metric
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
-from longspan.tasks.batching import sample_rows
-from longspan.tasks.ranked_documents import RankedDocuments
+from longspan.tasks.batching import RankedDocuments, sample_rows
 from longspan.training.arguments import label_arguments, model_inputs
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup, RowShard
 from longspan.training.generating import generate_tokens

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from longspan.shapes import Float, Int
 from longspan.tasks.base import Batch
-from longspan.tasks.ranked_documents import RankedDocuments
+from longspan.tasks.batching import RankedDocuments
 from longspan.training.arguments import model_inputs
 from longspan.training.distributed.group import ProcessGroup
 from longspan.training.prefetch import prefetch_batches

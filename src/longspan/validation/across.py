@@ -120,7 +120,7 @@ def _check_equal(
                 yield file.finding(field, found, expected, "run the wrong one again")
 
 
-def check_duplicates(files: Files) -> Iterator[Finding]:
+def _check_duplicates(files: Files) -> Iterator[Finding]:
     """Find runs with two records."""
     first: dict[Hashable, RecordFile[Result]] = {}
     for file in files:
@@ -131,7 +131,7 @@ def check_duplicates(files: Files) -> Iterator[Finding]:
             yield file.finding("seed", f"another in {other.path}", expected, "keep one", "warning")
 
 
-def check_copies(files: Files) -> Iterator[Finding]:
+def _check_copies(files: Files) -> Iterator[Finding]:
     """Find different runs with the same curve, or the same test score and loss."""
     first: dict[Hashable, RecordFile[Result]] = {}
     for file in files:
@@ -188,4 +188,4 @@ def check_sources(files: Files) -> Iterator[Finding]:
             yield file.finding("config.start.run", found, expected, remedy, "note")
 
 
-RULES = (check_costs, check_data, check_duplicates, check_copies, check_sources)
+RULES = (check_costs, check_data, _check_duplicates, _check_copies, check_sources)

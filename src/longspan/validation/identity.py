@@ -25,8 +25,8 @@ def check_place(file: RecordFile) -> Iterable[Finding]:
     return file.compare("file name", found, expected, "move the file there")
 
 
-def check_hash(file: RecordFile) -> Iterable[Finding]:
-    """Compare the hash with that of the configuration; `check_recipe` reports unknown names."""
+def _check_hash(file: RecordFile) -> Iterable[Finding]:
+    """Compare the hash with that of the configuration; `_check_recipe` reports unknown names."""
     record = file.record
     if record.task not in TASKS or record.mechanism not in MECHANISMS:
         return ()
@@ -34,7 +34,7 @@ def check_hash(file: RecordFile) -> Iterable[Finding]:
     return file.compare("config_hash", record.config_hash, hash_config(record.config), remedy)
 
 
-def check_recipe(file: RecordFile) -> Iterator[Finding]:
+def _check_recipe(file: RecordFile) -> Iterator[Finding]:
     """Compare the configuration with the protocol's recipe and the overrides."""
     record = file.record
     try:
@@ -117,7 +117,7 @@ def _of_checkpoint(record: Result | Failure) -> dict[str, Any]:
     }
 
 
-def check_provenance(file: RecordFile) -> Iterator[Finding]:
+def _check_provenance(file: RecordFile) -> Iterator[Finding]:
     """Require code that a reader can get: of a commit, of a release, or named by its sha256."""
     record = file.record
     for part, source in (record.source_files or {}).items():
@@ -144,7 +144,7 @@ def check_provenance(file: RecordFile) -> Iterator[Finding]:
         yield file.finding("git_commit", found, expected, "run it from a clean checkout", "warning")
 
 
-def check_start(file: RecordFile) -> Iterator[Finding]:
+def _check_start(file: RecordFile) -> Iterator[Finding]:
     """Require the weights that the configuration starts from, and say where a reader gets them."""
     record = file.record
     start = record.config.start
@@ -158,4 +158,4 @@ def check_start(file: RecordFile) -> Iterator[Finding]:
         yield file.finding("start", record.start.source, expected, remedy, "note")
 
 
-RULES = (check_place, check_hash, check_recipe, check_provenance, check_start)
+RULES = (check_place, _check_hash, _check_recipe, _check_provenance, _check_start)

@@ -1,15 +1,31 @@
 """Validation of files and folders of records."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import DataError
 from longspan.files import read_json_file
-from longspan.results import FAILED, SCHEMA, Result, failure_from, record_paths, result_from
-from longspan.validation import across, identity, scores, side_records, training
+from longspan.results import (
+    FAILED,
+    SCHEMA,
+    Analysis,
+    ContextUse,
+    CrossEvaluation,
+    Result,
+    failure_from,
+    load_side_record,
+    record_paths,
+    result_from,
+)
+from longspan.results.reading import side_record_paths
+from longspan.results.side_record import SideRecord
+from longspan.validation import across, identity, scores, training
 from longspan.validation.findings import AS_WRITTEN, Finding, RecordFile, Severity
+
+SIDE_RECORDS: tuple[type[SideRecord], ...] = (Analysis, CrossEvaluation, ContextUse)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +58,7 @@ def validate_records(paths: Iterable[Path]) -> Validation:
         findings += _apply(file)
     for rule in across.RULES:
         findings += rule(results)
-    for folder in filter(Path.is_dir, dict.fromkeys(paths)):
-        findings += side_records.unreadable(folder)
+    findings += _unreadable_side_records(filter(Path.is_dir, dict.fromkeys(paths)))
     return Validation(
         num_results=len(results),
         num_failures=len(files) - len(results),
@@ -70,15 +85,31 @@ def _read(path: Path) -> RecordFile | Finding:
         read = failure_from if path.name.endswith(FAILED) else result_from
         record: Any = read(file)
     except DataError as error:
-        return Finding(
-            severity="error",
-            file=str(path),
-            field="the whole file",
-            expected=f"a record of schema {SCHEMA}",
-            found=str(error).removeprefix(f"{path}: ").removeprefix(f"{path} "),
-            remedy=AS_WRITTEN,
-        )
+        return _unreadable(path, error, f"a record of schema {SCHEMA}", AS_WRITTEN)
     return RecordFile(path=path, record=record)
+
+
+def _unreadable_side_records(folders: Iterable[Path]) -> Iterator[Finding]:
+    """Yield a finding for each side record below folders that reports cannot read."""
+    for folder, kind in itertools.product(folders, SIDE_RECORDS):
+        for path in side_record_paths([folder], kind.subfolder):
+            try:
+                load_side_record(kind, path)
+            except DataError as error:
+                expected = f"a side record of the folder {kind.subfolder}"
+                remedy = "make it again from the trained model, or remove it"
+                yield _unreadable(path, error, expected, remedy)
+
+
+def _unreadable(path: Path, error: DataError, expected: str, remedy: str) -> Finding:
+    return Finding(
+        severity="error",
+        file=str(path),
+        field="the whole file",
+        expected=expected,
+        found=str(error).removeprefix(f"{path}: ").removeprefix(f"{path} "),
+        remedy=remedy,
+    )
 
 
 def _apply(file: RecordFile) -> list[Finding]:

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from longspan.errors import DataError, LongspanError
 from longspan.metrics import Metric
 from longspan.results import Result
-from longspan.results.scores import EXAMPLE
+from longspan.results.packing import EXAMPLE
 from longspan.tasks import build
 from longspan.tasks.base import HELD_OUT
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_whole
 
 
-def counts_targets(metric: Metric) -> bool:
+def _counts_targets(metric: Metric) -> bool:
     """Return whether the metric is the share of correct targets."""
     return metric.comparison == "mcnemar"
 
@@ -60,14 +60,14 @@ def check_shares(file: RecordFile[Result]) -> Iterator[Finding]:
             yield file.finding(f"{name}.loss", score.loss, "0 or more")
         main = record.score(split)
         shares = {f"metrics.{record.metric}": main, "majority_baseline": score.majority_baseline}
-        for field, share in shares.items() if counts_targets(record.main) else ():
+        for field, share in shares.items() if _counts_targets(record.main) else ():
             is_valid = share is None or (0 <= share <= 1 and is_whole(share * score.num_targets))
             if not is_valid or score.num_targets < 1:
                 expected = f"an unrounded share of {score.num_targets} targets, 0 to 1"
                 yield file.finding(f"{name}.{field}", share, expected)
 
 
-def check_rules(file: RecordFile[Result]) -> Iterator[Finding]:
+def _check_rules(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require the accuracy of every rule of the task on validation and on test."""
     record = file.record
     if record.rules is None:  # not recorded
@@ -78,7 +78,7 @@ def check_rules(file: RecordFile[Result]) -> Iterator[Finding]:
         if expected not in (None, sorted(found)):
             remedy = "run it again, unless the rules are newer than the record"
             yield file.finding(f"rules.{split}", sorted(found), expected, remedy, "warning")
-        for name, share in found.items() if counts_targets(record.main) else ():
+        for name, share in found.items() if _counts_targets(record.main) else ():
             if not (0 <= share <= 1 and is_whole(share * num_targets)):
                 shares = f"an unrounded share of {num_targets} targets, 0 to 1"
                 yield file.finding(f"rules.{split}.{name}", share, shares)
@@ -93,7 +93,7 @@ def _rule_names(record: Result) -> list[str] | None:
     return sorted(task.rule_names) if record.metric == task.metrics[0].name else []
 
 
-def check_inference(file: RecordFile[Result]) -> Iterator[Finding]:
+def _check_inference(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require a speed above zero, and memory that is not negative."""
     cost = file.record.inference
     if cost is None:
@@ -124,14 +124,14 @@ def check_example_scores(file: RecordFile[Result]) -> Iterator[Finding]:
         expected = f"at most one for each of {test.num_examples} examples"
         yield file.finding("example_scores", f"{len(statistics)} {packed.unit}s", expected)
     yield from file.compare(f"scores.test.metrics.{record.metric}", record.score(), value)
-    if counts_targets(record.main):
+    if _counts_targets(record.main):
         correct, targets = statistics.T
         yield from file.compare("scores.test.num_targets", test.num_targets, int(targets.sum()))
         if (correct > targets).any():
             yield file.finding("example_scores", "more", "correct <= targets in each example")
 
 
-def check_slices(file: RecordFile[Result]) -> Iterator[Finding]:
+def _check_slices(file: RecordFile[Result]) -> Iterator[Finding]:
     """Compare the sums over the slices of each property with the score on test."""
     record, test = file.record, file.record.scores.get("test")
     if test is None:
@@ -142,7 +142,7 @@ def check_slices(file: RecordFile[Result]) -> Iterator[Finding]:
             yield file.finding(field, "repeated labels", "each label once")
         if num_targets > test.num_targets:
             yield file.finding(field, f"{num_targets} targets", f"at most {test.num_targets}")
-        if not counts_targets(record.main):
+        if not _counts_targets(record.main):
             continue
         correct = [one.value * one.num_targets for one in slices]
         all_correct = record.score() * test.num_targets
@@ -156,8 +156,8 @@ def check_slices(file: RecordFile[Result]) -> Iterator[Finding]:
 RULES = (
     check_splits,
     check_shares,
-    check_rules,
-    check_inference,
+    _check_rules,
+    _check_inference,
     check_example_scores,
-    check_slices,
+    _check_slices,
 )

@@ -92,7 +92,7 @@ def _scheduled_stages(record: Result) -> list[_Stage]:
     return found
 
 
-def check_curve(file: RecordFile[Result]) -> Iterator[Finding]:
+def _check_curve(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require every evaluation up to the last step, in order, at the scheduled learning rate."""
     record, training = file.record, file.record.effective_config.training
     yield from file.compare("steps", record.steps, training.steps, RUN_AGAIN)
@@ -116,7 +116,7 @@ def check_curve(file: RecordFile[Result]) -> Iterator[Finding]:
             break
 
 
-def check_selection(file: RecordFile[Result]) -> Iterator[Finding]:
+def _check_selection(file: RecordFile[Result]) -> Iterator[Finding]:
     """Select the checkpoint again from the curve, and compare its score on validation."""
     record, rule = file.record, file.record.config.training.selection
     if record.selected_on == "test" and rule != "last":
@@ -148,7 +148,7 @@ def _merit(record: Result, point: Point) -> tuple[float, float]:
     return value, -(point.validation_loss or 0.0)
 
 
-def check_tuning(file: RecordFile[Result]) -> Iterator[Finding]:
+def _check_tuning(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require a complete search on validation that selected this configuration."""
     record, tuning = file.record, file.record.tuning
     if tuning is None:
@@ -194,7 +194,7 @@ def _key(changes: dict[str, Any], seed: int | None) -> str:
     return json.dumps([changes, seed], sort_keys=True)
 
 
-def check_speed(file: RecordFile[Result]) -> Iterator[Finding]:
+def _check_speed(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require a whole number of trained tokens, and less waiting for data than training."""
     record, tokens = file.record, file.record.tokens_per_second * file.record.seconds
     if not is_whole(tokens):
@@ -205,4 +205,4 @@ def check_speed(file: RecordFile[Result]) -> Iterator[Finding]:
         yield file.finding("data_wait_seconds", record.data_wait_seconds, expected)
 
 
-RULES = (check_budget, check_curve, check_selection, check_tuning, check_speed)
+RULES = (check_budget, _check_curve, _check_selection, _check_tuning, _check_speed)

@@ -11,35 +11,36 @@ every driver the files of its plug-ins; a plug-in that is a module must be insta
 import collections
 import contextlib
 import dataclasses
+import functools
 import logging
 import socket
 import time
-from collections.abc import Generator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
+
 from longspan import __version__
-from longspan.arena.callbacks import GridCallback, select_callback
-from longspan.arena.executors.events import Event, dispatch_event
-from longspan.arena.executors.outcomes import (
+from longspan.arena.callbacks import GridCallback
+from longspan.arena.executors.base import (
     FailureKind,
+    Outcomes,
     RunOutcome,
     make_failure,
     skip_experiment,
 )
-from longspan.arena.executors.ray_task import EventQueue, run_on_node
+from longspan.arena.executors.runner import Event, EventSender, ExperimentRunner, dispatch_event
 from longspan.arena.experiment import Experiment
-from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
-from longspan.arena.plugins import loaded_plugins
-from longspan.arena.resume import load_checked
-from longspan.arena.run import save
+from longspan.arena.plugins import Plugin, loaded_plugins, restore_plugins
+from longspan.arena.provenance import PACKAGE, git_commit
+from longspan.arena.run import save, train
+from longspan.arena.run_state import hold_lock, load_checked
 from longspan.errors import BusyError, LongspanError, OptionError, RunError
 from longspan.results import Result
 
 logger = logging.getLogger(__name__)
 
-PACKAGE = Path(__file__).parents[2]
 POLL_SECONDS = 0.5  # between two looks at the event queue
 CONNECT_SECONDS = 5.0  # to connect to a cluster
 CHECK_SECONDS = 2.0  # between two checks that the cluster answers
@@ -81,7 +82,7 @@ class RayExecutor:
 
     def __call__(
         self, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
-    ) -> Generator[tuple[int, RunOutcome], None, None]:
+    ) -> Outcomes:
         """Yield the position and outcome of each experiment; see `Executor`."""
         owns_connection = not self.ray.is_initialized()
         if owns_connection:
@@ -264,7 +265,7 @@ class _RayGrid:
     def _dispatch_event(self, index: int, event: Event) -> None:
         if event[0] == "start":
             (self.devices[index],) = event[1]
-        elif step := dispatch_event(select_callback(self.callback, index + 1), event):
+        elif step := dispatch_event(self.callback.for_run(index + 1), event):
             self.steps[index] = step
 
     def _begin(self, index: int) -> None:
@@ -317,11 +318,7 @@ class _RayGrid:
 
 
 def _parse_address(address: str) -> Endpoint | None:
-    """Return host and port of an address; None for an address that Ray resolves itself.
-
-    Raises:
-        OptionError: the address is invalid.
-    """
+    """Return host and port of an address; None for an address that Ray resolves itself."""
     if address in ("auto", "local"):
         return None
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -339,6 +336,65 @@ def _check_endpoint(endpoint: Endpoint, timeout: float) -> None:
 
 def _make_runtime_env() -> dict[str, Any]:
     """Return a runtime environment that sends a working tree to the nodes, if this is one."""
-    from longspan.arena.provenance import git_commit
-
     return {"py_modules": [str(PACKAGE)]} if git_commit() else {}
+
+
+class EventQueue:
+    """Actor of a cluster that keeps the events of all runs until the driver takes them."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.events: list[tuple[int, Event]] = []
+
+    def put(self, index: int, event: Event) -> None:
+        """Add an event of run `index`."""
+        self.events.append((index, event))
+
+    def take(self) -> list[tuple[int, Event]]:
+        """Remove and return all events."""
+        taken, self.events = self.events, []
+        return taken
+
+
+def run_on_node(
+    index: int,
+    experiment: Experiment,
+    paths: RunPaths,
+    driver: tuple[str, str],
+    plugins: tuple[Plugin, ...],
+    threads: int,
+    queue: Any,
+) -> RunOutcome:
+    """Train and score an experiment; the driver writes the record.
+
+    Args:
+        index: position of the experiment, from 0.
+        experiment: the experiment to run.
+        paths: paths on this node.
+        driver: the driver's longspan version and hash of the experiment.
+        plugins: the driver's plug-ins.
+        threads: number of threads for this run.
+        queue: handle of the `EventQueue`.
+
+    Raises:
+        PluginError: a plug-in cannot be loaded on this node.
+    """
+    restore_plugins(plugins, paths.cache)
+    if (here := (__version__, experiment.hash)) != driver:
+        return skip_experiment(
+            experiment,
+            f"{socket.gethostname()} has another longspan ({' '.join(here)}) than the driver "
+            f"({' '.join(driver)}); install the same version on every node",
+        )
+    torch.set_num_threads(threads)
+    put = functools.partial(queue.put.remote, index)
+    runner = _get_runner(paths)
+    put(("start", (runner.device,)))
+    runner.on_build = lambda *progress: put(("build", progress))
+    return runner.run(experiment, EventSender(put), train)
+
+
+@functools.cache
+def _get_runner(paths: RunPaths) -> ExperimentRunner:
+    """Return the runner of this process, which Ray reuses for later runs."""
+    return ExperimentRunner(paths, lambda *_: None)

@@ -1,21 +1,25 @@
-"""Running experiments one after the other in one process."""
+"""Running experiments one after the other in one process, and the events that it reports."""
 
 import gc
 import logging
-from collections.abc import Callable
-from typing import TypeAlias
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
-from longspan.arena.executors.outcomes import (
+from longspan.arena.callbacks import GridCallback
+from longspan.arena.executors.base import (
     FailureKind,
+    Outcomes,
     RunOutcome,
     make_failure,
     skip_experiment,
 )
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
-from longspan.arena.protocols.own import register_imports
+from longspan.arena.protocols.files import register_imports
+from longspan.arena.provenance import device_name
 from longspan.arena.run import check_same, run
 from longspan.errors import (
     BusyError,
@@ -33,6 +37,49 @@ from longspan.training import Callback
 logger = logging.getLogger(__name__)
 
 RunFunction: TypeAlias = Callable[[Experiment, Task, RunPaths, Callback], Result]
+Event: TypeAlias = tuple[str, tuple[Any, ...]]  # name of a callback method, and its arguments
+STEP_INTERVAL = 1.0  # seconds between two step events that one process sends to another
+
+
+class EventSender(Callback):
+    """Passes every training event to a function, in another process perhaps."""
+
+    def __init__(self, send: Callable[[Event], object]):
+        """Send events with a function that takes one."""
+        self.send = send
+        self.last_step_event = 0.0
+
+    def on_train_begin(self, steps: int) -> None:
+        """Send the number of steps."""
+        self.send(("on_train_begin", (steps,)))
+
+    def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+        """Send the step if the last one was sent long enough ago."""
+        now = time.monotonic()
+        if now - self.last_step_event >= STEP_INTERVAL:
+            self.last_step_event = now
+            # float() synchronizes the device, so it is called for the steps that are sent only.
+            self.send(("on_step", (step, float(loss), tokens, seconds)))
+
+    def on_evaluate(self, point: Point) -> None:
+        """Send the point."""
+        self.send(("on_evaluate", (point,)))
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        """Send the alarm."""
+        self.send(("on_alarm", (alarm,)))
+
+
+def dispatch_event(callback: Callback, event: Event) -> int | None:
+    """Call the callback method that an event names; return the event's step, if it has one."""
+    name, arguments = event
+    if name == "on_step":
+        step, loss, *speed = arguments
+        arguments = (step, torch.as_tensor(loss), *speed)
+    getattr(callback, name)(*arguments)
+    if name == "on_train_begin":
+        return None
+    return arguments[0] if name == "on_step" else arguments[0].step
 
 
 class ExperimentRunner:
@@ -86,8 +133,6 @@ class ExperimentRunner:
     @property
     def device(self) -> str:
         """Name of the device that this process trains on, as in records."""
-        from longspan.arena.provenance import device_name
-
         return device_name(self.paths.device_type)
 
     def _open_task(self, experiment: Experiment) -> Task:
@@ -117,22 +162,26 @@ class ExperimentRunner:
         return own_error or task
 
 
-class _StepTracker(Callback):
+class _StepTracker(EventSender):
     """Passes every event to another callback and remembers the last step."""
 
     def __init__(self, callback: Callback):
-        self.callback = callback
+        super().__init__(lambda event: dispatch_event(callback, event))
         self.step: int | None = None
-
-    def on_train_begin(self, steps: int) -> None:
-        self.callback.on_train_begin(steps)
 
     def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         self.step = step
-        self.callback.on_step(step, loss, tokens, seconds)
+        self.send(("on_step", (step, loss, tokens, seconds)))
 
-    def on_evaluate(self, point: Point) -> None:
-        self.callback.on_evaluate(point)
 
-    def on_alarm(self, alarm: Alarm) -> None:
-        self.callback.on_alarm(alarm)
+class SerialExecutor:
+    """Runs experiments in this process, in their order."""
+
+    def __call__(
+        self, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
+    ) -> Outcomes:
+        """Yield the position and outcome of each experiment; see `Executor`."""
+        runner = ExperimentRunner(paths, callback.on_build)
+        for index, experiment in enumerate(experiments):
+            callback.on_run_begin(index + 1, len(experiments), experiment)
+            yield index, runner.run(experiment, callback.for_run(index + 1))

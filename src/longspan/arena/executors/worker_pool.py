@@ -6,26 +6,27 @@ process. A run whose process dies twice is recorded as failed.
 
 import collections
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from longspan.arena.callbacks import GridCallback, select_callback
-from longspan.arena.executors.events import dispatch_event
-from longspan.arena.executors.outcomes import FailureKind, RunOutcome, make_failure
-from longspan.arena.executors.worker_process import serve_experiments
+from longspan.arena.callbacks import GridCallback
+from longspan.arena.executors.base import FailureKind, Outcomes, RunOutcome, make_failure
+from longspan.arena.executors.runner import EventSender, ExperimentRunner, dispatch_event
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
-from longspan.arena.plugins import loaded_plugins
+from longspan.arena.plugins import Plugin, loaded_plugins, restore_plugins
 from longspan.bounds import MOST_WORKERS, check_range
 from longspan.errors import OptionError, RunError
+from longspan.processes import exit_with_parent
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class WorkerPoolExecutor:
 
     def __call__(
         self, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
-    ) -> Generator[tuple[int, RunOutcome], None, None]:
+    ) -> Outcomes:
         """Yield the position and outcome of each experiment; see `Executor`."""
         pool = _WorkerPool(min(self.count, len(experiments)), experiments, paths, callback)
         try:
@@ -97,7 +98,7 @@ class _WorkerPool:
             if kind == "build":
                 self.callback.on_build(*value)
             elif kind == "event":
-                if step := dispatch_event(select_callback(self.callback, index + 1), value):
+                if step := dispatch_event(self.callback.for_run(index + 1), value):
                     self.steps[index] = step
             elif kind == "ready":
                 worker.device = value
@@ -263,3 +264,37 @@ def _count_oom_kills() -> int:
                 if name == "oom_kill":
                     return int(count)
     return 0
+
+
+def serve_experiments(
+    pipe: Connection, paths: RunPaths, threads: int, plugins: tuple[Plugin, ...]
+) -> None:
+    """Load plug-ins, receive `(index, experiment)` pairs until None, and run each.
+
+    Sends ("ready", 0, device name) first; then, of each run, any number of
+    ("build", 0, progress) and ("event", index, event), and ("outcome", index, outcome) last.
+    """
+    # Ctrl-C reaches every process of a terminal; the parent stops its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _interrupt)
+    exit_with_parent()
+    torch.set_num_threads(threads)
+    restore_plugins(plugins, paths.cache)
+    runner = ExperimentRunner(paths, lambda *progress: pipe.send(("build", 0, progress)))
+    pipe.send(("ready", 0, runner.device))
+    try:
+        while (job := pipe.recv()) is not None:
+            index, experiment = job
+            sender = EventSender(functools.partial(_send, pipe, "event", index))
+            pipe.send(("outcome", index, runner.run(experiment, sender)))
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        pass
+
+
+def _send(pipe: Connection, *message: object) -> None:
+    pipe.send(message)
+
+
+def _interrupt(*_: object) -> None:
+    # As after Ctrl-C, locks and files are released on the way out.
+    raise KeyboardInterrupt

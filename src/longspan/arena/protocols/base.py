@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.protocols.choices import Choice
 from longspan.arena.protocols.rows import NamedRow, refuse_fixed
+from longspan.arena.protocols.scopes import select_changes
 from longspan.arena.protocols.starts import (
     OF_RUN,
     RunStart,
@@ -22,7 +23,6 @@ from longspan.arena.protocols.starts import (
     start_from_run,
     without_starts,
 )
-from longspan.arena.scopes import select_changes
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import (
     Budget,
@@ -119,7 +119,7 @@ class Protocol:
             name: name of a mechanism, of a reference row or of a variant.
             seed: seed.
             changes: fields to override, by dotted name; some may be limited to a task or row, as
-                `longspan.arena.scopes` describes.
+                `longspan.arena.protocols.scopes` describes.
             budget: quantity to hold equal; None: that of the protocol.
             fitted: fields that a given checkpoint decides, where no change does; its start is among
                 them.

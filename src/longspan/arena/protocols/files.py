@@ -74,7 +74,7 @@ from longspan.arena.protocols.base import (
 )
 from longspan.arena.protocols.choices import Choice, read_choices
 from longspan.arena.protocols.compare import recipe_values
-from longspan.arena.protocols.computed import COMPUTED
+from longspan.arena.protocols.computed import COMPUTED, imports
 from longspan.arena.protocols.file_rows import read_rows
 from longspan.arena.protocols.starts import START_TASK, find_run_start, start_settings
 from longspan.arena.protocols.task_tables import (
@@ -96,11 +96,12 @@ from longspan.attention import MECHANISMS
 from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
 from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
-from longspan.tasks import TASKS
+from longspan.tasks import TASKS, register_imported
 
 _TEXTS = ("name", "base", "mechanisms_from", "summary", "source", "differs", "budget")
 _TABLES = (*TASK_TABLES, "tasks", "rows", "imports", "compute")
 _LISTS = {"seeds": int, "default_rows": str, "choices": dict}  # with the type of their values
+OWN = "own"  # protocol of imported texts, summaries and collections
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -119,13 +120,13 @@ def read_protocol(path: Path, content: bytes) -> Protocol:
     return _checked(_read(path, _parse(content)))
 
 
-def recipe_names() -> list[str]:
+def _recipe_names() -> list[str]:
     """Return the names of the recipes of the package."""
     files = resources.files("longspan").joinpath("recipes").iterdir()
     return sorted(x.name.removesuffix(".toml") for x in files if x.name.endswith(".toml"))
 
 
-def read_recipe(name: str) -> Protocol:
+def _read_recipe(name: str) -> Protocol:
     """Return the protocol of a recipe of the package, by name."""
     return dataclasses.replace(_read(Path(f"{name}.toml"), _recipe_table(name)), file=None)
 
@@ -137,19 +138,27 @@ def _recipe_table(name: str) -> dict[str, Any]:
 
 def register_recipes() -> None:
     """Register the recipes of the package; tasks of some are known when they are asked for."""
-    for name in recipe_names():
+    for name in _recipe_names():
         table = _recipe_table(name)
         if table.get("compute", {}).get("function") == "imports":
             continue  # registered with the first import
         if table.keys() & {"compute", "imports"}:
-            GENERIC[name] = functools.partial(read_recipe, name)
+            GENERIC[name] = functools.partial(_read_recipe, name)
         elif name not in PROTOCOLS:
-            register(read_recipe(name))
+            register(_read_recipe(name))
+
+
+def register_imports(cache: Path) -> None:
+    """Register the imports in a cache as tasks; those with targets are the protocol `own`."""
+    PROTOCOLS.pop(OWN, None)
+    register_imported(cache)
+    if imports():
+        PROTOCOLS[OWN] = _read_recipe(OWN)
 
 
 def _named(name: str) -> Protocol:
     """Return a protocol by name, that of a recipe which is not registered yet included."""
-    return read_recipe(name) if name not in PROTOCOLS and name in recipe_names() else get(name)
+    return _read_recipe(name) if name not in PROTOCOLS and name in _recipe_names() else get(name)
 
 
 def _read(path: Path, table: dict[str, Any]) -> Protocol:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.protocols.rows import refuse_fixed
-from longspan.arena.scopes import parse_setting
+from longspan.arena.protocols.scopes import parse_setting
 from longspan.config import StartConfig
 from longspan.errors import OptionError, check_name
 from longspan.results import ROW, VARIANT

@@ -7,7 +7,7 @@ the files as long as these are unchanged.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,15 @@ import pyarrow.parquet as pq
 from longspan.data.cache import BuildOutput
 from longspan.data.corpora.request import CorpusRequest, Objective
 from longspan.data.corpora.survey import Survey, survey
-from longspan.data.corpora.tokenizing import surveyed_documents, tokenize
+from longspan.data.corpora.tokenizing import separator_id, surveyed_documents, tokenize
 from longspan.data.corpora.vocabulary import (
-    LEAST,
     PartsCheck,
     choose_tokenizer,
     describe_symbols,
-    encode_masked,
-    encode_next,
-    make_vocabulary,
 )
 from longspan.data.document_rows import DocumentWriter
 from longspan.data.imports.stored import (
     ImportDescription,
-    ImportKind,
     Progress,
     check_task_name,
     count_splits,
@@ -40,7 +35,12 @@ from longspan.data.own_splits import DROPPED, NAMES, TRAIN
 from longspan.data.parquet import explain_parquet_errors
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.text import FileFormat, ReadingReport
-from longspan.data.stream_vocabularies import StreamVocabulary
+from longspan.data.stream_vocabularies import (
+    ByteVocabulary,
+    CharacterVocabulary,
+    StreamVocabulary,
+    WordPieceVocabulary,
+)
 from longspan.data.word_pieces import (
     CORPUS_FOLDERS,
     OF_CORPUS,
@@ -51,6 +51,7 @@ from longspan.data.word_pieces import (
 from longspan.errors import DataError
 
 _DOCUMENTS, _TOKENIZER = "documents.parquet", "tokenizer"
+_LEAST = 2  # tokens of a document of which one is predicted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,9 @@ class CorpusDescription(ImportDescription):
         reasons: first reasons why documents were unreadable, with their places.
         encodings: text files by encoding.
     """
+
+    folder = "corpora"
+    noun = "corpus"
 
     objective: Objective
     sources: list[dict[str, str]]
@@ -103,9 +107,6 @@ class CorpusDescription(ImportDescription):
         return {**origin, "objective": self.objective, "tokenizer": vocabulary}
 
 
-CORPORA = ImportKind("corpora", "corpus", CorpusDescription, 3)
-
-
 def import_corpus(
     cache: Path, name: str, request: CorpusRequest, progress: Progress, *, replace: bool = False
 ) -> CorpusDescription:
@@ -126,21 +127,24 @@ def import_corpus(
         RunError: the cache cannot be written.
     """
     check_task_name(name)
-    request = request.resolve()
+    request, sources, shares = request.resolve()
     request.check()
     report = ReadingReport(skip_bad=request.form.skip_bad)
-    found = survey(request.sources, request.form, report, request.shares, progress)
+    found = survey(sources, request.form, report, shares, progress)
     _check_weighted(request, found)
     tokenizer = None
     if request.vocabulary == "tokenizer":
-        tokenizer = choose_tokenizer(request, found, progress)
-    facts = tokenizer.facts["tokenizer"] if tokenizer else describe_symbols(request, found)
-    described = _describe(name, request, found, report, facts)
-    with CORPORA.new_folder(cache, name) as part:
-        pq.write_table(_to_table(found), part / _DOCUMENTS)
-        if tokenizer is not None:
-            described = _save_tokenizer(tokenizer, part, described)
-        return CORPORA.describe(cache, part, described, replace=replace)
+        tokenizer = choose_tokenizer(request, sources, found, progress)
+        facts = tokenizer.facts["tokenizer"]
+    else:
+        facts = describe_symbols(request, sources, found)
+    described = _describe(name, request, sources, found, report, facts)
+
+    def write(folder: Path) -> CorpusDescription:
+        pq.write_table(_to_table(found), folder / _DOCUMENTS)
+        return described if tokenizer is None else _save_tokenizer(tokenizer, folder, described)
+
+    return CorpusDescription.store(cache, name, write, replace=replace)
 
 
 def _save_tokenizer(
@@ -194,11 +198,17 @@ def build_tokens(
     sources = [CorpusSource(**source) for source in described.sources]
     form = FileFormat(**{**described.form, "encodings": tuple(described.form["encodings"])})
     documents = surveyed_documents(sources, form, found)
-    if described.objective == "masked":
-        encoding, check = encode_masked(load_corpus_tokenizer(folder, described)), None
-    else:
-        encoding, check = encode_next(load_corpus_vocabulary(folder, described))
-    written = tokenize(documents, found, encoding, scratch, progress)
+    vocabulary, check = load_corpus_vocabulary(folder, described), None
+    end: tuple[int, ...] = ()
+    least = _LEAST
+    if isinstance(vocabulary, WordPieceVocabulary):
+        if described.objective == "masked":
+            end, least = (separator_id(vocabulary.tokenizer),), 1
+        else:
+            check = PartsCheck(vocabulary)
+    written = tokenize(
+        documents, found, vocabulary, scratch, progress, end=end, least=least, inspect=check
+    )
     splits = {name: writer.examples() for name, writer in written.items()}
     facts = _next_facts(described, written, check) if described.objective == "next" else {}
     kept = found.splits != DROPPED
@@ -220,12 +230,16 @@ def build_tokens(
 
 
 def load_corpus_vocabulary(folder: Path, described: CorpusDescription) -> StreamVocabulary:
-    """Return the vocabulary of a corpus whose tokens predict the next one.
+    """Return the vocabulary of a corpus.
 
     Raises:
         DataError: the tokenizer that is stored with it is missing or has changed.
     """
-    return make_vocabulary(described.tokenizer, lambda: load_corpus_tokenizer(folder, described))
+    if "saved_sha256" in described.tokenizer:
+        return WordPieceVocabulary(load_corpus_tokenizer(folder, described))
+    if "alphabet" in described.tokenizer:
+        return CharacterVocabulary(described.tokenizer["alphabet"])
+    return ByteVocabulary()
 
 
 def _next_facts(
@@ -242,8 +256,8 @@ def _next_facts(
         if not writer.num_documents:
             raise DataError(
                 f"{described.name}: each of the {writer.num_short:,} documents of {name} has fewer "
-                f"than {LEAST} tokens, so that there is nothing to predict; import longer ones, or "
-                "pass --document file"
+                f"than {_LEAST} tokens, so that there is nothing to predict; import longer ones, "
+                "or pass --document file"
             )
     changed = {} if check is None else {"parts": check.parts, "changed_parts": check.changed}
     return {
@@ -266,6 +280,7 @@ def _check_weighted(request: CorpusRequest, found: Survey) -> None:
 def _describe(
     name: str,
     request: CorpusRequest,
+    sources: Sequence[CorpusSource],
     found: Survey,
     report: ReadingReport,
     tokenizer: dict[str, Any],
@@ -274,9 +289,9 @@ def _describe(
     return CorpusDescription(
         name=name,
         objective=request.objective,
-        sources=[dataclasses.asdict(_absolute(source)) for source in request.sources],
+        sources=[dataclasses.asdict(_absolute(source)) for source in sources],
         weights=list(request.weights),
-        form=dataclasses.asdict(request.form),
+        form={**dataclasses.asdict(request.form), "encodings": [*request.form.encodings]},
         tokenizer=tokenizer,
         sizes=count_splits(found.splits),
         characters={x: int(found.characters[found.splits == n].sum()) for n, x in enumerate(NAMES)},

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal, get_args
 
-from longspan.data.imports.stored import shares_of
+from longspan.data.imports.stored import resolve_splits
 from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.folders import find_split_folders
@@ -49,48 +49,31 @@ class CorpusRequest:
     kind: TokenizerKind = "byte-level"
     form: FileFormat = dataclasses.field(default_factory=FileFormat)
 
-    def resolve(self) -> "CorpusRequest":
-        """Return the request with its splits and its vocabulary.
+    def resolve(self) -> tuple["CorpusRequest", list[CorpusSource], dict[int, float]]:
+        """Return the request with its vocabulary, its sources, and shares to hold out by split.
 
-        With the objective "next", one folder with subfolders for the splits, as that of PG-19, has
-        these splits. Otherwise the default is a share. The default vocabulary is a tokenizer for
-        masked tokens, or if one is named; else bytes.
+        One folder with subfolders for the splits, as that of PG-19, has these splits. Otherwise the
+        default is a share. The default vocabulary is a tokenizer for masked tokens, or if one is
+        named; else bytes.
 
         Raises:
             DataError: the subfolders of such a folder are ambiguous.
+            OptionError: a share is out of range, or nothing is left for training.
         """
-        folders = {}
-        if self.objective == "next" and self.validation is None and self.test is None:
-            only = Path(self.paths[0])
-            folders = find_split_folders(only) if len(self.paths) == 1 and only.is_dir() else {}
-        held_out = {
-            split: str(folders[split]) if split in folders else HELD_OUT_SHARE
-            for split in (VALIDATION, TEST)
-        }
+        only = Path(self.paths[0])
+        has_splits = len(self.paths) == 1 and only.is_dir()
+        folders = find_split_folders(only) if has_splits else {}
+        found = {split: str(path) for split, path in folders.items()}
+        asked = {VALIDATION: self.validation, TEST: self.test}
+        held_out, shares = resolve_splits(asked, found, HELD_OUT_SHARE, "document")
+        paths = (found[TRAIN],) if found else self.paths
+        sources = [
+            *(CorpusSource(path=path) for path in paths),
+            *(CorpusSource(path=path, split=NAMES[x]) for x, path in held_out.items()),
+        ]
         is_tokenized = self.objective == "masked" or self.tokenizer is not None
-        return dataclasses.replace(
-            self,
-            paths=(str(folders[TRAIN]),) if folders else self.paths,
-            validation=held_out[VALIDATION] if self.validation is None else self.validation,
-            test=held_out[TEST] if self.test is None else self.test,
-            vocabulary=self.vocabulary or ("tokenizer" if is_tokenized else "bytes"),
-        )
-
-    @property
-    def sources(self) -> list[CorpusSource]:
-        """Sources of training, then those held out."""
-        held_out = {NAMES[VALIDATION]: self.validation, NAMES[TEST]: self.test}
-        given = [CorpusSource(path=x, split=n) for n, x in held_out.items() if isinstance(x, str)]
-        return [*(CorpusSource(path=path) for path in self.paths), *given]
-
-    @property
-    def shares(self) -> dict[int, float]:
-        """Shares of the documents to hold out, by split.
-
-        Raises:
-            OptionError: one is out of range, or nothing is left for training.
-        """
-        return shares_of({VALIDATION: self.validation, TEST: self.test}, "document")
+        vocabulary = self.vocabulary or ("tokenizer" if is_tokenized else "bytes")
+        return dataclasses.replace(self, vocabulary=vocabulary), sources, shares
 
     def check(self) -> None:
         """Check weights, objective and vocabulary.

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from longspan.data.imports.stored import Progress
-from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.own_splits import DROPPED, NAMES, Shares, assign_digests
 from longspan.data.sources.documents import CorpusSource, Document
 from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.errors import DataError
-from longspan.wording import counted
 
 _REPORT_EVERY = 256  # documents
 
@@ -57,7 +56,7 @@ def survey(
     sources: Sequence[CorpusSource],
     form: FileFormat,
     report: ReadingReport,
-    shares: dict[int, float],
+    shares: Shares,
     progress: Progress,
 ) -> Survey:
     """Read all documents once and assign them to splits.
@@ -107,38 +106,19 @@ def hash_parts(parts: Iterator[str]) -> tuple[bytes | None, int]:
 
 
 def _assign(
-    digests: np.ndarray, given: np.ndarray, shares: dict[int, float], left_out: str
+    digests: np.ndarray, given: np.ndarray, shares: Shares, left_out: str
 ) -> tuple[np.ndarray, int, int]:
-    """Return the split of each document, and the numbers dropped as repeated and as held out.
-
-    Documents of training sources are ordered by their sha256, and the first ones are held out, so
-    a split depends neither on the order of the files nor on a seed. Of equal documents, the first
-    one of the split that holds out most is kept.
-    """
-    keys = np.ascontiguousarray(digests).view("S32").reshape(-1) if len(digests) else digests[:, 0]
-    order = np.lexsort((np.arange(len(keys)), -given, keys))
-    is_first = np.ones(len(keys), bool)
-    is_first[1:] = keys[order][1:] != keys[order][:-1]
-    splits = np.full(len(keys), DROPPED, np.int64)
-    kept = order[is_first]  # ascending by sha256
-    splits[kept] = given[kept]
-    pool, first = kept[given[kept] == TRAIN], 0
-    if len(pool) <= len(shares):
+    """Return the split of each document, and the numbers dropped as repeated and as held out."""
+    hint = (
+        f"{left_out}; add documents, pass --document paragraph or line to split text files into "
+        "more, or name files with --validation and --test"
+    )
+    assigned = assign_digests(digests, given, shares, noun="document", hint=hint)
+    if assigned.empty is not None:
         raise DataError(
-            f"{counted(len(pool), 'different document|documents')} cannot fill {len(shares) + 1} "
-            f"splits{left_out}; add documents, pass --document paragraph or line to split text "
-            "files into more, or name files with --validation and --test"
+            f"no document is left for {assigned.empty}{left_out}; choose other files or shares"
         )
-    for split, share in shares.items():
-        spare = len(pool) - first - (len(shares) - list(shares).index(split))
-        count = min(max(1, round(share * len(pool))), spare)
-        splits[pool[first : first + count]] = split
-        first += count
-    for split in (VALIDATION, TEST):
-        if not (splits == split).any():
-            raise DataError(
-                f"no document is left for {NAMES[split]}{left_out}; choose other files or shares"
-            )
-    owner = np.repeat(kept, np.diff(np.append(np.flatnonzero(is_first), len(keys))))
-    same = given[order] == given[owner]
-    return splits, int((same & ~is_first).sum()), int((~same).sum())
+    splits, is_repeated = assigned.splits, assigned.is_repeated
+    in_another = int((splits == DROPPED).sum())
+    splits[is_repeated] = DROPPED
+    return splits, int(is_repeated.sum()), in_another

@@ -1,7 +1,6 @@
 """Second pass over a corpus: documents become token ids, in constant memory."""
 
 import collections
-import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from longspan.data.imports.stored import Progress
 from longspan.data.own_splits import DROPPED, NAMES
 from longspan.data.sources.documents import PART, CorpusSource, Document
 from longspan.data.sources.text import FileFormat, ReadingReport
+from longspan.data.stream_vocabularies import StreamVocabulary
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError
 
@@ -24,25 +24,6 @@ from longspan.errors import DataError
 BATCH, _THREADS = 8 * PART * (os.cpu_count() or 1), 2
 Piece = tuple[int, str, bool]  # number of the document, text, and whether it is the last part
 _CHANGED = "has changed since the corpus was imported; import it again with --replace"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextEncoding:
-    """Encoding of the parts of documents.
-
-    Attributes:
-        encode_texts: returns the ids of each of some texts; called by several threads.
-        dtype: type of the ids.
-        end: ids that end a document.
-        least: fewest ids of a document; shorter ones are left out.
-        inspect: called with each part of a document and its ids.
-    """
-
-    encode_texts: Callable[[Sequence[str]], list[np.ndarray]]
-    dtype: type[np.unsignedinteger]
-    end: tuple[int, ...] = ()
-    least: int = 1
-    inspect: Callable[[str, np.ndarray], None] | None = None
 
 
 def separator_id(tokenizer: WordPieceTokenizer) -> int:
@@ -56,7 +37,7 @@ def separator_id(tokenizer: WordPieceTokenizer) -> int:
 
 
 def surveyed_documents(
-    sources: list[CorpusSource], form: FileFormat, found: Survey
+    sources: Sequence[CorpusSource], form: FileFormat, found: Survey
 ) -> Iterator[tuple[int, Document]]:
     """Yield the documents that are kept, with their number in the survey; check them all.
 
@@ -85,37 +66,43 @@ def surveyed_documents(
 def tokenize(
     documents: Iterable[tuple[int, Document]],
     found: Survey,
-    encoding: TextEncoding,
+    vocabulary: StreamVocabulary,
     scratch: Path,
     progress: Progress,
+    *,
+    end: tuple[int, ...] = (),
+    least: int = 1,
+    inspect: Callable[[str, np.ndarray], None] | None = None,
 ) -> dict[str, DocumentWriter]:
     """Tokenize documents into spools; return the documents of each split.
 
     Args:
         documents: documents that are kept, with their number in the survey.
         found: survey of the corpus.
-        encoding: encoding of their parts.
+        vocabulary: vocabulary of their parts.
         scratch: folder of the spools.
         progress: called with the characters so far and the sum.
+        end: ids that end a document.
+        least: fewest ids of a document; shorter ones are left out.
+        inspect: called with each part of a document and its ids.
 
     Raises:
         DataError: a document differs from the survey.
         RunError: the disk is full.
     """
-    end = np.array(encoding.end, encoding.dtype)
+    last = np.array(end, vocabulary.dtype)
     writers = [
-        DocumentWriter(scratch / f"{name}.tokens", encoding.dtype, least=encoding.least)
-        for name in NAMES
+        DocumentWriter(scratch / f"{name}.tokens", vocabulary.dtype, least=least) for name in NAMES
     ]
     total, done = int(found.characters[found.splits != DROPPED].sum()), 0
-    for batch, pieces in _encode(_batches(documents), encoding):
+    for batch, pieces in _encode(_batches(documents), vocabulary):
         for (row, text, is_last), ids in zip(batch, pieces, strict=True):
             writer = writers[found.splits[row]]
             writer.add(ids)
-            if encoding.inspect is not None:
-                encoding.inspect(text, ids)
+            if inspect is not None:
+                inspect(text, ids)
             if is_last:
-                writer.add(end)
+                writer.add(last)
                 writer.end_document()
             done += len(text)
         progress("tokenizing", done, total)
@@ -123,13 +110,13 @@ def tokenize(
 
 
 def _encode(
-    batches: Iterable[list[Piece]], encoding: TextEncoding
+    batches: Iterable[list[Piece]], vocabulary: StreamVocabulary
 ) -> Iterator[tuple[list[Piece], list[np.ndarray]]]:
     """Yield batches in their order, each with the ids of its pieces."""
     with ThreadPoolExecutor(_THREADS) as pool:
         ahead: collections.deque[tuple[list[Piece], Future[list[np.ndarray]]]] = collections.deque()
         for batch in batches:
-            ahead.append((batch, pool.submit(encoding.encode_texts, [x[1] for x in batch])))
+            ahead.append((batch, pool.submit(vocabulary.encode_texts, [x[1] for x in batch])))
             if len(ahead) > _THREADS:
                 done, future = ahead.popleft()
                 yield done, future.result()

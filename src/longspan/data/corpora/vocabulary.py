@@ -1,35 +1,36 @@
-"""Vocabulary of a corpus: chosen at the import, and the encoding of the documents with it."""
+"""Vocabulary of a corpus, chosen at the import, and a check of the tokens of its documents."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from longspan.data.corpora.request import CorpusRequest
 from longspan.data.corpora.survey import Survey
-from longspan.data.corpora.tokenizing import TextEncoding, separator_id, surveyed_documents
+from longspan.data.corpora.tokenizing import separator_id, surveyed_documents
 from longspan.data.imports.stored import Progress
 from longspan.data.own_splits import TRAIN
-from longspan.data.sources.documents import Document
-from longspan.data.stream_vocabularies import ByteVocabulary, CharacterVocabulary, StreamVocabulary
+from longspan.data.sources.documents import CorpusSource, Document
+from longspan.data.stream_vocabularies import (
+    ByteVocabulary,
+    CharacterVocabulary,
+    WordPieceVocabulary,
+)
 from longspan.data.tokenizer_training import train_tokenizer
-from longspan.data.word_piece_vocabulary import WordPieceVocabulary
 from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
 from longspan.errors import DataError
 
-LEAST = 2  # tokens of a document of which one is predicted
-
 
 def choose_tokenizer(
-    request: CorpusRequest, found: Survey, progress: Progress
+    request: CorpusRequest, sources: Sequence[CorpusSource], found: Survey, progress: Progress
 ) -> WordPieceTokenizer:
     """Load the tokenizer of a request, or train one on the training documents.
 
     Raises:
         DataError: the tokenizer is unusable, or lacks a token that the objective needs.
     """
-    tokenizer = _make_tokenizer(request, found, progress)
+    tokenizer = _make_tokenizer(request, sources, found, progress)
     if request.objective == "masked":
         for required in ("mask", "pad"):
             tokenizer.token_id(required)
@@ -37,12 +38,14 @@ def choose_tokenizer(
     return tokenizer
 
 
-def describe_symbols(request: CorpusRequest, found: Survey) -> dict[str, Any]:
+def describe_symbols(
+    request: CorpusRequest, sources: Sequence[CorpusSource], found: Survey
+) -> dict[str, Any]:
     """Return name, identity and number of ids of a vocabulary of bytes or characters."""
     if request.vocabulary == "bytes":
         return {"name": "bytes", "sha256": "", "ids": ByteVocabulary.size}
     characters: set[str] = set()
-    for _, document in surveyed_documents(request.sources, request.form, found):
+    for _, document in surveyed_documents(sources, request.form, found):
         for part in document.parts:
             characters.update(part)
     alphabet = "".join(sorted(characters))
@@ -52,49 +55,6 @@ def describe_symbols(request: CorpusRequest, found: Survey) -> dict[str, Any]:
         "ids": CharacterVocabulary(alphabet).size,
         "alphabet": alphabet,
     }
-
-
-def make_vocabulary(
-    described: dict[str, Any], load_tokenizer: Callable[[], WordPieceTokenizer]
-) -> StreamVocabulary:
-    """Return the vocabulary of a corpus.
-
-    Args:
-        described: description of its tokenizer, or of its vocabulary.
-        load_tokenizer: loads the tokenizer that is stored with it, if there is one.
-    """
-    if "saved_sha256" in described:
-        return WordPieceVocabulary(load_tokenizer())
-    if "alphabet" in described:
-        return CharacterVocabulary(described["alphabet"])
-    return ByteVocabulary()
-
-
-def encode_masked(tokenizer: WordPieceTokenizer) -> TextEncoding:
-    """Return the encoding of documents of which tokens are masked: separators end them."""
-    return TextEncoding(
-        encode_texts=tokenizer.encode_texts,
-        dtype=tokenizer.dtype,
-        end=(separator_id(tokenizer),),
-    )
-
-
-def encode_next(vocabulary: StreamVocabulary) -> tuple[TextEncoding, "PartsCheck | None"]:
-    """Return the encoding of documents whose tokens predict the next one, and its check."""
-    if isinstance(vocabulary, WordPieceVocabulary):
-        check = PartsCheck(vocabulary)
-        tokenizer = vocabulary.tokenizer
-        made = TextEncoding(
-            encode_texts=tokenizer.encode_texts, dtype=tokenizer.dtype, least=LEAST, inspect=check
-        )
-        return made, check
-    # UTF-8 has no byte above 0xF4, so the id of a byte fits into uint8.
-    dtype = vocabulary.dtype if isinstance(vocabulary, CharacterVocabulary) else np.uint8
-
-    def encode_texts(texts: Sequence[str]) -> list[np.ndarray]:
-        return [vocabulary.encode(text).astype(dtype, copy=False) for text in texts]
-
-    return TextEncoding(encode_texts=encode_texts, dtype=dtype, least=LEAST), None
 
 
 class PartsCheck:
@@ -129,13 +89,13 @@ class PartsCheck:
 
 
 def _make_tokenizer(
-    request: CorpusRequest, found: Survey, progress: Progress
+    request: CorpusRequest, sources: Sequence[CorpusSource], found: Survey, progress: Progress
 ) -> WordPieceTokenizer:
     """Load the tokenizer of a request, or train one on the training documents."""
     if request.tokenizer is not None:
         return load_word_pieces(request.tokenizer)
     progress("training the tokenizer", 0, 0)
-    documents = surveyed_documents(request.sources, request.form, found)
+    documents = surveyed_documents(sources, request.form, found)
     fast = train_tokenizer(
         _training_parts(documents, found), vocab_size=request.vocab_size, kind=request.kind
     )

@@ -1,17 +1,17 @@
 """Folders of imports in a cache: each has files and a description."""
 
-import contextlib
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.own_splits import NAMES
 from longspan.data.parquet import explain_parquet_errors
 from longspan.errors import DataError, OptionError
 from longspan.files import read_json, replaced_folder, write_json
@@ -19,6 +19,7 @@ from longspan.results.reading import check_folder_name
 
 DESCRIPTION = "import.json"
 Progress = Callable[[str, int, int], None]  # description, done, total
+S = TypeVar("S")  # source of a split
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -27,6 +28,8 @@ class ImportDescription:
     """Description of an import, as stored; each kind adds its own fields.
 
     Attributes:
+        folder: name of the folder of the kind in a cache.
+        noun: an import of the kind, for messages: "corpus".
         name: name of the task.
         rows_sha256: sha256 of the rows or documents, independent of the file format.
         sizes: rows, documents or queries by split.
@@ -34,11 +37,14 @@ class ImportDescription:
         schema: version of the description and of the files beside it.
     """
 
+    folder: ClassVar[str]
+    noun: ClassVar[str]
+
     name: str
     rows_sha256: str
     sizes: dict[str, int]
     counts: dict[str, int]
-    schema: int
+    schema: int = 1
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -50,35 +56,18 @@ class ImportDescription:
         """Identity of the rows; part of the key of data sets that are built of them."""
         return {"form": "import", "sha256": self.rows_sha256}
 
-
-D = TypeVar("D", bound=ImportDescription)
-
-
-@dataclasses.dataclass(frozen=True)
-class ImportKind(Generic[D]):
-    """Imports of one kind, such as corpora.
-
-    Attributes:
-        folder: name of their folder in a cache.
-        noun: one of them, for messages: "corpus".
-        description: class of their descriptions.
-        schema: current version.
-    """
-
-    folder: str
-    noun: str
-    description: type[D]
-    schema: int
-
-    def path(self, cache: Path, name: str) -> Path:
+    @classmethod
+    def path(cls, cache: Path, name: str) -> Path:
         """Return the folder of an import in a cache."""
-        return cache / self.folder / name
+        return cache / cls.folder / name
 
-    def find(self, cache: Path) -> list[Path]:
+    @classmethod
+    def find(cls, cache: Path) -> list[Path]:
         """Return the folders of the imports in a cache."""
-        return sorted(path.parent for path in (cache / self.folder).glob(f"*/{DESCRIPTION}"))
+        return sorted(path.parent for path in (cache / cls.folder).glob(f"*/{DESCRIPTION}"))
 
-    def load(self, folder: Path) -> D:
+    @classmethod
+    def load(cls, folder: Path) -> Self:
         """Load the description of the import in a folder.
 
         Raises:
@@ -86,48 +75,40 @@ class ImportKind(Generic[D]):
         """
         path = folder / DESCRIPTION
         content = read_json(path)
-        names = {field.name for field in dataclasses.fields(self.description)}
+        names = {field.name for field in dataclasses.fields(cls)}
         is_whole = isinstance(content, dict) and content.keys() == names
-        if not is_whole or content["schema"] != self.schema:
+        if not is_whole or content["schema"] != cls.schema:
             raise DataError(
-                f"{path} describes no {self.noun} of schema {self.schema}; import it again with "
+                f"{path} describes no {cls.noun} of schema {cls.schema}; import it again with "
                 "--replace"
             )
-        return self.description(**content)
+        return cls(**content)
 
-    @contextlib.contextmanager
-    def new_folder(self, cache: Path, name: str) -> Iterator[Path]:
-        """Yield an empty folder for the files of an import, which it replaces on success.
-
-        Raises:
-            OptionError: the name is no name of a task.
-            RunError: the disk is full or the folder cannot be written.
-        """
-        check_task_name(name)
-        with replaced_folder(self.path(cache, name)) as part:
-            yield part
-
-    def describe(self, cache: Path, part: Path, described: D, *, replace: bool) -> D:
-        """Write the description of a new import; refuse a name that other rows have.
+    @classmethod
+    def store(cls, cache: Path, name: str, write: Callable[[Path], Self], *, replace: bool) -> Self:
+        """Store a new import, whole or not at all; refuse a name that other rows have.
 
         Args:
             cache: cache that may have an import of the name.
-            part: folder of `new_folder`.
-            described: description of its files.
+            name: name of the task.
+            write: writes the files of the import to a folder, and returns their description.
             replace: replace another import of the same name.
 
         Raises:
-            OptionError: the name is taken.
-            RunError: the disk is full.
+            OptionError: the name is no name of a task, or is taken.
+            RunError: the disk is full or the folder cannot be written.
         """
-        earlier = self.path(cache, described.name)
-        is_kept = not replace and (earlier / DESCRIPTION).exists()
-        if is_kept and self.load(earlier).identity != described.identity:
-            raise OptionError(
-                f"{described.name!r} is the name of another {self.noun}; choose another --name, "
-                "or pass --replace"
-            )
-        write_json(part / DESCRIPTION, dataclasses.asdict(described))
+        check_task_name(name)
+        earlier = cls.path(cache, name)
+        with replaced_folder(earlier) as part:
+            described = write(part)
+            is_kept = not replace and (earlier / DESCRIPTION).exists()
+            if is_kept and cls.load(earlier).identity != described.identity:
+                raise OptionError(
+                    f"{name!r} is the name of another {cls.noun}; choose another --name, or pass "
+                    "--replace"
+                )
+            write_json(part / DESCRIPTION, dataclasses.asdict(described))
         return described
 
 
@@ -144,32 +125,45 @@ def check_task_name(name: str) -> None:
     check_folder_name("task", name)
 
 
-def shares_of(asked: Mapping[int, Any], noun: str) -> dict[int, float]:
-    """Return the shares to hold out, by split; what is no number is a source of the split.
+def resolve_splits(
+    asked: Mapping[int, float | S | None], found: Mapping[int, S], share: float, noun: str
+) -> tuple[dict[int, S], dict[int, float]]:
+    """Return the source of each split that has one, and shares of training for the others.
+
+    What is asked for takes precedence over a split that the source itself has.
 
     Args:
-        asked: share or source, by split.
+        asked: share or source of each held-out split; None: that of the source, or `share`.
+        found: sources of splits, such as the folders of a source.
+        share: default share.
         noun: what is held out, for messages: "text".
 
     Raises:
         OptionError: a share is not between 0 and 1, or nothing is left for training.
     """
-    shares = {split: x for split, x in asked.items() if isinstance(x, int | float)}
-    for split, share in shares.items():
-        if not 0 < share < 1:
+    splits = {x: found.get(x, share) if given is None else given for x, given in asked.items()}
+    shares = {split: x for split, x in splits.items() if isinstance(x, int | float)}
+    for split, x in shares.items():
+        if not 0 < x < 1:
             raise OptionError(
-                f"--{NAMES[split]} must be a share between 0 and 1 or a path, got {share:g}"
+                f"--{NAMES[split]} must be a share between 0 and 1 or a path, got {x:g}"
             )
     if sum(shares.values()) >= 1:
         raise OptionError(
             f"--validation and --test leave no {noun} for training: {sum(shares.values()):g} of all"
         )
-    return shares
+    sources = {split: x for split, x in splits.items() if not isinstance(x, int | float)}
+    return sources, shares
 
 
 def count_splits(splits: Any) -> dict[str, int]:
     """Return the number of rows of each split, from the split of each row."""
-    return {NAMES[n]: int((splits == n).sum()) for n in (TRAIN, VALIDATION, TEST)}
+    return {name: int((splits == n).sum()) for n, name in enumerate(NAMES)}
+
+
+def covered(lengths: Sequence[int]) -> int:
+    """Return the 95th percentile of some lengths, which recipes cover; 0 if there are none."""
+    return max(1, int(np.percentile(lengths, 95))) if lengths else 0
 
 
 def load_table(path: Path, sha256: str) -> pa.Table:

@@ -5,7 +5,7 @@ each row, and import.json the description. The original files are not needed aft
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,15 +15,23 @@ import pyarrow.parquet as pq
 
 from longspan.data.imports.stored import (
     ImportDescription,
-    ImportKind,
     check_task_name,
     count_splits,
+    covered,
     load_table,
-    shares_of,
+    resolve_splits,
     table_sha256,
 )
 from longspan.data.imports.targets import Targets, parse_classes, parse_numbers
-from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION, assign_splits
+from longspan.data.own_splits import (
+    DROPPED,
+    NAMES,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Assignment,
+    assign_splits,
+)
 from longspan.data.sources.folders import SPLITS, find_split_folders, find_tables, has_columns
 from longspan.data.sources.rows import hub_splits
 from longspan.data.sources.table import Source, Table, read_table
@@ -36,7 +44,6 @@ from longspan.metrics.summaries import has_token
 Kind = Literal["class", "number", "summary"]
 HELD_OUT_SHARE = 0.1
 _ROWS = "texts.parquet"
-_COVERED = 95  # percentile of the lengths that recipes cover
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,9 @@ class TextsDescription(ImportDescription):
         summary_words: likewise of their summaries; 0: there are none.
         mean, deviation: of the training numbers; 0 and 1 for classes and summaries.
     """
+
+    folder = "own"
+    noun = "import of texts"
 
     kind: Kind
     files: dict[str, str]
@@ -89,9 +99,6 @@ class TextsDescription(ImportDescription):
     def identity(self) -> tuple[object, ...]:
         """Values that are equal for two imports of the same rows: a class is a number in them."""
         return (self.rows_sha256, self.classes)
-
-
-TEXTS = ImportKind("own", "import of texts", TextsDescription, 3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,29 +163,30 @@ def import_texts(
     rows = _collect_rows(tables, request)
     where = f"{source}: column {request.target!r}"
     targets = _parse_targets(rows, request.kind, where)
-    labels = targets.values if targets.classes else None
-    assigned = assign_splits(rows.texts, rows.given, shares, labels)
+    assigned = _split_rows(rows, targets, shares, request.kind, where)
     splits = assigned.splits
-    _check_filled(splits, where)
-    targets.check_shared(splits, where)
-    if request.kind != "summary" and len(np.unique(targets.values[splits == TRAIN])) < 2:
-        raise DataError(f"{where}: all training rows have one target; add rows with others")
     table = _make_table(rows, targets, splits, request.kind)
     described = TextsDescription(
         name=name,
         kind=request.kind,
         rows_sha256=table_sha256(table),
         sizes=count_splits(splits),
-        counts={"repeated": assigned.repeated, **_count_odd(rows, targets, splits, request.kind)},
+        counts={
+            "repeated": int(assigned.is_repeated.sum()),
+            **_count_odd(rows, targets, splits, request.kind),
+        },
         files=_checksums(tables.values()),
         columns=request.columns,
         shares={NAMES[split]: share for split, share in shares.items()},
         **targets.described(splits),
         **_describe_training(rows, targets, np.flatnonzero(splits == TRAIN), request.kind),
     )
-    with TEXTS.new_folder(cache, name) as part:
-        pq.write_table(table, part / _ROWS)
-        return TEXTS.describe(cache, part, described, replace=replace)
+
+    def write(folder: Path) -> TextsDescription:
+        pq.write_table(table, folder / _ROWS)
+        return described
+
+    return TextsDescription.store(cache, name, write, replace=replace)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,13 +249,11 @@ def _resolve_splits(
         DataError: a source that is given for a split has others alone.
     """
     found = _split_sources(source)
-    # What is given takes precedence over a folder of the split.
     asked = {
-        split: found.get(split, HELD_OUT_SHARE) if given is None else _choose_split(given, split)
+        split: None if given is None else _choose_split(given, split)
         for split, given in ((VALIDATION, request.validation), (TEST, request.test))
     }
-    shares = shares_of(asked, "text")
-    sources = {split: x for split, x in asked.items() if not isinstance(x, int | float)}
+    sources, shares = resolve_splits(asked, found, HELD_OUT_SHARE, "text")
     return {TRAIN: found.get(TRAIN, source), **sources}, shares
 
 
@@ -330,18 +336,22 @@ def _parse_targets(rows: _Rows, kind: Kind, where: str) -> Targets:
     return Targets(np.array(rows.targets, object))
 
 
-def _check_filled(splits: np.ndarray, where: str) -> None:
-    """Require rows in each split.
-
-    Raises:
-        DataError: one is empty.
-    """
-    for number, name in enumerate(NAMES):
-        if not (splits == number).any():
-            raise DataError(
-                f"{where}: no row is left for {name}, as all of its texts are in another split; "
-                "choose other files or shares"
-            )
+def _split_rows(
+    rows: _Rows, targets: Targets, shares: Mapping[int, float], kind: Kind, where: str
+) -> Assignment:
+    """Return the splits of the rows, each of which has rows that training can learn from."""
+    labels = targets.values if targets.classes else None
+    assigned = assign_splits(rows.texts, rows.given, shares, labels)
+    if assigned.empty is not None:
+        raise DataError(
+            f"{where}: no row is left for {assigned.empty}, as all of its texts are in another "
+            "split; choose other files or shares"
+        )
+    splits = assigned.splits
+    targets.check_shared(splits, where)
+    if kind != "summary" and len(np.unique(targets.values[splits == TRAIN])) < 2:
+        raise DataError(f"{where}: all training rows have one target; add rows with others")
+    return assigned
 
 
 def _count_odd(rows: _Rows, targets: Targets, splits: np.ndarray, kind: Kind) -> dict[str, int]:
@@ -363,17 +373,12 @@ def _describe_training(
     summaries = [rows.targets[row].encode() for row in training] if kind == "summary" else []
     numbers = targets.values[training] if kind == "number" else np.array([-1.0, 1.0])
     return {
-        "words": _covered([len(split_words(x, len(x))) for x in encoded]),
-        "bytes": _covered([len(x) for x in encoded]),
-        "summary_words": _covered([len(split_words(x, len(x))) for x in summaries]),
+        "words": covered([len(split_words(x, len(x))) for x in encoded]),
+        "bytes": covered([len(x) for x in encoded]),
+        "summary_words": covered([len(split_words(x, len(x))) for x in summaries]),
         "mean": float(numbers.mean()),
         "deviation": float(numbers.std()),
     }
-
-
-def _covered(lengths: Sequence[int]) -> int:
-    """Return the 95th percentile of some lengths; 0 if there are none."""
-    return max(1, int(np.percentile(lengths, _COVERED))) if lengths else 0
 
 
 def _make_table(rows: _Rows, targets: Targets, splits: np.ndarray, kind: Kind) -> pa.Table:

@@ -166,7 +166,7 @@ class HeadModel(Head):
         self.model = LongspanModel(config)
 
     def encode(self, inputs: TextInputs, **requests: Unpack[Requests]) -> LongspanOutput:
-        """Compute the states of the tokens of a batch of texts; see `encode_texts`.
+        """Compute the states of the tokens of a batch of texts.
 
         Texts without a global mask have the global tokens that the configuration names.
 
@@ -177,7 +177,8 @@ class HeadModel(Head):
         if inputs.global_attention_mask is None:
             mask = default_global_mask(self.config, inputs)
             inputs = inputs._replace(global_attention_mask=mask)
-        return encode_texts(self.model, inputs, **requests)
+        arguments = {**inputs._asdict(), **requests, "return_dict": True}
+        return self.model(**arguments, use_cache=False)
 
 
 def encode_texts(

@@ -15,7 +15,7 @@ from longspan.errors import DataError, OptionError
 from longspan.metrics import Metric
 from longspan.report.numbers import Number
 from longspan.results import Result
-from longspan.results.scores import EXAMPLE
+from longspan.results.packing import EXAMPLE
 
 TIE = 1e-12  # smaller spreads of seeds are rounding
 DRAWS = 2000  # resamples of a bootstrap

@@ -3,13 +3,20 @@
 Pradhan et al., "CoNLL-2012 Shared Task: Modeling Multilingual Unrestricted Coreference in
 OntoNotes", 2012 (https://aclanthology.org/W12-4501), with the coarse-to-fine model of Lee et al.
 2018 and Joshi et al. 2019, as in Beltagy et al., "Longformer", 2020, section 6.2.
+
+    [CLS] sentence sentence ... [SEP]
+
+A document is stored whole, without special tokens, so that the same data serve every length, and
+read in windows of whole sentences, which are independent (Joshi et al. 2019,
+https://arxiv.org/abs/1908.09091, section 3).
 """
 
+import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,43 +26,170 @@ from torch import Tensor
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples
-from longspan.errors import DataError
+from longspan.data.word_pieces import WordPieceTokenizer
+from longspan.errors import DataError, OptionError
 from longspan.metrics import Metric
 from longspan.metrics.coreference import COUNTS, Mention
 from longspan.shapes import Float, Int
-from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
+from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, text_inputs
 from longspan.tasks.documents import conll
-from longspan.tasks.documents.conll import Part
-from longspan.tasks.documents.coreference_encoding import (
-    NO_SENTENCE,
-    DocumentEncoder,
-    Window,
-    restore_document,
-    token_spans,
-)
-from longspan.tasks.documents.coreference_examples import (
-    GENRES,
-    SplitWriter,
-    load_details,
-    right_clusters,
-)
+from longspan.tasks.documents.conll import Document, Part
+from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.global_tokens import SentenceTokens, mask_sentences
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
+from longspan.tasks.pieces import PieceTask, PieceVocabulary, vocabulary_setting
 from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
 
-if TYPE_CHECKING:
-    pass
+NO_SENTENCE = -1  # number of special tokens' sentence
+
+
+class Window(NamedTuple):
+    """Tokens of a window, special ones included.
+
+    Attributes:
+        ids: token ids, (T,).
+        sentences: number of the sentence of each token in its document, or `NO_SENTENCE`.
+        words: number of the word of each token in its document; 0 at special tokens.
+    """
+
+    ids: np.ndarray
+    sentences: np.ndarray
+    words: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DocumentEncoder:
+    """Encoder of documents.
+
+    Attributes:
+        tokenizer: tokenizer of the words.
+    """
+
+    tokenizer: WordPieceTokenizer
+
+    def store(self, document: Document) -> tuple[np.ndarray, dict[str, Any]]:
+        """Return the ids of all words, and what else is known of the document, as JSON.
+
+        Details are id, genre, words, the number of tokens of each word (`tokens`), of words of each
+        sentence (`sentences`), the number of the speaker of each word (`speakers`), and clusters.
+        """
+        words = [word for sentence in document.sentences for word in sentence]
+        encoded = self.tokenizer.encode_texts([f" {word}" for word in words])
+        unknown = np.array([self.tokenizer.fast.unk_token_id or 0], self.tokenizer.dtype)
+        encoded = [ids if len(ids) else unknown for ids in encoded]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(document.speakers))}
+        details = {
+            "id": document.id,
+            "genre": document.genre,
+            "words": words,
+            "tokens": [len(ids) for ids in encoded],
+            "sentences": [len(sentence) for sentence in document.sentences],
+            "speakers": [numbers[name] for name in document.speakers],
+            "clusters": document.clusters,
+        }
+        return np.concatenate(encoded), details
+
+    def make_windows(
+        self, ids: np.ndarray, details: dict[str, Any], length: int, most: int
+    ) -> list[Window]:
+        """Return the windows of a document; sentences that exceed a window are cut in pieces.
+
+        Args:
+            ids: ids of all words.
+            details: details of the document; see `store`.
+            length: maximum number of tokens of a window.
+            most: maximum number of windows; what follows is left out.
+
+        Raises:
+            OptionError: special tokens fill the window.
+        """
+        room = length - sum(map(len, self.tokenizer.frame))
+        if room < 1:
+            raise OptionError(
+                f"length={length} leaves no room for a token beside {length - room} special ones"
+            )
+        words = np.repeat(np.arange(len(details["tokens"])), details["tokens"])
+        sentences = np.repeat(np.arange(len(details["sentences"])), details["sentences"])[words]
+        sentences = _cut_long(sentences, room)
+        ends = [*(np.flatnonzero(np.diff(sentences)) + 1).tolist(), len(ids)]
+        bounds, first = [], 0
+        for end, following in zip(ends, [*ends[1:], None], strict=True):
+            if following is None or following - first > room:
+                bounds.append(slice(first, end))
+                first = end
+        return [self._frame(ids[x], sentences[x], words[x]) for x in bounds[:most]]
+
+    def _frame(self, ids: np.ndarray, sentences: np.ndarray, words: np.ndarray) -> Window:
+        """Return a window with its special tokens."""
+        before, after = self.tokenizer.frame
+        around = (len(before), len(after))
+        return Window(
+            ids=np.concatenate((before, ids, after)),
+            sentences=np.pad(sentences, around, constant_values=NO_SENTENCE),
+            words=np.pad(words, around),
+        )
+
+
+def restore_document(details: dict[str, Any], clusters: Sequence[Sequence[Mention]]) -> Document:
+    """Return the document of some details, with other clusters.
+
+    Names of speakers are not stored: all are "-".
+
+    Args:
+        details: details of a document; see `DocumentEncoder.store`.
+        clusters: first and last word of each mention.
+    """
+    words, ends = details["words"], np.cumsum(details["sentences"]).tolist()
+    bounds = zip([0, *ends], ends, strict=False)
+    return Document(
+        id=details["id"],
+        sentences=tuple(tuple(words[first:end]) for first, end in bounds),
+        speakers=("-",) * len(words),
+        clusters=tuple(map(tuple, clusters)),
+    )
+
+
+def token_spans(details: dict[str, Any], kept: int) -> list[tuple[int, int, int]]:
+    """Return first token, last token and cluster of the mentions within the first tokens.
+
+    Args:
+        details: details of a document; see `DocumentEncoder.store`.
+        kept: number of tokens of the document that are read.
+    """
+    ends = np.cumsum(details["tokens"])
+    found = []
+    for number, cluster in enumerate(details["clusters"]):
+        for first, last in cluster:
+            start = int(ends[first]) - details["tokens"][first]
+            if (end := int(ends[last]) - 1) < kept:
+                found.append((start, end, number))
+    return found
+
+
+def count_parts(details: dict[str, Any]) -> Counter[str]:
+    """Return the numbers of words, sentences, clusters and mentions of a document."""
+    return Counter(
+        documents=1,
+        words=len(details["words"]),
+        sentences=len(details["sentences"]),
+        clusters=len(details["clusters"]),
+        mentions=sum(map(len, details["clusters"])),
+    )
+
+
+def _cut_long(sentences: np.ndarray, room: int) -> np.ndarray:
+    """Return new numbers of sentences, of which none has more than `room` tokens."""
+    _, first, number = np.unique(sentences, return_index=True, return_inverse=True)
+    pieces = (np.arange(len(sentences)) - first[number]) // room
+    keys = np.stack((sentences, pieces), axis=1)
+    return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+
 
 _PARTS: dict[Split, Part] = {"train": "train", "validation": "development", "test": "test"}
-# Options that change neither the examples nor their order.
-_NOT_IN_DATA = (
-    *("length", "windows", "span_width", "spans_per_token", "antecedents", "depth"),
-    *("global_tokens", "boundaries"),
-)
+GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 _SHOWN = 60  # words
 
 
@@ -66,54 +200,55 @@ SpansPerToken = Annotated[float, Field(gt=0, le=100)]
 class CoreferenceOptions:
     """Encoding of documents, windows, and sizes of the head."""
 
-    length: Length = setting("tokens of a window", 4096)
+    length: Length = setting("tokens of a window", 4096, in_data=False)
     windows: Length = setting(
         "maximum windows of a document: longer documents are read in several, cut between "
         "sentences; what follows is left out, and its mentions count as missed",
         1,
+        in_data=False,
     )
     vocabulary: PieceVocabulary = vocabulary_setting()
     language: Literal["english", "chinese", "arabic"] = setting(
         "language of the documents", "english"
     )
-    span_width: Length = setting("maximum tokens of a mention", 30)
-    spans_per_token: SpansPerToken = setting("spans that are kept for each token", 0.4)
-    antecedents: Length = setting("antecedents of a span that get fine scores", 50)
-    depth: Length = setting("times that fine scores are computed", 2)
+    span_width: Length = setting("maximum tokens of a mention", 30, in_data=False)
+    spans_per_token: SpansPerToken = setting(
+        "spans that are kept for each token", 0.4, in_data=False
+    )
+    antecedents: Length = setting("antecedents of a span that get fine scores", 50, in_data=False)
+    depth: Length = setting("times that fine scores are computed", 2, in_data=False)
     global_tokens: SentenceTokens = setting(
         "global tokens of a window, for mechanisms that have such: none; first: the first one; "
         "boundaries: that one, and the first one of each sentence",
         "none",
+        in_data=False,
     )
     boundaries: Length = setting(
         "maximum number of sentences of a window whose first token is global "
         "(global_tokens=boundaries)",
         128,
+        in_data=False,
     )
 
 
 @register
-class Coreference(Task):
+class Coreference(PieceTask):
     """Documents with clusters of mentions."""
 
     Options = CoreferenceOptions
     options: CoreferenceOptions
-    has_answers = True
+    class_names = GENRES
     info = TaskInfo(
         name="coreference",
-        version=1,
         title="Coreference (OntoNotes)",
         summary="Find the mentions in a document that are the same entity.",
         source=f"CoNLL-2012, Pradhan et al. 2012, {conll.URL}, from OntoNotes 5 (LDC2013T19)",
-        checksum=None,
         license="LDC user agreement (OntoNotes 5); not for redistribution",
         sizes={"train": 2_802, "validation": 343, "test": 348},
         vocab_size=259,
         num_classes=len(GENRES),
         metrics=("conll_f1", "muc_f1", "b_cubed_f1", "ceaf_f1"),
-        chance=None,
         head="coreference",
-        published=(),
         notes=(
             "Scores are those of whole documents, including mentions behind the last window; they "
             "follow the reference scorer for mentions with the right ends. The label of an "
@@ -124,19 +259,9 @@ class Coreference(Task):
     )
 
     @property
-    def length(self) -> int:
-        """Maximum number of tokens of a window."""
-        return self.options.length
-
-    @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """Windows of a document."""
         return {"input_ids": (self.options.windows, self.length)}
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids, those of special tokens included."""
-        return self._encoder.tokenizer.vocab_size
 
     @property
     def sizes(self) -> dict[Split, int | None]:
@@ -148,7 +273,7 @@ class Coreference(Task):
         """Padding id of the tokenizer, and the sizes of the head."""
         options = self.options
         return {
-            "pad_token_id": self._encoder.tokenizer.fast.pad_token_id,
+            **super().model_fields,
             "coreference": {
                 "span_width": options.span_width,
                 "spans_per_token": options.spans_per_token,
@@ -165,32 +290,27 @@ class Coreference(Task):
         most = {"none": 0, "first": 1, "boundaries": 1 + self.options.boundaries}
         return min(self.length, most[self.options.global_tokens])
 
-    def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data; a tokenizer is known by its files."""
-        options = super().data_options()
-        options["vocabulary"] = identify_pieces(self.options.vocabulary)
-        return {name: x for name, x in options.items() if name not in _NOT_IN_DATA}
-
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return number and size of the files."""
-        return conll.find(data, self.options.language).origin
+    def find_source(self, data: Path | None) -> conll.ConllFiles:
+        """Return the files of all parts."""
+        return conll.find(data, self.options.language)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Encode the documents, whole, one at a time."""
-        files, encoder = conll.find(data, self.options.language), self._encoder
+        files = self.find_source(data)
         splits: dict[str, Examples] = {}
         counts: dict[str, Counter[str]] = {}
         for split, part in _PARTS.items():
-            writer = SplitWriter(scratch / split, encoder)
+            writer = ExampleWriter(scratch / split, tokens=self.tokenizer.dtype)
+            count = counts[split] = Counter()
             for number, path in enumerate(files.files[part]):
                 progress(f"encoding CoNLL-2012 ({part})", number, len(files.files[part]))
                 for document in conll.read_documents(path):
-                    writer.add(document)
-            if not writer.counts["documents"]:
+                    self._write(document, writer, count)
+            if not len(writer):
                 raise DataError(f"{files.files[part][0]}: the part {part!r} has no document")
-            splits[split], counts[split] = writer.examples(), writer.counts
+            splits[split] = writer.examples()
         return BuildOutput(
             splits=splits,
             source=self.info.source,
@@ -198,7 +318,7 @@ class Coreference(Task):
             facts={
                 "source_sha256": files.checksums(),
                 "counts": {split: dict(sorted(found.items())) for split, found in counts.items()},
-                **encoder.tokenizer.facts,
+                **self.tokenizer.facts,
             },
         )
 
@@ -258,7 +378,10 @@ class Coreference(Task):
     ) -> dict[str, Tensor]:
         """Return the counts of precision and recall of the predicted clusters."""
         predicted = self.clusters(split, rows, logits)
-        right = [right_clusters(self._examples(split), row) for row in rows.tolist()]
+        right = [
+            [list(map(tuple, x)) for x in self.load_details(split, row)["clusters"]]
+            for row in rows.tolist()
+        ]
         pairs = list(zip(predicted, right, strict=True))
         return {
             metric.name: torch.tensor([COUNTS[metric.name](*x) for x in pairs], dtype=torch.float64)
@@ -280,7 +403,7 @@ class Coreference(Task):
 
         found = []
         for row, scores in zip(rows.tolist(), unpack_scores(logits), strict=True):
-            tokens = load_details(self._examples(split), row)["tokens"]
+            tokens = self.load_details(split, row)["tokens"]
             words = np.repeat(np.arange(len(tokens)), tokens).tolist()
             clusters = decode_clusters(scores.spans, scores.antecedents, scores.scores)
             found.append([[(words[a], words[b]) for a, b in cluster] for cluster in clusters])
@@ -296,7 +419,7 @@ class Coreference(Task):
         """Return documents with the predicted clusters as columns of CoNLL-2012, by id."""
         found = {}
         for row, clusters in zip(rows.tolist(), self.clusters(split, rows, logits), strict=True):
-            details = load_details(self._examples(split), row)
+            details = self.load_details(split, row)
             found[details["id"]] = conll.format_document(restore_document(details, clusters))
         return found
 
@@ -304,19 +427,10 @@ class Coreference(Task):
         """Group by genre."""
         return [Grouping(name="genre", labels=GENRES, group=examples.labels.astype(np.int64))]
 
-    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
-        """Return each token of an example."""
-        symbols = self._encoder.tokenizer.symbols
-        return [symbols[token] for token in ids.tolist()]
-
-    def class_name(self, label: int) -> str:
-        """Return the name of a genre."""
-        return GENRES[label]
-
     def show(self, split: Split, row: int) -> str:
         """Return the beginning of a document, with the clusters of its mentions."""
         self._example(split, row)
-        details = load_details(self._examples(split), row)
+        details = self.load_details(split, row)
         words = details["words"]
         shown = "; ".join(
             ", ".join(" ".join(words[a : b + 1]) for a, b in cluster)
@@ -326,7 +440,17 @@ class Coreference(Task):
 
     @functools.cached_property
     def _encoder(self) -> DocumentEncoder:
-        return DocumentEncoder(load_pieces(self.options.vocabulary))
+        return DocumentEncoder(self.tokenizer)
+
+    def _write(self, document: conll.Document, writer: ExampleWriter, counts: Counter[str]) -> None:
+        if document.genre not in GENRES:
+            raise DataError(
+                f"document {document.id} is of genre {document.genre!r}; expected one of "
+                f"{', '.join(GENRES)}"
+            )
+        ids, details = self._encoder.store(document)
+        writer.add(GENRES.index(document.genre), details, tokens=ids)
+        counts.update(count_parts(details))
 
     def _pad(self, read: list[list[Window]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return ids and mask (B, W, T), and features (B, W, T, 4): sentence, 1 + word, zeros."""

@@ -1,24 +1,57 @@
-"""Base of the tasks over published documents: encoding, truncation counts, leaks from training."""
+"""Base of the tasks over published documents: encoding, splits and leaks of near duplicates."""
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from pydantic import PositiveInt
 
 from longspan.config import Length, setting, settings
-from longspan.data.near_duplicates import find_leaks
+from longspan.data.near_duplicates import find_leaks, group_duplicates
 from longspan.data.store import Examples
 from longspan.tasks.base import Split
 from longspan.tasks.encoded_text import (
     EncodedTextTask,
     EncodingOptions,
-    count_unknown,
-    encode_texts,
+    LabeledTexts,
 )
 from longspan.tasks.grouping import Grouping
-from longspan.tasks.rules import TOKEN_COUNTS, Rule
+from longspan.tasks.rules import TOKEN_COUNTS
+
+
+def hold_out(
+    texts: Sequence[bytes], labels: np.ndarray, shares: Mapping[str, float]
+) -> dict[str, np.ndarray]:
+    """Return the rows of each held-out split, ascending, and the others as "train".
+
+    Near duplicates are in one split. The groups of near duplicates of a class are ordered by the
+    smallest sha256 of their texts and held out from the first one on, so a split depends neither on
+    the order of the texts nor on a seed.
+
+    Args:
+        texts: texts, UTF-8.
+        labels: class of each text.
+        shares: share of each class to hold out, by split; at most one in total.
+    """
+    members = defaultdict(list)
+    for row, group in enumerate(group_duplicates(texts)):
+        members[int(group)].append(row)
+    digests = {g: min(hashlib.sha256(texts[x]).digest() for x in m) for g, m in members.items()}
+    chosen: dict[str, list[int]] = {split: [] for split in (*shares, "train")}
+    for label in np.unique(labels):
+        groups = sorted((g for g in members if labels[g] == label), key=digests.__getitem__)
+        count = sum(len(members[group]) for group in groups)
+        room = {split: round(share * count) for split, share in shares.items()}
+        for group in groups:
+            size = len(members[group])
+            split = next((split for split, left in room.items() if left >= size), "train")
+            chosen[split] += members[group]
+            if split != "train":
+                room[split] -= size
+    return {split: np.sort(np.array(rows, np.int64)) for split, rows in chosen.items()}
+
 
 HELD_OUT_SHARE = 0.1
 # Held-out splits, and those that must not contain their documents.
@@ -28,18 +61,6 @@ _LEAKS: tuple[tuple[Split, Split], ...] = (
     ("test", "validation"),
 )
 _SHOWN = 400  # characters of a document
-
-
-@dataclasses.dataclass(frozen=True)
-class Documents:
-    """Texts of a split, UTF-8 and not empty, and the class of each."""
-
-    texts: list[bytes]
-    labels: np.ndarray
-
-    def select(self, rows: np.ndarray) -> "Documents":
-        """Return the documents of these rows, in this order."""
-        return Documents([self.texts[row] for row in rows], self.labels[rows])
 
 
 @settings
@@ -59,33 +80,15 @@ class DocumentTask(EncodedTextTask):
     """
 
     options: DocumentOptions
-    classes: ClassVar[tuple[str, ...]]
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the counts of the tokens, without their order."""
-        return (TOKEN_COUNTS,)
+    rules = (TOKEN_COUNTS,)
 
     def encode_documents(
-        self, splits: Mapping[Split, Documents]
+        self, splits: Mapping[Split, LabeledTexts]
     ) -> tuple[dict[str, Examples], dict[str, Any]]:
         """Return the examples of each split, and the facts of a manifest that describe them."""
-        tokenizer = self.make_tokenizer(lambda: ((text, 1) for text in splits["train"].texts))
-        examples: dict[str, Examples] = {}
-        cut: dict[str, int] = {}
-        for split, documents in splits.items():
-            tokens, cut[split] = encode_texts(tokenizer, documents.texts, self.options.length)
-            examples[split] = Examples(tokens=tokens, labels=documents.labels)
-        facts = {
-            "cut": cut,
-            "leaks": {
-                f"{split} in {other}": report_leaks(splits[split], splits[other])
-                for split, other in _LEAKS
-            },
-            **count_unknown(tokenizer, examples),
-            **tokenizer.facts,
-        }
-        return examples, facts
+        examples, facts = self.encode_splits(splits)
+        leaks = {f"{x} in {y}": report_leaks(splits[x], splits[y]) for x, y in _LEAKS}
+        return examples, {"cut": facts["cut"], "leaks": leaks, **facts}
 
     def groupings(self, split: Split) -> list[Grouping]:
         """Return those of texts, and whether training contains an example, exactly or nearly."""
@@ -97,10 +100,6 @@ class DocumentTask(EncodedTextTask):
         group[leaks["rows"]] = 1
         return [*found, Grouping(name="in training", labels=("no", "yes"), group=group)]
 
-    def class_name(self, label: int) -> str:
-        """Return the name of a class."""
-        return self.classes[label]
-
     def show(self, split: Split, row: int) -> str:
         """Return the beginning of a document, and its class."""
         tokens, label = self._example(split, row)
@@ -109,7 +108,7 @@ class DocumentTask(EncodedTextTask):
         return f"{shown} = {self.class_name(label)}"
 
 
-def report_leaks(documents: Documents, others: Documents) -> dict[str, Any]:
+def report_leaks(documents: LabeledTexts, others: LabeledTexts) -> dict[str, Any]:
     """Return how many documents are among others, exactly or nearly, and their rows."""
     leaks = find_leaks(documents.texts, others.texts)
     exact = sum(leak.is_exact for leak in leaks)

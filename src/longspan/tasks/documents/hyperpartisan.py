@@ -3,29 +3,253 @@
 Kiesel et al., "SemEval-2019 Task 4: Hyperpartisan News Detection", 2019, the articles labeled by
 crowdsourcing. Longformer (Beltagy et al. 2020, section 6) and others report scores on splits of
 which 58 of the 65 test articles are also in training or validation (allenai/longformer, issue 181).
+
+A copy has the two XML files of the data set, plain, as .gz or as the .zip of Zenodo: the articles,
+and their labels. The article ids of a published split are those of `hp-splits.json` of the
+repository of Longformer.
 """
 
-from collections.abc import Sequence
+import dataclasses
+import gzip
+import hashlib
+import json
+import xml.etree.ElementTree as ET
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from longspan.config import setting, settings
+from longspan.data import archives
 from longspan.data.cache import BuildOutput
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.tokenizers import ByteTokenizer
+from longspan.errors import DataError, MissingSourceError
+from longspan.files import SMALL, explain_read_error, open_file, read_file, unique_keys
 from longspan.tasks.base import HELD_OUT, SPLITS, ProgressCallback, Split
-from longspan.tasks.documents import hyperpartisan_articles as hyperpartisan
 from longspan.tasks.documents.documents import (
     HELD_OUT_SHARE,
     DocumentOptions,
-    Documents,
     DocumentTask,
+    hold_out,
 )
-from longspan.tasks.documents.grouped_splits import hold_out
-from longspan.tasks.documents.hyperpartisan_articles import Article
+from longspan.tasks.encoded_text import LabeledTexts
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import register
+
+URL = "https://zenodo.org/records/1489920"
+SPLITS_URL = "https://raw.githubusercontent.com/allenai/longformer/master/scripts/hp-splits.json"
+CLASSES = ("mainstream", "hyperpartisan")
+PUBLISHED = {"train": "train", "validation": "dev", "test": "test"}  # names in hp-splits.json
+
+_ARTICLES = "articles-training-byarticle-20181122.xml"
+_TRUTH = "ground-truth-training-byarticle-20181122.xml"
+_SPLITS = "hp-splits.json"
+_VALUES = {"false": 0, "true": 1}
+_MOST = 1 << 26  # bytes of an unpacked file; the articles have 2.6 million
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Article:
+    """One article.
+
+    Attributes:
+        id: number of the article.
+        title: title, possibly empty.
+        text: body in UTF-8 with white space collapsed, never empty.
+        label: index in `CLASSES`.
+        publisher: host of the address of the article.
+    """
+
+    id: int
+    title: str
+    text: str
+    label: int
+    publisher: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HyperpartisanFiles(SourceFiles):
+    """One copy of the data set; `splits` is None if the published splits are not there."""
+
+    articles: Path
+    truth: Path
+    splits: Path | None
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files that are there."""
+        return [path for path in (self.articles, self.truth, self.splits) if path is not None]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Checksums of the unpacked XML files."""
+        parts = {"articles": self.articles, "ground_truth": self.truth}
+        return {name: hashlib.sha256(_unpack(path)).hexdigest() for name, path in parts.items()}
+
+
+def find(data: Path | None) -> HyperpartisanFiles:
+    """Find a copy of the data set.
+
+    Args:
+        data: a folder. None: $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA. Its subfolder
+            `hyperpartisan` is searched too.
+
+    Raises:
+        DataError: there is no copy; the message says how to get one.
+    """
+    paths = search_paths(data, f"the folder that holds {_ARTICLES}")
+    for folder in (folder for path in paths for folder in usual_folders(path, "hyperpartisan")):
+        articles, truth = _find_xml(folder, _ARTICLES), _find_xml(folder, _TRUTH)
+        if articles and truth:
+            splits = folder / _SPLITS
+            return HyperpartisanFiles(
+                articles=articles, truth=truth, splits=splits if splits.exists() else None
+            )
+    raise MissingSourceError(
+        f"Hyperpartisan is not here (searched {format_paths(paths)}); download the two "
+        f"training-byarticle files of {URL} to FOLDER and run `longspan data build hyperpartisan "
+        "--data FOLDER`"
+    )
+
+
+def read(source: HyperpartisanFiles) -> list[Article]:
+    """Return the articles by id.
+
+    Raises:
+        DataError: a file is damaged, an article has no text, or no or two labels.
+    """
+    labels = _read_labels(source.truth)
+    found: dict[int, Article] = {}
+    for element in _parse(source.articles):
+        number, where = _number(element, source.articles)
+        text = " ".join("".join(element.itertext()).split())
+        if number in found or not text:
+            fault = "is there twice" if number in found else "has no text"
+            raise DataError(f"{where} {fault}; fetch the file again from {URL}")
+        if number not in labels:
+            raise DataError(f"{where} has no label in {source.truth}; fetch both files again")
+        label, publisher = labels[number]
+        title = " ".join(element.get("title", "").split())
+        found[number] = Article(id=number, title=title, text=text, label=label, publisher=publisher)
+    if extra := sorted(labels.keys() - found.keys()):
+        raise DataError(
+            f"{source.truth} has {len(extra)} labels without an article, the first of id "
+            f"{extra[0]}; fetch both files again from {URL}"
+        )
+    return [found[number] for number in sorted(found)]
+
+
+def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
+    """Return the article ids of each split of Longformer's experiments, in their order.
+
+    Raises:
+        DataError: the file is missing or malformed.
+    """
+    if source.splits is None:
+        raise DataError(
+            f"{source.articles.parent} has no {_SPLITS}; download {SPLITS_URL} to that folder, or "
+            "set split='clean'"
+        )
+    try:
+        content = json.loads(read_file(source.splits, SMALL), object_pairs_hook=unique_keys)
+        ids = {split: np.array(content[name], np.int64) for split, name in PUBLISHED.items()}
+    except OSError as error:
+        raise explain_read_error(source.splits, error) from error
+    except DataError:
+        raise
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise DataError(
+            f"{source.splits} must be JSON with the article ids of train, dev and test; download "
+            f"it again from {SPLITS_URL}"
+        ) from error
+    return ids
+
+
+def rows_of(
+    articles: Sequence[Article], ids: Mapping[str, np.ndarray], source: HyperpartisanFiles
+) -> dict[str, np.ndarray]:
+    """Return the rows of the articles of each published split, in its order.
+
+    Raises:
+        DataError: an id is that of no article.
+    """
+    rows = {article.id: row for row, article in enumerate(articles)}
+    if unknown := sorted({int(x) for split in ids.values() for x in split} - rows.keys()):
+        raise DataError(
+            f"{source.splits} names article {unknown[0]}, which {source.articles} does not "
+            "contain; fetch both again"
+        )
+    return {split: np.array([rows[x] for x in own], np.int64) for split, own in ids.items()}
+
+
+def _find_xml(folder: Path, name: str) -> Path | None:
+    packed = (folder / name, folder / f"{name}.gz", folder / name.replace(".xml", ".zip"))
+    return next((path for path in packed if path.is_file()), None)
+
+
+def _read_labels(path: Path) -> dict[int, tuple[int, str]]:
+    """Return label and publisher by article id."""
+    found = {}
+    for element in _parse(path):
+        number, where = _number(element, path)
+        value = element.get("hyperpartisan", "")
+        if value not in _VALUES or number in found:
+            fault = "is there twice" if number in found else f"has label {value!r:.20}"
+            raise DataError(f"{where} {fault}; expected one label, true or false")
+        found[number] = (_VALUES[value], urlsplit(element.get("url", "")).netloc)
+    return found
+
+
+def _number(element: ET.Element, path: Path) -> tuple[int, str]:
+    """Return the id of an article, and its location."""
+    text = element.get("id", "")
+    if not (text.isascii() and text.isdigit()):
+        raise DataError(f"{path} has an article with id {text!r:.20}; expected digits")
+    return int(text), f"{path}: article {text}"
+
+
+class _Builder(ET.TreeBuilder):
+    """Builder of a tree; a document type, which may declare entities of any size, is refused."""
+
+    def doctype(self, *_: object) -> None:
+        raise ValueError("it declares a document type")
+
+
+def _parse(path: Path) -> list[ET.Element]:
+    """Return the articles of an XML file."""
+    try:
+        root = ET.fromstring(_unpack(path), parser=ET.XMLParser(target=_Builder()))
+    except (ET.ParseError, ValueError) as error:
+        raise DataError(
+            f"{path} is not an XML file of articles ({error}); fetch it again from {URL}"
+        ) from error
+    return root.findall("article")
+
+
+def _unpack(path: Path) -> bytes:
+    """Return the content of a file, or of the XML file in it.
+
+    Raises:
+        DataError: it is truncated, damaged or too large.
+    """
+    if path.suffix == ".zip":
+        limits = archives.Limits(member=_MOST, total=_MOST)
+        members = archives.read_members(path, lambda name: name.endswith(".xml"), limits)
+        return b"".join([member.read() for member in members])
+    try:
+        with open_file(path) as file:
+            unpacked = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            content = unpacked.read(_MOST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({error}); fetch it again") from error
+    if len(content) > _MOST:
+        raise DataError(f"{path} unpacks to more than {_MOST >> 20} MiB; fetch it again")
+    return content
+
 
 _PUBLISHED_SIZES: dict[Split, int | None] = {"train": 516, "validation": 64, "test": 65}
 
@@ -49,13 +273,12 @@ class Hyperpartisan(DocumentTask):
 
     Options = HyperpartisanOptions
     options: HyperpartisanOptions
-    classes = hyperpartisan.CLASSES
+    class_names = CLASSES
     info = TaskInfo(
         name="hyperpartisan",
-        version=1,
         title="Hyperpartisan news",
         summary="Decide whether a news article argues blindly for one political side.",
-        source=f"SemEval-2019 task 4, articles labeled by crowdsourcing, {hyperpartisan.URL}",
+        source=f"SemEval-2019 task 4, articles labeled by crowdsourcing, {URL}",
         checksum="bbabd848f66ddd102651745930b50c41a11ade8d2a9273a6bd6b2db1e0642229",
         license="CC BY 4.0",
         sizes={"train": 515, "validation": 65, "test": 65},
@@ -64,7 +287,6 @@ class Hyperpartisan(DocumentTask):
         metrics=("accuracy", "f1"),
         chance=0.5,
         head="sequence_classification",
-        published=(),
         notes=(
             "The published splits (split='published') overlap: of the 65 test articles 51 are in "
             "training and 7 in validation, and 58 of the 645 articles are in no split. Their "
@@ -82,21 +304,21 @@ class Hyperpartisan(DocumentTask):
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the checksums of the articles and labels, and the published splits."""
-        source = hyperpartisan.find(data)
+        source = find(data)
         if self.options.split == "clean":
             return source.origin
-        splits = hyperpartisan.read_published_splits(source)
+        splits = read_published_splits(source)
         return {**source.origin, "splits": {split: x.tolist() for split, x in splits.items()}}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the articles and split them."""
-        source = hyperpartisan.find(data)
-        articles = hyperpartisan.read(source)
+        source = find(data)
+        articles = read(source)
         progress("splitting Hyperpartisan", 0, len(articles))
         rows = self._choose_rows(source, articles)
-        documents = Documents(
+        documents = LabeledTexts(
             [self._text(article) for article in articles],
             np.array([article.label for article in articles], np.uint8),
         )
@@ -119,15 +341,15 @@ class Hyperpartisan(DocumentTask):
         )
 
     def _choose_rows(
-        self, source: hyperpartisan.HyperpartisanFiles, articles: Sequence[Article]
+        self, source: HyperpartisanFiles, articles: Sequence[Article]
     ) -> dict[str, np.ndarray]:
         """Return the rows of each split."""
         if self.options.split == "clean":
             texts = [article.text.encode() for article in articles]
             labels = np.array([article.label for article in articles])
             return hold_out(texts, labels, dict.fromkeys(HELD_OUT, HELD_OUT_SHARE))
-        ids = hyperpartisan.read_published_splits(source)
-        return hyperpartisan.rows_of(articles, ids, source)
+        ids = read_published_splits(source)
+        return rows_of(articles, ids, source)
 
     def _text(self, article: Article) -> bytes:
         titled = self.options.title and article.title

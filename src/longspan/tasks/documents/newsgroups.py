@@ -4,28 +4,212 @@ Lang, "NewsWeeder: Learning to filter netnews", 1995; split by date as on the pa
 Headers name the group, footers its regular authors, and quotes are texts of other posts: all three
 are removed by default, as the documentation of scikit-learn's `fetch_20newsgroups` recommends and
 with its rules.
+
+A copy is the folder or archive of http://qwone.com/~jason/20Newsgroups (`20news-bydate`, split by
+date; `20news-18828` and `20news-19997`, not split) or `mini_newsgroups` of the UCI archive, 100
+posts a group. A folder has one subfolder for each group, and in it one file for each post.
 """
 
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from longspan.config import setting, settings
+from longspan.data import archives
 from longspan.data.cache import BuildOutput
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.tokenizers import ByteTokenizer
+from longspan.errors import DataError, MissingSourceError
+from longspan.files import file_sha256
 from longspan.tasks.base import SPLITS, ProgressCallback
-from longspan.tasks.documents import newsgroups_archive as newsgroups
 from longspan.tasks.documents.documents import (
     HELD_OUT_SHARE,
     DocumentOptions,
-    Documents,
     DocumentTask,
+    hold_out,
 )
-from longspan.tasks.documents.grouped_splits import hold_out
-from longspan.tasks.documents.newsgroups_archive import Post
+from longspan.tasks.encoded_text import LabeledTexts
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import register
+
+URL = "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
+GROUPS = (
+    *("alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware"),
+    *("comp.sys.mac.hardware", "comp.windows.x", "misc.forsale", "rec.autos", "rec.motorcycles"),
+    *("rec.sport.baseball", "rec.sport.hockey", "sci.crypt", "sci.electronics", "sci.med"),
+    *("sci.space", "soc.religion.christian", "talk.politics.guns", "talk.politics.mideast"),
+    *("talk.politics.misc", "talk.religion.misc"),
+)
+
+# Folders of the published archives in order of preference, and the split that they are.
+_FOLDERS = {
+    "20news-bydate-train": "train",
+    "20news-bydate-test": "test",
+    "20news-18828": None,
+    "20_newsgroups": None,
+    "mini_newsgroups": None,
+}
+_ARCHIVES = (
+    *("20news-bydate*.tar.gz", "20news-18828*.tar.gz", "20news-19997*.tar.gz"),
+    *("20_newsgroups*.tar.gz", "mini_newsgroups*.tar.gz"),
+)
+_MEMBER = re.compile(rf"(?:.*/)?({'|'.join(_FOLDERS)})/([^/]+)/(\d+)")
+_LIMITS = archives.Limits(member=1 << 22, total=1 << 30)
+_QUOTED = re.compile(r"^[>|]|^In article|^Quoted from|writes in|writes:|wrote:|says:|said:")
+
+
+@dataclasses.dataclass(frozen=True)
+class Post:
+    """One post.
+
+    Attributes:
+        name: group and number, such as "sci.med/59211".
+        text: the whole post, headers included, with lines that end in a newline.
+        label: index in `GROUPS`.
+        split: train or test; None if the copy has no splits.
+    """
+
+    name: str
+    text: str
+    label: int
+    split: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class NewsgroupsFiles(SourceFiles):
+    """One copy: an archive, or a folder that contains the folders of an archive."""
+
+    path: Path
+
+    @property
+    def paths(self) -> list[Path]:
+        """The archive; nothing of a folder."""
+        return [self.path] if self.path.is_file() else []
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Checksum of an archive; of a folder that of the names and sizes of its posts."""
+        if self.path.is_file():
+            return {"archive": file_sha256(self.path)}
+        names = archives.list_names(self.path, _MEMBER.fullmatch)
+        lines = "".join(f"{name} {(self.path / name).stat().st_size}\n" for name in names)
+        return {"posts": hashlib.sha256(lines.encode()).hexdigest()}
+
+
+def find(data: Path | None) -> NewsgroupsFiles:
+    """Find a copy, one that is split by date first.
+
+    Args:
+        data: a folder or archive. None: $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA. Their subfolders
+            `newsgroups20` and `newsgroups20_mini` are searched too.
+
+    Raises:
+        DataError: there is no copy; the message says how to get one.
+    """
+    paths = search_paths(data, "a folder or archive of 20 Newsgroups")
+    for path in paths:
+        if path.is_file() and archives.may_contain(path, _MEMBER.fullmatch, _LIMITS):
+            return NewsgroupsFiles(path)
+        folders = (*usual_folders(path, "newsgroups20"), path / "newsgroups20_mini")
+        if found := _find_copy(folders):
+            return NewsgroupsFiles(found)
+    raise MissingSourceError(
+        f"20 Newsgroups is not here (searched {format_paths(paths)}); download {URL} to FOLDER and "
+        "run `longspan data build newsgroups --data FOLDER`"
+    )
+
+
+def _find_copy(folders: Sequence[Path]) -> Path | None:
+    """Return the first folder with an unpacked copy, else the first archive."""
+    for names in (("20news-bydate-train", "20news-bydate-test"), *_unsplit()):
+        for folder in folders:
+            if all((folder / name).is_dir() for name in names):
+                return folder
+    archived = (
+        x for pattern in _ARCHIVES for folder in folders for x in sorted(folder.glob(pattern))
+    )
+    return next(archived, None)
+
+
+def read(source: NewsgroupsFiles) -> list[Post]:
+    """Return the posts by split and name, of the folder that `find` prefers.
+
+    Bytes are read as latin-1: posts have no declared encoding.
+
+    Raises:
+        DataError: a group is missing or unknown, or a file is damaged.
+    """
+    found: dict[str, list[Post]] = {}
+    for folder, post in _posts(source.path):
+        found.setdefault(folder, []).append(post)
+    whole = (names for names in _preferred() if found.keys() >= set(names))
+    folders: tuple[str, ...] = next(whole, ())
+    if found and not folders:
+        by_date, *_ = _preferred()
+        absent = ", ".join(name for name in by_date if name not in found)
+        raise DataError(f"{source.path} has no posts of {absent}; fetch it again")
+    posts = [post for name in folders for post in found[name]]
+    for name in folders:
+        missing = sorted(set(range(len(GROUPS))) - {post.label for post in found[name]})
+        if missing:
+            raise DataError(
+                f"{source.path}: {name} has no posts of {GROUPS[missing[0]]}; fetch it again"
+            )
+    if not posts:
+        raise DataError(
+            f"{source.path} has no posts; expected GROUP/NUMBER in {', '.join(_FOLDERS)}"
+        )
+    return sorted(posts, key=lambda post: (post.split or "", post.name))
+
+
+def remove_headers(text: str) -> str:
+    """Return a post without its headers: what follows the first empty line."""
+    return text.partition("\n\n")[2]
+
+
+def remove_footer(text: str) -> str:
+    """Return a text without what follows the last line that is empty or made of hyphens.
+
+    That is mostly a signature. A text without such a line is returned whole, as is one where only
+    the first line is such.
+    """
+    lines = text.strip().split("\n")
+    ends = [number for number, line in enumerate(lines) if not line.strip().strip("-")]
+    return "\n".join(lines[: ends[-1]]) if ends and ends[-1] else text
+
+
+def remove_quotes(text: str) -> str:
+    """Return a text without the lines that quote another post or introduce a quotation."""
+    return "\n".join(line for line in text.split("\n") if not _QUOTED.search(line))
+
+
+def _unsplit() -> Iterator[tuple[str, ...]]:
+    return ((name,) for name, split in _FOLDERS.items() if split is None)
+
+
+def _preferred() -> Iterator[tuple[str, ...]]:
+    yield tuple(name for name, split in _FOLDERS.items() if split is not None)
+    yield from _unsplit()
+
+
+def _posts(path: Path) -> Iterator[tuple[str, Post]]:
+    """Yield each post with the name of its folder."""
+    for member in archives.read_members(path, _MEMBER.fullmatch, _LIMITS):
+        match = _MEMBER.fullmatch(member.name)
+        assert match is not None
+        folder, group, number = match.groups()
+        if group not in GROUPS:
+            raise DataError(f"{member.where}: {group} is none of the 20 groups; remove it")
+        text = member.read().decode("latin-1").replace("\r\n", "\n")
+        if not text:
+            raise DataError(f"{member.where} is empty; expected a post, fetch it again")
+        yield folder, Post(f"{group}/{number}", text, GROUPS.index(group), _FOLDERS[folder])
+
 
 TEST_SHARE = 0.2  # of a copy that is not split by date
 _EMPTIED = b" "  # examples need a token
@@ -46,22 +230,19 @@ class Newsgroups(DocumentTask):
 
     Options = NewsgroupsOptions
     options: NewsgroupsOptions
-    classes = newsgroups.GROUPS
+    class_names = GROUPS
     info = TaskInfo(
         name="newsgroups",
-        version=1,
         title="20 Newsgroups",
         summary="Decide to which of 20 newsgroups a post was sent.",
-        source=f"20 Newsgroups, split by date, {newsgroups.URL}",
-        checksum=None,
+        source=f"20 Newsgroups, split by date, {URL}",
         license="none stated",
         sizes={"train": 10_184, "validation": 1_130, "test": 7_532},
         vocab_size=ByteTokenizer.vocab_size,
-        num_classes=len(newsgroups.GROUPS),
+        num_classes=len(GROUPS),
         metrics=("accuracy",),
-        chance=1 / len(newsgroups.GROUPS),
+        chance=1 / len(GROUPS),
         head="sequence_classification",
-        published=(),
         notes=(
             "Validation is a tenth of each class of the training part, near duplicates together. A "
             "copy without a split by date (20news-18828, 20news-19997, mini_newsgroups) is split "
@@ -71,19 +252,19 @@ class Newsgroups(DocumentTask):
         ),
     )
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the copy."""
-        return newsgroups.find(data).origin
+    def find_source(self, data: Path | None) -> NewsgroupsFiles:
+        """Return the copy."""
+        return find(data)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the posts, remove parts of them, and split them."""
-        source = newsgroups.find(data)
+        source = self.find_source(data)
         progress("reading 20 Newsgroups", 0, 0)
-        posts = newsgroups.read(source)
+        posts = read(source)
         texts = [self._text(post) for post in posts]
-        documents = Documents(texts, np.array([post.label for post in posts], np.uint8))
+        documents = LabeledTexts(texts, np.array([post.label for post in posts], np.uint8))
         progress("splitting 20 Newsgroups", 0, len(posts))
         rows = _choose_rows(posts)
         splits, facts = self.encode_documents({s: documents.select(rows[s]) for s in SPLITS})
@@ -100,11 +281,11 @@ class Newsgroups(DocumentTask):
         """Return the parts of a post that the options keep."""
         text, options = post.text, self.options
         if not options.headers:
-            text = newsgroups.remove_headers(text)
+            text = remove_headers(text)
         if not options.footers:
-            text = newsgroups.remove_footer(text)
+            text = remove_footer(text)
         if not options.quotes:
-            text = newsgroups.remove_quotes(text)
+            text = remove_quotes(text)
         return text.strip().encode() or _EMPTIED
 
 
@@ -122,7 +303,7 @@ def _hold_out(
     posts: list[Post], pool: np.ndarray, shares: dict[str, float]
 ) -> dict[str, np.ndarray]:
     """Split some rows; posts that differ only in their headers are in one split."""
-    bodies = [newsgroups.remove_headers(posts[row].text) or posts[row].text for row in pool]
+    bodies = [remove_headers(posts[row].text) or posts[row].text for row in pool]
     labels = np.array([posts[row].label for row in pool])
     rows = hold_out([body.encode() for body in bodies], labels, shares)
     return {split: pool[own] for split, own in rows.items()}

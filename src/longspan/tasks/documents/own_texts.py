@@ -11,23 +11,20 @@ from torch import Tensor
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.imports import texts
-from longspan.data.imports.texts import TEXTS, TextsDescription, TextsSplit
-from longspan.data.store import Examples
+from longspan.data.imports.texts import TextsDescription, TextsSplit
 from longspan.data.summarized_document import SummarizedDocument
-from longspan.data.tokenizers import ByteTokenizer, Tokenizer
+from longspan.data.tokenizers import ByteTokenizer
 from longspan.metrics import Metric
 from longspan.shapes import Float, Int
 from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
 from longspan.tasks.encoded_text import (
     EncodedTextTask,
     EncodingOptions,
-    count_unknown,
-    encode_texts,
+    LabeledTexts,
 )
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
 from longspan.tasks.questions.report import Report
-from longspan.tasks.summaries.options import METRICS
-from longspan.tasks.summaries.summaries import SummaryTask
+from longspan.tasks.summaries.summaries import METRICS, SummaryTask
 from longspan.wording import first_of
 
 _NOTES = (
@@ -73,13 +70,8 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         described = self.description
         progress(f"encoding {described.name}", 0, sum(described.sizes.values()))
         rows = texts.load_splits(self.folder, described)
-        tokenizer = self.make_tokenizer(
-            lambda: ((text.encode(), 1) for row in rows["train"].texts for text in row)
-        )
-        cut: dict[str, int] = {}
-        splits = {}
-        for split, own in rows.items():
-            splits[split], cut[split] = self._encode_split(tokenizer, own)
+        known = {str(split): split for split in SPLITS}
+        splits, facts = self.encode_splits({known[x]: _as_labeled(y) for x, y in rows.items()})
         return BuildOutput(
             splits=splits,
             source=self.info.source,
@@ -89,9 +81,7 @@ class OwnTexts(ImportedTask, EncodedTextTask):
                 "columns": described.columns,
                 "classes": described.classes,
                 **described.counts,
-                "cut": cut,
-                **count_unknown(tokenizer, splits),
-                **tokenizer.facts,
+                **facts,
             },
         )
 
@@ -146,16 +136,10 @@ class OwnTexts(ImportedTask, EncodedTextTask):
     def _standardized(self, targets: Tensor) -> Float[Tensor, "*B"]:
         return (targets.double() - self.description.mean) / self.description.deviation
 
-    def _encode_split(self, tokenizer: Tokenizer, rows: TextsSplit) -> tuple[Examples, int]:
-        """Return the examples of a split, and how many of its texts are longer than the length."""
-        encoded = [
-            encode_texts(tokenizer, (text.encode() for text in side), self.options.length)
-            for side in zip(*rows.texts, strict=True)
-        ]
-        sides = [tokens for tokens, _ in encoded]
-        second = sides[1] if len(sides) > 1 else None
-        examples = Examples(tokens=sides[0], second=second, labels=rows.targets)
-        return examples, sum(count for _, count in encoded)
+
+def _as_labeled(rows: TextsSplit) -> LabeledTexts:
+    sides = [[text.encode() for text in side] for side in zip(*rows.texts, strict=True)]
+    return LabeledTexts(sides[0], rows.targets, sides[1] if len(sides) > 1 else None)
 
 
 class OwnSummaries(ImportedTask, SummaryTask):
@@ -163,11 +147,6 @@ class OwnSummaries(ImportedTask, SummaryTask):
 
     is_own = True
     description: ClassVar[TextsDescription]
-
-    @property
-    def sizes(self) -> dict[Split, int | None]:
-        """Rows by split."""
-        return {split: self.description.sizes[split] for split in SPLITS}
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
@@ -178,7 +157,7 @@ class OwnSummaries(ImportedTask, SummaryTask):
             yield known[split], one
 
 
-@makes_tasks(TEXTS)
+@makes_tasks(TextsDescription)
 def _make(folder: Path, description: TextsDescription) -> type[Task]:
     """Return the task class of an import."""
     files, columns = first_of(description.files), description.columns

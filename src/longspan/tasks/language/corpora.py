@@ -18,7 +18,7 @@ from torch import Tensor
 
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.corpora import imports
-from longspan.data.corpora.imports import CORPORA, CorpusDescription
+from longspan.data.corpora.imports import CorpusDescription
 from longspan.data.store import Examples
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
@@ -248,7 +248,7 @@ class CorpusTask(ImportedCorpus):
         return weighted_rows(sources, np.array(weights), batch_size, seed, start)
 
 
-@makes_tasks(CORPORA)
+@makes_tasks(CorpusDescription)
 def _make(folder: Path, description: CorpusDescription) -> type[Task]:
     """Return the task class of a corpus."""
     if description.objective == "next":

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 from longspan.data.cache import BuildOutput
 from longspan.data.corpora import imports
 from longspan.data.corpora.imports import CorpusDescription
-from longspan.data.stream_vocabularies import StreamVocabulary
-from longspan.data.word_piece_vocabulary import WordPieceVocabulary
+from longspan.data.stream_vocabularies import StreamVocabulary, WordPieceVocabulary
 from longspan.tasks.base import ProgressCallback, Task
 from longspan.tasks.imported import ImportedTask, make_task
 from longspan.tasks.language.streams import StreamTask

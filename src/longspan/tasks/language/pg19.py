@@ -6,7 +6,7 @@ Project Gutenberg that were published before 1919.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,17 +33,13 @@ class PG19(StreamTask):
     books: ClassVar[Mapping[str, int]] = pg19.BOOKS
     info = TaskInfo(
         name="pg19",
-        version=1,
         title="PG-19 (bytes)",
         summary="Predict the next byte of a book.",
         source=f"PG-19, Rae et al. 2020, {pg19.URL}",
-        checksum=None,
         license="Apache-2.0 (the collection); the books are in the public domain in the US",
-        sizes={},
         vocab_size=VOCABULARY.size,
         num_classes=VOCABULARY.size,
         metrics=("bits_per_byte", "word_perplexity"),
-        chance=None,
         head="causal_lm",
         published=published_language_scores("pg19", "word_perplexity"),
         notes=(
@@ -64,15 +60,15 @@ class PG19(StreamTask):
         """Bytes."""
         return VOCABULARY
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the copy of the set."""
-        return pg19.find(data, self.books).origin
+    def find_source(self, data: Path | None) -> pg19.BookFiles:
+        """Return the copy of the set."""
+        return pg19.find(data, self.books)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the books, in constant memory."""
-        copy = pg19.find(data, self.books)
+        copy = self.find_source(data)
         total = sum(self.books.values())
         splits: dict[str, Examples] = {}
         reports: dict[str, SplitReport] = {}

@@ -9,13 +9,12 @@ import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from longspan.data import archives
 from longspan.data.document_rows import DocumentWriter
-from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
+from longspan.data.source_files import CopyFiles, format_paths, search_paths, usual_folders
 from longspan.data.store import Examples
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import check_file
@@ -45,25 +44,7 @@ class PublishedText:
         return sum(self.sizes.values())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextFiles(SourceFiles):
-    """One copy of a published file; `form` is file or zip."""
-
-    form: str
-    path: Path
-
-    @property
-    def paths(self) -> list[Path]:
-        """The file or the zip."""
-        return [self.path]
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Form, name and size."""
-        return {"form": self.form, "bytes": self.sizes()}
-
-
-def find(text: PublishedText, data: Path | None) -> TextFiles:
+def find(text: PublishedText, data: Path | None) -> CopyFiles:
     """Find a copy of a published file that has its size.
 
     Args:
@@ -93,7 +74,7 @@ def find(text: PublishedText, data: Path | None) -> TextFiles:
 
 
 def read_splits(
-    text: PublishedText, copy: TextFiles, ids: np.ndarray, scratch: Path
+    text: PublishedText, copy: CopyFiles, ids: np.ndarray, scratch: Path
 ) -> dict[str, Examples]:
     """Return one document for each split, in constant memory.
 
@@ -133,13 +114,13 @@ def read_splits(
     return {name: writer.examples() for name, writer in writers.items()}
 
 
-def _copies_in(name: str, path: Path) -> Iterator[TextFiles]:
+def _copies_in(name: str, path: Path) -> Iterator[CopyFiles]:
     """Yield the copies in a search path, which may be one itself; unpacked ones first."""
     folders = usual_folders(path, name) if path.is_dir() else ()
     files = [path] if path.is_file() else [folder / name for folder in folders]
     for one in (*files, *(folder / f"{name}.zip" for folder in folders)):
         if one.is_file() and not _is_other_archive(one, name, given=one == path):
-            yield TextFiles(form="zip" if _is_zip(one) else "file", path=one)
+            yield CopyFiles(form="zip" if _is_zip(one) else "file", path=one)
 
 
 def _is_other_archive(path: Path, name: str, *, given: bool) -> bool:
@@ -154,7 +135,7 @@ def _is_zip(path: Path) -> bool:
     return zipfile.is_zipfile(check_file(path))
 
 
-def _unpacked_size(copy: TextFiles, name: str) -> int:
+def _unpacked_size(copy: CopyFiles, name: str) -> int:
     """Return the bytes of the file; 0 if a zip lacks it."""
     if copy.form == "file":
         return copy.path.stat().st_size
@@ -167,7 +148,7 @@ def _unpacked_size(copy: TextFiles, name: str) -> int:
         raise DataError(f"{copy.path} is damaged ({error}); fetch it again") from error
 
 
-def _blocks(copy: TextFiles, name: str) -> Iterator[bytes]:
+def _blocks(copy: CopyFiles, name: str) -> Iterator[bytes]:
     """Yield the unpacked file in blocks."""
     limits = archives.Limits(member=1 << 30, total=1 << 30)
     if copy.form == "zip":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from longspan.data.store import Examples
-from longspan.tasks.language.windows import document_bounds
+from longspan.tasks.language.windows import check_stored, document_bounds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,29 +48,15 @@ class Segments:
         Raises:
             DataError: a row has changed since it was written.
         """
-        offsets, starts = self.stored.tokens.offsets, self.starts[rows]
-        first = np.searchsorted(offsets, starts, side="right") - 1
-        last = np.searchsorted(offsets, starts + self.lengths[rows] + 1, side="left")
-        spans = zip(first.tolist(), last.tolist(), strict=True)
-        self.stored.check(np.unique(np.concatenate([np.arange(*span) for span in spans])))
-
-
-def cut_segments(stored: Examples, length: int, limit: int | None = None) -> Segments:
-    """Cut each document into segments that follow each other and are scored whole.
-
-    Args:
-        stored: rows of documents; labels are the ascending numbers of the documents.
-        length: inputs of a segment; the last one of a document may have fewer.
-        limit: tokens of a document that are used, from its first one on; None: all.
-    """
-    return cut_windows(stored, length, length, limit)
+        check_stored(self.stored, self.starts[rows], self.lengths[rows] + 1)
 
 
 def cut_windows(stored: Examples, length: int, stride: int, limit: int | None = None) -> Segments:
     """Cut each document into windows, of which each scores the tokens after those of the last.
 
     The first window of a document is scored whole, each later one in its last `stride` inputs, so
-    that every target is scored once, with at least `length - stride` inputs before it.
+    that every target is scored once, with at least `length - stride` inputs before it. Windows of
+    the stride `length` follow each other and are scored whole.
 
     Args:
         stored: rows of documents; labels are the ascending numbers of the documents.

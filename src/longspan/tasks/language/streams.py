@@ -21,12 +21,11 @@ from longspan.data.stream_vocabularies import StreamVocabulary
 from longspan.errors import OptionError
 from longspan.metrics import Metric
 from longspan.shapes import Float, Int
-from longspan.tasks.base import Batch, Split, Task
+from longspan.tasks.base import SPLITS, Batch, Split, Task
 from longspan.tasks.batching import SAMPLE_SEED, check_batches, text_inputs
 from longspan.tasks.grouping import Grouping, group_by_quantiles
 from longspan.tasks.language.segments import (
     Segments,
-    cut_segments,
     cut_windows,
     evaluation_walks,
     training_walks,
@@ -46,20 +45,23 @@ _EVALUATION = (
 
 @settings
 class StreamOptions:
-    """Segments of training, and the evaluation of held-out documents."""
+    """Segments of training, and the evaluation of held-out documents: all read the same tokens."""
 
-    length: Length = setting("tokens of a training segment", 512)
-    keep_state: Literal["memory", "all", "none"] = setting(_KEEP, "memory")
-    evaluation: Literal["segments", "sliding"] = setting(_EVALUATION, "segments")
+    length: Length = setting("tokens of a training segment", 512, in_data=False)
+    keep_state: Literal["memory", "all", "none"] = setting(_KEEP, "memory", in_data=False)
+    evaluation: Literal["segments", "sliding"] = setting(_EVALUATION, "segments", in_data=False)
     evaluation_length: Length | None = setting(
-        "tokens of a held-out segment or window; none: as many as in training", None
+        "tokens of a held-out segment or window; none: as many as in training", None, in_data=False
     )
     stride: PositiveInt | None = setting(
         "distance of two sliding windows, and the tokens that each scores; none: half a window",
         None,
+        in_data=False,
     )
     held_out_tokens: NumExamples | None = setting(
-        "most tokens of a held-out document, from its first one on; none: all of it", None
+        "most tokens of a held-out document, from its first one on; none: all of it",
+        None,
+        in_data=False,
     )
 
     def __post_init__(self) -> None:
@@ -114,10 +116,6 @@ class StreamTask(Task):
     def vocabulary(self) -> StreamVocabulary:
         """Vocabulary of the tokens; that of an open task, if texts define it."""
 
-    def data_options(self) -> dict[str, Any]:
-        """Return no option: every length and evaluation reads the same tokens."""
-        return {}
-
     @property
     def length(self) -> int:
         """Maximum number of tokens of a segment, those of held-out ones included."""
@@ -126,7 +124,7 @@ class StreamTask(Task):
     @property
     def sizes(self) -> dict[Split, int | None]:
         """Unknown: the number of segments follows from the lengths of the documents."""
-        return {"train": None, "validation": None, "test": None}
+        return dict.fromkeys(SPLITS)
 
     @property
     def model_fields(self) -> dict[str, Any]:
@@ -152,12 +150,12 @@ class StreamTask(Task):
         if split not in self._segments:
             stored, options = self._examples(split), self.options
             if split == "train":
-                made = cut_segments(stored, options.length)
+                segments = cut_windows(stored, options.length, options.length)
             else:
-                made = cut_windows(
+                segments = cut_windows(
                     stored, options.window, options.resolved_stride, options.held_out_tokens
                 )
-            self._segments[split] = made
+            self._segments[split] = segments
         return self._segments[split]
 
     def windows(self, split: Split, length: int, stride: int) -> Segments:

@@ -1,10 +1,14 @@
-"""Left-to-right language modeling of WikiText, by words."""
+"""WikiText-2 and WikiText-103: articles of Wikipedia; predict the next word.
+
+Merity et al., "Pointer Sentinel Mixture Models", 2016 (https://arxiv.org/abs/1609.07843).
+"""
 
 import functools
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from longspan.data.cache import BuildOutput, BuiltDataset
+from longspan.data.source_files import CopyFiles
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import WordVocabulary
 from longspan.tasks.base import ProgressCallback
@@ -13,6 +17,7 @@ from longspan.tasks.language import wikitext_files as wikitext
 from longspan.tasks.language.published import published_language_scores
 from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.language.wikitext_files import WikiText
+from longspan.tasks.registry import register
 from longspan.tasks.task_data import SPLITS
 
 _NOTES = (
@@ -31,16 +36,16 @@ class WikiTextTask(StreamTask):
     sorts_by_frequency = True
     published_set: ClassVar[WikiText]
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the copy of the set."""
-        return wikitext.find(self.published_set, data).origin
+    def find_source(self, data: Path | None) -> CopyFiles:
+        """Return the copy of the set."""
+        return wikitext.find(self.published_set, data)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Collect the words of the training split, and read all splits."""
         published = self.published_set
-        copy = wikitext.find(published, data)
+        copy = self.find_source(data)
         progress("collecting words", 0, 0)
         words = wikitext.read_vocabulary(published, copy)
         splits: dict[str, Examples] = {}
@@ -72,23 +77,52 @@ class WikiTextTask(StreamTask):
         return WordVocabulary(tuple(self.facts["words"].split(" ")))
 
 
-def make_info(published: WikiText, *, name: str, title: str, checksum: str) -> TaskInfo:
+def _describe(published: WikiText, title: str, checksum: str) -> TaskInfo:
     """Return the metadata of a set."""
-    size = published.words + 1
+    size, name = published.words + 1, published.folder.replace("-", "_")
     return TaskInfo(
         name=name,
-        version=1,
         title=title,
         summary="Predict the next word of an article of Wikipedia.",
         source=f"{published.folder}, Merity et al. 2016, {published.url}",
         checksum=checksum,
         license="CC BY-SA 3.0",
-        sizes={},
         vocab_size=size,
         num_classes=size,
         metrics=("perplexity",),
-        chance=None,
         head="causal_lm",
         published=published_language_scores(name, "perplexity"),
         notes=_NOTES,
+    )
+
+
+@register
+class WikiText2(WikiTextTask):
+    """Next words of WikiText-2."""
+
+    published_set: ClassVar[WikiText] = WikiText(
+        folder="wikitext-2",
+        tokens={"train": 2_088_628, "validation": 217_646, "test": 245_569},
+        words=33_278,
+    )
+    info = _describe(
+        published_set,
+        "WikiText-2 (words)",
+        "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+    )
+
+
+@register
+class WikiText103(WikiTextTask):
+    """Next words of WikiText-103."""
+
+    published_set: ClassVar[WikiText] = WikiText(
+        folder="wikitext-103",
+        tokens={"train": 103_227_021, "validation": 217_646, "test": 245_569},
+        words=267_735,
+    )
+    info = _describe(
+        published_set,
+        "WikiText-103 (words)",
+        "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
     )

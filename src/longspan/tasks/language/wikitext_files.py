@@ -11,7 +11,6 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from longspan.data import archives
 from longspan.data.document_rows import DocumentWriter
 from longspan.data.parquet import read_records, split_files
 from longspan.data.source_files import (
-    SourceFiles,
+    CopyFiles,
     format_paths,
     named_archives,
     search_paths,
@@ -63,30 +62,7 @@ class WikiText:
         return f"https://s3.amazonaws.com/research.metamind.io/wikitext/{self.folder}-v1.zip"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WikiTextFiles(SourceFiles):
-    """One copy of a set: a folder with the three files, or a zip; or parquet files by split."""
-
-    path: Path
-    shards: Mapping[str, tuple[Path, ...]] = dataclasses.field(default_factory=dict)
-
-    @property
-    def paths(self) -> list[Path]:
-        """The files, or the zip."""
-        if self.shards:
-            return [path for paths in self.shards.values() for path in paths]
-        if self.path.is_file():
-            return [self.path]
-        return [self.path / name for name in FILES.values()]
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Form, names and sizes."""
-        form = "zip" if self.path.is_file() else "folder"
-        return {"form": "parquet" if self.shards else form, "bytes": self.sizes()}
-
-
-def find(published: WikiText, data: Path | None) -> WikiTextFiles:
+def find(published: WikiText, data: Path | None) -> CopyFiles:
     """Find a copy of a set.
 
     Args:
@@ -104,12 +80,12 @@ def find(published: WikiText, data: Path | None) -> WikiTextFiles:
             return _checked(path)
         shards = {split: split_files(path, split) for split in FILES}
         if data is not None and all(shards.values()):
-            return WikiTextFiles(path=path, shards=shards)
+            return CopyFiles(form="parquet", path=path, files=shards)
         for folder in folders[1:]:
             if any((folder / x).is_file() for x in FILES.values()):
                 return _checked(folder)
         for archive in named_archives(path, folders, f"{name}-v1.zip", _is_in_zip, _LIMITS):
-            return WikiTextFiles(path=archive)
+            return CopyFiles(form="zip", path=archive)
     raw = [
         x for path in paths for x in usual_folders(path, name) if (x / "wiki.train.raw").exists()
     ]
@@ -120,14 +96,15 @@ def find(published: WikiText, data: Path | None) -> WikiTextFiles:
     )
 
 
-def _checked(folder: Path) -> WikiTextFiles:
+def _checked(folder: Path) -> CopyFiles:
     missing = [name for name in FILES.values() if not (folder / name).is_file()]
     if missing:
         raise DataError(f"{folder} lacks {', '.join(missing)}; fetch the whole set again")
-    return WikiTextFiles(path=folder)
+    files = {split: (folder / name,) for split, name in FILES.items()}
+    return CopyFiles(form="folder", path=folder, files=files)
 
 
-def read_vocabulary(published: WikiText, copy: WikiTextFiles) -> WordVocabulary:
+def read_vocabulary(published: WikiText, copy: CopyFiles) -> WordVocabulary:
     """Return the words of the training split.
 
     Raises:
@@ -146,19 +123,19 @@ def read_vocabulary(published: WikiText, copy: WikiTextFiles) -> WordVocabulary:
     return words
 
 
-def read_lines(copy: WikiTextFiles, split: str) -> Iterator[list[str]]:
+def read_lines(copy: CopyFiles, split: str) -> Iterator[list[str]]:
     """Yield the words of each line of a split.
 
     Raises:
         DataError: the file is missing, damaged or no UTF-8 text.
     """
-    if copy.shards:
-        for path in copy.shards[split][:1]:
+    if copy.form == "parquet":
+        for path in copy.files[split][:1]:
             for number, row in enumerate(read_records(path)):
                 yield field(row, "text", str, f"{path}: row {number}").split()
         return
     name, found = FILES[split], False
-    depth = 1 if copy.path.is_dir() else 2  # a zip has a folder
+    depth = 1 if copy.form == "folder" else 2  # a zip has a folder
 
     def match(member: str) -> bool:
         parts = Path(member).parts
@@ -197,7 +174,7 @@ def read_articles(lines: Iterable[list[str]]) -> Iterator[list[list[str]]]:
 
 
 def read_split(
-    published: WikiText, copy: WikiTextFiles, split: str, words: WordVocabulary, scratch: Path
+    published: WikiText, copy: CopyFiles, split: str, words: WordVocabulary, scratch: Path
 ) -> tuple[Examples, int]:
     """Return the articles of a split, and their number.
 

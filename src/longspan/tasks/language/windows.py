@@ -28,12 +28,15 @@ class Windows(Examples):
         Raises:
             DataError: a row has changed since it was written.
         """
-        offsets = self.stored.tokens.offsets
-        starts = self.starts[rows]
-        first = np.searchsorted(offsets, starts, side="right") - 1
-        last = np.searchsorted(offsets, starts + self.tokens.lengths[rows], side="left")
-        spans = zip(first.tolist(), last.tolist(), strict=True)
-        self.stored.check(np.unique(np.concatenate([np.arange(*span) for span in spans])))
+        check_stored(self.stored, self.starts[rows], self.tokens.lengths[rows])
+
+
+def check_stored(stored: Examples, starts: np.ndarray, lengths: np.ndarray) -> None:
+    """Compare the stored rows that some spans of tokens overlap with their recorded CRC."""
+    first = np.searchsorted(stored.tokens.offsets, starts, side="right") - 1
+    last = np.searchsorted(stored.tokens.offsets, starts + lengths, side="left")
+    spans = zip(first.tolist(), last.tolist(), strict=True)
+    stored.check(np.unique(np.concatenate([np.arange(*span) for span in spans])))
 
 
 def cut_documents(stored: Examples, size: int) -> Windows:

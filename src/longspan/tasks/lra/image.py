@@ -4,8 +4,9 @@ Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; as a 
 al., "Long Range Arena", 2021.
 """
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,13 +19,49 @@ from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.lra import cifar
 from longspan.tasks.lra.cifar import SourceSplit
-from longspan.tasks.lra.grayscale import to_grayscale
-from longspan.tasks.lra.image_drawing import LEVELS
-from longspan.tasks.lra.pixels import PixelOptions, PixelTask, pack_images
+from longspan.tasks.lra.pixels import LEVELS, PixelOptions, PixelTask, pack_images
 from longspan.tasks.lra.published import published_scores
 from longspan.tasks.lra.tfds import tfds_order
 from longspan.tasks.registry import register
-from longspan.tasks.rules import NEAREST_CENTROID, Rule
+from longspan.tasks.rules import NEAREST_CENTROID
+
+GrayscaleRule = Literal["tf", "pil"]
+
+
+def to_grayscale(pixels: np.ndarray, rule: GrayscaleRule) -> np.ndarray:
+    """Convert colors (N, 3, T) of uint8 (red, green, blue) to gray levels (N, T) of uint8.
+
+    Args:
+        pixels: the colors.
+        rule: "tf" computes as `tf.image.rgb_to_grayscale`, which Long Range Arena calls. It scales
+            to [0, 1] in float32, weighs with 0.2989, 0.5870, 0.1140, scales by 255.5 and
+            truncates; truncating the weighted sum of the levels gives another result for one color
+            in four.
+            https://github.com/tensorflow/tensorflow/blob/v2.4.0/tensorflow/python/ops/image_ops_impl.py
+            (rgb_to_grayscale, convert_image_dtype).
+            "pil" computes as Pillow's conversion to "L" (ITU-R 601-2, rounded), which torchvision
+            and so S4 call; it differs from "tf" by one level for one color in four.
+            https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.convert
+    """
+    return _RULES[rule](pixels[:, 0], pixels[:, 1], pixels[:, 2])
+
+
+def _tf(red: np.ndarray, green: np.ndarray, blue: np.ndarray) -> np.ndarray:
+    # the sum runs from left to right; fused multiply-add changes 31 of the 2^24 colors
+    levels = np.arange(256, dtype=np.float32) * np.float32(1 / 255)
+    weighted = [levels * np.float32(weight) for weight in (0.2989, 0.5870, 0.1140)]
+    total = weighted[0][red] + weighted[1][green] + weighted[2][blue]
+    return (total * np.float32(255.5)).astype(np.uint8)
+
+
+def _pil(red: np.ndarray, green: np.ndarray, blue: np.ndarray) -> np.ndarray:
+    # weights 0.299, 0.587, 0.114 as fixed-point numbers of 16 bits
+    levels = np.arange(256, dtype=np.uint32)
+    total = (levels * 19595)[red] + (levels * 38470)[green] + (levels * 7471)[blue]
+    return ((total + 0x8000) >> 16).astype(np.uint8)
+
+
+_RULES: dict[GrayscaleRule, Callable[..., np.ndarray]] = {"tf": _tf, "pil": _pil}
 
 
 @settings
@@ -53,9 +90,9 @@ class ImageTask(PixelTask):
     mean, std = 122.6 / 255, 61.0 / 255
     class_names = cifar.CLASSES
     side = cifar.SIDE
+    rules = (NEAREST_CENTROID,)
     info = TaskInfo(
         name="image",
-        version=1,
         title="Image (CIFAR-10, gray pixels)",
         summary="Name which of ten objects a photograph shows, pixel by pixel.",
         source=f"CIFAR-10, Krizhevsky 2009, {cifar.URL}",
@@ -84,20 +121,15 @@ class ImageTask(PixelTask):
         left = max(50_000 - self.options.validation, 0)
         return {**super().sizes, "train": self.options.train or left}
 
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from each pixel by itself."""
-        return (NEAREST_CENTROID,)
-
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the copy of CIFAR-10."""
-        return cifar.find(data).origin
+    def find_source(self, data: Path | None) -> cifar.CifarFiles:
+        """Return the copy of CIFAR-10."""
+        return cifar.find(data)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the images, convert them to gray levels, hold out validation, select subsets."""
-        source = cifar.find(data)
+        source = self.find_source(data)
         images = self._read(source, progress)
         rows = {split: len(labels) for split, (_, labels) in images.items()}
         train, validation = self._hold_out(rows["train"])

@@ -25,21 +25,17 @@ from longspan.shapes import Int
 from longspan.tasks.base import Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.lra.image import ImageTask
-from longspan.tasks.lra.image_drawing import LEVELS, draw_as_text
 from longspan.tasks.lra.listops import ListOps
 from longspan.tasks.lra.pathfinder import Pathfinder, PathX
-from longspan.tasks.lra.pixels import PixelTask
+from longspan.tasks.lra.pixels import LEVELS, PixelTask, draw_as_text
 from longspan.tasks.lra.retrieval import Retrieval
 from longspan.tasks.lra.text import Text
 from longspan.tasks.masking import Masking, Probability, Share, check_shares, mask_rows
 from longspan.tasks.registry import register
-from longspan.tasks.rules import Rule
 
 PREFIX = "masked_"  # of the names of these tasks
 MASKED = "[masked]"
 _MASK_COLOR = (43, 92, 138)  # of masked pixels in pictures
-# Options of the masks, which the data do not depend on.
-_MASK_OPTIONS = ("mask_probability", "replaced", "random")
 _NOTES = (
     "Masks of training are drawn anew for every batch; a held-out example has one fixed mask. "
     "Perplexity is that of the masked tokens: it is comparable under one vocabulary and one share "
@@ -84,6 +80,8 @@ class MaskedInputs(Task):
     """Task of predicting the masked inputs of another one; subclasses are made by `mask_inputs`."""
 
     base: ClassVar[type[Task]]
+    image_side = None  # a picture of the inputs would show what is masked
+    rules = ()  # those of the other task predict its labels
 
     @functools.cached_property
     def other(self) -> Task:
@@ -95,11 +93,6 @@ class MaskedInputs(Task):
     def head_name(self) -> str:
         """Masked tokens; continuous inputs have a class, their gray level, at masked positions."""
         return "masked_lm" if self.input_features is None else "token_classification"
-
-    @property
-    def image_side(self) -> None:
-        """None: a picture of the inputs would show what is masked."""
-        return None
 
     @property
     def vocab_size(self) -> int:
@@ -117,11 +110,6 @@ class MaskedInputs(Task):
         sizes, factor = self.other.sizes, 2 if self._has_pairs else 1
         return {split: size and factor * size for split, size in sizes.items()}
 
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """None: rules of the other task predict its labels."""
-        return ()
-
     @functools.cached_property
     def masking(self) -> Masking:
         """Masks of these options; padding is neither masked nor drawn, but pixels of id 0 are."""
@@ -135,11 +123,6 @@ class MaskedInputs(Task):
             mask_id=self._num_symbols,
             special=special,
         )
-
-    def data_options(self) -> dict[str, Any]:
-        """Return the options of the other task, whose data set is read."""
-        options = super().data_options()
-        return {name: value for name, value in options.items() if name not in _MASK_OPTIONS}
 
     @property
     def data_name(self) -> str:
@@ -287,9 +270,15 @@ def _options(base: Any, probability: float) -> type:
     class Options(base):
         """Options of the other task, and masks."""
 
-        mask_probability: Probability = setting("share of the tokens that are masked", probability)
-        replaced: Share = setting("share of the masked tokens that the mask token replaces", 1.0)
-        random: Share = setting("share of the masked tokens that a random token replaces", 0.0)
+        mask_probability: Probability = setting(
+            "share of the tokens that are masked", probability, in_data=False
+        )
+        replaced: Share = setting(
+            "share of the masked tokens that the mask token replaces", 1.0, in_data=False
+        )
+        random: Share = setting(
+            "share of the masked tokens that a random token replaces", 0.0, in_data=False
+        )
 
         def __post_init__(self) -> None:
             """Check the options of the other task, and the shares."""

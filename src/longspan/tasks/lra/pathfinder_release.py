@@ -67,14 +67,13 @@ class PathfinderImages:
 
 
 def read_images(
-    path: Path, part: str, resolution: int, scratch: Path, progress: Callable[[int, int], None]
+    path: Path, part: str, scratch: Path, progress: Callable[[int, int], None]
 ) -> PathfinderImages:
     """Read a set, decoding its images into a file in `scratch`.
 
     Args:
         path: the folder of the set, or an archive of the release.
         part: the set, e.g. "pathfinder32/curv_baseline".
-        resolution: of the images.
         scratch: folder for the decoded images.
         progress: called with (done, 0) after each thousand images; their number is unknown.
 
@@ -92,6 +91,7 @@ def read_images(
             around.add(inner[1])
         return pattern.fullmatch(name)
 
+    resolution = int(part.partition("/")[0].removeprefix("pathfinder"))
     copy = _InnermostCopy(scratch / "images.u8", part, resolution)
     for member in archives.read_members(path, wanted, _LIMITS):
         if (match := pattern.fullmatch(member.name)) and copy.accepts(match[1]):

@@ -1,20 +1,60 @@
-"""Base of the tasks over square gray images: pixels as token ids or as numbers.
+"""Base of the tasks over square gray images: pixels as ids or numbers, pictures.
 
 An image of side n is a sequence of n * n pixels in row order. Every pixel is real: a black one has
 id 0, but is not padding.
 """
 
+import base64
+import io
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from longspan.config import setting, settings
 from longspan.data.store import Examples, Ragged
 from longspan.tasks.base import Grouping, Split, Task
-from longspan.tasks.lra.image_drawing import LEVELS, PICTURE_SIDE, draw_as_png, draw_as_text
+
+LEVELS = 256  # gray levels of a pixel
+
+_SHADES = np.array(list(" .:-=+*#%@"))
+_MAX_COLUMNS = 64  # of an image shown as text
+PICTURE_SIDE = 512  # pixels of the side of a picture, at least
+
+
+def draw_as_text(image: np.ndarray) -> str:
+    """Return an image (n, n) in ten shades, two rows to a line since letters are tall."""
+    side = len(image)
+    step = -(-side // _MAX_COLUMNS)
+    lines, columns = side // (2 * step), side // step
+    cropped = image[: lines * 2 * step, : columns * step]
+    # The brightest pixel of a block keeps thin lines visible.
+    blocks = cropped.reshape(lines, 2 * step, columns, step).max((1, 3))
+    shades = _SHADES[blocks.astype(np.int64) * len(_SHADES) // LEVELS]
+    return "\n".join("".join(line) for line in shades)
+
+
+def draw_as_png(image: np.ndarray) -> str:
+    """Return an image, (n, n) gray or (n, n, 3) in colors, as a data URI of an enlarged PNG."""
+    # Enlarged here, since some viewers blur pixels.
+    factor = -(-PICTURE_SIDE // len(image))
+    content = io.BytesIO()
+    Image.fromarray(image.repeat(factor, 0).repeat(factor, 1)).save(content, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+def draw_mask(mask: np.ndarray, color: str) -> str:
+    """Return an SVG path that tints the pixels where a mask (n, n) is True."""
+    # Each run of pixels in a row is one rectangle.
+    edges = np.diff(mask.astype(np.int8), axis=1, prepend=0, append=0)
+    starts, ends = np.argwhere(edges == 1), np.argwhere(edges == -1)
+    path = "".join(
+        f"M{x} {y}h{end - x}v1h-{end - x}z" for (y, x), (_, end) in zip(starts, ends, strict=True)
+    )
+    return f'<path d="{path}" fill="{color}" fill-opacity="0.6"/>'
 
 
 @settings
@@ -24,6 +64,7 @@ class PixelOptions:
     pixels: Literal["tokens", "continuous"] = setting(
         "model input: a pixel as one of 256 token ids (Long Range Arena), or as a number (S4)",
         "tokens",
+        in_data=False,
     )
 
 
@@ -37,7 +78,6 @@ class PixelTask(Task):
     options: PixelOptions
     mean: ClassVar[float]  # of level / 255, for continuous pixels
     std: ClassVar[float]
-    class_names: ClassVar[tuple[str, ...]]
 
     @property
     def length(self) -> int:
@@ -66,10 +106,6 @@ class PixelTask(Task):
         numbers = (np.arange(LEVELS) / (LEVELS - 1) - self.mean) / self.std
         return torch.from_numpy(numbers.astype(np.float32)[padded][..., None])
 
-    def data_options(self) -> dict[str, Any]:
-        """Return all options but `pixels`: both encodings read the same data set."""
-        return {name: value for name, value in super().data_options().items() if name != "pixels"}
-
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by class."""
         group = examples.labels.astype(np.int64)
@@ -79,10 +115,6 @@ class PixelTask(Task):
         """Return one image, (n, n) of uint8."""
         tokens, _ = self._example(split, row)
         return tokens.reshape(self.side, self.side)
-
-    def class_name(self, label: int) -> str:
-        """Return the name of a class."""
-        return self.class_names[label]
 
     def show(self, split: Split, row: int) -> str:
         """Return the image in ten shades, and its label."""

@@ -9,7 +9,7 @@ a stream; nothing is unpacked. Layout: https://github.com/google-research/long-r
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,7 +20,7 @@ from longspan.data.source_files import SourceFiles, format_paths, search_paths
 from longspan.errors import DataError, MissingSourceError
 from longspan.tasks.lra import pathfinder_release as lra_pathfinder
 from longspan.tasks.lra.generators.listops import VOCABULARY, ids_to_symbols, parse
-from longspan.tasks.lra.pathfinder_release import TWO_COPIES, PathfinderImages
+from longspan.tasks.lra.pathfinder_release import TWO_COPIES
 
 Split = Literal["train", "validation", "test"]
 Difficulty = Literal["easy", "intermediate", "hard"]
@@ -193,21 +193,6 @@ def read_pairs(source: LraFiles) -> Iterator[Pair]:
         _, first, second, *_ = text.split("\t", 3)
         label = _pair_label(fields[0], where)
         yield Pair(split, label, (first, second), (fields[3], fields[4]))
-
-
-def read_pathfinder(
-    source: LraFiles, scratch: Path, progress: Callable[[int, int], None]
-) -> PathfinderImages:
-    """Read the images of a Pathfinder set; they are decoded into a file in `scratch`.
-
-    Raises:
-        DataError: a file is malformed or missing (the message names the file and line), or an
-            archive contains only the outer copy of pathfinder128.
-        RunError: the disk is full.
-    """
-    top, _, _ = source.part.partition("/")
-    resolution = int(top.removeprefix("pathfinder"))
-    return lra_pathfinder.read_images(source.path, source.part, resolution, scratch, progress)
 
 
 def _copies_in(path: Path, part: str) -> Iterator[Path]:

@@ -8,7 +8,7 @@ byte by byte, as in Tay et al., "Long Range Arena", 2021, by characters, as in G
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -20,8 +20,8 @@ from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks.base import SPLITS, ProgressCallback, Split
 from longspan.tasks.encoded_text import (
     BothClasses,
-    EncodedTextOptions,
     EncodedTextTask,
+    EncodingOptions,
     count_unknown,
     sample_balanced,
 )
@@ -59,7 +59,7 @@ SECOND_PAPER = Rule(
 
 
 @settings
-class RetrievalOptions(EncodedTextOptions):
+class RetrievalOptions(EncodingOptions):
     """Encoding of the papers, and the splits."""
 
     # Long Range Arena truncates the texts before reading them.
@@ -69,6 +69,7 @@ class RetrievalOptions(EncodedTextOptions):
     minimum: PositiveInt = setting(
         "occurrences in the training pairs that make a character known", 1
     )
+    seed: NonNegativeInt = setting("seed that chooses which pairs are kept", 0)
     train: BothClasses | None = setting(
         "training pairs, equally many of each class; none: all", None
     )
@@ -76,7 +77,6 @@ class RetrievalOptions(EncodedTextOptions):
         "validation pairs, equally many of each class; none: all", None
     )
     test: BothClasses | None = setting("test pairs, equally many of each class; none: all", None)
-    seed: NonNegativeInt = setting("seed that chooses which pairs are kept", 0)
 
 
 @register
@@ -85,13 +85,14 @@ class Retrieval(EncodedTextTask):
 
     Options = RetrievalOptions
     options: RetrievalOptions
+    class_names = aan.LABELS
+    rules = (SECOND_PAPER,)
     info = TaskInfo(
         name="retrieval",
         version=2,
         title="Retrieval (AAN, bytes)",
         summary="Decide whether one of two papers cites the other, byte by byte.",
         source="AAN pairs of the Long Range Arena release, Tay et al. 2021",
-        checksum=None,
         license="none stated for the pairs; ACL papers before 2016 are CC BY-NC-SA 3.0",
         sizes={"train": 147_086, "validation": 18_090, "test": 17_437},
         vocab_size=ByteTokenizer.vocab_size,
@@ -112,20 +113,15 @@ class Retrieval(EncodedTextTask):
         ),
     )
 
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the second paper alone."""
-        return (SECOND_PAPER,)
-
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the files of pairs."""
-        return aan.find(data).origin
+    def find_source(self, data: Path | None) -> aan.AanFiles:
+        """Return the files of pairs."""
+        return aan.find(data)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the pairs and select subsets; memory does not grow with their number."""
-        source = aan.find(data)
+        source = self.find_source(data)
         expected = sum(self.info.sizes.values())
         collection = aan.collect(
             aan.read(source), scratch, lambda done: progress("reading AAN", done, expected)
@@ -151,10 +147,6 @@ class Retrieval(EncodedTextTask):
             },
         )
 
-    def class_name(self, label: int) -> str:
-        """Return the name of a class."""
-        return aan.LABELS[label]
-
     def show(self, split: Split, row: int) -> str:
         """Return the beginnings of both papers, and the label."""
         tokens, label = self._example(split, row)
@@ -165,13 +157,11 @@ class Retrieval(EncodedTextTask):
 
     def _sample(self, split: Split, pairs: aan.Pairs) -> aan.Pairs:
         """Return the subset of the pairs that the options select."""
-        options = self.options
-        counts = {"train": options.train, "validation": options.validation, "test": options.test}
         rows = sample_balanced(
             np.arange(len(pairs.labels)),
             pairs.labels,
-            counts[split],
-            (options.seed, SPLITS.index(split)),
+            getattr(self.options, split),
+            (self.options.seed, SPLITS.index(split)),
             split,
             ("pairs without a citation", "pairs with one"),
         )

@@ -3,46 +3,196 @@
 Maas et al., "Learning Word Vectors for Sentiment Analysis", 2011 (IMDB); read byte by byte, as in
 Tay et al., "Long Range Arena", 2021, by characters, as in Gu et al., "S4", 2022, by words, or by
 word pieces.
+
+A copy of IMDB is the unpacked `aclImdb` folder, an `aclImdb*.tar.gz` archive (read, never
+unpacked), `{train,test}.parquet` with columns text and label, or the same in the cache of the
+Hugging Face hub. The reviews are sorted, so every form gives the same data.
 """
 
+import dataclasses
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pydantic import NonNegativeInt, PositiveInt
 
 from longspan.config import Length, setting, settings
+from longspan.data import archives
 from longspan.data.cache import BuildOutput
-from longspan.data.store import Examples
+from longspan.data.parquet import (
+    SOURCE_SPLITS,
+    SourceSplit,
+    check_columns,
+    explain_parquet_errors,
+    split_files,
+)
+from longspan.data.source_files import (
+    SplitFiles,
+    find_copies,
+    most_complete,
+    named_archives,
+    usual_folders,
+)
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError
 from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.encoded_text import (
     BothClasses,
-    EncodedTextOptions,
     EncodedTextTask,
-    count_unknown,
-    encode_texts,
+    EncodingOptions,
+    LabeledTexts,
     sample_balanced,
 )
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.lra import imdb
 from longspan.tasks.lra.published import published_scores
 from longspan.tasks.registry import register
-from longspan.tasks.rules import TOKEN_COUNTS, Rule
+from longspan.tasks.rules import TOKEN_COUNTS
+
+URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
+HUB = "stanfordnlp/imdb"
+LABELS = ("neg", "pos")
+
+_WHOLE = 50_000  # reviews in the whole set
+_MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
+# the longest review has 13,704 bytes, all of them have 66 million
+_LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImdbFiles(SplitFiles):
+    """One copy of IMDB; `form` is folder, archive or parquet."""
+
+
+def find(data: Path | None) -> ImdbFiles:
+    """Find the most complete copy of IMDB; of equals the one that is read fastest.
+
+    Args:
+        data: a folder or archive. None: $LONGSPAN_DATA, $LONGSPAN_TEST_DATA, then the cache of the
+            Hugging Face hub. In a folder, its `imdb` and `imdb/full` are searched too.
+
+    Raises:
+        DataError: there is no copy (the message says how to get one), or it is malformed.
+    """
+    copies = find_copies(
+        "IMDB",
+        _copies_in,
+        data=data,
+        hub_name=HUB,
+        remedy=f"download {URL} to FOLDER and run `longspan data build text --data FOLDER`",
+    )
+    return most_complete(copies, _WHOLE, lambda one: sum(1 for _ in _rows(one.files["train"][0])))
+
+
+def read(source: ImdbFiles) -> dict[str, LabeledTexts]:
+    """Return all reviews of both splits, sorted by text: 0 is negative, 1 positive.
+
+    Raises:
+        DataError: a file is truncated or malformed; the message names it and says why.
+    """
+    if source.form == "archive":
+        rows = list(_rows(source.files["train"][0]))
+    elif source.form == "folder":
+        rows = [row for one in SOURCE_SPLITS for row in _rows(source.files[one][0], f"{one}/")]
+    else:
+        paths = [(split, path) for split in SOURCE_SPLITS for path in source.files[split]]
+        rows = [row for split, path in paths for row in _parquet_rows(split, path)]
+    reviews: dict[str, LabeledTexts] = {}
+    for split in SOURCE_SPLITS:
+        found = sorted((text, label) for where, label, text in rows if where == split)
+        labels = np.array([label for _, label in found], np.uint8)
+        if set(labels) != {0, 1}:
+            files = ", ".join(str(path) for path in source.files[split])
+            raise DataError(f"{files}: split {split!r} lacks positive or negative reviews")
+        reviews[split] = LabeledTexts(texts=[text for text, _ in found], labels=labels)
+    return reviews
+
+
+def _copies_in(path: Path) -> Iterator[ImdbFiles]:
+    """Yield the copies in a search path; parquet first, since it is read fastest."""
+    folders = usual_folders(path, "imdb")
+    for folder in folders:
+        files = {split: split_files(folder, split) for split in SOURCE_SPLITS}
+        if all(files.values()):
+            rows = sum(_parquet_size(path) for paths in files.values() for path in paths)
+            yield ImdbFiles(form="parquet", files=files, rows=rows)
+    for folder in (*folders, path / "aclImdb", path / "imdb" / "aclImdb"):
+        classes = [folder / split / label for split in SOURCE_SPLITS for label in LABELS]
+        if all(one.is_dir() for one in classes):
+            unpacked: dict[SourceSplit, tuple[Path, ...]]
+            unpacked = {split: (folder / split,) for split in SOURCE_SPLITS}
+            rows = sum(1 for one in classes for _ in one.glob("*.txt"))
+            yield ImdbFiles(form="folder", files=unpacked, rows=rows)
+    for archive in named_archives(path, folders, "aclImdb*.tar.gz", _MEMBER.fullmatch, _LIMITS):
+        both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
+        yield ImdbFiles(form="archive", files=both, rows=None)
+
+
+def _check_text(raw: bytes, where: str) -> bytes:
+    """Return the review if it is UTF-8 and not empty."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is not UTF-8 text (byte {error.start})") from error
+    if not raw:
+        raise DataError(f"{where} is empty; expected a review")
+    return raw
+
+
+def _rows(path: Path, prefix: str = "") -> Iterator[tuple[str, int, bytes]]:
+    """Yield split, label and text from an archive, or from a folder that `prefix` locates in it."""
+
+    def match(name: str) -> re.Match[str] | None:
+        return _MEMBER.fullmatch(prefix + name)
+
+    for member in archives.read_members(path, match, _LIMITS):
+        if found := match(member.name):
+            yield found[1], LABELS.index(found[2]), _check_text(member.read(), member.where)
+
+
+def _parquet_size(path: Path) -> int:
+    with explain_parquet_errors(path):
+        return pq.read_metadata(path).num_rows
+
+
+def _parquet_rows(split: str, path: Path) -> Iterator[tuple[str, int, bytes]]:
+    with explain_parquet_errors(path):
+        check_columns(path, pq.read_schema(path), text=("text",), other="label")
+        table = pq.read_table(path, columns=["text", "label"])
+    text, label = table["text"], table["label"]
+    if not pa.types.is_integer(label.type) or text.null_count or label.null_count:
+        raise DataError(
+            f"{path}: column label has type {label.type} and {label.null_count} nulls, column text "
+            f"has {text.null_count} nulls; expected integers, and no nulls"
+        )
+    labels = label.to_numpy()
+    if len(labels) and not 0 <= labels.min() <= labels.max() <= 1:
+        raise DataError(
+            f"{path}: labels go from {labels.min()} to {labels.max()}, expected 0 and 1"
+        )
+    texts = pc.cast(text, pa.large_binary()).to_pylist()
+    for row, raw in enumerate(texts):
+        yield split, int(labels[row]), _check_text(raw, f"{path}: row {row}")
+
 
 # Purposes of the random streams, so that the splits are sampled independently.
 _VALIDATION, _TRAIN, _TEST = range(3)
 
 
 @settings
-class TextOptions(EncodedTextOptions):
+class TextOptions(EncodingOptions):
     """Encoding of the reviews, and the splits."""
 
     length: Length = setting("tokens of a review that are kept", 1024)
     minimum: PositiveInt = setting(
         "occurrences in the training reviews that make a character known", 15
     )
+    seed: NonNegativeInt = setting("seed that chooses which reviews are held out or kept", 0)
     validation: BothClasses | Literal["test"] = setting(
         "reviews held out of the training part, equally many of each class; test: the test split, "
         "as in the paper",
@@ -52,7 +202,6 @@ class TextOptions(EncodedTextOptions):
         "training reviews, equally many of each class; none: all", None
     )
     test: BothClasses | None = setting("test reviews, equally many of each class; none: all", None)
-    seed: NonNegativeInt = setting("seed that chooses which reviews are held out or kept", 0)
 
 
 @register
@@ -61,13 +210,14 @@ class Text(EncodedTextTask):
 
     Options = TextOptions
     options: TextOptions
+    class_names = LABELS
+    rules = (TOKEN_COUNTS,)
     info = TaskInfo(
         name="text",
-        version=1,
         title="Text (IMDB, bytes)",
         summary="Decide whether a film review is positive, byte by byte.",
-        source=f"IMDB, Maas et al. 2011, {imdb.URL}",
-        checksum=imdb.SHA256,
+        source=f"IMDB, Maas et al. 2011, {URL}",
+        checksum=SHA256,
         license="none stated; the README asks to cite Maas et al. 2011",
         sizes={"train": 19_860, "validation": 5_000, "test": 25_000},
         vocab_size=ByteTokenizer.vocab_size,
@@ -75,7 +225,7 @@ class Text(EncodedTextTask):
         metrics=("accuracy",),
         chance=0.5,
         head="sequence_classification",
-        hub=imdb.HUB,
+        hub=HUB,
         published=published_scores("text"),
         notes=(
             "The published scores select on the test set, which is also the validation set there "
@@ -100,40 +250,28 @@ class Text(EncodedTextTask):
         return sizes if is_default else {**sizes, "train": options.train}
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the counts of the tokens, without their order."""
-        return (TOKEN_COUNTS,)
-
-    @property
     def validation_is_test(self) -> bool:
         """True if the test split selects the checkpoint, as in the paper."""
         return self.options.validation == "test"
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the copy of IMDB."""
-        return imdb.find(data).origin
+    def find_source(self, data: Path | None) -> ImdbFiles:
+        """Return the copy of IMDB."""
+        return find(data)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the reviews, hold out validation, drop duplicates, select subsets."""
-        source = imdb.find(data)
+        source = self.find_source(data)
         progress("reading IMDB", 0, source.rows or 0)
-        reviews = imdb.read(source)
+        reviews = read(source)
         rows = {part: len(reviews[part].texts) for part in reviews}
         chosen, duplicates = self._choose_rows(reviews)
-        _, train_rows = chosen["train"]
-        tokenizer = self.make_tokenizer(
-            lambda: ((reviews["train"].texts[row], 1) for row in train_rows)
+        splits, facts = self.encode_splits(
+            {split: reviews[part].select(own) for split, (part, own) in chosen.items()}
         )
         extent = "the whole set" if sum(rows.values()) == 50_000 else "a subset"
         note = "; validation is the test split" if self.validation_is_test else ""
-        splits: dict[str, Examples] = {}
-        cut: dict[str, int] = {}
-        for split, (part, own) in chosen.items():
-            texts = (reviews[part].texts[row] for row in own)
-            tokens, cut[split] = encode_texts(tokenizer, texts, self.options.length)
-            splits[split] = Examples(tokens=tokens, labels=reviews[part].labels[own])
         return BuildOutput(
             splits=splits,
             source=f"IMDB, {extent} ({rows['train']} train and {rows['test']} test reviews){note}",
@@ -142,23 +280,17 @@ class Text(EncodedTextTask):
                 "source_rows": rows,
                 "source_sha256": source.checksums(),
                 **duplicates,
-                "cut": cut,
-                **count_unknown(tokenizer, splits),
-                **tokenizer.facts,
+                **facts,
             },
         )
-
-    def class_name(self, label: int) -> str:
-        """Return the name of a class."""
-        return imdb.LABELS[label]
 
     def show(self, split: Split, row: int) -> str:
         """Return the review and its label."""
         tokens, label = self._example(split, row)
-        return f"{self.decode(tokens)} = {imdb.LABELS[label]}"
+        return f"{self.decode(tokens)} = {LABELS[label]}"
 
     def _choose_rows(
-        self, reviews: dict[str, imdb.Reviews]
+        self, reviews: dict[str, LabeledTexts]
     ) -> tuple[dict[Split, tuple[str, np.ndarray]], dict[str, dict[str, int]]]:
         """Return the part of the source and the rows of each split, and counts of duplicates."""
         labels = {part: reviews[part].labels for part in reviews}
@@ -181,7 +313,7 @@ class Text(EncodedTextTask):
         return chosen, duplicates
 
     def _hold_out(
-        self, reviews: dict[str, imdb.Reviews]
+        self, reviews: dict[str, LabeledTexts]
     ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
         """Return the training rows, the held-out rows, and the numbers of dropped reviews."""
         texts, labels = reviews["train"].texts, reviews["train"].labels

@@ -1,10 +1,11 @@
-"""Questions as tokens: the question first, then its document, cut to a length.
+"""Questions about documents, whatever file they are from, as tokens; labels and answers of spans.
 
     [CLS] question [SEP] document [SEP]
 
-with the special tokens that the tokenizer puts around two texts. Every token of the document has a
-target: class 0, plus 1 if a right answer starts there, plus 2 if one ends there, plus 4 if a
-passage begins there. Other tokens are not scored, so the targets also tell where an answer may be.
+with the special tokens that the tokenizer puts around two texts, cut to a length. Every token of
+the document has a target: class 0, plus 1 if a right answer starts there, plus 2 if one ends there,
+plus 4 if a passage begins there. Other tokens are not scored (`IGNORE`), so the targets also tell
+where an answer may be.
 """
 
 import dataclasses
@@ -15,11 +16,51 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
+from torch import Tensor
 
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
-from longspan.tasks.questions.mentions import find_mentions
-from longspan.tasks.questions.question import Question, Span
+from longspan.shapes import Bool, Float, Int
+from longspan.tasks.questions.mentions import Span, find_mentions
+from longspan.tasks.scoring import IGNORE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """Question, the document that answers it, and the right answers.
+
+    Attributes:
+        id: identifier of the question in its data set, the key of official predictions.
+        text: the question.
+        context: document, or several joined ones.
+        references: right answers; one of them is enough. Empty where they are not published.
+        spans: characters of the context that are right answers. None: they are not annotated, and
+            every mention of a reference is right (distant supervision).
+        document: questions about one document have one name, and are in one split.
+        passages: first character of each of the joined parts, ascending.
+        where: file and place of the question, for reports.
+        has_span: False: the answer is yes or no, and no part of the context.
+    """
+
+    id: str
+    text: str
+    context: str
+    references: tuple[str, ...]
+    spans: tuple[Span, ...] | None
+    document: str
+    passages: tuple[int, ...] = (0,)
+    where: str = dataclasses.field(default="", compare=False)
+    has_span: bool = True
+
+
+def join_passages(passages: list[str], separator: str) -> tuple[str, tuple[int, ...]]:
+    """Return the joined passages, and the first character of each."""
+    firsts, first = [], 0
+    for passage in passages:
+        firsts.append(first)
+        first += len(passage) + len(separator)
+    return separator.join(passages), tuple(firsts)
+
 
 # Bits of the class of a token. Multi-hop questions have the last four, too: first tokens of
 # sentences, of supporting ones, of paragraphs with such; and classes of tokens outside of the
@@ -216,3 +257,63 @@ def _outcome(question: Question, is_marked: bool, is_cut: bool) -> Outcome:
 def _is_mentioned(question: Question) -> bool:
     """Return whether a reference is mentioned anywhere in a document without annotated spans."""
     return question.spans is None and bool(find_mentions(question.context, question.references))
+
+
+SpanLogits = Float[Tensor, "B 2 T"]
+Targets = Int[Tensor, "B T"]
+
+
+def bit_labels(
+    targets: Targets, bit: int, among: Bool[Tensor, "B T"] | None = None
+) -> Int[Tensor, "B T"]:
+    """Return 1 at tokens with any of the bits of a class, 0 at others, and `IGNORE` elsewhere.
+
+    Args:
+        targets: targets of a batch.
+        bit: the bits.
+        among: labeled tokens; None: those of the document. In the published code of Longformer the
+            question's tokens compete with them.
+    """
+    labeled = in_document(targets) if among is None else among
+    return has_bit(targets, bit).long().masked_fill(~labeled, IGNORE)
+
+
+def in_document(targets: Targets) -> Bool[Tensor, "B T"]:
+    """Return which tokens are of the document, where an answer may be."""
+    return (targets != IGNORE) & (targets < ELSEWHERE)
+
+
+def has_bit(targets: Targets, bit: int) -> Bool[Tensor, "B T"]:
+    """Return which tokens of the document have any of the bits of a class."""
+    return in_document(targets) & (targets & bit > 0)
+
+
+def predicted_spans(
+    logits: SpanLogits, targets: Targets, *, max_length: int
+) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
+    """Return the first and last token of the best answer of each example.
+
+    Both are among the tokens where an answer may be.
+
+    Args:
+        logits: scores of first and last tokens.
+        targets: targets of the batch.
+        max_length: maximum number of tokens of an answer.
+    """
+    # The models import transformers, which lists of tasks do not need.
+    from longspan.models.heads.question_answering import best_spans
+
+    start, end = logits.float().unbind(1)
+    spans = best_spans(start, end, in_document(targets), max_length=max_length)
+    return spans.start, spans.end
+
+
+def question_mask(targets: Targets) -> Bool[Tensor, "B T"]:
+    """Return which tokens are before the document: the question and its special tokens."""
+    return in_document(targets).cumsum(1) == 0
+
+
+def boundary_mask(targets: Targets, most: int) -> Bool[Tensor, "B T"]:
+    """Return the first tokens of passages and of sentences, of each example the `most` first."""
+    found = has_bit(targets, BOUNDARY)
+    return found & (found.cumsum(1) <= most)

@@ -8,11 +8,31 @@ section 6, where the question and the first tokens of paragraphs and sentences a
 One model answers and selects the support jointly. In two stages, a first model ranks the
 paragraphs (`longspan answers`, for each split), and a second one reads the best of them
 (`selection`).
+
+Targets are the classes of `longspan.tasks.questions.encoding`. That of the first token of an
+example is `ELSEWHERE` plus the type of the answer: span, yes or no.
+
+Official layout:
+
+    [{"_id": ..., "question": ..., "answer": ..., "supporting_facts": [[title, number], ...],
+      "context": [[title, [sentence, ...]], ...]}]
+
+in `hotpot_train_v1.1.json` and `hotpot_dev_distractor_v1.json`, or as rows of the hub. The
+paragraphs of a question are joined, each one behind its title:
+
+    title
+    sentence sentence ...
+
+Files give the text of an answer, not its place. Its mentions in the supporting sentences are right,
+or else those in the other sentences of their paragraphs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import hashlib
+import re
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,34 +40,440 @@ from pydantic import Field
 from torch import Tensor
 
 from longspan.config import Length, setting, settings
-from longspan.data.own_splits import VALIDATION, assign_splits
+from longspan.data.own_splits import VALIDATION
+from longspan.data.parquet import SUFFIX
 from longspan.errors import DataError
+from longspan.files import file_sha256
 from longspan.metrics import Metric
 from longspan.metrics.multi_hop import answer_agreement, support_agreement
 from longspan.shapes import Float, Int
-from longspan.tasks.base import SPLITS, Split
+from longspan.tasks.base import Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.questions import hotpotqa_files as hotpotqa
-from longspan.tasks.questions.answers import Share
-from longspan.tasks.questions.encoding import EncodedQuestion, QuestionEncoder
-from longspan.tasks.questions.hotpotqa_files import MultiHopQuestion
-from longspan.tasks.questions.json_sources import JsonFiles, find_json_files
-from longspan.tasks.questions.multi_hop import (
-    NUM_CLASSES,
-    Prediction,
-    class_name,
-    labels_of,
-    mark_support,
-    predict,
+from longspan.tasks.questions.encoding import (
+    ANSWER_TYPES,
+    ELSEWHERE,
+    ENDS,
+    PASSAGE,
+    RELEVANT,
+    SENTENCE,
+    STARTS,
+    SUPPORTS,
+    EncodedQuestion,
+    Question,
+    QuestionEncoder,
+    Span,
+    Targets,
+    bit_labels,
+    cut_out,
+    first_tokens,
+    has_bit,
+    in_document,
+    join_passages,
+    predicted_spans,
+    question_mask,
 )
-from longspan.tasks.questions.question_data import GlobalTokens, QuestionData, QuestionOptions
+from longspan.tasks.questions.json_files import (
+    JsonFiles,
+    field,
+    find_json_files,
+    load_json,
+    zip_columns,
+)
+from longspan.tasks.questions.question_data import (
+    GlobalTokens,
+    QuestionData,
+    QuestionOptions,
+    Share,
+    assign_questions,
+)
 from longspan.tasks.questions.report import Report
 from longspan.tasks.registry import register
+from longspan.tasks.scoring import IGNORE
+
+URL = "http://curtis.ml.cmu.edu/datasets/hotpot"
+FILES = ("hotpot_train_v1.1.json", "hotpot_dev_distractor_v1.json")
+
+Fact = tuple[str, int]  # title of a paragraph, number of a sentence in it
+
+_ANSWERS = ("yes", "no")  # that are no text of a paragraph
+_SEPARATOR = "\n\n"  # of joined paragraphs
+
+
+@dataclasses.dataclass(frozen=True)
+class Paragraph:
+    """Paragraph with a title, in sentences."""
+
+    title: str
+    sentences: tuple[str, ...]
+
+    def join(self) -> tuple[str, tuple[int, ...]]:
+        """Return the title and the sentences as one text, and the first character of each."""
+        return join_passages([f"{self.title}\n", *self.sentences], "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultiHopQuestion(Question):
+    """Question with its paragraphs, the sentences of these, and the supporting ones.
+
+    Attributes:
+        paragraphs: paragraphs that the context joins.
+        sentences: characters of each of their sentences, in order.
+        facts: supporting sentences; those that no paragraph has included.
+    """
+
+    paragraphs: tuple[Paragraph, ...]
+    sentences: Mapping[Fact, Span]
+    facts: tuple[Fact, ...]
+
+    @property
+    def answer_type(self) -> str:
+        """Type of the answer: yes, no or span."""
+        (answer,) = self.references
+        return answer.lower() if answer.lower() in _ANSWERS else "span"
+
+
+def load_records(path: Path) -> dict[str, Any]:
+    """Return the questions of a file as published, by their id.
+
+    Raises:
+        DataError: the file is missing or malformed, or ids repeat; the message says where.
+    """
+    records = load_json(path)
+    if not isinstance(records, list):
+        raise DataError(f"{path}: expected a list of questions, got {type(records).__name__}")
+    if not records:
+        raise DataError(f"{path} has no question; download it again")
+    found: dict[str, Any] = {}
+    for number, record in enumerate(records):
+        where = f"{path}: question {number}"
+        if path.suffix == SUFFIX:
+            record = _official(record, where)
+        name = field(record, "_id", str, where)
+        if name in found:
+            raise DataError(f"{where} has the id of an earlier one, {name!r}")
+        found[name] = record
+    return found
+
+
+def _official(row: Any, where: str) -> dict[str, Any]:
+    """Return a row of the hub as a published record: its lists of parts become lists of pairs."""
+    pairs = {}
+    for name, part in (("context", "sentences"), ("supporting_facts", "sent_id")):
+        found = field(row, name, dict, where)
+        rows = zip_columns(found, ("title", part), f"{where}, field {name!r}")
+        pairs[name] = [list(pair) for pair in rows]
+    return {**row, "_id": field(row, "id", str, where), **pairs}
+
+
+def read_question(record: Any, where: str, report: Report) -> MultiHopQuestion | None:
+    """Return a question, or None if it has no answer or no paragraph.
+
+    Args:
+        record: one of `load_records`.
+        where: its place, for messages.
+        report: receives `without_answer` and `without_paragraph` (questions left out),
+            `facts_missing` (supporting sentences that no paragraph has), and `titles_repeated`
+            (paragraphs left out, as an earlier one has the title).
+
+    Raises:
+        DataError: a field is malformed; the message says where.
+    """
+    name, answer = field(record, "_id", str, where), record.get("answer")
+    if not isinstance(answer, str) or not answer.strip():
+        report.add("without_answer", name, where)
+        return None
+    paragraphs = _read_paragraphs(record, name, where, report)
+    if not paragraphs:
+        report.add("without_paragraph", name, where)
+        return None
+    facts = tuple(_read_facts(record, where))
+    joined = _join(paragraphs, facts, answer.strip())
+    for fact in facts:
+        if fact not in joined["sentences"]:
+            report.add("facts_missing", name, f"{where}, {fact[0]!r} {fact[1]}")
+    return MultiHopQuestion(
+        id=name,
+        text=field(record, "question", str, where).strip(),
+        references=(answer.strip(),),
+        document=name,
+        where=where,
+        facts=facts,
+        has_span=answer.strip().lower() not in _ANSWERS,
+        **joined,
+    )
+
+
+def select_paragraphs(question: MultiHopQuestion, titles: Collection[str]) -> MultiHopQuestion:
+    """Return a question with some of its paragraphs alone, in the order of the file.
+
+    Args:
+        question: question.
+        titles: titles of the paragraphs to keep; others are ignored.
+    """
+    kept = [one for one in question.paragraphs if one.title in titles]
+    return dataclasses.replace(question, **_join(kept, question.facts, question.references[0]))
+
+
+def read_selection(path: Path) -> dict[str, list[str]]:
+    """Read paragraphs that a first stage has ranked: {"paragraphs": {id: [title, ...]}}.
+
+    Args:
+        path: JSON file, or a folder of such files, of different questions.
+
+    Raises:
+        DataError: a file is missing or malformed.
+    """
+    found: dict[str, list[str]] = {}
+    for file in _selection_files(path):
+        ranked = field(load_json(file), "paragraphs", dict, str(file))
+        for name in ranked:
+            titles = field(ranked, name, list, str(file))
+            if not all(isinstance(title, str) for title in titles):
+                raise DataError(f"{file}: {name!r} must have a list of titles")
+            found[name] = titles
+    return found
+
+
+def selection_sha256(path: Path) -> str:
+    """Return the sha256 of the files of a selection, whatever their names are.
+
+    Raises:
+        DataError: a file is missing.
+    """
+    digests = sorted(file_sha256(file) for file in _selection_files(path))
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _selection_files(path: Path) -> list[Path]:
+    """Return the files of a selection."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
+        raise DataError(
+            f"there is no selection {path}; write it with `longspan answers`, for each split"
+        )
+    return files
+
+
+def _read_paragraphs(record: Any, name: str, where: str, report: Report) -> list[Paragraph]:
+    """Return the paragraphs of a question that have a sentence; the first one of each title."""
+    found: dict[str, Paragraph] = {}
+    for number, pair in enumerate(field(record, "context", list, where)):
+        place = f"{where}, paragraph {number}"
+        title, sentences = _read_pair(pair, place, list)
+        if not all(isinstance(sentence, str) for sentence in sentences):
+            raise DataError(f"{place}: sentences must be texts")
+        if title in found:
+            report.add("titles_repeated", name, place)
+        elif any(sentence.strip() for sentence in sentences):
+            found[title] = Paragraph(title, tuple(sentences))
+    return list(found.values())
+
+
+def _read_facts(record: Any, where: str) -> Iterator[Fact]:
+    """Yield the supporting facts of a question, each one once."""
+    pairs = field(record, "supporting_facts", list, where)
+    found = (_read_pair(x, f"{where}, fact {number}", int) for number, x in enumerate(pairs))
+    yield from dict.fromkeys(found)
+
+
+def _read_pair(pair: Any, where: str, kind: type) -> tuple[str, Any]:
+    """Return a title and what belongs to it."""
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise DataError(f"{where}: expected a title and a {kind.__name__}, got {pair!r}")
+    if not isinstance(pair[0], str) or not isinstance(pair[1], kind):
+        raise DataError(f"{where}: expected a title and a {kind.__name__}, got {pair!r}")
+    return pair[0], pair[1]
+
+
+def _join(paragraphs: Sequence[Paragraph], facts: Sequence[Fact], answer: str) -> dict[str, Any]:
+    """Return the fields of a question that its paragraphs decide."""
+    texts = [one.join() for one in paragraphs]
+    context, passages = join_passages([text for text, _ in texts], _SEPARATOR)
+    places: dict[Fact, Span] = {}
+    for paragraph, first, (_, (_, *starts)) in zip(paragraphs, passages, texts, strict=True):
+        for number, sentence in enumerate(paragraph.sentences):
+            start = first + starts[number]
+            places[paragraph.title, number] = (start, start + len(sentence))
+    return {
+        "context": context,
+        "passages": passages,
+        "paragraphs": tuple(paragraphs),
+        "sentences": places,
+        "spans": tuple(_find_answer(context, answer, places, facts)),
+    }
+
+
+def _find_answer(
+    context: str, answer: str, places: Mapping[Fact, Span], facts: Sequence[Fact]
+) -> list[Span]:
+    """Return the mentions of an answer in the supporting sentences, or else near them."""
+    if answer.lower() in _ANSWERS:
+        return []
+    titles = {title for title, _ in facts}
+    near = [fact for fact in places if fact[0] in titles]
+    pattern = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE)
+    for chosen in ([fact for fact in facts if fact in places], near):
+        spans = {
+            match.span() for fact in chosen for match in pattern.finditer(context, *places[fact])
+        }
+        if spans:
+            return sorted(spans)
+    return []
+
+
+K = TypeVar("K", bound=Hashable)
+
+NUM_CLASSES = ELSEWHERE + len(ANSWER_TYPES)
+
+
+class Prediction(NamedTuple):
+    """Prediction for a question.
+
+    Attributes:
+        answer: text of a span, yes or no.
+        facts: supporting sentences, in order.
+        titles: titles of all paragraphs, the most relevant first.
+    """
+
+    answer: str
+    facts: tuple[Fact, ...]
+    titles: tuple[str, ...]
+
+
+def mark_support(
+    question: MultiHopQuestion, encoded: EncodedQuestion
+) -> tuple[EncodedQuestion, dict[str, Any]]:
+    """Return a question with the targets of its type and support.
+
+    Returns:
+        The encoded question, and its details: title and number of each sentence and title of each
+        paragraph that has a token, in their order, and the supporting facts.
+    """
+    inside = np.flatnonzero(encoded.targets)
+    classes = encoded.targets[inside] - np.uint8(1)
+    relevant = {title for title, _ in question.facts}
+    ends = (*question.passages[1:], len(question.context))
+    parts = zip(question.paragraphs, question.passages, ends, strict=True)
+    places = {one.title: (first, last) for one, first, last in parts}
+    titles = _mark(classes, places, encoded, (PASSAGE, RELEVANT), relevant)
+    sentences = _mark(classes, question.sentences, encoded, (SENTENCE, SUPPORTS), question.facts)
+    targets = encoded.targets.copy()
+    targets[inside] = classes + 1
+    targets[0] = 1 + ELSEWHERE + ANSWER_TYPES.index(question.answer_type)
+    details = {"facts": question.facts, "sentences": sentences, "titles": titles}
+    return dataclasses.replace(encoded, targets=targets), details
+
+
+def labels_of(targets: Targets) -> dict[str, Int[torch.Tensor, "B ..."]]:
+    """Return the labels of a batch; see `MultiHopLabels`."""
+    first = targets[:, 0]
+    return {
+        "start_labels": bit_labels(targets, STARTS),
+        "end_labels": bit_labels(targets, ENDS),
+        "sentence_labels": bit_labels(targets, SUPPORTS, has_bit(targets, SENTENCE)),
+        "paragraph_labels": bit_labels(targets, RELEVANT, has_bit(targets, PASSAGE)),
+        "type_labels": (first - ELSEWHERE).masked_fill(first < ELSEWHERE, IGNORE),
+    }
+
+
+def predict(
+    logits: Float[torch.Tensor, "B N"],
+    targets: Targets,
+    details: list[dict[str, Any]],
+    *,
+    answer_length: int,
+    paragraphs: int | None,
+) -> list[Prediction]:
+    """Return the prediction for each question of a batch.
+
+    Args:
+        logits: packed scores.
+        targets: targets of the batch, which tell where sentences and paragraphs begin.
+        details: details of its examples.
+        answer_length: maximum number of tokens of an answer.
+        paragraphs: number of paragraphs, those with the largest scores, that have supporting
+            facts: the best sentence of each, and all whose probability is above one half. None:
+            the latter alone, of all paragraphs.
+    """
+    # The models import transformers, which lists of tasks do not need.
+    from longspan.models.heads.multi_hop import MultiHopLogits
+
+    scores = MultiHopLogits.unpack(logits.float())
+    inside, firsts = in_document(targets), question_mask(targets).sum(1)
+    spans = torch.stack((scores.starts, scores.ends), dim=1)
+    places = predicted_spans(spans, targets, max_length=answer_length)
+    starts, ends = ((x - firsts).tolist() for x in places)
+    types = scores.types.argmax(1).tolist()
+    found = []
+    for row, known in enumerate(details):
+        answer = ANSWER_TYPES[types[row]]
+        if answer == "span":
+            answer = cut_out(known["context"], known["offsets"], starts[row], ends[row])
+        classes = targets[row].masked_fill(~inside[row], 0).cpu().numpy()
+        ranking = _rank(scores.paragraphs[row].cpu().numpy()[classes & PASSAGE > 0])
+        chosen = None if paragraphs is None else ranking[:paragraphs]
+        facts = _select(classes, scores.sentences[row].cpu().numpy(), chosen)
+        found.append(
+            Prediction(
+                answer=answer,
+                facts=tuple(tuple(known["sentences"][number]) for number in facts),
+                titles=tuple(known["titles"][number] for number in ranking),
+            )
+        )
+    return found
+
+
+def _mark(
+    classes: np.ndarray,
+    places: Mapping[K, Span],
+    encoded: EncodedQuestion,
+    bits: tuple[int, int],
+    right: Collection[K],
+) -> list[K]:
+    """Mark the first tokens of parts of a document; return the marked parts in order.
+
+    Args:
+        classes: classes of the document's tokens, which are changed.
+        places: characters of the parts.
+        encoded: the document.
+        bits: mark of all parts, and that of the right ones among them.
+        right: right parts.
+    """
+    found: dict[int, K] = {}
+    tokens = first_tokens(places.values(), encoded.context, encoded.offsets).tolist()
+    for part, token in zip(places, tokens, strict=True):
+        # Of two parts within one token the first one counts.
+        if token >= 0 and token not in found:
+            found[token] = part
+            classes[token] |= bits[0] | (bits[1] if part in right else 0)
+    return [found[token] for token in sorted(found)]
+
+
+def _rank(scores: np.ndarray) -> list[int]:
+    """Return the numbers of the paragraphs, the largest score first; equal ones in order."""
+    return np.argsort(-scores, kind="stable").tolist()
+
+
+def _select(classes: np.ndarray, scores: np.ndarray, paragraphs: list[int] | None) -> list[int]:
+    """Return the numbers of the sentences that are predicted to support the answer.
+
+    Args:
+        classes: classes of the tokens of an example.
+        scores: scores of the sentences that begin at its tokens.
+        paragraphs: numbers of the paragraphs that have supporting sentences; None: see `predict`.
+    """
+    begins = classes & SENTENCE > 0
+    own, paragraph_of = scores[begins], (np.cumsum(classes & PASSAGE > 0) - 1)[begins]
+    if paragraphs is None:
+        return np.flatnonzero(own > 0).tolist()
+    chosen = (own > 0) & np.isin(paragraph_of, paragraphs)
+    for paragraph in paragraphs:
+        if len(inside := np.flatnonzero(paragraph_of == paragraph)):
+            chosen[inside[own[inside].argmax()]] = True
+    return np.flatnonzero(chosen).tolist()
+
 
 Weight = Annotated[float, Field(ge=0, le=1_000)]
-
-# Options that change neither the examples nor their order.
-_NOT_IN_DATA = ("support_paragraphs", "support_weight")
 
 
 @settings
@@ -60,17 +486,20 @@ class HotpotQAOptions(QuestionOptions):
         "the first one; boundaries: those of the question, and the first one of each paragraph and "
         "sentence; none",
         "boundaries",
+        in_data=False,
     )
     boundaries: Length = setting(
         "maximum number of paragraphs and sentences whose first token is global "
         "(global_tokens=boundaries)",
         128,
+        in_data=False,
     )
-    support_weight: Weight = setting("factor of the loss of the support", 1.0)
+    support_weight: Weight = setting("factor of the loss of the support", 1.0, in_data=False)
     support_paragraphs: Length | None = setting(
         "paragraphs that hold the predicted supporting facts, those with the largest scores; none: "
         "any number",
         2,
+        in_data=False,
     )
     selection: str | None = setting(
         "two stages: paragraphs that a first model has ranked, a file of longspan answers, or a "
@@ -93,26 +522,22 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
     options: HotpotQAOptions
     id_field = "_id"
     outcomes = ("marked", "no_span", "behind_cut", "not_in_context")
+    bits = ("starts", "ends", "first of a paragraph", "first of a sentence", "supports", "relevant")
     # A question without its answer still teaches the support.
     unlearnable = ()
     info = TaskInfo(
         name="hotpotqa",
-        version=1,
         title="HotpotQA (distractor)",
         summary="Answer a question from two of ten paragraphs, and name the supporting sentences.",
-        source=f"HotpotQA 1.1, Yang et al. 2018, {hotpotqa.URL}",
-        checksum=None,
+        source=f"HotpotQA 1.1, Yang et al. 2018, {URL}",
         license="CC BY-SA 4.0",
-        sizes={},
         vocab_size=259,
         num_classes=NUM_CLASSES,
         metrics=(
             *("joint_f1", "joint_exact_match", "token_f1", "exact_match"),
             *("support_f1", "support_exact_match"),
         ),
-        chance=None,
         head="multi_hop",
-        published=(),
         notes=(
             "Validation is held out of the training questions; test is the published development "
             "set of the distractor setting, since the test set is not public. Scores are those of "
@@ -125,33 +550,31 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
     def find_source(self, data: Path | None) -> JsonFiles:
         """Return the files of training and development."""
         splits = ("train", "validation")
-        return find_json_files(data, hotpotqa.FILES, self.info.name, "hotpotqa", splits)
+        return find_json_files(data, FILES, self.info.name, "hotpotqa", splits)
 
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; a selection is known by its sha256."""
-        options = {k: v for k, v in super().data_options().items() if k not in _NOT_IN_DATA}
+        options = super().data_options()
         path = self.options.selection
         if path is None:
             return options | {"paragraphs": None}
-        return options | {"selection": f"sha256:{hotpotqa.selection_sha256(Path(path))}"}
+        return options | {"selection": f"sha256:{selection_sha256(Path(path))}"}
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, MultiHopQuestion]]:
         """Yield the questions, with the selected paragraphs in the second of two stages."""
         chosen = self.options.selection
-        selection = None if chosen is None else hotpotqa.read_selection(Path(chosen))
+        selection = None if chosen is None else read_selection(Path(chosen))
         train, test = self.find_source(data).paths
         held_out: dict[Path, dict[int, float]]
         held_out = {train: {VALIDATION: self.options.validation}, test: {}}
         for path, shares in held_out.items():
-            records = hotpotqa.load_records(path)
-            keys = [(name,) for name in records]
-            splits = assign_splits(keys, np.zeros(len(keys), np.int8), shares).splits.tolist()
-            for number, (record, given) in enumerate(zip(records.values(), splits, strict=True)):
-                split: Split = SPLITS[given] if shares else "test"
+            records = load_records(path)
+            splits = assign_questions(list(records), shares)
+            for number, (record, split) in enumerate(zip(records.values(), splits, strict=True)):
                 where = f"{path}: question {number}"
-                question = hotpotqa.read_question(record, where, reports[split])
+                question = read_question(record, where, reports[split])
                 if question is not None:
                     yield split, self._select(question, split, selection)
 
@@ -210,7 +633,9 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
 
     def class_name(self, label: int) -> str:
         """Return the name of a class of tokens."""
-        return class_name(label)
+        if label >= ELSEWHERE:
+            return f"answer: {ANSWER_TYPES[label - ELSEWHERE]}"
+        return super().class_name(label)
 
     def _select(
         self, question: MultiHopQuestion, split: Split, selection: Mapping[str, list[str]] | None
@@ -233,7 +658,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
                 f"{self.options.selection} has no paragraph of the question {question.id!r} of "
                 f"{split}; rank the paragraphs of all questions"
             )
-        return hotpotqa.select_paragraphs(question, kept[: self.options.paragraphs])
+        return select_paragraphs(question, kept[: self.options.paragraphs])
 
     def _predictions(
         self,

@@ -1,5 +1,6 @@
-"""JSON files of published data sets: plain or gzip, with checked fields."""
+"""JSON files of published data sets, plain or gzip: where they are, and their checked fields."""
 
+import dataclasses
 import gzip
 import json
 import re
@@ -8,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longspan.data.parquet import SUFFIX, read_records
-from longspan.data.source_files import SourceFiles
-from longspan.errors import DataError
+from longspan.data import archives
+from longspan.data.parquet import SUFFIX, read_records, split_files
+from longspan.data.source_files import PartFiles, SourceFiles, format_paths, search_paths
+from longspan.errors import DataError, MissingSourceError
 from longspan.files import LARGE, explain_read_error, open_file, parse_json
 from longspan.space import format_bytes
 
@@ -119,3 +121,56 @@ def _read(path: Path) -> bytes:
     if len(raw) > LARGE:
         raise DataError(f"{path} unpacks to more than {format_bytes(LARGE)}; download it again")
     return raw
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JsonFiles(PartFiles):
+    """Files of one copy, in the order in which they are asked for."""
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Form, names, and sha256 of the content."""
+        return {"form": self.form, "sha256": self.checksums()}
+
+
+def find_json_files(
+    data: Path | None, names: Sequence[str], task: str, form: str, splits: Sequence[str] = ()
+) -> JsonFiles:
+    """Find JSON files by their names, with or without the suffix .gz, or parquet files of the hub.
+
+    Args:
+        data: folder of the files, or the file itself if there is one name. None: $LONGSPAN_DATA,
+            then $LONGSPAN_TEST_DATA. In a folder, its subfolders `qa` and that of the task's name
+            are searched too.
+        names: names of the files.
+        task: name of the task.
+        form: name of the format.
+        splits: splits of the hub that have the content of the files; none: not read.
+
+    Raises:
+        DataError: a file is missing; the message says how to pass it.
+    """
+    paths = search_paths(data, f"the files {' and '.join(names)}")
+    for path in paths:
+        if len(names) == 1 and path.is_file() and not archives.is_archive(path):
+            return JsonFiles(form=form, parts={names[0]: path})
+        for folder in (path, path / task, path / "qa"):
+            found = {name: _plain_or_gzip(folder / name) for name in names}
+            if len(parts := {name: one for name, one in found.items() if one}) == len(names):
+                return JsonFiles(form=form, parts=parts)
+        # Other data sets have files of these names.
+        shards = [split_files(path, split) for split in splits] if data is not None else []
+        if shards and all(shards):
+            parts = {name: files[0] for name, files in zip(names, shards, strict=True)}
+            return JsonFiles(form=f"{form} parquet", parts=parts)
+    or_parquet = f", nor parquet files of {' and '.join(splits)}" if splits else ""
+    missing = f"{names[0]} is" if len(names) == 1 else f"{' and '.join(names)} are"
+    raise MissingSourceError(
+        f"{missing} not here{or_parquet} (searched {format_paths(paths)}); "
+        f"download them to FOLDER and run `longspan data build {task} --data FOLDER`"
+    )
+
+
+def _plain_or_gzip(path: Path) -> Path | None:
+    candidates = (path, path.with_name(f"{path.name}.gz"))
+    return next((one for one in candidates if one.is_file()), None)

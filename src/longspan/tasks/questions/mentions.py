@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from longspan.metrics.answers import TRIVIAQA_PUNCTUATION, normalize_triviaqa_answer
-from longspan.tasks.questions.question import Span
 
 _WORD = re.compile(rf"[^\s{re.escape(TRIVIAQA_PUNCTUATION)}]+")
+
+Span = tuple[int, int]  # first character, and the one after the last
 
 
 class _Word(NamedTuple):

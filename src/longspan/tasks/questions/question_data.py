@@ -1,35 +1,57 @@
-"""Examples of the tasks that answer questions about documents: encoding, report, global tokens."""
+"""Bases of the tasks that answer questions about documents: examples, report, spans and scores."""
 
 import dataclasses
-import functools
-import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
+from pydantic import Field
+from torch import Tensor
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
+from longspan.data.own_splits import assign_splits
 from longspan.data.source_files import SourceFiles
-from longspan.data.store import Examples, Spool
-from longspan.data.word_pieces import WordPieceTokenizer
+from longspan.data.store import Examples
 from longspan.errors import DataError
-from longspan.metrics.answers import is_split, normalize_squad_answer
-from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
+from longspan.metrics import Metric
+from longspan.metrics.answers import (
+    EXACT_MATCH,
+    EXACT_MATCH_MLQA,
+    TOKEN_F1,
+    TOKEN_F1_MLQA,
+    exact_match,
+    is_split,
+    normalize_squad_answer,
+    token_f1,
+)
+from longspan.shapes import Float, Int
+from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
+from longspan.tasks.example_writer import ExampleWriter
 from longspan.tasks.grouping import Grouping
-from longspan.tasks.pieces import PieceVocabulary, identify_pieces, load_pieces, vocabulary_setting
+from longspan.tasks.pieces import PieceTask, PieceVocabulary, vocabulary_setting
 from longspan.tasks.questions import report as reporting
-from longspan.tasks.questions.encoding import EncodedQuestion, QuestionEncoder
+from longspan.tasks.questions.encoding import (
+    ENDS,
+    STARTS,
+    EncodedQuestion,
+    Question,
+    QuestionEncoder,
+    bit_labels,
+    boundary_mask,
+    cut_out,
+    predicted_spans,
+    question_mask,
+)
 from longspan.tasks.questions.json_files import find_lines
-from longspan.tasks.questions.question import Question
 from longspan.tasks.questions.report import Report
-from longspan.tasks.questions.spans import boundary_mask, question_mask
 from longspan.wording import counted
 
+Share = Annotated[float, Field(gt=0, lt=1)]
 GlobalTokens = Literal["question", "first", "boundaries", "none"]
 Q = TypeVar("Q", bound=Question)
 
@@ -37,6 +59,12 @@ Q = TypeVar("Q", bound=Question)
 _WITHOUT_TOKEN, _UNSPLIT = "answers_without_token", "answers_unsplit"
 # Counts of questions that are no examples, for the message about an empty split.
 _UNUSABLE = ("documents_empty", "unknown", "left_out")
+_SCORES = {
+    EXACT_MATCH.name: exact_match,
+    EXACT_MATCH_MLQA.name: exact_match,
+    TOKEN_F1.name: token_f1,
+    TOKEN_F1_MLQA.name: token_f1,
+}
 
 
 @settings
@@ -46,30 +74,29 @@ class QuestionOptions:
     length: Length = setting("tokens of a question and its document that are kept", 1024)
     vocabulary: PieceVocabulary = vocabulary_setting()
     question_length: Length = setting("tokens of a question that are kept", 64)
-    answer_length: Length = setting("maximum tokens of a predicted answer", 30)
+    answer_length: Length = setting("maximum tokens of a predicted answer", 30, in_data=False)
     global_tokens: GlobalTokens = setting(
         "global tokens, for mechanisms that have such: question: all before the document; first: "
         "the first one; boundaries: those of the question, and the first one of each passage; none",
         "question",
+        in_data=False,
     )
     boundaries: Length = setting(
-        "maximum number of passages whose first token is global (global_tokens=boundaries)", 64
+        "maximum number of passages whose first token is global (global_tokens=boundaries)",
+        64,
+        in_data=False,
     )
 
 
-# Options that change neither the examples nor their order.
-_NOT_IN_DATA = ("answer_length", "global_tokens", "boundaries")
-
-
-class QuestionData(Task, Generic[Q]):
+class QuestionData(PieceTask, Generic[Q]):
     """Questions about documents, as tokens of both.
 
     A subclass reads its files (`find_source`, `read`), and writes and scores the answers.
     """
 
     options: QuestionOptions
-    has_answers = True
     id_field: ClassVar[str]  # name of the field of ids in the source files
+    bits: ClassVar[tuple[str, ...]] = ("starts", "ends", "first of a passage")  # of a class
     outcomes: ClassVar[tuple[str, ...]] = ("marked", "behind_cut", "not_in_context")  # labels
     # Outcomes of which nothing can be learned: training leaves these questions out.
     unlearnable: ClassVar[tuple[str, ...]] = ("behind_cut", "not_in_context")
@@ -95,26 +122,6 @@ class QuestionData(Task, Generic[Q]):
         """
 
     @property
-    def length(self) -> int:
-        """Maximum number of tokens of a question and its document."""
-        return self.options.length
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids, those of special tokens included."""
-        return self.tokenizer.vocab_size
-
-    @property
-    def sizes(self) -> dict[Split, int | None]:
-        """Unknown before the build: what cannot be learned from is left out."""
-        return dict.fromkeys(SPLITS)
-
-    @property
-    def model_fields(self) -> dict[str, Any]:
-        """Padding id of the tokenizer."""
-        return {"pad_token_id": self.tokenizer.fast.pad_token_id}
-
-    @property
     def num_global_tokens(self) -> int:
         """Maximum number of global tokens."""
         options = self.options
@@ -124,15 +131,6 @@ class QuestionData(Task, Generic[Q]):
         question = len(before) + options.question_length + len(between)
         is_question = options.global_tokens == "question"
         return min(options.length, question if is_question else question + options.boundaries)
-
-    @functools.cached_property
-    def tokenizer(self) -> WordPieceTokenizer:
-        """Tokenizer of questions and documents, loaded once.
-
-        Raises:
-            DataError: it cannot be loaded.
-        """
-        return load_pieces(self.options.vocabulary)
 
     @property
     def build_notes(self) -> list[str]:
@@ -149,18 +147,6 @@ class QuestionData(Task, Generic[Q]):
         """Return an answer as the evaluation of the task compares it."""
         return normalize_squad_answer(answer)
 
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return the identity of the files of questions."""
-        return self.find_source(data).origin
-
-    def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data; a tokenizer is known by its files."""
-        options = {
-            **super().data_options(),
-            "vocabulary": identify_pieces(self.options.vocabulary),
-        }
-        return {name: x for name, x in options.items() if name not in _NOT_IN_DATA}
-
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
@@ -172,13 +158,18 @@ class QuestionData(Task, Generic[Q]):
         tokenizer = self.tokenizer
         encoder = QuestionEncoder(tokenizer, self.options.length, self.options.question_length)
         reports: dict[Split, Report] = {split: Report() for split in SPLITS}
-        parts = {split: _SplitWriter(scratch / split, tokenizer) for split in SPLITS}
+        parts = {
+            split: ExampleWriter(scratch / split, tokens=tokenizer.dtype, targets=np.uint8)
+            for split in SPLITS
+        }
         for number, (split, question) in enumerate(self.read(data, reports)):
             if number % 100 == 0:
                 progress(f"encoding {self.info.name}", number, 0)
             found = self.encode(encoder, question, reports[split])
             if found is not None and self._is_kept(split, found[0], reports[split]):
-                parts[split].add(*found, self.outcomes.index(found[0].outcome))
+                encoded, details = found
+                label = self.outcomes.index(encoded.outcome)
+                parts[split].add(label, details, tokens=encoded.ids, targets=encoded.targets)
         self._check_counts(reports)
         cases = sum((found.case_counts for found in reports.values()), Counter[str]())
         return BuildOutput(
@@ -223,10 +214,8 @@ class QuestionData(Task, Generic[Q]):
 
     def load_details(self, split: Split, row: int) -> dict[str, Any]:
         """Return the details of an example; `offsets` are the characters of its tokens, (N, 2)."""
-        details = self._examples(split).details
-        assert details is not None
-        found = json.loads(details[row].tobytes())
-        return found | {"offsets": np.cumsum(found["offsets"]).reshape(-1, 2)}
+        details = super().load_details(split, row)
+        return details | {"offsets": np.cumsum(details["offsets"]).reshape(-1, 2)}
 
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
@@ -250,10 +239,10 @@ class QuestionData(Task, Generic[Q]):
         group = np.asarray(examples.labels, np.int64)
         return [Grouping(name="answer", labels=self.outcomes, group=group)]
 
-    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
-        """Return each token of an example."""
-        symbols = self.tokenizer.symbols
-        return [symbols[token] for token in ids.tolist()]
+    def class_name(self, label: int) -> str:
+        """Return the name of a class of tokens."""
+        names = [name for place, name in enumerate(self.bits) if label >> place & 1]
+        return ", ".join(names) or "inside"
 
     def show(self, split: Split, row: int) -> str:
         """Return the question, the document and the right answers."""
@@ -295,6 +284,20 @@ class QuestionData(Task, Generic[Q]):
                 )
 
 
+def assign_questions(keys: Sequence[str], shares: dict[int, float]) -> list[Split]:
+    """Return the split of each question, by the sha256 of its key; equal keys are in one split.
+
+    Args:
+        keys: key of each question, such as its id.
+        shares: share of the training questions to hold out, by split; empty: the questions of the
+            published development set, which are for test.
+    """
+    if not shares:
+        return ["test"] * len(keys)
+    splits = assign_splits([(key,) for key in keys], np.zeros(len(keys), np.int8), shares).splits
+    return [SPLITS[split] for split in splits]
+
+
 def _describe_rule(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Return a sentence for answers that the rule of the metric does not compare as meant."""
     messages = {
@@ -307,28 +310,63 @@ def _describe_rule(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [counted(totals[name], text) for name, text in messages.items() if totals[name]]
 
 
-class _SplitWriter:
-    """Examples of a split in files, since they may be larger than memory."""
+class QuestionTask(QuestionData[Question]):
+    """Questions about documents; the answer is a span of the document.
 
-    def __init__(self, folder: Path, tokenizer: WordPieceTokenizer):
-        self.tokens = Spool(folder / "tokens", tokenizer.dtype)
-        self.targets = Spool(folder / "targets", np.uint8)
-        self.details = Spool(folder / "details", np.uint8)
-        self.labels: list[int] = []
+    Classes are those of the tokens of the document: starts and ends of right answers, and first
+    tokens of passages. Scores count every question, also those whose answer is not in the tokens.
+    """
 
-    def add(self, encoded: EncodedQuestion, details: dict[str, Any], label: int) -> None:
-        """Append an example."""
-        text = json.dumps(details, ensure_ascii=False, separators=(",", ":"))
-        self.tokens.add(encoded.ids)
-        self.targets.add(encoded.targets)
-        self.details.add(np.frombuffer(text.encode(errors="replace"), np.uint8))
-        self.labels.append(label)
+    def label_arguments(self, targets: Int[Tensor, "B T"]) -> dict[str, Int[Tensor, "B T"]]:
+        """Return the labels of all tokens, as starts and as ends of right answers."""
+        sides = {"start_positions": STARTS, "end_positions": ENDS}
+        return {name: bit_labels(targets, bit) for name, bit in sides.items()}
 
-    def examples(self) -> Examples:
-        """Return all examples; their sequences are views of the files."""
-        return Examples(
-            tokens=self.tokens.ragged(),
-            targets=self.targets.ragged(),
-            details=self.details.ragged(),
-            labels=np.array(self.labels, np.uint8),
+    def example_statistics(
+        self,
+        metrics: Sequence[Metric],
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B 2 T"],
+        targets: Int[Tensor, "B T"],
+    ) -> dict[str, Tensor]:
+        """Return the score of each predicted answer, and 1 for the question."""
+        predicted = self._predicted(split, rows, logits, targets)
+        found = {}
+        for metric in metrics:
+            score = _SCORES[metric.name]
+            scores = [score(text, x["references"], self.normalize) for x, text in predicted]
+            values = torch.tensor(scores, dtype=torch.float64)
+            found[metric.name] = torch.stack((values, torch.ones_like(values)), dim=1)
+        return found
+
+    def answers(
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B 2 T"],
+        targets: Int[Tensor, "B T"],
+    ) -> dict[str, str]:
+        """Return the text of the best answer to each question, by its official id."""
+        predicted = self._predicted(split, rows, logits, targets)
+        return {details["id"]: text for details, text in predicted}
+
+    def _predicted(
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B 2 T"],
+        targets: Int[Tensor, "B T"],
+    ) -> list[tuple[dict[str, Any], str]]:
+        """Return the details of each example, and the text of the best answer."""
+        starts, ends = predicted_spans(logits, targets, max_length=self.options.answer_length)
+        firsts = question_mask(targets).sum(1)
+        places = zip(
+            rows.tolist(), (starts - firsts).tolist(), (ends - firsts).tolist(), strict=True
         )
+        found = []
+        for row, start, end in places:
+            details = self.load_details(split, row)
+            text = cut_out(details["context"], details["offsets"], start, end)
+            found.append((details, text))
+        return found

@@ -3,18 +3,25 @@
 Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016
 (https://arxiv.org/abs/1606.05250); Artetxe et al., "On the Cross-lingual Transferability of
 Monolingual Representations", 2020 (https://arxiv.org/abs/1910.11856). With all paragraphs of an
-article joined, the documents are long.
+article joined, the documents are long. Files are in the format of SQuAD 1.1:
+
+    {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
+        {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}]}]}]}]}
+
+`answer_start` counts characters. The hub has a row for each question, with its title and context.
+https://rajpurkar.github.io/SQuAD-explorer
 """
 
+import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
-
-import numpy as np
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from longspan.config import setting, settings
-from longspan.data.own_splits import TEST, VALIDATION, assign_splits
+from longspan.data.own_splits import TEST, VALIDATION
+from longspan.data.parquet import SUFFIX
 from longspan.errors import DataError, MissingSourceError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.answers import (
@@ -25,14 +32,138 @@ from longspan.metrics.answers import (
 )
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.questions.answers import QuestionTask, Share
-from longspan.tasks.questions.json_sources import JsonFiles, find_json_files
-from longspan.tasks.questions.question import Question
-from longspan.tasks.questions.question_data import QuestionOptions
+from longspan.tasks.questions.encoding import Question, Span, join_passages
+from longspan.tasks.questions.json_files import (
+    JsonFiles,
+    field,
+    find_json_files,
+    load_json,
+    zip_columns,
+)
+from longspan.tasks.questions.question_data import (
+    QuestionOptions,
+    QuestionTask,
+    Share,
+    assign_questions,
+)
 from longspan.tasks.questions.report import Report
-from longspan.tasks.questions.squad_files import Extent, read_squad
 from longspan.tasks.registry import register
 from longspan.wording import counted
+
+Extent = Literal["paragraph", "article"]
+
+_SEPARATOR = "\n"  # of joined paragraphs
+
+
+class SquadFile(NamedTuple):
+    """Questions of a file in its order, and what is wrong with it.
+
+    Attributes:
+        questions: questions with an answer.
+        report: `without_answer`: questions left out, as they have none (SQuAD 2.0 has such);
+            `answers_misplaced`: answers that are not at their place in the context. They count as
+            references, and mark no token.
+    """
+
+    questions: list[Question]
+    report: Report
+
+
+def read_squad(path: Path, extent: Extent = "paragraph") -> SquadFile:
+    """Read a file, plain or gzip, or the parquet files of a split.
+
+    Args:
+        path: JSON file, or the first parquet file of a split.
+        extent: context of a question: its paragraph, or all paragraphs of its article, joined.
+
+    Raises:
+        DataError: the file is missing, malformed or without questions; the message says where.
+    """
+    report = Report(Counter({"without_answer": 0, "answers_misplaced": 0}))
+    questions = [
+        question
+        for number, article in enumerate(field(_load(path), "data", list, str(path)))
+        for question in _read_article(article, f"{path}: article {number}", extent, report)
+    ]
+    if not questions:
+        raise DataError(f"{path} has no question with an answer")
+    repeated = [name for name, n in Counter(one.id for one in questions).items() if n > 1]
+    if repeated:
+        raise DataError(
+            f"{path} has {len(repeated)} ids of several questions, such as {repeated[0]!r}"
+        )
+    return SquadFile(questions, report)
+
+
+def _load(path: Path) -> Any:
+    """Return the content of a file; rows of questions become articles and paragraphs."""
+    content = load_json(path)
+    if path.suffix != SUFFIX:
+        return content
+    articles: dict[str, dict[str, list[Any]]] = {}
+    for number, row in enumerate(content):
+        where = f"{path}: row {number}"
+        title, context = (field(row, name, str, where) for name in ("title", "context"))
+        found = field(row, "answers", dict, where)
+        pairs = zip_columns(found, ("text", "answer_start"), f"{where}, field 'answers'")
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        paragraphs = articles.setdefault(title, {})
+        paragraphs.setdefault(context, []).append({**row, "answers": answers})
+    return {
+        "data": [
+            {"title": title, "paragraphs": [{"context": x, "qas": y} for x, y in found.items()]}
+            for title, found in articles.items()
+        ]
+    }
+
+
+def _read_article(article: Any, where: str, extent: Extent, report: Report) -> Iterator[Question]:
+    paragraphs = field(article, "paragraphs", list, where)
+    places = [f"{where}, paragraph {number}" for number in range(len(paragraphs))]
+    contexts = [field(x, "context", str, y) for x, y in zip(paragraphs, places, strict=True)]
+    # Files of one's own may lack titles.
+    document = str(article.get("title", where))
+    whole, firsts = join_passages(contexts, _SEPARATOR)
+    parts = zip(paragraphs, places, contexts, firsts, strict=True)
+    for paragraph, place, context, first in parts:
+        is_joined = extent == "article"
+        shift = first if is_joined else 0
+        for number, record in enumerate(field(paragraph, "qas", list, place)):
+            question = _read_question(record, f"{place}, question {number}", context, report)
+            if question is not None:
+                yield dataclasses.replace(
+                    question,
+                    context=whole if is_joined else context,
+                    passages=firsts if is_joined else question.passages,
+                    spans=tuple((shift + a, shift + b) for a, b in question.spans or ()),
+                    document=document,
+                )
+
+
+def _read_question(record: Any, where: str, context: str, report: Report) -> Question | None:
+    """Return a question with the places of its answers, or None if it has no answer."""
+    answers, name = field(record, "answers", list, where), str(record.get("id", where))
+    texts = [text for answer in answers if (text := field(answer, "text", str, where))]
+    if not texts:
+        report.add("without_answer", name, where)
+        return None
+    spans = set[Span]()
+    for answer in answers:
+        text, start = answer["text"], field(answer, "answer_start", int, where)
+        if start >= 0 and text and context.startswith(text, start):
+            spans.add((start, start + len(text)))
+        else:
+            report.add("answers_misplaced", name, where)
+    return Question(
+        id=name,
+        text=field(record, "question", str, where).strip(),
+        context=context,
+        references=tuple(dict.fromkeys(texts)),
+        spans=tuple(sorted(spans)),
+        document="",
+        where=where,
+    )
+
 
 Language = Literal["en", "ar", "de", "el", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh", "other"]
 
@@ -67,19 +198,14 @@ class Squad(QuestionTask):
     hub_splits: ClassVar[tuple[str, ...]] = ("train", "validation")
     info = TaskInfo(
         name="squad",
-        version=1,
         title="SQuAD 1.1",
         summary="Mark the answer to a question in a paragraph, or in a whole article.",
         source="SQuAD 1.1, Rajpurkar et al. 2016, https://rajpurkar.github.io/SQuAD-explorer",
-        checksum=None,
         license="CC BY-SA 4.0",
-        sizes={},
         vocab_size=259,
         num_classes=8,
         metrics=_METRICS,
-        chance=None,
         head="question_answering",
-        published=(),
         notes=(
             "Validation is held out of the training articles; test is the published development "
             "set, since the test set is not public. Answers are scored as in the official "
@@ -112,12 +238,12 @@ class Squad(QuestionTask):
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions; questions about one article are in one split."""
         train, test = self.find_source(data).paths
-        file = read_squad(train, self.options.context)
-        reports["train"].merge(file.report)
-        yield from _assign(train, file.questions, {VALIDATION: self.options.validation})
-        held_out = read_squad(test, self.options.context)
-        reports["test"].merge(held_out.report)
-        yield from (("test", question) for question in held_out.questions)
+        questions, report = read_squad(train, self.options.context)
+        reports["train"].merge(report)
+        yield from _assign(train, questions, {VALIDATION: self.options.validation})
+        questions, report = read_squad(test, self.options.context)
+        reports["test"].merge(report)
+        yield from (("test", question) for question in questions)
 
 
 @settings
@@ -134,21 +260,11 @@ class Xquad(Squad):
     Options: ClassVar[type] = XquadOptions
     options: XquadOptions
     hub_splits = ()  # which lack the articles
-    info = TaskInfo(
+    info = dataclasses.replace(
+        Squad.info,
         name="xquad",
-        version=1,
         title="XQuAD",
-        summary="Mark the answer to a question in a paragraph, or in a whole article.",
         source="XQuAD, Artetxe et al. 2020, https://github.com/google-deepmind/xquad",
-        checksum=None,
-        license="CC BY-SA 4.0",
-        sizes={},
-        vocab_size=259,
-        num_classes=8,
-        metrics=_METRICS,
-        chance=None,
-        head="question_answering",
-        published=(),
         notes=(
             "1,190 questions about 48 articles of the development set of SQuAD 1.1, in English and "
             "in translations (`language`). It is published for evaluation alone; here its "
@@ -191,10 +307,10 @@ class Xquad(Squad):
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions; questions about one article are in one split."""
         (path,) = self.find_source(data).paths
-        file = read_squad(path, self.options.context)
-        reports["train"].merge(file.report)
+        questions, report = read_squad(path, self.options.context)
+        reports["train"].merge(report)
         shares = {VALIDATION: self.options.validation, TEST: self.options.test}
-        yield from _assign(path, file.questions, shares)
+        yield from _assign(path, questions, shares)
 
 
 def _assign(
@@ -205,12 +321,11 @@ def _assign(
     Raises:
         DataError: there are fewer articles than splits.
     """
-    keys = [(question.document,) for question in questions]
+    keys = [question.document for question in questions]
     if (count := len(set(keys))) <= len(shares):
         held_out = ", ".join(SPLITS[split] for split in shares)
         raise DataError(
             f"{path} has {counted(count, 'article|articles')}, by their titles; expected "
             f"{1 + len(shares)} or more, so that {held_out} can be held out"
         )
-    splits = assign_splits(keys, np.zeros(len(keys), np.int8), shares).splits
-    yield from ((SPLITS[split], one) for split, one in zip(splits, questions, strict=True))
+    yield from zip(assign_questions(keys, shares), questions, strict=True)

@@ -2,26 +2,306 @@
 
 Joshi et al., "TriviaQA: A Large Scale Distantly Supervised Challenge Dataset for Reading
 Comprehension", 2017 (https://arxiv.org/abs/1705.03551). No place of an answer is annotated: all of
-its mentions are right, as in Beltagy et al., "Longformer", 2020, section 6.
+its mentions are right, as in Beltagy et al., "Longformer", 2020, section 6. Official layout:
+
+    qa/{wikipedia,web}-{train,dev}.json, qa/{wikipedia,web}-test-without-answers.json
+    evidence/wikipedia/*.txt (`EntityPages`), evidence/web/*/*.txt (`SearchResults`)
+
+or the parquet files of the hub, of the configuration rc.wikipedia or rc.web, whose rows have the
+texts of the documents. In the domain wikipedia a question has one answer, found in any of its
+documents, which are joined here. In the domain web each document of a question is an example of its
+own. The official evaluation scores them so, too.
 """
 
+import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-import numpy as np
+from typing import Any, Literal
 
 from longspan.config import setting, settings
-from longspan.data.own_splits import VALIDATION, assign_splits
+from longspan.data.own_splits import VALIDATION
+from longspan.data.parquet import read_records, split_files
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
+from longspan.errors import DataError, MissingSourceError
+from longspan.files import explain_read_error, read_file
 from longspan.metrics.answers import normalize_triviaqa_answer
-from longspan.tasks.base import SPLITS, Split
+from longspan.tasks.base import Split
 from longspan.tasks.info import TaskInfo
-from longspan.tasks.questions import triviaqa_files as triviaqa
-from longspan.tasks.questions.answers import QuestionTask, Share
-from longspan.tasks.questions.question import Question
-from longspan.tasks.questions.question_data import QuestionOptions
+from longspan.tasks.questions.encoding import Question, join_passages
+from longspan.tasks.questions.json_files import field, load_json, zip_columns
+from longspan.tasks.questions.question_data import (
+    QuestionOptions,
+    QuestionTask,
+    Share,
+    assign_questions,
+)
 from longspan.tasks.questions.report import Report
-from longspan.tasks.questions.triviaqa_files import Domain, Part, TriviaQAFiles
 from longspan.tasks.registry import register
+
+Domain = Literal["wikipedia", "web"]
+Part = Literal["train", "dev", "test"]
+
+URL = "https://nlp.cs.washington.edu/triviaqa/data/triviaqa-rc.tar.gz"
+
+_FILES = {"train": "{}-train.json", "dev": "{}-dev.json", "test": "{}-test-without-answers.json"}
+_ROOT = "evidence"
+# Lists of a question's documents, and the folders of their texts.
+_EVIDENCE = {"EntityPages": f"{_ROOT}/wikipedia", "SearchResults": f"{_ROOT}/web"}
+# Folders of the documents that questions of a domain name.
+_FOLDERS: dict[Domain, tuple[str, ...]] = {
+    "wikipedia": (_EVIDENCE["EntityPages"],),
+    "web": tuple(_EVIDENCE.values()),
+}
+_SEPARATOR = "\n\n"  # of joined documents
+# On the hub: splits, and columns of the documents with their texts.
+_HUB_SPLITS: dict[Part, str] = {"train": "train", "dev": "validation"}
+_HUB_COLUMNS = {
+    "EntityPages": ("entity_pages", "wiki_context"),
+    "SearchResults": ("search_results", "search_context"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TriviaQAFiles(SourceFiles):
+    """One copy of TriviaQA, for one domain; `is_hub`: its folder has parquet files of the hub."""
+
+    root: Path
+    domain: Domain
+    is_hub: bool = False
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of questions with answers."""
+        return [self.questions_file("train"), self.questions_file("dev")]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Domain, names and sizes of the files of questions, number and size of the documents."""
+        if self.is_hub:
+            return {"form": "parquet", "domain": self.domain, "bytes": self.sizes()}
+        documents = {name: _measure(self.root / name) for name in _FOLDERS[self.domain]}
+        return {
+            "form": "folder",
+            "domain": self.domain,
+            "bytes": self.sizes(),
+            "documents": documents,
+        }
+
+    def questions_file(self, part: Part) -> Path:
+        """Return the file of the questions of a part, or the first one of its parquet files."""
+        if self.is_hub:
+            return split_files(self.root, _HUB_SPLITS[part])[0]
+        return self.root / "qa" / _FILES[part].format(self.domain)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Document:
+    folder: str
+    name: str
+    text: str | None  # None: in a file
+
+
+def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
+    """Find a copy.
+
+    Args:
+        data: the folder of parquet files, that of `qa` and `evidence`, or one above it. None:
+            $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA. In a folder, its `triviaqa` and `triviaqa-rc`
+            are searched too.
+        domain: source of the documents.
+
+    Raises:
+        DataError: there is no copy; the message says how to get one.
+    """
+    paths = search_paths(data, "the unpacked files of TriviaQA")
+    for path in paths:
+        for root in (*usual_folders(path, "triviaqa"), path / "triviaqa-rc"):
+            found = TriviaQAFiles(root=root, domain=domain)
+            if all(x.is_file() for x in found.paths) and (root / _ROOT).is_dir():
+                return found
+        if data is not None and all(split_files(path, x) for x in _HUB_SPLITS.values()):
+            return TriviaQAFiles(root=path, domain=domain, is_hub=True)
+    raise MissingSourceError(
+        f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, "
+        "unpack it to FOLDER and run `longspan data build triviaqa --data FOLDER`"
+    )
+
+
+def load_records(files: TriviaQAFiles, part: Part) -> Iterator[Any]:
+    """Yield the questions of a part as published; of a verified file, the verified ones.
+
+    Those of the hub are read one by one.
+
+    Raises:
+        DataError: the file is missing or malformed.
+    """
+    path = files.questions_file(part)
+    if files.is_hub:
+        yield from _official_records(path, files.domain)
+        return
+    content = load_json(path)
+    records = field(content, "Data", list, str(path))
+    if not records:
+        raise DataError(f"{path} has no question; download it again")
+    if not content.get("VerifiedEval"):
+        yield from records
+        return
+    verified = [record for record in records if record.get("QuestionPartOfVerifiedEval")]
+    # As in the official evaluation, all documents from the web count.
+    yield from map(_only_verified, verified) if files.domain == "wikipedia" else verified
+
+
+def _official_records(path: Path, domain: Domain) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a split of the hub as published questions, with the texts of documents.
+
+    Raises:
+        DataError: a row is malformed, or the documents are those of the other domain.
+    """
+    num_pages = dict.fromkeys(_EVIDENCE, 0)
+    for number, row in enumerate(read_records(path)):
+        where = f"{path}: row {number}"
+        record: dict[str, Any] = {
+            "QuestionId": field(row, "question_id", str, where),
+            "Question": field(row, "question", str, where),
+        }
+        answer = field(row, "answer", dict, where)
+        if answer.get("normalized_aliases"):
+            record["Answer"] = {"NormalizedAliases": answer["normalized_aliases"]}
+        for name, (column, text) in _HUB_COLUMNS.items():
+            pages = field(row, column, dict, where)
+            columns = zip_columns(pages, ("filename", text), f"{where}, field {column!r}")
+            record[name] = [{"Filename": page, "Text": content or ""} for page, content in columns]
+            num_pages[name] += len(record[name])
+        yield record
+    if (num_pages["SearchResults"] > 0) != (domain == "web"):
+        other = "wikipedia" if domain == "web" else "web"
+        raise DataError(
+            f"{path.parent} has the documents of the domain {other}; set domain={other}, or take "
+            f"the configuration rc.{domain}"
+        )
+
+
+def question_id(record: Any, where: str) -> str:
+    """Return the id of a published question; its documents have it, too.
+
+    Raises:
+        DataError: the field is missing.
+    """
+    return field(record, "QuestionId", str, where)
+
+
+def read_question(
+    files: TriviaQAFiles, record: Any, where: str, report: Report
+) -> Iterator[Question]:
+    """Yield a question with its documents, or with each of them; nothing if there is none.
+
+    Args:
+        files: copy to read.
+        record: one of `load_records`.
+        where: its place, for messages.
+        report: receives `without_document` (questions), `documents_missing` and
+            `documents_not_utf8` (bytes that are not UTF-8 become U+FFFD).
+
+    Raises:
+        DataError: a field or file is malformed; the message says where.
+    """
+    names = _documents_of(record, where)
+    name = question_id(record, where)
+    found = ((one, _read(files.root, one, name, where, report)) for one in names)
+    texts = [(document, text) for document, text in found if text]
+    if not texts:
+        report.add("without_document", name, where)
+    elif files.domain == "wikipedia":
+        yield _make_question(record, where, [text for _, text in texts], name)
+    else:
+        yield from (
+            _make_question(record, where, [text], f"{name}--{one.name}") for one, text in texts
+        )
+
+
+def references_of(answer: Any, where: str) -> tuple[str, ...]:
+    """Return the right answers of a record `Answer`: normalized aliases and human answers.
+
+    Raises:
+        DataError: a field is missing.
+    """
+    human = [normalize_triviaqa_answer(text) for text in answer.get("HumanAnswers", [])]
+    return tuple(dict.fromkeys([*field(answer, "NormalizedAliases", list, where), *human]))
+
+
+def _make_question(record: Any, where: str, documents: list[str], name: str) -> Question:
+    answer = record.get("Answer")
+    context, passages = join_passages(documents, _SEPARATOR)
+    return Question(
+        id=name,
+        text=field(record, "Question", str, where).strip(),
+        context=context,
+        references=() if answer is None else references_of(answer, where),
+        spans=None,
+        document=question_id(record, where),
+        passages=passages,
+        where=where,
+    )
+
+
+def _measure(folder: Path) -> dict[str, int]:
+    """Return the number of files below a folder, and their bytes; reads none of them.
+
+    Raises:
+        UnreadableError: the system does not list them now, or the folder is absent.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    try:
+        sizes = [
+            Path(where, name).stat().st_size
+            for where, _, names in os.walk(folder, onerror=fail)
+            for name in names
+        ]
+    except OSError as error:
+        raise explain_read_error(folder, error) from error
+    return {"files": len(sizes), "bytes": sum(sizes)}
+
+
+def _only_verified(record: Any) -> Any:
+    """Return a question with its verified documents alone."""
+    return record | {
+        name: [page for page in record.get(name, ()) if page.get("DocPartOfVerifiedEval")]
+        for name in _EVIDENCE
+    }
+
+
+def _documents_of(record: Any, where: str) -> list[_Document]:
+    """Return the documents of a question, in the order of the file."""
+    return [
+        _Document(folder, field(page, "Filename", str, where), page.get("Text"))
+        for name, folder in _EVIDENCE.items()
+        for page in record.get(name, ())
+    ]
+
+
+def _read(root: Path, document: _Document, question: str, where: str, report: Report) -> str:
+    """Return the text of a document; empty if it is missing or blank."""
+    if document.text is not None:
+        return document.text.strip()
+    folder = root / document.folder
+    path = folder / document.name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise DataError(f"{where}: file name {document.name!r} leads outside {folder}")
+    try:
+        raw = read_file(path)
+    except FileNotFoundError:
+        report.add("documents_missing", question, f"{where}, {path}")
+        return ""
+    except OSError as error:
+        raise explain_read_error(path, error) from error
+    text = raw.decode("utf-8-sig", errors="replace")
+    if "\ufffd" in text:
+        report.add("documents_not_utf8", question, f"{where}, {path}")
+    return text.strip()
 
 
 @settings
@@ -43,19 +323,14 @@ class TriviaQA(QuestionTask):
     id_field = "QuestionId"
     info = TaskInfo(
         name="triviaqa",
-        version=1,
         title="TriviaQA",
         summary="Find the answer to a trivia question in long documents.",
-        source=f"TriviaQA 1.0, Joshi et al. 2017, {triviaqa.URL}",
-        checksum=None,
+        source=f"TriviaQA 1.0, Joshi et al. 2017, {URL}",
         license="none stated for the questions; documents have the licenses of their sites",
-        sizes={},
         vocab_size=259,
         num_classes=8,
         metrics=("token_f1", "exact_match"),
-        chance=None,
         head="question_answering",
-        published=(),
         notes=(
             "Validation is held out of the training questions; test is the published development "
             "set, on which papers report, since the answers of the test set are not public. "
@@ -71,7 +346,7 @@ class TriviaQA(QuestionTask):
 
     def find_source(self, data: Path | None) -> TriviaQAFiles:
         """Return the files of questions of the domain."""
-        return triviaqa.find(data, self.options.domain)
+        return find(data, self.options.domain)
 
     def record_id(self, question: str) -> str:
         """Return the id of a question without its document."""
@@ -87,13 +362,12 @@ class TriviaQA(QuestionTask):
         for part, shares in parts.items():
             path = files.questions_file(part)
             keys = [
-                (triviaqa.question_id(record, f"{path}: question {number}"),)
-                for number, record in enumerate(triviaqa.load_records(files, part))
+                question_id(record, f"{path}: question {number}")
+                for number, record in enumerate(load_records(files, part))
             ]
-            splits = assign_splits(keys, np.zeros(len(keys), np.int8), shares).splits.tolist()
+            splits = assign_questions(keys, shares)
             # Read again: the records of the hub have the texts of all documents.
-            for number, record in enumerate(triviaqa.load_records(files, part)):
+            for number, record in enumerate(load_records(files, part)):
                 split, where = splits[number], f"{path}: question {number}"
-                name: Split = "test" if part == "dev" else SPLITS[split]
-                for question in triviaqa.read_question(files, record, where, reports[name]):
-                    yield name, question
+                for question in read_question(files, record, where, reports[split]):
+                    yield split, question

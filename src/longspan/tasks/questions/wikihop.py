@@ -2,11 +2,20 @@
 
 Welbl et al., "Constructing Datasets for Multi-hop Reading Comprehension Across Documents", 2018
 (https://arxiv.org/abs/1710.06481). Question, candidates and documents are one text, as in Beltagy
-et al., "Longformer", 2020 (https://arxiv.org/abs/2004.05150), section 6.1 and appendix D.
+et al., "Longformer", 2020 (https://arxiv.org/abs/2004.05150), section 6.1 and appendix D. Official
+layout:
+
+    wikihop/{train,dev}.json, and wikihop/{train,dev}.masked.json
+
+A file is a list of questions: a relation and an entity, candidate answers of which one is right,
+and paragraphs of Wikipedia ("supports"), several of which are needed to find it. In the masked
+files, candidates are placeholders such as ___MASK12___ wherever they occur.
 """
 
+import dataclasses
 import functools
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,47 +25,148 @@ from torch import Tensor
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
-from longspan.data.own_splits import VALIDATION, assign_splits
+from longspan.data.own_splits import VALIDATION
+from longspan.data.source_files import PartFiles, format_paths, search_paths, usual_folders
 from longspan.data.store import Examples
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError, MissingSourceError, OptionError
 from longspan.shapes import Float, Int
-from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split, Task
+from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
+from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.info import Published, TaskInfo
-from longspan.tasks.pieces import (
-    PieceVocabulary,
-    identify_pieces,
-    load_pieces,
-    vocabulary_setting,
-)
-from longspan.tasks.questions import wikihop_files as wikihop
-from longspan.tasks.questions.answers import Share
-from longspan.tasks.questions.candidate_scores import (
-    MOST_BOUNDARIES,
-    CandidateWriter,
-    GlobalTokens,
-    collate_windows,
-    load_details,
-    shuffle_parts,
-)
+from longspan.tasks.pieces import PieceTask, PieceVocabulary, vocabulary_setting
 from longspan.tasks.questions.candidates import (
     MARKERS,
+    MOST_BOUNDARIES,
     CandidateEncoder,
+    GlobalTokens,
     Parts,
     Windows,
+    collate_windows,
     min_length,
     prefix_length,
+    shuffle_parts,
 )
-from longspan.tasks.questions.wikihop_files import Part
+from longspan.tasks.questions.json_files import field, load_json
+from longspan.tasks.questions.question_data import Share, assign_questions
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule
+
+URL = "https://qangaroo.cs.ucl.ac.uk"
+
+_FOLDERS = ("wikihop", "qangaroo_v1.1/wikihop")
+# The texts are tokenized in part. The published code of Longformer joins these again.
+_SPACED = {" .": ".", " ,": ",", " !": "!", " ?": "?", "( ": "(", " )": ")", " 's": "'s"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CandidateQuestion:
+    """Question with candidate answers.
+
+    Attributes:
+        id: identifier of the question in its data set.
+        text: the question: a relation, such as "country_of_citizenship", and an entity.
+        candidates: answers to choose from.
+        documents: texts that tell the right one.
+        answer: index of the right candidate.
+    """
+
+    id: str
+    text: str
+    candidates: tuple[str, ...]
+    documents: tuple[str, ...]
+    answer: int
+
+    @property
+    def relation(self) -> str:
+        """First word of the question."""
+        return self.text.split(" ", 1)[0]
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Id, question, relation and candidates, as stored."""
+        return {
+            "id": self.id,
+            "question": self.text,
+            "relation": self.relation,
+            "candidates": self.candidates,
+        }
+
+
+def find(data: Path | None, *, masked: bool = False) -> PartFiles:
+    """Find an unpacked copy: the files of train and dev.
+
+    Args:
+        data: the folder of the files, or one above it. None: $LONGSPAN_DATA, then
+            $LONGSPAN_TEST_DATA.
+        masked: take the files in which candidates are placeholders.
+
+    Raises:
+        DataError: there is no copy; the message says how to get one.
+    """
+    paths = search_paths(data, "the unpacked files of WikiHop")
+    for path in paths:
+        folders = usual_folders(path, "wikihop")
+        for root in (*folders, *(one / name for one in folders for name in _FOLDERS)):
+            suffix = ".masked.json" if masked else ".json"
+            parts = {part: root / f"{part}{suffix}" for part in ("train", "dev")}
+            if all(path.is_file() for path in parts.values()):
+                return PartFiles(form="folder", parts=parts)
+    raise MissingSourceError(
+        f"WikiHop is not here (searched {format_paths(paths)}); download qangaroo_v1.1.zip from "
+        f"{URL}, and run `longspan data build wikihop --data FILE`"
+    )
+
+
+def read_questions(path: Path) -> Iterator[CandidateQuestion]:
+    """Yield the questions of a file.
+
+    Raises:
+        DataError: the file is missing or malformed, or an answer is no candidate; the message says
+            where.
+    """
+    content = load_json(path)
+    if not isinstance(content, list):
+        raise DataError(f"{path}: expected a list of questions, got {type(content).__name__}")
+    if not content:
+        raise DataError(f"{path} has no question; download it again")
+    for number, record in enumerate(content):
+        yield _read_question(record, f"{path}: question {number}")
+
+
+def join_punctuation(text: str) -> str:
+    """Return a text without spaces before punctuation and without repeated white space."""
+    for spaced, joined in _SPACED.items():
+        text = text.replace(spaced, joined)
+    return " ".join(text.split())
+
+
+def _read_question(record: Any, where: str) -> CandidateQuestion:
+    name = field(record, "id", str, where)
+    candidates = _texts(record, "candidates", where)
+    answer = join_punctuation(field(record, "answer", str, where))
+    if answer not in candidates:
+        raise DataError(f"{where} ({name}): the answer {answer!r} is none of the candidates")
+    return CandidateQuestion(
+        id=name,
+        text=join_punctuation(field(record, "query", str, where)),
+        candidates=candidates,
+        documents=_texts(record, "supports", where),
+        answer=candidates.index(answer),
+    )
+
+
+def _texts(record: Any, name: str, where: str) -> tuple[str, ...]:
+    texts = field(record, name, list, where)
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise DataError(f"{where}: field {name!r} must be a list of texts, got {texts!r:.80}")
+    return tuple(map(join_punctuation, texts))
+
 
 MOST_CANDIDATES = 79  # of a published question
 _SHUFFLING = 1  # purpose of the random numbers of a batch
 _LABELS = ("one window", "several windows", "cut")
 _SHOWN = 400  # characters of the documents
-# Options that change neither the examples nor their order: scores under all of them compare.
-_NOT_IN_DATA = ("length", "windows", "candidates", "global_tokens", "shuffle")
 _TABLE = "Beltagy et al. 2020, Longformer"
 
 
@@ -64,14 +174,15 @@ _TABLE = "Beltagy et al. 2020, Longformer"
 class WikiHopOptions:
     """Encoding of questions, windows, global tokens, and the held-out share."""
 
-    length: Length = setting("tokens of a window", 4096)
+    length: Length = setting("tokens of a window", 4096, in_data=False)
     windows: Length = setting(
         "maximum windows of an example: documents that exceed the length are read in several, each "
         "with question and candidates; further documents are cut",
         4,
+        in_data=False,
     )
     candidates: Annotated[int, Field(ge=2, le=1 << 12)] = setting(
-        "maximum candidates of a question", MOST_CANDIDATES
+        "maximum candidates of a question", MOST_CANDIDATES, in_data=False
     )
     vocabulary: PieceVocabulary = vocabulary_setting()
     masked: bool = setting("replace candidates by placeholders, as in the masked files", False)
@@ -80,8 +191,11 @@ class WikiHopOptions:
         "boundaries: those, and the first one of each document (of 64 in a window at most); first: "
         "the first one; none",
         "candidates",
+        in_data=False,
     )
-    shuffle: bool = setting("shuffle candidates and documents of training examples", True)
+    shuffle: bool = setting(
+        "shuffle candidates and documents of training examples", True, in_data=False
+    )
     validation: Share = setting("share of the training questions that validation holds out", 0.1)
 
     def __post_init__(self) -> None:
@@ -115,6 +229,16 @@ def predict_by_relation(train: Examples, examples: Examples) -> np.ndarray:
     return np.array(found)
 
 
+def _count(sizes: list[tuple[int, int]]) -> dict[str, int]:
+    """Return the number of questions, and the most candidates and documents of one."""
+    candidates, documents = zip(*sizes, strict=True)
+    return {
+        "questions": len(sizes),
+        "most_candidates": max(candidates),
+        "most_documents": max(documents),
+    }
+
+
 BY_RELATION = Rule(
     name="most frequent candidate",
     summary="the candidate that is most often right in training for the same relation",
@@ -123,25 +247,21 @@ BY_RELATION = Rule(
 
 
 @register
-class WikiHop(Task):
+class WikiHop(PieceTask):
     """Answers of questions among candidates, implied by several documents."""
 
     Options = WikiHopOptions
     options: WikiHopOptions
-    has_answers = True
+    rules = (BY_RELATION,)
     info = TaskInfo(
         name="wikihop",
-        version=1,
         title="WikiHop",
         summary="Choose the answer to a question among candidates, from several documents.",
-        source=f"QAngaroo 1.1, Welbl et al. 2018, {wikihop.URL}",
-        checksum=None,
+        source=f"QAngaroo 1.1, Welbl et al. 2018, {URL}",
         license="CC BY-SA 3.0",
-        sizes={},
         vocab_size=263,
         num_classes=MOST_CANDIDATES,
         metrics=("accuracy",),
-        chance=None,
         head="candidates",
         published=(
             Published(
@@ -168,11 +288,6 @@ class WikiHop(Task):
     )
 
     @property
-    def length(self) -> int:
-        """Maximum number of tokens of a window."""
-        return self.options.length
-
-    @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """Windows of a text, and candidates."""
         windows, candidates = self.options.windows, self.options.candidates
@@ -194,16 +309,6 @@ class WikiHop(Task):
         return self.options.candidates
 
     @property
-    def sizes(self) -> dict[Split, int | None]:
-        """Unknown before the build, which counts the training questions."""
-        return dict.fromkeys(SPLITS)
-
-    @property
-    def model_fields(self) -> dict[str, Any]:
-        """Padding id of the tokenizer."""
-        return {"pad_token_id": self._encoder.tokenizer.fast.pad_token_id}
-
-    @property
     def num_global_tokens(self) -> int:
         """Maximum number of global tokens in a window."""
         prefix = prefix_length(self.length)
@@ -215,49 +320,41 @@ class WikiHop(Task):
         }
         return longest[self.options.global_tokens]
 
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the question's relation alone."""
-        return (BY_RELATION,)
-
     def majority_baseline(self, split: Split, rows: np.ndarray | None = None) -> float | None:
         """Return None: the number of a candidate in its list says nothing."""
         return None
 
-    def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data; a tokenizer is known by its files."""
-        options = super().data_options()
-        options["vocabulary"] = identify_pieces(self.options.vocabulary)
-        return {name: x for name, x in options.items() if name not in _NOT_IN_DATA}
-
-    def identify_source(self, data: Path | None) -> dict[str, Any]:
-        """Return names and sizes of the files."""
-        return wikihop.find(data, masked=self.options.masked).origin
+    def find_source(self, data: Path | None) -> PartFiles:
+        """Return the files of train and dev."""
+        return find(data, masked=self.options.masked)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Encode the questions, whole, one at a time."""
-        files, encoder = wikihop.find(data, masked=self.options.masked), self._encoder
-        writers = {split: CandidateWriter(scratch / split, encoder) for split in SPLITS}
-        shares: dict[Part, dict[int, float]]
+        files, encoder = self.find_source(data), self._encoder
+        writers = {
+            split: ExampleWriter(scratch / split, labels=np.uint16, tokens=encoder.dtype)
+            for split in SPLITS
+        }
+        sizes: dict[Split, list[tuple[int, int]]] = {split: [] for split in SPLITS}
         shares = {"train": {VALIDATION: self.options.validation}, "dev": {}}
-        for part, held_out in shares.items():
-            questions = list(wikihop.read_questions(files.questions_file(part)))
-            # Equal questions are in one split.
-            keys = [(question.text,) for question in questions]
-            splits = assign_splits(keys, np.zeros(len(keys), np.int8), held_out).splits.tolist()
+        for part, path in files.parts.items():
+            questions = list(read_questions(path))
+            splits = assign_questions([question.text for question in questions], shares[part])
             for number, (question, split) in enumerate(zip(questions, splits, strict=True)):
                 if number % 100 == 0:
                     progress(f"encoding WikiHop ({part})", number, len(questions))
-                writers["test" if part == "dev" else SPLITS[split]].add(question)
+                stored = encoder.store(question.text, question.candidates, question.documents)
+                writers[split].add(question.answer, question.details, tokens=stored)
+                sizes[split].append((len(question.candidates), len(question.documents)))
         return BuildOutput(
             splits={split: writer.examples() for split, writer in writers.items()},
             source=self.info.source,
             license=self.info.license,
             facts={
                 "source_sha256": files.checksums(),
-                "questions": {split: writer.counts() for split, writer in writers.items()},
+                "questions": {split: _count(x) for split, x in sizes.items()},
                 **encoder.tokenizer.facts,
             },
         )
@@ -309,11 +406,9 @@ class WikiHop(Task):
         targets: Int[Tensor, " B"],
     ) -> dict[str, str]:
         """Return the best candidate of each question, by its official id."""
-        examples, found = self._examples(split), {}
-        for row, best in zip(rows.tolist(), logits.argmax(1).tolist(), strict=True):
-            details = load_details(examples, row)
-            found[details["id"]] = details["candidates"][best]
-        return found
+        details = [self.load_details(split, row) for row in rows.tolist()]
+        best = zip(details, logits.argmax(1).tolist(), strict=True)
+        return {known["id"]: known["candidates"][number] for known, number in best}
 
     def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
         """Return each token of an example."""
@@ -323,16 +418,16 @@ class WikiHop(Task):
     def show(self, split: Split, row: int) -> str:
         """Return the question, its candidates, the beginning of the documents, and the answer."""
         stored, label = self._example(split, row)
-        details = load_details(self._examples(split), row)
+        details = self.load_details(split, row)
         names = details["candidates"]
-        decode = self._encoder.tokenizer.decode
+        decode = self.tokenizer.decode
         documents = [decode(ids).strip() for ids in self._encoder.load(stored).documents]
         shown = " | ".join(documents)[:_SHOWN]
         return f"{details['question']} ({', '.join(names)}) | {shown} = {names[label]}"
 
     @functools.cached_property
     def _encoder(self) -> CandidateEncoder:
-        return CandidateEncoder(load_pieces(self.options.vocabulary))
+        return CandidateEncoder(self.tokenizer)
 
     def _parts(self, examples: Examples, row: int) -> Parts:
         """Return the tokens of a question."""

@@ -8,7 +8,7 @@ from longspan.data.cache import BuildOutput
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks.base import ProgressCallback, Task
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
-from longspan.tasks.ranking.imports import BEIR, BeirDescription, load_collection
+from longspan.tasks.ranking.imports import BeirDescription, load_collection
 from longspan.tasks.ranking.ranking import METRICS, RankingOptions, RankingTask
 
 _NOTES = (
@@ -57,7 +57,7 @@ class BeirTask(ImportedTask, RankingTask):
         )
 
 
-@makes_tasks(BEIR)
+@makes_tasks(BeirDescription)
 def _make(folder: Path, description: BeirDescription) -> type[Task]:
     """Return the task class of an import."""
     return make_task(

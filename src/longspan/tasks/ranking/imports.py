@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 
 from longspan.data.imports.stored import (
     ImportDescription,
-    ImportKind,
     Progress,
     count_splits,
-    shares_of,
+    covered,
+    resolve_splits,
 )
 from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION, assign_splits
 from longspan.data.parquet import explain_parquet_errors
@@ -33,7 +33,6 @@ from longspan.tasks.ranking import beir_files as beir
 from longspan.tasks.ranking.collection import NONE, Collection, Queries, relevant, sorted_documents
 
 HELD_OUT_SHARE = 0.1
-_COVERED = 95  # percentile of the lengths that recipes cover
 _SHOWN = 3  # places of unknown ids that are kept for messages
 _DOCUMENTS, _QUERIES = "documents.parquet", "queries.parquet"
 _BATCH = 1 << 22  # characters of documents that are written at a time
@@ -74,6 +73,9 @@ class BeirDescription(ImportDescription):
         document_words, query_words: 95th percentile of the lengths.
     """
 
+    folder = "retrieval"
+    noun = "collection"
+
     files: dict[str, str]
     splits: dict[str, str]
     documents: int
@@ -86,9 +88,6 @@ class BeirDescription(ImportDescription):
     def origin(self) -> dict[str, Any]:
         """Identity of the documents and queries."""
         return {"form": "beir", "sha256": self.rows_sha256}
-
-
-BEIR = ImportKind("retrieval", "collection", BeirDescription, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,13 +137,13 @@ def import_beir(
     train = files[NAMES[TRAIN]].name
     held = {NAMES[x]: f"{share:g} of the queries of {train}" for x, share in shares.items()}
     splits = {**{x: path.name for x, path in files.items()}, **held}
-    with BEIR.new_folder(cache, name) as part:
+
+    def write(part: Path) -> BeirDescription:
         numbers, facts = _write_documents(part / _DOCUMENTS, folder / beir.CORPUS, progress)
         rows, counts, unknown = _judged_queries(folder / beir.QUERIES, files, numbers)
         kept, in_another = _assign(rows, shares, splits)
         paths = (folder / beir.CORPUS, folder / beir.QUERIES, *files.values())
-        lengths = [len(split_words(query.text.encode(), len(query.text))) for query in kept]
-        described = BeirDescription(
+        return BeirDescription(
             name=name,
             rows_sha256=f"{facts['sha256']}{_write_queries(part / _QUERIES, kept)}",
             sizes=count_splits(np.array([query.split for query in kept])),
@@ -158,9 +157,10 @@ def import_beir(
             documents=len(numbers),
             unknown=unknown,
             document_words=facts["words"],
-            query_words=max(1, int(np.percentile(lengths, _COVERED))),
+            query_words=covered([len(split_words(x.text.encode(), len(x.text))) for x in kept]),
         )
-        return BEIR.describe(cache, part, described, replace=replace)
+
+    return BeirDescription.store(cache, name, write, replace=replace)
 
 
 def _resolve_shares(
@@ -173,12 +173,8 @@ def _resolve_shares(
             raise OptionError(
                 f"--{name} {share:g}: {files[name]} judges the {name} split; omit the option"
             )
-    asked = {
-        split: HELD_OUT_SHARE if held_out.get(split) is None else held_out[split]
-        for split in (VALIDATION, TEST)
-        if NAMES[split] not in files
-    }
-    return shares_of(asked, "query")
+    asked = {x: held_out.get(x) for x in (VALIDATION, TEST) if NAMES[x] not in files}
+    return resolve_splits(asked, {}, HELD_OUT_SHARE, "query")[1]
 
 
 def _write_documents(
@@ -212,8 +208,7 @@ def _write_documents(
         if not numbers:
             raise DataError(f"{corpus} has no document with a text")
         writer.write_table(_to_table(rows, _DOCUMENT_SCHEMA))
-    covered = max(1, int(np.percentile(words, _COVERED)))
-    return numbers, {"sha256": digest.hexdigest(), "empty": num_empty, "words": covered}
+    return numbers, {"sha256": digest.hexdigest(), "empty": num_empty, "words": covered(words)}
 
 
 def _judged_queries(
@@ -262,15 +257,14 @@ def _assign(
 ) -> tuple[list[StoredQuery], int]:
     """Return the queries with their splits, and the number left out with a text of another one."""
     given = np.array([query.split for query in rows], np.int8)
-    splits = assign_splits([(query.text,) for query in rows], given, shares).splits
-    for split, name in enumerate(NAMES):
-        if not (splits == split).any():
-            raise DataError(
-                f"no query is left for {name} ({sources[name]}), as the texts of all of them are "
-                "in another split too"
-            )
-    assigned = zip(rows, splits.tolist(), strict=True)
-    kept = [dataclasses.replace(x, split=split) for x, split in assigned if split != DROPPED]
+    assigned = assign_splits([(query.text,) for query in rows], given, shares)
+    if (name := assigned.empty) is not None:
+        raise DataError(
+            f"no query is left for {name} ({sources[name]}), as the texts of all of them are in "
+            "another split too"
+        )
+    splits = zip(rows, assigned.splits.tolist(), strict=True)
+    kept = [dataclasses.replace(x, split=split) for x, split in splits if split != DROPPED]
     return kept, len(rows) - len(kept)
 
 

@@ -1,31 +1,41 @@
-"""Reader of scientific papers with their abstracts (Cohan et al. 2018), official layout.
+"""Summarization of papers: write the abstract of an article of arXiv or PubMed.
+
+Cohan et al., "A Discourse-Aware Attention Model for Abstractive Summarization of Long Documents",
+2018 (https://arxiv.org/abs/1804.05685), the data set that is also called `scientific_papers`. LED
+(Beltagy et al. 2020, section 7) reports scores on it.
+Official layout:
 
     {arxiv,pubmed}-dataset/{train,val,test}.txt
 
 Every line is a JSON object with the lists of sentences `article_text` and `abstract_text`. Those of
 the abstract are wrapped in <S> and </S>. Files may end in .txt or .jsonl, and be gzip (.gz).
-
 The hub has parquet files whose rows have the texts `article` and `abstract`.
 """
 
 import contextlib
-import dataclasses
 import gzip
 import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from longspan.config import setting, settings
 from longspan.data.parquet import SUFFIX, read_records, split_files
-from longspan.data.source_files import SourceFiles, format_paths, search_paths
+from longspan.data.source_files import PartFiles, format_paths, search_paths
 from longspan.data.summarized_document import SummarizedDocument, split_sentences
+from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import check_file, explain_read_error, open_file, unique_keys
+from longspan.metrics.summaries import RougeRule
+from longspan.tasks.base import SPLITS, Split
+from longspan.tasks.info import Published, TaskInfo
 from longspan.tasks.questions.json_files import field
 from longspan.tasks.questions.report import Report
+from longspan.tasks.registry import register
+from longspan.tasks.summaries.summaries import METRICS, ROUGE_TOKENS, SummaryOptions, SummaryTask
 
 URL = "https://github.com/armancohan/long-summarization"
 PARTS = {"train": "train", "validation": "val", "test": "test"}  # name of the file by split
@@ -41,25 +51,8 @@ _TAG = re.compile(r"</?S>")
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PaperFiles(SourceFiles):
-    """One copy of the papers: the file of each split."""
-
-    files: dict[str, Path]
-
-    @property
-    def paths(self) -> list[Path]:
-        """Files of all splits."""
-        return list(self.files.values())
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Names and sizes of the files."""
-        return {"form": "papers", "bytes": self.sizes()}
-
-
-def find_papers(data: Path | None, task: str) -> PaperFiles:
-    """Find the files of the papers.
+def find_papers(data: Path | None, task: str) -> PartFiles:
+    """Find the files of the papers, by split.
 
     Args:
         data: the folder of the files, or one above it. None: $LONGSPAN_DATA, then
@@ -79,7 +72,7 @@ def find_papers(data: Path | None, task: str) -> PaperFiles:
             found = {split: _find_part(folder, split) for split in PARTS}
             files = {split: one for split, one in found.items() if one is not None}
             if len(files) == len(PARTS):
-                return PaperFiles(files=files)
+                return PartFiles(form="papers", parts=files)
     raise MissingSourceError(
         f"train.txt, val.txt and test.txt of {folders[0]} are not here (searched "
         f"{format_paths(paths)}); download them from {URL}, unpack them to FOLDER and run "
@@ -167,3 +160,82 @@ def _sentences(value: Any) -> tuple[str, ...]:
     # Half of a surrogate pair has no encoding.
     texts = (_TAG.sub("", x).encode(errors="replace").decode() for x in value)
     return tuple(found for text in texts if (found := " ".join(text.split())))
+
+
+_NOTES = (
+    "The model is selected by the perplexity of the validation abstracts. The scores are of "
+    "abstracts that it generates with beams, for every paper of validation and test, against the "
+    "whole reference. ROUGE is by default that of rouge-score with Porter stemming; some published "
+    "scores are without it. Papers without an abstract are left out, and of training those without "
+    "a text, too. The rule `lead` takes the first sentences of the paper, with as many words as "
+    "the mean training abstract."
+)
+_LED = "Beltagy et al. 2020, section 7: LED-large, 16,384 tokens"
+
+
+@settings
+class PaperOptions(SummaryOptions):
+    """Encoding, generation, and ROUGE as published."""
+
+    rouge: RougeRule = setting(ROUGE_TOKENS, "rouge-score")
+
+
+class PaperSummarization(SummaryTask):
+    """Articles and their abstracts; the name of a task tells its files."""
+
+    Options: ClassVar[type] = PaperOptions
+    options: PaperOptions
+
+    def find_source(self, data: Path | None) -> PartFiles:
+        """Return the files by split."""
+        return find_papers(data, self.info.name)
+
+    def read(
+        self, data: Path | None, reports: Mapping[Split, Report]
+    ) -> Iterator[tuple[Split, SummarizedDocument]]:
+        """Yield the papers of each file."""
+        parts = self.find_source(data).parts
+        for split in SPLITS:
+            yield from ((split, x) for x in read_papers(parts[split], reports[split]))
+
+
+def _describe(name: str, title: str, what: str, published: tuple[Published, ...]) -> TaskInfo:
+    return TaskInfo(
+        name=name,
+        title=title,
+        summary=f"Write the abstract of {what}.",
+        source=f"Cohan et al. 2018, {URL}",
+        license="none stated",
+        vocab_size=ByteTokenizer.vocab_size + 1,
+        num_classes=ByteTokenizer.vocab_size + 1,
+        metrics=METRICS["rouge-score"],
+        head="seq2seq",
+        published=published,
+        notes=_NOTES,
+    )
+
+
+def _published(mechanism: str, protocol: str, source: str, *values: float) -> tuple[Published, ...]:
+    return tuple(
+        Published(mechanism=mechanism, value=x, protocol=protocol, source=source, metric=metric)
+        for metric, x in zip(METRICS["rouge-score"][:3], values, strict=True)
+    )
+
+
+@register
+class ArxivSummarization(PaperSummarization):
+    """Abstracts of papers of arXiv."""
+
+    info = _describe(
+        "arxiv_summarization",
+        "arXiv summarization",
+        "a paper of arXiv",
+        _published("longformer", "documents", _LED, 0.4663, 0.1962, 0.4183),
+    )
+
+
+@register
+class PubmedSummarization(PaperSummarization):
+    """Abstracts of papers of PubMed."""
+
+    info = _describe("pubmed_summarization", "PubMed summarization", "a paper of PubMed", ())

@@ -1,43 +1,175 @@
 """Base of the summarization tasks: encoding, generation, ROUGE, the rule of leading sentences."""
 
 import dataclasses
-import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from longspan.bounds import LONGEST
+from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples
-from longspan.data.summarized_document import SummarizedDocument, split_sentences
+from longspan.data.summarized_document import SummarizedDocument, leading_sentences, split_sentences
 from longspan.data.tokenizers import UNKNOWN, Tokenizer
-from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
-from longspan.errors import DataError
+from longspan.data.word_pieces import WordPieceTokenizer
+from longspan.errors import DataError, OptionError
 from longspan.metrics import Metric, get_metric
-from longspan.metrics.summaries import ROUGE, rouge
+from longspan.metrics.summaries import ROUGE, RougeRule, has_token, loses_letters, rouge
 from longspan.shapes import Int
 from longspan.tasks.base import HELD_OUT, SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.batching import pad_sequences, text_inputs
-from longspan.tasks.encoded_text import EncodedTextTask
+from longspan.tasks.encoded_text import EncodedTextTask, EncodingOptions, encode_text
+from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.grouping import Grouping, group_by_quantiles
 from longspan.tasks.questions import report as reporting
 from longspan.tasks.questions.report import Report
 from longspan.tasks.scoring import IGNORE
-from longspan.tasks.summaries.build import (
-    LEAD,
-    SummaryWriter,
-    describe_references,
-    is_kept,
-    score_lead,
-    sum_references,
-)
-from longspan.tasks.summaries.options import METRICS, NOT_IN_DATA, SELECTION, SummaryOptions
 from longspan.wording import counted
+from longspan.words import count_words
+
+METRICS = {rule: (*names, "perplexity") for rule, names in ROUGE.items()}
+SELECTION = ("perplexity",)
+ROUGE_TOKENS = (
+    "tokens of ROUGE: unicode: words of any script; rouge-score: runs of a-z and 0-9, as in "
+    "published scores"
+)
+
+Beams = Annotated[int, Field(ge=1, le=64)]
+LengthPenalty = Annotated[float, Field(ge=-10, le=10)]
+TokenCount = Annotated[int, Field(ge=0, lt=LONGEST)]
+
+
+@settings
+class SummaryOptions(EncodingOptions):
+    """Encoding of documents and summaries, and the generation of summaries."""
+
+    length: Length = setting("tokens of a document that are kept", 1_024)
+    target_length: Length = setting(
+        "tokens of a summary that are kept, its end token included; as many are generated at most",
+        256,
+    )
+    minimum: PositiveInt = setting(
+        "occurrences in the training texts that make a character known", 2
+    )
+    beams: Beams = setting("beams of the generated summaries; 1: greedy", 4, in_data=False)
+    length_penalty: LengthPenalty = setting(
+        "exponent of the length by which the log-probability of a beam is divided",
+        1.0,
+        in_data=False,
+    )
+    no_repeat_ngram_size: TokenCount = setting(
+        "length of the token sequences that a generated summary has only once; 0: any may be "
+        "repeated",
+        3,
+        in_data=False,
+    )
+    min_tokens: TokenCount = setting(
+        "tokens of a generated summary before it may end", 0, in_data=False
+    )
+    rouge: RougeRule = setting(ROUGE_TOKENS, "unicode")
+
+    def __post_init__(self) -> None:
+        """Check that a summary has room for a token and for the shortest generated one.
+
+        Raises:
+            OptionError: it has not.
+        """
+        EncodingOptions.__post_init__(self)
+        if self.target_length <= max(1, self.min_tokens):
+            raise OptionError(
+                f"target_length={self.target_length} leaves no room for min_tokens="
+                f"{self.min_tokens}, at least one token, and the end; raise target_length"
+            )
+
+
+LEAD = "lead"
+WITHOUT_TOKEN, LOSING_LETTERS = "without_token", "losing_letters"
+EMPTY_DOCUMENT, EMPTY_SUMMARY = "empty_document", "empty_summary"
+
+
+class SummaryWriter(ExampleWriter):
+    """Examples of a split in files, and sums over them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        document: type[np.unsignedinteger],
+        summary: type[np.unsignedinteger],
+    ):
+        super().__init__(folder, tokens=document, second=summary)
+        self.summary_words, self.cut = 0, [0, 0]
+        self.lead: Counter[str] = Counter()
+        self.references: Counter[str] = Counter()
+
+    def add_summary(
+        self,
+        one: SummarizedDocument,
+        document: np.ndarray,
+        summary: np.ndarray,
+        cut: tuple[bool, bool],
+        lead: Mapping[str, float],
+        rule: RougeRule,
+    ) -> None:
+        """Append an example, with the scores of its leading sentences; check its summary."""
+        details = {"id": one.id, "summary": "\n".join(one.summary)}
+        self.add(0, details, tokens=document, second=summary)
+        self.summary_words += count_words(one.summary_text)
+        if not has_token(one.summary_text, rule):
+            self.references[WITHOUT_TOKEN] += 1
+        elif loses_letters(one.summary_text, rule):
+            self.references[LOSING_LETTERS] += 1
+        self.cut = [total + one for total, one in zip(self.cut, cut, strict=True)]
+        self.lead.update(lead)
+
+    def lead_scores(self) -> dict[str, float]:
+        """Return the mean scores of the leading sentences."""
+        return {name: total / len(self) for name, total in self.lead.items()}
+
+
+def is_kept(split: Split, one: SummarizedDocument, report: Report) -> bool:
+    """Return whether a document is an example of its split; list those without a text."""
+    line = int(number) if (number := one.where.rpartition("line ")[2]).isdigit() else None
+    for reason, text in ((EMPTY_DOCUMENT, one.document), (EMPTY_SUMMARY, one.summary)):
+        if not text:
+            report.add(reason, one.id, one.where, line)
+    return bool(one.summary) and (bool(one.document) or split != "train")
+
+
+def score_lead(one: SummarizedDocument, words: float, rule: RougeRule) -> dict[str, float]:
+    """Return the scores of the leading sentences of a document."""
+    return rouge("\n".join(leading_sentences(one.document, words)), "\n".join(one.summary), rule)
+
+
+def sum_references(parts: Iterable[SummaryWriter]) -> dict[str, int]:
+    """Return the number of references of each kind in several splits."""
+    total = Counter({WITHOUT_TOKEN: 0, LOSING_LETTERS: 0})
+    for part in parts:
+        total.update(part.references)
+    return dict(total)
+
+
+def describe_references(counts: Mapping[str, int], rule: RougeRule) -> list[str]:
+    """Return a sentence for each kind of references that the rule of ROUGE does not read.
+
+    Args:
+        counts: `references` of the writers.
+        rule: rule of the tokens.
+    """
+    texts = {
+        WITHOUT_TOKEN: "summary|summaries has|have no token under the rule of ROUGE and is|are "
+        "scored 0",
+        LOSING_LETTERS: "summary|summaries has|have letters that the rule of ROUGE drops",
+    }
+    remedy = "; rouge=unicode reads every script" if rule == "rouge-score" else ""
+    return [f"{counted(counts[x], text)}{remedy}" for x, text in texts.items() if counts[x]]
+
 
 _END_SYMBOL = "<end>"  # of vocabularies without an end token
 
@@ -74,11 +206,6 @@ class SummaryTask(EncodedTextTask):
         return {name: (length,) for name, length in shapes.items()}
 
     @property
-    def sizes(self) -> dict[Split, int | None]:
-        """Unknown before the build: documents and summaries without a text are left out."""
-        return dict.fromkeys(SPLITS)
-
-    @property
     def vocab_size(self) -> int:
         """Number of token ids, that of the end included."""
         return super().vocab_size + self.num_added_tokens
@@ -112,7 +239,7 @@ class SummaryTask(EncodedTextTask):
     @property
     def generation(self) -> dict[str, Any]:
         """Beam search of these options."""
-        options, pieces = self.options, self._pieces
+        options, pieces = self.options, self._word_pieces
         padding = 0 if pieces is None else pieces.fast.pad_token_id
         has_beams = options.beams > 1
         return {
@@ -165,11 +292,6 @@ class SummaryTask(EncodedTextTask):
             notes.append(f"{listed} {path}: {counts}")
         return notes
 
-    def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data; generation has no part in it."""
-        options = super().data_options()
-        return {name: x for name, x in options.items() if name not in NOT_IN_DATA}
-
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
@@ -190,7 +312,7 @@ class SummaryTask(EncodedTextTask):
             words = parts["train"].summary_words / max(1, len(parts["train"]))
             cut = self._encode_pair(tokenizer, one)
             lead = score_lead(one, words, rule) if split in HELD_OUT else {}
-            parts[split].add(one, *cut, lead, rule)
+            parts[split].add_summary(one, *cut, lead, rule)
         self._check_sizes(parts, reports)
         cases = sum((found.case_counts for found in reports.values()), Counter[str]())
         train = parts["train"]
@@ -255,9 +377,7 @@ class SummaryTask(EncodedTextTask):
 
     def reference(self, split: Split, row: int) -> str:
         """Return the whole summary of an example, one sentence in each line."""
-        details = self._examples(split).details
-        assert details is not None
-        return str(json.loads(details[row].tobytes())["summary"])
+        return load_details(self._examples(split), row)["summary"]
 
     def decode_generated(self, ids: np.ndarray) -> str:
         """Return the text of generated tokens, without special tokens and what follows the end."""
@@ -291,15 +411,9 @@ class SummaryTask(EncodedTextTask):
         return f"{self.decode(tokens)} = {' '.join(self.reference(split, row).splitlines())}"
 
     @property
-    def _pieces(self) -> WordPieceTokenizer | None:
-        """Hugging Face tokenizer, or None."""
-        name = self.options.tokenizer_name
-        return None if name is None else load_word_pieces(name)
-
-    @property
     def _own_end(self) -> int | None:
         """End token of a Hugging Face tokenizer: the last one of each text, or its EOS token."""
-        if (pieces := self._pieces) is None:
+        if (pieces := self._word_pieces) is None:
             return None
         after = pieces.frame[1]
         end = after[-1] if len(after) else pieces.fast.eos_token_id
@@ -307,7 +421,7 @@ class SummaryTask(EncodedTextTask):
 
     def _textless_tokens(self) -> tuple[int, ...]:
         """Return the ids of unknown and absent words or characters, once these are learned."""
-        if self._dataset is None or self._pieces or self.options.vocabulary == "bytes":
+        if self._dataset is None or self._word_pieces or self.options.vocabulary == "bytes":
             return ()
         symbols = self.tokenizer.symbols
         return tuple(token for token, text in enumerate(symbols) if text == symbols[UNKNOWN])
@@ -324,19 +438,14 @@ class SummaryTask(EncodedTextTask):
     ) -> tuple[np.ndarray, np.ndarray, tuple[bool, bool]]:
         """Return the tokens of a document and its summary, and which of them were cut."""
         texts, limits = (one.text, one.summary_text), (self.length, self.options.target_length)
-        found, cut = [], []
-        for text, limit in zip(texts, limits, strict=True):
-            ids = tokenizer.encode(text.encode(), limit)
-            # A full text may end there.
-            longer = len(ids) == limit and len(tokenizer.encode(text.encode(), limit + 1)) > limit
-            found.append(ids)
-            cut.append(longer)
-        document, summary = found
+        pairs = zip(texts, limits, strict=True)
+        encoded = [encode_text(tokenizer, text.encode(), limit) for text, limit in pairs]
+        (document, is_cut), (summary, is_summary_cut) = encoded
         if not len(summary) or summary[-1] != self.end_token:
             room = self.options.target_length - 1
-            cut[1] = cut[1] or len(summary) > room
+            is_summary_cut = is_summary_cut or len(summary) > room
             summary = np.append(summary[:room].astype(np.int64), self.end_token)
-        return document, summary, (cut[0], cut[1])
+        return document, summary, (is_cut, is_summary_cut)
 
     def _check_sizes(
         self, parts: Mapping[Split, SummaryWriter], reports: Mapping[Split, Report]

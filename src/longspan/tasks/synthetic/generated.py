@@ -37,11 +37,6 @@ class GeneratedTask(Task):
         """Accuracy of a uniform guess."""
         return 1 / self.num_classes
 
-    @property
-    def length(self) -> int:
-        """Number of tokens of every example."""
-        return self.options.length
-
     @abstractmethod
     def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of a chunk of examples, both (rows, length) uint16."""

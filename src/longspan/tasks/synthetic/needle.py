@@ -7,18 +7,18 @@ last one.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from pydantic import PositiveInt
 
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.tasks.registry import register
-from longspan.tasks.synthetic.copying import CopyingTask
-from longspan.tasks.synthetic.copying_examples import CopyingSettings
+from longspan.tasks.synthetic.copying import CopyingTask, SymbolChecks
 from longspan.tasks.synthetic.generated import GeneratedOptions
 
 
 @settings
-class NeedleOptions(GeneratedOptions):
+class NeedleOptions(SymbolChecks, GeneratedOptions):
     """Sizes of the splits, and difficulty."""
 
     validation: NumExamples = setting("validation examples", 2_000)
@@ -30,21 +30,8 @@ class NeedleOptions(GeneratedOptions):
         "position of the symbol, 0 (start) to 1 (before the marker); none: random", None
     )
 
-    def __post_init__(self) -> None:
-        """Check that the generator accepts the options."""
-        _ = self.generator_settings
-
-    @property
-    def generator_settings(self) -> CopyingSettings:
-        """Settings of the generator: one symbol."""
-        return CopyingSettings(
-            length=self.length,
-            count=1,
-            symbols=self.symbols,
-            noise=self.noise,
-            together=False,
-            depth=self.depth,
-        )
+    count: ClassVar[int] = 1  # type: ignore[misc]
+    together: ClassVar[bool] = False  # type: ignore[misc]
 
 
 @register

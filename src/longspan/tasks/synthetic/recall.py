@@ -3,6 +3,16 @@
 Multi-query associative recall: Arora et al., "Zoology: Measuring and Improving Recall in Efficient
 Language Models", 2023 (https://arxiv.org/abs/2312.04927). A mechanism solves it if it can look up
 one of many positions by its content.
+
+Pairs and queries have the distribution of its generator (HazyResearch/zoology,
+zoology/data/multiquery_ar.py): pairs of a key and a value first, keys and values sampled without
+replacement; then slots of two tokens, of which the first may be a query. Slot i (from 1) is chosen
+with weight i^(power - 1), without replacement.
+
+Differences: the keys are queried in random order, and optionally only some or some several times.
+Random filler is drawn from the keys that the example does not bind. So a bound key after the pairs
+is always a query, and no value occurs after the pairs: the answer can be read from its pair alone,
+by causal and by bidirectional models.
 """
 
 import functools
@@ -12,24 +22,32 @@ import numpy as np
 from pydantic import PositiveInt
 
 from longspan.config import Length, NumExamples, setting, settings
-from longspan.data.sampling import TokensAndTargets
+from longspan.data.sampling import (
+    CHUNK_SIZE,
+    TokensAndTargets,
+    check_vocab_size,
+    sample_distinct,
+)
 from longspan.data.store import Examples
+from longspan.errors import OptionError
 from longspan.tasks.base import Grouping, Split
 from longspan.tasks.grouping import group_by_quantiles
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule
 from longspan.tasks.synthetic.generated import GeneratedOptions, GeneratedTask
-from longspan.tasks.synthetic.recall_examples import BLANK, FIRST_KEY, RecallSettings, draw_chunk
+
+BLANK = 1
+FIRST_KEY = 2  # ids 0 and 1 are padding and the blank
 
 
 def predict_by_last_value(
-    settings: RecallSettings, train: Examples, examples: Examples
+    options: "RecallOptions", train: Examples, examples: Examples
 ) -> np.ndarray:
     """Return the value of the last pair at every query; nothing is fitted."""
-    tokens = examples.tokens.values.reshape(-1, settings.length)
-    last = tokens[:, settings.head - 1].astype(np.int64) - settings.values
-    return last.repeat(settings.queries)
+    tokens = examples.tokens.values.reshape(-1, options.length)
+    last = tokens[:, options.head - 1].astype(np.int64) - options.values
+    return last.repeat(options.num_queries)
 
 
 @settings
@@ -50,20 +68,105 @@ class RecallOptions(GeneratedOptions):
     noise: bool = setting("fill with random unbound keys instead of blanks", False)
 
     def __post_init__(self) -> None:
-        """Check that the generator accepts the options."""
-        _ = self.generator_settings
+        """Check the difficulty.
+
+        Raises:
+            OptionError: the options contradict each other.
+        """
+        check_vocab_size(self.vocabulary, "vocabulary")
+        if not 0 <= self.power <= 1:
+            raise OptionError(f"power={self.power}; expected 0 (near slots) to 1 (any slot)")
+        if self.vocabulary % 2:
+            raise OptionError(f"vocabulary={self.vocabulary}; half are values, use an even number")
+        spare = 1 if self.noise else 0
+        if self.pairs + spare > self.keys:
+            needed = 2 * (self.pairs + spare + FIRST_KEY)
+            raise OptionError(
+                f"vocabulary={self.vocabulary} has {self.keys} keys, {self.pairs} pairs"
+                f"{' and noise' if spare else ''} need more; use {needed} or more"
+            )
+        if self.num_queries > self.slots:
+            raise OptionError(
+                f"length={self.length} has room for {max(self.slots, 0)} queries after "
+                f"{self.pairs} pairs, not for {self.num_queries}; use "
+                f"{2 * (self.pairs + self.num_queries)} or more"
+            )
 
     @property
-    def generator_settings(self) -> RecallSettings:
-        """Settings of the generator."""
-        return RecallSettings(
-            length=self.length,
-            pairs=self.pairs,
-            queries=self.pairs if self.queries is None else self.queries,
-            vocabulary=self.vocabulary,
-            power=self.power,
-            noise=self.noise,
-        )
+    def num_queries(self) -> int:
+        """Number of queries; `queries` resolved."""
+        return self.pairs if self.queries is None else self.queries
+
+    @property
+    def keys(self) -> int:
+        """Number of key ids."""
+        return self.vocabulary // 2 - FIRST_KEY
+
+    @property
+    def values(self) -> int:
+        """Number of value ids, which is the number of classes."""
+        return self.vocabulary // 2
+
+    @property
+    def head(self) -> int:
+        """Number of tokens of the pairs."""
+        return 2 * self.pairs
+
+    @property
+    def slots(self) -> int:
+        """Number of possible positions of a query."""
+        return (self.length - self.head) // 2
+
+
+def draw_chunk(options: RecallOptions, draws: np.random.Generator) -> TokensAndTargets:
+    """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
+
+    The target of a query is c + 1 if its value has class c; other targets are 0.
+    """
+    head = options.head
+    tokens = np.full((CHUNK_SIZE, options.length), BLANK, np.uint16)
+    targets = np.zeros_like(tokens)
+    keys = sample_distinct(draws, CHUNK_SIZE, options.keys, options.pairs)
+    values = sample_distinct(draws, CHUNK_SIZE, options.values, options.pairs)
+    tokens[:, 0:head:2] = keys + FIRST_KEY
+    tokens[:, 1:head:2] = values + options.values
+    positions = head + 2 * _draw_slots(options, draws)
+    queried = _draw_queries(options, draws)
+    if options.noise:
+        tokens[:, head:] = _draw_unbound_keys(options, draws, keys) + FIRST_KEY
+    np.put_along_axis(tokens, positions, np.take_along_axis(keys, queried, 1) + FIRST_KEY, 1)
+    np.put_along_axis(targets, positions, np.take_along_axis(values, queried, 1) + 1, 1)
+    return tokens, targets
+
+
+def _draw_slots(options: RecallOptions, draws: np.random.Generator) -> np.ndarray:
+    """Draw the slots of the queries, ascending.
+
+    Sampling by weight without replacement equals taking the first arrivals, where each slot
+    arrives after an exponential time whose rate is its weight.
+    """
+    weights = np.arange(1, options.slots + 1) ** (options.power - 1.0)
+    arrivals = draws.standard_exponential((CHUNK_SIZE, options.slots)) / weights
+    return np.sort(np.argsort(arrivals, 1, kind="stable")[:, : options.num_queries], 1)
+
+
+def _draw_queries(options: RecallOptions, draws: np.random.Generator) -> np.ndarray:
+    """Draw the pair of each query; every pair is queried once before any is queried again."""
+    every = np.broadcast_to(np.arange(options.pairs), (CHUNK_SIZE, options.pairs))
+    rounds = -(-options.num_queries // options.pairs)
+    shuffled = [draws.permuted(every, axis=1) for _ in range(rounds)]
+    return np.concatenate(shuffled, 1)[:, : options.num_queries]
+
+
+def _draw_unbound_keys(
+    options: RecallOptions, draws: np.random.Generator, keys: np.ndarray
+) -> np.ndarray:
+    """Draw keys that the example does not bind, for the positions after the pairs."""
+    free = np.ones((CHUNK_SIZE, options.keys), bool)
+    np.put_along_axis(free, keys, False, 1)
+    unbound = np.nonzero(free)[1].reshape(CHUNK_SIZE, -1)
+    drawn = draws.integers(0, unbound.shape[1], (CHUNK_SIZE, options.length - options.head))
+    return np.take_along_axis(unbound, drawn, 1)
 
 
 @register
@@ -74,11 +177,9 @@ class RecallTask(GeneratedTask):
     options: RecallOptions
     info = TaskInfo(
         name="recall",
-        version=1,
         title="Associative recall",
         summary="Give the value bound to each queried key, several queries to a sequence.",
         source="generated, after Arora et al. 2023, https://arxiv.org/abs/2312.04927",
-        checksum=None,
         license="Apache-2.0 (generated by longspan)",
         sizes={"train": 100_000, "validation": 3_000, "test": 3_000},
         vocab_size=8_192,
@@ -86,7 +187,6 @@ class RecallTask(GeneratedTask):
         metrics=("accuracy",),
         chance=1 / 4_096,
         head="token_classification",
-        published=(),
         notes=(
             "A diagnostic task, not part of Long Range Arena. Chance is a guess among all values; "
             "a guess among the values of the example scores 1/pairs. Arora et al. train causal "
@@ -105,7 +205,7 @@ class RecallTask(GeneratedTask):
     @property
     def num_classes(self) -> int:
         """Number of values."""
-        return self.options.generator_settings.values
+        return self.options.values
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -114,29 +214,29 @@ class RecallTask(GeneratedTask):
             Rule(
                 name="last value",
                 summary="the value that was bound last, at every query",
-                predict=functools.partial(predict_by_last_value, self.options.generator_settings),
+                predict=functools.partial(predict_by_last_value, self.options),
             ),
         )
 
     def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of a chunk of examples."""
-        return draw_chunk(self.options.generator_settings, draws)
+        return draw_chunk(self.options, draws)
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the distance from the pair to its query, if examples have one query."""
-        generator, targets = self.options.generator_settings, examples.targets
-        if generator.queries > 1 or targets is None:
+        options, targets = self.options, examples.targets
+        if options.num_queries > 1 or targets is None:
             return []
-        tokens = examples.tokens.values.reshape(-1, generator.length)
+        tokens = examples.tokens.values.reshape(-1, options.length)
         query_position = targets.values.reshape(tokens.shape).argmax(1)
         query = np.take_along_axis(tokens, query_position[:, None], 1)
-        key_position = 2 * (tokens[:, : generator.head : 2] == query).argmax(1)
+        key_position = 2 * (tokens[:, : options.head : 2] == query).argmax(1)
         return group_by_quantiles("distance", query_position - key_position, 4)
 
     def show(self, split: Split, row: int) -> str:
         """Return the pairs, then each query with its position and its value."""
         tokens, targets = self._tokens_and_targets(split, row)
-        head, token_name = self.options.generator_settings.head, self._token_name
+        head, token_name = self.options.head, self._token_name
         bindings = [
             f"{token_name(key)}={token_name(value)}"
             for key, value in zip(tokens[0:head:2], tokens[1:head:2], strict=True)
