@@ -78,7 +78,7 @@ def main() -> None:
 def compare_with_published(board: Leaderboard) -> str:
     """Render our scores next to each published list, with the rank correlations."""
     scores = [x for x in read_published() if x.metric]
-    pairs = [x for x in compare_figures(board, scores) if x.own is not None]
+    pairs = [x for x in compare_figures(board, scores) if x.ours is not None]
     lines = [
         f"### {board.protocol} and published scores: test accuracy, %",
         "",
@@ -96,7 +96,7 @@ def compare_with_published(board: Leaderboard) -> str:
 
 def task_table(task: str, pairs: list[Comparison]) -> list[str]:
     """Return the table of one task: a row per mechanism, a column per published list."""
-    ours = {x.published.mechanism: 100 * x.own for x in pairs}
+    ours = {x.published.mechanism: 100 * x.ours for x in pairs}
     lists: dict[str, dict[str, float]] = {}
     for score in (pair.published for pair in pairs):
         column = lists.setdefault(f"{score.source} ({score.protocol})", {})

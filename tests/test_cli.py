@@ -163,10 +163,10 @@ def test_interrupt_prints_how_to_resume(cli, tiny_cache, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    from longspan.training.loop import StageRun
+    from longspan.training.loop import StageTrainer
 
     with monkeypatch.context() as patch:
-        patch.setattr(StageRun, "_validate", interrupt)
+        patch.setattr(StageTrainer, "_validate", interrupt)
         code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
     assert code == 130
     assert out == ""

@@ -128,10 +128,10 @@ def protocol_values(protocol: Protocol) -> dict[str, Any]:
     for kind in ("reference row", "variant"):
         if rows := [x for x in protocol.named_rows if x.kind == kind]:
             row[f"{kind}s"] = {
-                f"{own.name} ({', '.join(own.tasks)})": (
-                    f"{own.mechanism} with {format_value(_changes(own))} ({own.source})"
+                f"{entry.name} ({', '.join(entry.tasks)})": (
+                    f"{entry.mechanism} with {format_value(_changes(entry))} ({entry.source})"
                 )
-                for own in rows
+                for entry in rows
             }
     if protocol.rows:
         row["rows"] = list(protocol.rows)
@@ -153,7 +153,10 @@ def _choices(protocol: Protocol) -> dict[str, str]:
 def _changes(row: NamedRow) -> dict[str, Any]:
     """Return the changes of a row, those of one task with its name."""
     limited = row.task_changes.items()
-    return {**row.changes, **{f"{task}.{x}": y for task, own in limited for x, y in own.items()}}
+    return {
+        **row.changes,
+        **{f"{task}.{x}": y for task, task_changes in limited for x, y in task_changes.items()},
+    }
 
 
 def sample_weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:

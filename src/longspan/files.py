@@ -290,10 +290,10 @@ def read_json_file(path: Path) -> JsonFile:
         raise explain_read_error(path, error) from error
     if not isinstance(content, dict) or CHECKSUM not in content:
         return JsonFile(path, text, content)
-    recorded, found = content.pop(CHECKSUM), content_sha256(content)
-    if recorded != found:
+    recorded, actual = content.pop(CHECKSUM), content_sha256(content)
+    if recorded != actual:
         raise DataError(
-            f"{path} is damaged: its content has sha256 {found}, expected {recorded!r:.66}; "
+            f"{path} is damaged: its content has sha256 {actual}, expected {recorded!r:.66}; "
             f"restore it, or remove its field {CHECKSUM} after an intended edit"
         )
     return JsonFile(path, json.dumps(content), content)
@@ -322,12 +322,12 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: a key is there twice.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"key {twice!r:.80} is there twice; keep one of them")
-    return found
+    return members
 
 
 def _finite(text: str) -> float:

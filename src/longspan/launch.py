@@ -39,8 +39,8 @@ def launched_processes() -> int:
 def without_leftovers() -> Iterator[None]:
     """Hide the variables of a launch from libraries if there is none: accelerate reads each."""
     names = () if is_launch() else (*LAUNCHED, *NUMBERS)
-    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    variables = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(kept)
+        os.environ.update(variables)

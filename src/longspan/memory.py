@@ -33,9 +33,8 @@ def keep_freed_memory() -> bool:
     mallopt = _libc("mallopt")
     if mallopt is None:
         return False
-    kept = bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, NEVER))
-    _keeps_freed_memory = kept
-    return kept
+    _keeps_freed_memory = bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, NEVER))
+    return _keeps_freed_memory
 
 
 def map_large_blocks_always() -> None:

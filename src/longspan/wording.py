@@ -16,15 +16,15 @@ def counted(number: int, text: str) -> str:
         text: text that follows it, with both forms of each word that has two:
             "row|rows was|were left out".
     """
-    forms = _FORMS.sub(lambda found: found[1 if number == 1 else 2], text)
+    forms = _FORMS.sub(lambda match: match[1 if number == 1 else 2], text)
     return f"{number:,} {forms}"
 
 
 def first_of(texts: Iterable[str]) -> str:
     """Return the first five texts of a list, and how many more there are: "a, b and 2 more"."""
-    found = list(texts)
-    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-    return ", ".join(found[:_SHOWN]) + more
+    values = list(texts)
+    more = f" and {len(values) - _SHOWN:,} more" if len(values) > _SHOWN else ""
+    return ", ".join(values[:_SHOWN]) + more
 
 
 def device_text(name: str) -> str:

@@ -59,8 +59,8 @@ def characters_of(categories: str) -> frozenset[str]:
 
     Other planes than the searched ones have none.
     """
-    found = map(chr, (*range(0x20000), *range(0xE0000, 0xE0200)))
-    return frozenset(x for x in found if unicodedata.category(x)[0] in categories)
+    characters = map(chr, (*range(0x20000), *range(0xE0000, 0xE0200)))
+    return frozenset(x for x in characters if unicodedata.category(x)[0] in categories)
 
 
 @functools.cache

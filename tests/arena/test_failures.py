@@ -15,7 +15,7 @@ from longspan.arena import arena, run
 from longspan.arena.console import ConsoleCallback
 from longspan.errors import DivergedError, NoMemoryError
 from longspan.results import load_failures, load_results
-from longspan.training.loop import StageRun
+from longspan.training.loop import StageTrainer
 
 DIVERGING = {
     "training.learning_rate": 1e30,
@@ -65,7 +65,7 @@ def test_out_of_memory_errors_are_recorded(tiny_cache, tmp_path, monkeypatch, li
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(StageRun, "_step", fail)
+    monkeypatch.setattr(StageTrainer, "_step", fail)
     with pytest.raises(NoMemoryError, match=r"needs more memory than .*; raise training"):
         run(experiment, listops, paths)
     results, _ = arena([experiment], paths, LogRuns())
@@ -81,7 +81,7 @@ def test_later_result_replaces_the_failure(tiny_cache, tmp_path, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(StageRun, "_step", fail)
+        patch.setattr(StageTrainer, "_step", fail)
         assert arena([experiment], paths, LogRuns())[0] == []
     assert paths.failure_file(experiment).exists()
     (result,), failed = arena([experiment], paths, LogRuns(), retry_failed=True)
@@ -97,7 +97,7 @@ def test_unexpected_error_is_reported_but_not_recorded(tiny_cache, tmp_path, mon
         raise RuntimeError("shape '[3]' is invalid")
 
     with monkeypatch.context() as patch:
-        patch.setattr(StageRun, "_step", fail)
+        patch.setattr(StageTrainer, "_step", fail)
         results, failed = arena([broken], paths, LogRuns())
     assert (results, [x.reason for x in failed]) == ([], ["RuntimeError: shape '[3]' is invalid"])
     assert load_failures([tmp_path]) == []

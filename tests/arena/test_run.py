@@ -301,24 +301,24 @@ def test_rescoring_on_different_data_is_rejected(finished_run, tmp_path):
 def test_exhausted_disk_and_memory_raise_run_error(
     listops, tiny_cache, tmp_path, monkeypatch, error
 ):
-    from longspan.training.loop import StageRun
+    from longspan.training.loop import StageTrainer
 
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(StageRun, "_step", fail)
+    monkeypatch.setattr(StageTrainer, "_step", fail)
     message = "No space left on device; free space|needs more memory than the device has; raise"
     with pytest.raises(RunError, match=message):
         run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
 
 
 def test_other_system_errors_are_raised_unchanged(listops, tiny_cache, tmp_path, monkeypatch):
-    from longspan.training.loop import StageRun
+    from longspan.training.loop import StageTrainer
 
     def fail(*_):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(StageRun, "_step", fail)
+    monkeypatch.setattr(StageTrainer, "_step", fail)
     with pytest.raises(OSError, match=r"^\[Errno 24\] Too many open files$"):
         run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
 

@@ -45,7 +45,7 @@ from longspan.results.commands import run_command
 from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_folder import weights_sha256
-from longspan.training.loop import StageRun
+from longspan.training.loop import StageTrainer
 from longspan.training.stage_weights import load_checkpoint
 from longspan.validation import validate_records
 from staged_protocol import FILE as PROTOCOL_FILE
@@ -80,13 +80,13 @@ def elsewhere(paths):
 
 def count_steps(monkeypatch):
     """Return the steps of each task from now on, which are counted as they are trained."""
-    steps, step = collections.Counter(), StageRun._step
+    steps, step = collections.Counter(), StageTrainer._step
 
     def counted(self, batches):
         steps[self.task.info.name] += 1
         return step(self, batches)
 
-    monkeypatch.setattr(StageRun, "_step", counted)
+    monkeypatch.setattr(StageTrainer, "_step", counted)
     return steps
 
 
@@ -461,7 +461,7 @@ def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypa
 
     source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
     with monkeypatch.context() as patch:
-        patch.setattr(StageRun, "_step", fail)
+        patch.setattr(StageTrainer, "_step", fail)
         assert arena([row, source], paths, GridCallback())[0] == []
     own, theirs = (load_failure(paths.failure_file(x)) for x in (row, source))
     assert (own.kind, theirs.kind) == ("source", "memory")

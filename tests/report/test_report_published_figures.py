@@ -34,12 +34,12 @@ def own_records(**changes):
 def test_costs_are_compared_as_ratios_to_the_baseline():
     figures = [figure("full", value=9.48), figure(value=1.03)]
     full, linear = compare_figures(build_leaderboard(own_records()), figures)
-    assert (full.own, linear.own) == (8.0, 2.0)
-    assert (linear.published_base, linear.own_base) == (9.48, 8.0)
+    assert (full.ours, linear.ours) == (8.0, 2.0)
+    assert (linear.published_base, linear.our_base) == (9.48, 8.0)
     assert linear.ratio is None
     steps = [figure(quantity="steps_per_second", value=7.8)]
     (speed,) = compare_figures(build_leaderboard(own_records()), steps)
-    assert (speed.own, speed.own_base) == (500 / 250, 500 / 1000)
+    assert (speed.ours, speed.our_base) == (500 / 250, 500 / 1000)
     assert speed.published_base is None
 
 
@@ -47,7 +47,7 @@ def test_ratios_need_one_device():
     runs = own_records()
     runs[0] = dataclasses.replace(runs[0], device="NVIDIA H200")
     (found,) = compare_figures(build_leaderboard(runs), [figure()])
-    assert (found.own, found.own_base) == (2.0, None)
+    assert (found.ours, found.our_base) == (2.0, None)
 
 
 @pytest.mark.parametrize(("length", "count"), [(1000, 0), (4000, 1), (4300, 0), (None, 1)])
@@ -61,14 +61,14 @@ def test_flops_are_halved_and_compared_under_the_same_protocol(protocol, ratio):
     runs = [record("linear", "text", flops=4 * 10**9, protocol=protocol)]
     one = figure(quantity="gflops", value=1.0, protocol="xiong", length=None)
     (found,) = compare_figures(build_leaderboard(runs), [one])
-    assert (found.own, found.ratio) == (2.0, ratio)
+    assert (found.ours, found.ratio) == (2.0, ratio)
 
 
 def test_overridden_rows_are_not_compared_with_the_protocol():
     run = record("linear", "text", protocol="xiong", overrides={"training.steps": 9})
     one = figure(quantity="gflops", protocol="xiong", length=None)
     (found,) = compare_figures(build_leaderboard([run]), [one])
-    assert found.own is not None
+    assert found.ours is not None
     assert found.ratio is None
 
 
@@ -79,7 +79,7 @@ def test_figures_of_the_same_protocol_are_listed_without_ours():
     assert {one.published.protocol for one in found} == {"xiong"}
     quantities = {one.published.quantity for one in found}
     assert {"gflops", "perplexity", "words_per_second", "exact_match"} <= quantities
-    assert [one.own for one in found] == [None] * len(found)
+    assert [one.ours for one in found] == [None] * len(found)
     other = build_leaderboard([record("full", "listops")])
     xiong = [x for x in figures if x.protocol == "xiong"]
     assert section_tables([other], Context(published=tuple(xiong)), "published") == []
@@ -96,7 +96,7 @@ def test_training_accuracy_is_that_of_the_tested_checkpoint():
     runs = [dataclasses.replace(run, scores={**run.scores, "train": train})]
     one = figure(task="image", quantity="train_accuracy", value=65.61, length=None)
     (found,) = compare_figures(build_leaderboard(runs), [one])
-    assert found.own == 50.0
+    assert found.ours == 50.0
 
 
 def test_published_tables_are_complete():
@@ -149,7 +149,7 @@ def test_reference_rows_are_no_rows_of_full():
     assert pairs == {"full": "full", "linear": "linear"}
     own = figure("cnn", task="image", value=0.7, quantity="accuracy", length=None)
     (pair,) = compare_figures(board, [own])
-    assert (pair.label, pair.own) == ("cnn", 0.6)
+    assert (pair.label, pair.ours) == ("cnn", 0.6)
     figures = compare_figures(board, [figure("full", task="image", quantity="gflops", length=None)])
     assert [one.label for one in figures] == ["full"]
     row = next(row for row in board.rows if row.label == "cnn")
@@ -185,7 +185,7 @@ def test_models_of_the_image_task_that_are_no_mechanisms_have_published_scores()
     run = record("full", "image", score=0.7, overrides={"row": "cnn-stem"})
     pairs = compare_figures(build_leaderboard([run]), read_published())
     (own,) = [x for x in pairs if x.label]
-    assert (own.published.mechanism, own.published.value, own.own) == (
+    assert (own.published.mechanism, own.published.value, own.ours) == (
         "cnn-stem",
         0.7532,
         0.7,

@@ -268,13 +268,13 @@ def test_published_scores_are_paired_with_own_rows():
     ]
     first, second = compare_figures(build_leaderboard(runs), listed)
     assert (first.protocol, first.label) == ("lra-small", "performer")
-    assert first.own == pytest.approx(0.38)
-    assert (second.published.mechanism, second.own) == ("s4", None)
+    assert first.ours == pytest.approx(0.38)
+    assert (second.published.mechanism, second.ours) == ("s4", None)
 
 
 def test_published_scores_of_different_metric_are_not_paired():
     (pair,) = compare_figures(build_leaderboard([record("full")]), [published(quantity="f1")])
-    assert (pair.own, pair.interval) == (None, "")
+    assert (pair.ours, pair.interval) == (None, "")
 
 
 def test_published_percentages_are_rejected():

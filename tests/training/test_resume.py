@@ -574,14 +574,14 @@ def test_damaged_best_model_is_made_again_from_previous_checkpoint(
 
 def test_best_model_damaged_in_training_is_rejected(interrupted, monkeypatch):
     work, resume = interrupted
-    from longspan.training.loop import StageRun
+    from longspan.training.loop import StageTrainer
 
     def damage_then_reject(*_):
         path = work / "best-000004" / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
         return False
 
-    monkeypatch.setattr(StageRun, "_is_best", damage_then_reject)
+    monkeypatch.setattr(StageTrainer, "_is_best", damage_then_reject)
     with pytest.raises(RunError, match=r"best-000004/model\.safetensors is damaged"):
         resume()
 

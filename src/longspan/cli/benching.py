@@ -65,8 +65,8 @@ class SuiteOptions:
         """Return the changes, with the baseline before mechanisms that are given."""
         from longspan.bench.suites import with_baseline
 
-        given = {k: tuple(x) if isinstance(x, list) else x for k, x in vars(self).items()}
-        return {**given, "mechanisms": self.mechanisms and with_baseline(self.mechanisms)}
+        fields = {k: tuple(x) if isinstance(x, list) else x for k, x in vars(self).items()}
+        return {**fields, "mechanisms": self.mechanisms and with_baseline(self.mechanisms)}
 
 
 def bench(
@@ -92,7 +92,7 @@ def bench(
 ) -> None:
     """Measure time, memory and operations of mechanisms against `full` and the machine's limits.
 
-    Mechanisms of one shape run in turns. What needs more memory than is free is recorded as such
+    Mechanisms of one shape run interleaved. What needs more memory than is free is recorded as such
     and not run. Ratios depend on device, threads, dtype and sizes, which the record holds.
     """
     import torch
@@ -107,11 +107,11 @@ def bench(
         check_range("--threads", threads, 1, MOST_THREADS)
         torch.set_num_threads(threads)
     where = torch.device(CacheOptions().run_paths(device=device).device_type)
-    chosen = change_suite(SUITES[suite](), changes.changes())
-    path = output or default_path(folder, chosen, where)
+    changed_suite = change_suite(SUITES[suite](), changes.changes())
+    path = output or default_path(folder, changed_suite, where)
     with Activity(err, suite) as status:
         record = run_suite(
-            chosen,
+            changed_suite,
             where,
             on_measurement=lambda x: status.update(_describe(x)),
             save=lambda record: save_efficiency(record, path),

@@ -87,7 +87,7 @@ def longify(
     """
     from longspan import models
 
-    made = models.longify(
+    conversion = models.longify(
         source,
         attention=attention,
         max_length=max_length,
@@ -98,7 +98,7 @@ def longify(
         decoder_max_length=decoder_max_length,
         **weights.values(),
     )
-    _print_conversion(made, max_length, out, as_json)
+    _print_conversion(conversion, max_length, out, as_json)
 
 
 def convert(
@@ -121,8 +121,8 @@ def convert(
     from longspan import models
 
     if to is None:
-        made = models.convert(source, out=out, **weights.values())
-        _print_conversion(made, made.model.config.max_position_embeddings, out, as_json)
+        conversion = models.convert(source, out=out, **weights.values())
+        _print_conversion(conversion, conversion.model.config.max_position_embeddings, out, as_json)
         return
     if weights.drop or weights.new or weights.revision:
         raise OptionError("--drop, --new and --revision are of sources of transformers; omit --to")
@@ -157,20 +157,22 @@ def export(
         print_text(f"{len(files)} files in {folder}; upload them with: hf upload NAME {folder}")
 
 
-def _print_conversion(made: "Conversion", length: int | None, out: Path, as_json: bool) -> None:
+def _print_conversion(
+    conversion: "Conversion", length: int | None, out: Path, as_json: bool
+) -> None:
     """Print the table of the weights and a line, with the length of a model of ours."""
     if as_json:
-        print_json(_describe(made, out))
+        print_json(_describe(conversion, out))
         return
-    print_table(COLUMNS, _merge_layers(made.weights), right=("count",))
-    tokenizer = "tokenizer" if made.tokenizer else "no tokenizer: the source has none"
+    print_table(COLUMNS, _merge_layers(conversion.weights), right=("count",))
+    tokenizer = "tokenizer" if conversion.tokenizer else "no tokenizer: the source has none"
     tokens = f" for {length:,} tokens" if length else ""
-    print_text(f"{type(made.model).__name__}{tokens}, {tokenizer}: {out}")
+    print_text(f"{type(conversion.model).__name__}{tokens}, {tokenizer}: {out}")
 
 
-def _describe(made: "Conversion", out: Path) -> dict[str, Any]:
-    weights = [weight._asdict() for weight in made.weights]
-    return {"output": str(out), "class": type(made.model).__name__, "weights": weights}
+def _describe(conversion: "Conversion", out: Path) -> dict[str, Any]:
+    weights = [weight._asdict() for weight in conversion.weights]
+    return {"output": str(out), "class": type(conversion.model).__name__, "weights": weights}
 
 
 def _merge_layers(weights: Iterable["ConvertedWeight"]) -> list[tuple[str, ...]]:

@@ -61,10 +61,10 @@ class TaskOptions:
         from longspan.tasks import TASKS, build
 
         cls = TASKS[check_name(name, TASKS, "task")]
-        chosen = get(self.protocol or default_protocol([name], DEFAULT_PROTOCOL))
+        definition = get(self.protocol or default_protocol([name], DEFAULT_PROTOCOL))
         if self.protocol is not None:
-            chosen.check_task(name)
-        values = dict(chosen.recipe(name).task_options) if name in chosen.tasks else {}
+            definition.check_task(name)
+        values = dict(definition.recipe(name).task_options) if name in definition.tasks else {}
         if released and "source" in {field.name for field in dataclasses.fields(cls.Options)}:
             values["source"] = "release"
         return build(name, {**values, **self.changes})
@@ -139,27 +139,27 @@ def import_(
         _import_published(choices.build(task, released=True), path[0], paths, as_json)
 
 
-def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:
+def _import_published(task: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:
     """Build a data set from published files, or from the hub."""
     from longspan.data import hub
     from longspan.tasks.data_cards import is_generated
     from longspan.temporaries import locked_folder
 
-    task = chosen.info.name
-    if is_generated(chosen):
+    name = task.info.name
+    if is_generated(task):
         raise OptionError(
-            f"{task} is generated and reads no files; run `longspan data build {task}`"
+            f"{name} is generated and reads no files; run `longspan data build {name}`"
         )
-    if not (named := _HUB.fullmatch(path)):
-        _build(chosen, dataclasses.replace(paths, data=Path(path)), as_json)
+    if not (match := _HUB.fullmatch(path)):
+        _build(task, dataclasses.replace(paths, data=Path(path)), as_json)
         return
-    name = named[1] or chosen.info.hub
-    if name is None:
-        raise OptionError(f"{task} has no known data set on the hub; pass hf:NAME or a path")
+    repository = match[1] or task.info.hub
+    if repository is None:
+        raise OptionError(f"{name} has no known data set on the hub; pass hf:NAME or a path")
     paths.cache.mkdir(parents=True, exist_ok=True)
     with locked_folder(paths.cache / "hub") as folder:
-        fetched = hub.fetch_parquet(name, folder)
-        _build(chosen, dataclasses.replace(paths, data=fetched), as_json)
+        fetched = hub.fetch_parquet(repository, folder)
+        _build(task, dataclasses.replace(paths, data=fetched), as_json)
 
 
 app.command()(tokenizer)
@@ -180,12 +180,12 @@ def verify(
         check_name(task, TASKS, "task")
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder of built data sets; pass --cache FOLDER")
-    found = check(folder, task)
+    data_sets = check(folder, task)
     if as_json:
-        print_json({"cache": str(folder), "verified": [str(path) for path in found]})
+        print_json({"cache": str(folder), "verified": [str(path) for path in data_sets]})
         return
-    print_text(f"{len(found)} data sets in {folder} verified")
-    for path, record in found.items():
+    print_text(f"{len(data_sets)} data sets in {folder} verified")
+    for path, record in data_sets.items():
         count, size = (sum(getattr(x, y) for x in record.files.values()) for y in ("rows", "bytes"))
         what = f"  {path}: {count:,} examples, {size:,} bytes, {record.source}"
         print_text(what)
@@ -197,8 +197,7 @@ def card(task: TaskName, choices: TaskOptions, folders: CacheOptions) -> None:
     from longspan.tasks import data_cards
 
     paths = folders.run_paths()
-    chosen = choices.build(task)
-    sys.stdout.write(data_cards.write_card(chosen, paths.cache))
+    sys.stdout.write(data_cards.write_card(choices.build(task), paths.cache))
 
 
 @app.command()
@@ -216,17 +215,17 @@ def show(
     from longspan.tasks import SPLITS
 
     paths = folders.run_paths()
-    chosen = choices.build(task)
+    data_set = choices.build(task)
     name = next(one for one in SPLITS if one == check_name(split, SPLITS, "split"))
     if count < 1:
         raise OptionError(f"--count must be at least 1, got {count}")
     if (png or svg) and count > 1:
         raise OptionError(f"--png and --svg take one example, got --count {count}")
-    _open_built(chosen, paths.cache)
+    _open_built(data_set, paths.cache)
     if png or svg:
-        _draw(chosen.svg(name, row), task, png, svg)
+        _draw(data_set.svg(name, row), task, png, svg)
         return
-    shown = [f"{name} {at}\n{chosen.show(name, at)}\n" for at in range(row, row + count)]
+    shown = [f"{name} {at}\n{data_set.show(name, at)}\n" for at in range(row, row + count)]
     sys.stdout.write("\n".join(shown).translate(_CONTROL))
 
 
@@ -241,8 +240,12 @@ def _open_built(task: "Task", cache: Path) -> None:
     if task.open_built(cache):
         return
     name = task.info.name
-    others = [_format(one["options"]) for one in list_built(task, cache) if one["problem"] is None]
-    built = f", or use the options of a built one: {'; '.join(others)}" if others else ""
+    alternatives = [
+        _format(one["options"]) for one in list_built(task, cache) if one["problem"] is None
+    ]
+    built = (
+        f", or use the options of a built one: {'; '.join(alternatives)}" if alternatives else ""
+    )
     raise DataError(
         f"{name} is not built with these options; run `longspan data build {name}` with the same "
         f"--protocol and --set{built}"

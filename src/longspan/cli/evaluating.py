@@ -94,7 +94,7 @@ def _evaluate_elsewhere(
     from longspan.arena.cross_evaluation import evaluate_elsewhere
 
     with Activity(err, f"evaluating {record.stem} on {split} of {task or 'its task'}") as activity:
-        found = evaluate_elsewhere(
+        evaluation = evaluate_elsewhere(
             record,
             paths,
             task=task,
@@ -103,20 +103,22 @@ def _evaluate_elsewhere(
             progress=activity.on_build,
             **vars(sample),
         )
-    print_note("evaluation:", found.save(record.parent))
+    print_note("evaluation:", evaluation.save(record.parent))
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(evaluation))
     else:
-        print_text(_describe_setup(found))
-        print_text(f"{split}: {_describe(found.score, found.inference, found.available)}")
+        print_text(_describe_setup(evaluation))
+        print_text(
+            f"{split}: {_describe(evaluation.score, evaluation.inference, evaluation.available)}"
+        )
 
 
-def _describe_setup(found: "CrossEvaluation") -> str:
-    changed = [f"{name}={value}" for name, value in found.changed_options.items()]
+def _describe_setup(evaluation: "CrossEvaluation") -> str:
+    changed = [f"{name}={value}" for name, value in evaluation.changed_options.items()]
     options = f" ({', '.join(changed)})" if changed else ""
     return (
-        f"trained on {found.trained_on.name} with up to {found.trained_length:,} tokens, evaluated "
-        f"on {found.evaluated_on.name}{options} with up to {found.length:,}"
+        f"trained on {evaluation.trained_on.name} with up to {evaluation.trained_length:,} tokens, "
+        f"evaluated on {evaluation.evaluated_on.name}{options} with up to {evaluation.length:,}"
     )
 
 

@@ -56,7 +56,9 @@ def pretrain(
     ] = None,
     start: Annotated[
         Path | None,
-        typer.Option(help=f"Checkpoint to start from: {CHECKPOINT}", show_default="drawn weights"),
+        typer.Option(
+            help=f"Checkpoint to start from: {CHECKPOINT}", show_default="random initialization"
+        ),
     ] = None,
     protocol: Annotated[Text, protocol_option(RECIPE, "pretrain")] = None,
     as_json: Json = False,
@@ -105,10 +107,10 @@ def finetune(
     from longspan.arena.saved_checkpoint import open_checkpoint
 
     paths = folders.run_paths(data=Path(data) if task and data else None)
-    given = open_checkpoint(checkpoint)  # before anything is imported
+    start = open_checkpoint(checkpoint)  # before anything is imported
     choices = _choices(mechanism, protocol, start_options, changes)
-    with _chosen_task(task, data, texts, paths, is_plan=changes.is_plan) as (chosen, paths):
-        experiment = finetuning_experiment(given, chosen, choices)
+    with _open_task(task, data, texts, paths, is_plan=changes.is_plan) as (name, paths):
+        experiment = finetuning_experiment(start, name, choices)
         run_one([experiment], paths, changes, as_json)
     if changes.is_plan and not task:
         flags = {"--dry-run": changes.dry_run, "--measure": changes.measure}
@@ -117,7 +119,7 @@ def finetune(
 
 
 @contextlib.contextmanager
-def _chosen_task(
+def _open_task(
     task: str | None,
     data: str | None,
     options: TextOptions,

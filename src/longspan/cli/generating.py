@@ -44,7 +44,7 @@ def generate(
     """
     from longspan.arena.generation import generate as generate_text
 
-    found = generate_text(
+    continuation = generate_text(
         checkpoint,
         _read_prompt(prompt, prompt_file, prompt_ids),
         config=config,
@@ -52,10 +52,10 @@ def generate(
         on_text=None if as_json else _write,
     )
     if as_json:
-        print_json({"checkpoint": str(checkpoint), **_describe(found)})
+        print_json({"checkpoint": str(checkpoint), **_describe(continuation)})
     else:
         _write("\n")
-        print_note("speed:", _summary(found))
+        print_note("speed:", _summary(continuation))
 
 
 def _read_prompt(text: str | None, file: Path | None, ids: str | None) -> str | list[int]:
@@ -99,24 +99,25 @@ def _write(piece: str) -> None:
     sys.stdout.flush()
 
 
-def _describe(found: "Generated") -> dict[str, Any]:
+def _describe(continuation: "Generated") -> dict[str, Any]:
     speeds = {
-        "prompt_tokens_per_second": found.prompt_tokens_per_second,
-        "tokens_per_second": found.tokens_per_second,
+        "prompt_tokens_per_second": continuation.prompt_tokens_per_second,
+        "tokens_per_second": continuation.tokens_per_second,
     }
-    return dataclasses.asdict(found) | speeds
+    return dataclasses.asdict(continuation) | speeds
 
 
-def _summary(found: "Generated") -> str:
+def _summary(continuation: "Generated") -> str:
     from longspan.report.numbers import magnitude, memory
 
     decoded = (
-        f"{len(found.ids):,} new tokens at {magnitude(found.tokens_per_second)} tokens/s"
-        if found.steps
+        f"{len(continuation.ids):,} new tokens at "
+        f"{magnitude(continuation.tokens_per_second)} tokens/s"
+        if continuation.steps
         else "1 new token"
     )
     return (
-        f"{counted(found.prompt_tokens, 'prompt token|tokens')} at "
-        f"{magnitude(found.prompt_tokens_per_second)} tokens/s, {decoded}, "
-        f"state of {memory(found.state_bytes)}, {device_text(found.device)}"
+        f"{counted(continuation.prompt_tokens, 'prompt token|tokens')} at "
+        f"{magnitude(continuation.prompt_tokens_per_second)} tokens/s, {decoded}, "
+        f"state of {memory(continuation.state_bytes)}, {device_text(continuation.device)}"
     )

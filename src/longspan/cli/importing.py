@@ -149,8 +149,8 @@ class ReadingOptions(FormatOptions):
     @property
     def training(self) -> dict[str, Any]:
         """The given options of the tokenizer that is trained."""
-        given = {"vocab_size": self.vocab_size, "kind": self.kind}
-        return {name: value for name, value in given.items() if value is not None}
+        arguments = {"vocab_size": self.vocab_size, "kind": self.kind}
+        return {name: value for name, value in arguments.items() if value is not None}
 
     def form(self) -> "FileFormat":
         """Return the format of the files, of several encodings.
@@ -335,11 +335,11 @@ def _columns(source: "Source", options: TextOptions) -> tuple[str, str]:
     from longspan.data.sources.folders import has_columns
     from longspan.data.sources.table import LABEL, TEXT
 
-    named = {name: getattr(options, name) for name in ("text", "label", "target", "pair")}
+    columns = {name: getattr(options, name) for name in ("text", "label", "target", "pair")}
     if isinstance(source, Path) and not has_columns(source):
-        if given := [f"--{name}" for name, column in named.items() if column is not None]:
+        if flags := [f"--{name}" for name, column in columns.items() if column is not None]:
             raise OptionError(
-                f"{source} is a folder, whose subfolders are the classes; omit {', '.join(given)}"
+                f"{source} is a folder, whose subfolders are the classes; omit {', '.join(flags)}"
             )
         return TEXT, LABEL
     if options.text is None or (options.label is None) == (options.target is None):
@@ -398,8 +398,8 @@ def _import_corpus(name: str, paths: Sequence[str], options: ImportOptions, cach
     print_counts(described.counts, messages)
     _print_unreadable(described.counts["unreadable"], described.reasons)
     if len(described.encodings) > 1:
-        found = ", ".join(f"{count:,} {name}" for name, count in described.encodings.items())
-        print_note("note:", f"text files by encoding: {found}")
+        encodings = ", ".join(f"{count:,} {name}" for name, count in described.encodings.items())
+        print_note("note:", f"text files by encoding: {encodings}")
 
 
 def _tokens(options: ImportOptions) -> dict[str, Any]:
@@ -416,12 +416,12 @@ def _tokens(options: ImportOptions) -> dict[str, Any]:
         raise OptionError(
             f"--vocab-size and --kind train a tokenizer; omit them or --vocabulary {vocabulary}"
         )
-    given = {
+    arguments = {
         "objective": options.objective,
         "vocabulary": vocabulary,
         "tokenizer": options.tokenizer,
     }
-    return {**training, **{name: value for name, value in given.items() if value is not None}}
+    return {**training, **{name: value for name, value in arguments.items() if value is not None}}
 
 
 def _print_unreadable(count: int, reasons: list[str]) -> None:
@@ -464,11 +464,11 @@ def _import_beir(name: str, folder: str, options: TextOptions, cache: Path) -> N
 
 
 def _share(options: TextOptions, split: str) -> float | None:
-    given = getattr(options, split)
-    if isinstance(given, float | None):
-        return given
+    share = getattr(options, split)
+    if isinstance(share, float | None):
+        return share
     raise OptionError(
-        f"--{split} of import beir is a share of the queries, got {str(given)!r}; queries of a "
+        f"--{split} of import beir is a share of the queries, got {str(share)!r}; queries of a "
         f"file are judged in qrels/{'dev' if split == 'validation' else split}.tsv"
     )
 
@@ -496,8 +496,8 @@ def tokenizer(
     parts: Iterable[str] = (
         part for _, x in read_documents(sources, form, report) for part in x.parts
     )
-    chosen = {"vocab_size": VOCAB_SIZE, **options.training}
-    trained = train_tokenizer(parts, lowercase=lowercase, **chosen)
+    arguments = {"vocab_size": VOCAB_SIZE, **options.training}
+    trained = train_tokenizer(parts, lowercase=lowercase, **arguments)
     with new_folder(folder) as part:
         trained.save_pretrained(part)
     _print_unreadable(report.num_bad, report.reasons)

@@ -69,7 +69,7 @@ def expand(command: Callable) -> Callable:
     """
     signature, hints = inspect.signature(command), _hints(command)
     groups: dict[str, Any] = {k: x for k, x in hints.items() if dataclasses.is_dataclass(x)}
-    own: dict[str, Any] = {
+    command_options: dict[str, Any] = {
         name: (hints[name], parameter.default, {})
         for name, parameter in signature.parameters.items()
         if name not in groups
@@ -79,19 +79,19 @@ def expand(command: Callable) -> Callable:
         for cls in groups.values()
         for field in dataclasses.fields(cls)
     }
-    last = {name: own.pop(name) for name in ("as_json",) if name in own}
-    declared = {**own, **shared, **last, "imports": (Imports, None, {})}
+    last = {name: command_options.pop(name) for name in ("as_json",) if name in command_options}
+    declared = {**command_options, **shared, **last, "imports": (Imports, None, {})}
     parameters = [_parameter(name, *x) for name, x in declared.items()]
     readers = {name: _reader(name, annotation) for name, (annotation, *_) in declared.items()}
 
     def run(**values: Any) -> None:
         del values["imports"]
         values = {name: readers[name](value) for name, value in values.items()}
-        made = {
+        records = {
             name: cls(**{field.name: values.pop(field.name) for field in dataclasses.fields(cls)})
             for name, cls in groups.items()
         }
-        command(**values, **made)
+        command(**values, **records)
 
     run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, __name__
     run.__dict__["__signature__"] = signature.replace(parameters=parameters)
@@ -219,11 +219,11 @@ class CacheOptions:
         ),
     ] = None
 
-    def run_paths(self, **others: Any) -> "RunPaths":
+    def run_paths(self, **fields: Any) -> "RunPaths":
         """Return the paths of the command; register the imports in its cache as tasks.
 
         Args:
-            others: fields of `RunPaths` that are no options of the command.
+            **fields: fields of `RunPaths` that are no options of the command.
 
         Raises:
             OptionError: the device is not cpu.
@@ -234,19 +234,19 @@ class CacheOptions:
         from longspan.arena.protocols.files import register_imports
 
         names = (field.name for field in dataclasses.fields(RunPaths))
-        values = {name: getattr(self, name, None) for name in names} | others
-        given = {name: value for name, value in values.items() if value is not None}
-        if (device := given.get("device", "cpu")) != "cpu":
+        values = {name: getattr(self, name, None) for name in names} | fields
+        arguments = {name: value for name, value in values.items() if value is not None}
+        if (device := arguments.get("device", "cpu")) != "cpu":
             raise OptionError(
                 f"--device must be cpu, or omitted to use the accelerator; got {device!r}"
             )
-        if "parallel" in given:
+        if "parallel" in arguments:
             from longspan.training.distributed.group import PARALLELISM
 
-            check_name(given["parallel"], PARALLELISM, "parallelism")
-        if "data" in given and not given["data"].exists():
-            raise DataError(f"--data {given['data']} does not exist")
-        paths = RunPaths(**given)
+            check_name(arguments["parallel"], PARALLELISM, "parallelism")
+        if "data" in arguments and not arguments["data"].exists():
+            raise DataError(f"--data {arguments['data']} does not exist")
+        paths = RunPaths(**arguments)
         register_imports(paths.cache)
         return paths
 
@@ -338,12 +338,12 @@ def default_protocol(tasks: Sequence[str] | None, otherwise: str) -> str:
     from longspan.tasks import TASKS, ImportedCorpus, imported_names
 
     imported = set(imported_names()) - set(imported_names(ImportedCorpus))
-    own = [task for task in tasks or () if task in imported]
-    if own and len(own) < len(set(tasks or ())):
+    imported_tasks = [task for task in tasks or () if task in imported]
+    if imported_tasks and len(imported_tasks) < len(set(tasks or ())):
         for task in tasks or ():
             check_name(task, TASKS, "task")
         raise OptionError(
-            f"{', '.join(own)}: imported texts have the protocol {OWN!r}, other tasks have not; "
-            "use a command for each protocol"
+            f"{', '.join(imported_tasks)}: imported texts have the protocol {OWN!r}, other tasks "
+            "have not; use a command for each protocol"
         )
-    return OWN if own else otherwise
+    return OWN if imported_tasks else otherwise

@@ -44,11 +44,11 @@ def predict(
     table, texts = _read_texts(file, text, pair, form)
     if taken := {"predicted", "probability"} & set(table.names):
         raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
-    found = predict_texts(record, texts, paths)
-    shown = [x if isinstance(x, str) else f"{x:.6g}" for x in found.values]
+    predictions = predict_texts(record, texts, paths)
+    shown = [x if isinstance(x, str) else f"{x:.6g}" for x in predictions.values]
     added: dict[str, Any] = {"predicted": shown}
-    if found.probabilities is not None:
-        added["probability"] = [f"{x:.4f}" for x in found.probabilities]
+    if predictions.probabilities is not None:
+        added["probability"] = [f"{x:.4f}" for x in predictions.probabilities]
     names = (*table.names, *added)
     rows = [(*row, *more) for row, *more in zip(table.rows, *added.values(), strict=True)]
     _write(output, names, rows)

@@ -67,16 +67,16 @@ def check(
     from longspan.arena.protocols.compare import unsourced_fields
 
     protocol = get(name)
-    chosen = tasks or list(protocol.tasks)
-    for task in chosen:
+    names = tasks or list(protocol.tasks)
+    for task in names:
         protocol.check_task(task)
-    rows = [row for task in chosen for row in _explained(protocol, task)]
-    own = {"longspan", "" if protocol.file is None else protocol.file.name}
-    unsourced = unsourced_fields(protocol, chosen) if rows else {}
+    rows = [row for task in names for row in _explained(protocol, task)]
+    internal_sources = {"longspan", "" if protocol.file is None else protocol.file.name}
+    unsourced = unsourced_fields(protocol, names) if rows else {}
     shown = [row for row in rows if every or row["why"]]
     if as_json:
         print_json({"values": shown, "unsourced_fields": unsourced})
-    elif not {row["source"] for row in rows} - own:
+    elif not {row["source"] for row in rows} - internal_sources:
         owner = "longspan's own protocol" if protocol.file is None else f"from {protocol.file.name}"
         print_text(f"{name} is {owner}; it has no source to be compared with")
     else:
@@ -109,8 +109,10 @@ def _print_explained(shown: list[dict[str, Any]], count: int) -> None:
     """Print a row for each value, equal tasks in one, and below how many of them are choices."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for x in shown:
-        others = "; ".join(f"{_format_value(value)} ({source})" for value, source in x["instead"])
-        key = (x["field"], _format_value(x["value"]), x["source"], others, x["why"])
+        alternatives = "; ".join(
+            f"{_format_value(value)} ({source})" for value, source in x["instead"]
+        )
+        key = (x["field"], _format_value(x["value"]), x["source"], alternatives, x["why"])
         rows.setdefault(key, []).append(x["task"])
     if rows:
         print_table(
@@ -118,8 +120,8 @@ def _print_explained(shown: list[dict[str, Any]], count: int) -> None:
             [(key[0], ", ".join(tasks), *key[1:]) for key, tasks in rows.items()],
             whole=("field",),
         )
-    chosen = sum(bool(x["why"]) for x in shown)
-    print_text(f"{count} values with a source: {chosen} chosen for a reason, the others as there")
+    choices = sum(bool(x["why"]) for x in shown)
+    print_text(f"{count} values with a source: {choices} chosen for a reason, the others as there")
 
 
 def _source(protocol: "Protocol") -> dict[str, str]:

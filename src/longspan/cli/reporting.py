@@ -97,7 +97,7 @@ class ReportOptions:
 
 
 def report(
-    look: ReportOptions,
+    choices: ReportOptions,
     places: Annotated[
         list[Path] | None,
         typer.Argument(help="Folders of results, or the record of one run.", show_default="runs"),
@@ -108,37 +108,39 @@ def report(
 
     With --section, one section is printed and no page is written, unless --output names one.
     """
-    look = dataclasses.replace(look, format="json") if as_json else look
+    choices = dataclasses.replace(choices, format="json") if as_json else choices
     places = places or [Path("runs")]
     if any(place.is_file() for place in places):
-        _report_run(places, look)
+        _report_run(places, choices)
     else:
-        _report_folders(places, look)
+        _report_folders(places, choices)
 
 
-def _report_folders(folders: Sequence[Path], look: ReportOptions) -> None:
+def _report_folders(folders: Sequence[Path], choices: ReportOptions) -> None:
     """Report on folders of results."""
     from longspan.report.sections import WITH_TABLES
     from longspan.results import load_failures, load_results, record_paths
 
-    if look.section is not None:
-        check_name(look.section, WITH_TABLES, "section")
-    if look.section == "efficiency" and not any(map(record_paths, folders)):
-        _print_efficiency(folders, look.format)
+    if choices.section is not None:
+        check_name(choices.section, WITH_TABLES, "section")
+    if choices.section == "efficiency" and not any(map(record_paths, folders)):
+        _print_efficiency(folders, choices.format)
         return
     results, failures = load_results(folders), load_failures(folders)
-    if look.mechanisms is not None:
-        known = {run.row_name for run in [*results, *failures]}
-        chosen = {check_name(name, known, "mechanism in these records") for name in look.mechanisms}
-        results, failures = _of_rows(results, chosen), _of_rows(failures, chosen)
+    if choices.mechanisms is not None:
+        row_names = {run.row_name for run in [*results, *failures]}
+        selection = {
+            check_name(name, row_names, "mechanism in these records") for name in choices.mechanisms
+        }
+        results, failures = _of_rows(results, selection), _of_rows(failures, selection)
     boards, context = _build(results, folders, failures)
-    if look.style == "paper":
-        _print_paper(boards, look.spread, look.output)
+    if choices.style == "paper":
+        _print_paper(boards, choices.spread, choices.output)
     else:
-        if page := look.page("report.html"):
+        if page := choices.page("report.html"):
             _write_page(boards, context, page)
-        _print(boards, context, look.format, look.section)
-    _write_figures(boards, context, look)
+        _print(boards, context, choices.format, choices.section)
+    _write_figures(boards, context, choices)
 
 
 def _print_efficiency(folders: Sequence[Path], format: str) -> None:
@@ -159,7 +161,7 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
     print_tables(efficiency_tables(records, figures), format)
 
 
-def _report_run(places: Sequence[Path], look: ReportOptions) -> None:
+def _report_run(places: Sequence[Path], choices: ReportOptions) -> None:
     """Report on the record of one run.
 
     Raises:
@@ -172,20 +174,20 @@ def _report_run(places: Sequence[Path], look: ReportOptions) -> None:
     path = places[0]
     if len(places) > 1:
         raise OptionError("report takes folders of results, or the record of one run alone")
-    if look.mechanisms is not None or look.style == "paper":
+    if choices.mechanisms is not None or choices.style == "paper":
         raise OptionError("--mechanisms and --style paper need folders of results, got one record")
     if path.name.endswith(FAILED):
         failure = load_failure(path)
         raise DataError(f"{path} is of a failed run ({failure.kind}): {failure.reason}")
     run = load_result(path)
-    if look.section is not None:
-        check_name(look.section, [x.name for x in RUN_SECTIONS if x.tables], "section")
+    if choices.section is not None:
+        check_name(choices.section, [x.name for x in RUN_SECTIONS if x.tables], "section")
     boards, context = _build([run], [path.parent], [])
-    if page := look.page(f"{run.stem}.html"):
+    if page := choices.page(f"{run.stem}.html"):
         _write_page(boards, context, page, run)
-    shown = look.section or "score"
-    _print(boards, context, look.format, shown, RUN_SECTIONS)
-    _write_figures(boards, context, look)
+    shown = choices.section or "score"
+    _print(boards, context, choices.format, shown, RUN_SECTIONS)
+    _write_figures(boards, context, choices)
 
 
 def _print_paper(boards: "list[Leaderboard]", spread: str | None, output: Path | None) -> None:
@@ -201,16 +203,16 @@ def _print_paper(boards: "list[Leaderboard]", spread: str | None, output: Path |
         sys.stdout.write(text)
 
 
-def _write_figures(boards: "list[Leaderboard]", context: "Context", look: ReportOptions) -> None:
+def _write_figures(boards: "list[Leaderboard]", context: "Context", choices: ReportOptions) -> None:
     """Write the figures into the folder that was asked for, if any."""
-    if look.figures is None:
+    if choices.figures is None:
         return
     from longspan.report.charts.styles import PAPER, PRINT
     from longspan.report.sections import write_figures
 
-    medium = PAPER if look.style == "paper" else PRINT
-    files = write_figures(boards, look.figures, look.figure_format, context, medium)
-    print_note("figures:", f"{len(files)} in {look.figures}")
+    medium = PAPER if choices.style == "paper" else PRINT
+    files = write_figures(boards, choices.figures, choices.figure_format, context, medium)
+    print_note("figures:", f"{len(files)} in {choices.figures}")
 
 
 def print_report(
@@ -230,8 +232,10 @@ def print_report(
     from longspan.report.leaderboard.build import build_leaderboards, race_of
     from longspan.results import failure_paths, load_failure, load_result, result_paths
 
-    own = {(result.task, result.filename) for result in results}
-    paths = [path for path in result_paths(folder) if (path.parent.name, path.name) not in own]
+    result_keys = {(result.task, result.filename) for result in results}
+    paths = [
+        path for path in result_paths(folder) if (path.parent.name, path.name) not in result_keys
+    ]
     failures = _load_valid(failure_paths(folder), load_failure)
     everything = [*results, *_load_valid(paths, load_result)]
     boards, context = _build(everything, [folder], failures)
@@ -239,8 +243,8 @@ def print_report(
     races = set(map(race_of, results))
     if rows is not None:
         names = {*rows, *(run.row_name for run in results)}
-        if others := {x.row_name for x in everything if race_of(x) in races} - names:
-            print_note("note:", counted(len(others), "other row|rows is|are in the page alone"))
+        if other_rows := {x.row_name for x in everything if race_of(x) in races} - names:
+            print_note("note:", counted(len(other_rows), "other row|rows is|are in the page alone"))
         boards = build_leaderboards(_of_rows(everything, names), _of_rows(failures, names))
     shown = [board for board in boards if (board.protocol, board.budget or "") in races]
     _print(shown, context, "json" if as_json else "terminal")
@@ -258,13 +262,13 @@ def _of_rows(records: "Sequence[R]", names: Collection[str]) -> "list[R]":
 
 
 def _load_valid(paths: "list[Path]", load: Callable[[Path], T]) -> list[T]:
-    found = []
+    records = []
     for path in paths:
         try:
-            found.append(load(path))
+            records.append(load(path))
         except DataError as error:
             print_note("left out:", error)
-    return found
+    return records
 
 
 def _load_efficiency(folders: Sequence[Path]) -> "list[EfficiencyRecord]":

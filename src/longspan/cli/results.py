@@ -147,12 +147,12 @@ def rerun(record: Record, folders: DataOptions, as_json: Json = False) -> None:
 
     paths = folders.run_paths(device="cpu")
     with console_callback() as callback:
-        found = run_again(record, paths, callback)
+        comparison = run_again(record, paths, callback)
     if as_json:
-        print_json(_rerun_as_json(found))
+        print_json(_rerun_as_json(comparison))
     else:
-        _print_rerun(found)
-    if not found.is_equal:
+        _print_rerun(comparison)
+    if not comparison.is_equal:
         raise typer.Exit(1)
 
 
@@ -172,41 +172,43 @@ def score_rules(
 
     paths = sources.run_paths(device="cpu")
     records = [path for folder in folders or [FOLDER] for path in result_paths(folder)]
-    found = score(records, paths)
+    scored_records = score(records, paths)
     if as_json:
-        print_json([{**dataclasses.asdict(one), "path": str(one.path)} for one in found])
+        print_json([{**dataclasses.asdict(one), "path": str(one.path)} for one in scored_records])
     else:
-        for one in found:
+        for one in scored_records:
             metric, rules = get_metric(one.metric), (one.rules or {}).get("test", {})
             scored = ", ".join(f"{name} {metric.format(value)}" for name, value in rules.items())
             print_text(_printable(f"{one.path}: {one.reason or scored or 'the task has no rules'}"))
-        print_text(f"{count(sum(one.rules is not None for one in found), 'record')} scored")
-    if any(one.rules is None for one in found):
+        print_text(
+            f"{count(sum(one.rules is not None for one in scored_records), 'record')} scored"
+        )
+    if any(one.rules is None for one in scored_records):
         raise typer.Exit(1)
 
 
-def _rerun_as_json(found: "Rerun") -> dict[str, Any]:
+def _rerun_as_json(comparison: "Rerun") -> dict[str, Any]:
     names = ("is_equal", "num_answers", "num_different", "first_different_step", "environment")
-    scores = {"before": found.before.score(), "after": found.after.score()}
-    return {**{name: getattr(found, name) for name in names}, **scores}
+    scores = {"before": comparison.before.score(), "after": comparison.after.score()}
+    return {**{name: getattr(comparison, name) for name in names}, **scores}
 
 
-def _print_rerun(found: "Rerun") -> None:
-    main = found.before.main
-    before, after = (main.format(run.score()) for run in (found.before, found.after))
+def _print_rerun(comparison: "Rerun") -> None:
+    main = comparison.before.main
+    before, after = (main.format(run.score()) for run in (comparison.before, comparison.after))
     answers = "no answers are recorded"
-    if found.num_answers is not None:
-        number = f"{found.num_different:,}" if found.num_different else "none"
-        answers = f"{number} of {found.num_answers:,} answers differ"
-    if found.is_equal:
+    if comparison.num_answers is not None:
+        number = f"{comparison.num_different:,}" if comparison.num_different else "none"
+        answers = f"{number} of {comparison.num_answers:,} answers differ"
+    if comparison.is_equal:
         print_text(f"equal: test {after}, {answers}")
     else:
         print_text(f"different: {answers}; test {before} in the record, {after} now")
-    if found.first_different_step is not None:
-        print_text(f"losses differ from step {found.first_different_step:,} on")
-    for name, (one, two) in found.environment.items():
+    if comparison.first_different_step is not None:
+        print_text(f"losses differ from step {comparison.first_different_step:,} on")
+    for name, (one, two) in comparison.environment.items():
         print_text(f"{_printable(name)}: {_printable(one)} in the record, {_printable(two)} now")
-    if not found.environment:
+    if not comparison.environment:
         print_text("same versions, device, commit and source files")
 
 

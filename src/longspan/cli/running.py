@@ -129,8 +129,8 @@ class ExecutorOptions:
             OptionError: options exclude each other, or are out of range.
         """
         sizes = {"cpus_per_run": self.cpus_per_run, "gpus_per_run": self.gpus_per_run}
-        given = {name: size for name, size in sizes.items() if size is not None}
-        if self.ray is None and given:
+        resources = {name: size for name, size in sizes.items() if size is not None}
+        if self.ray is None and resources:
             raise OptionError("--cpus-per-run and --gpus-per-run need --ray ADDRESS")
         if self.ray is not None and self.workers is not None:
             raise OptionError("--workers (this machine) and --ray (a cluster) exclude each other")
@@ -139,7 +139,7 @@ class ExecutorOptions:
         from longspan.arena.executors import RayExecutor, WorkerPoolExecutor
 
         if self.ray is not None:
-            return RayExecutor(self.ray, **given)
+            return RayExecutor(self.ray, **resources)
         return WorkerPoolExecutor(cast("int", self.workers))
 
     def __post_init__(self) -> None:
@@ -199,10 +199,10 @@ def train(
     from longspan.arena.protocols.scopes import check_limits
 
     paths = folders.run_paths()
-    chosen = get(protocol or default_protocol([task], DEFAULT_PROTOCOL))
-    experiment = chosen.row(task, mechanism, seed, changes.changes, changes.budget)
+    definition = get(protocol or default_protocol([task], DEFAULT_PROTOCOL))
+    experiment = definition.row(task, mechanism, seed, changes.changes, changes.budget)
     needed = [*experiment.sources, experiment]
-    check_limits(changes.changes, [(x.task, x.row_name) for x in needed], chosen.row_names)
+    check_limits(changes.changes, [(x.task, x.row_name) for x in needed], definition.row_names)
     if reason := misfit(experiment):
         raise OptionError(reason)
     run_one(needed, paths, changes, as_json)
@@ -235,16 +235,16 @@ def run_one(
 
 
 def _experiments(
-    chosen: GridOptions, changes: ChangeOptions, paths: "RunPaths"
+    choices: GridOptions, changes: ChangeOptions, paths: "RunPaths"
 ) -> "list[Experiment]":
     """Return the experiments of a grid of runs; print what is left out."""
     from longspan.arena import grid
 
     experiments, skipped = grid(
-        str(chosen.protocol),
-        tasks=_available_tasks(chosen, paths),
-        mechanisms=chosen.mechanisms,
-        seeds=chosen.seeds,
+        str(choices.protocol),
+        tasks=_available_tasks(choices, paths),
+        mechanisms=choices.mechanisms,
+        seeds=choices.seeds,
         changes=changes.changes,
         budget=changes.budget,
         paths=paths,
@@ -253,22 +253,22 @@ def _experiments(
     return experiments
 
 
-def _searches(chosen: GridOptions, changes: ChangeOptions, paths: "RunPaths") -> "list[Search]":
+def _searches(choices: GridOptions, changes: ChangeOptions, paths: "RunPaths") -> "list[Search]":
     """Return the searches of a protocol; print what is left out."""
     from longspan.arena import SearchSpace, searches
 
     space = SearchSpace(
-        grid=chosen.grid, seeds=chosen.seeds, changes=changes.changes, budget=changes.budget
+        grid=choices.grid, seeds=choices.seeds, changes=changes.changes, budget=changes.budget
     )
-    found, skipped = searches(
-        str(chosen.protocol),
+    grid_searches, skipped = searches(
+        str(choices.protocol),
         space,
-        tasks=_available_tasks(chosen, paths, with_grid=not chosen.grid),
-        mechanisms=chosen.mechanisms,
+        tasks=_available_tasks(choices, paths, with_grid=not choices.grid),
+        mechanisms=choices.mechanisms,
         paths=paths,
     )
     _print_skipped(skipped)
-    return found
+    return grid_searches
 
 
 def _tune(
@@ -323,7 +323,7 @@ def _print_skipped(items: "list[Skipped]") -> None:
 
 
 def _available_tasks(
-    chosen: GridOptions, paths: "RunPaths", with_grid: bool = False
+    choices: GridOptions, paths: "RunPaths", with_grid: bool = False
 ) -> list[str] | None:
     """Return the tasks of a command; print those whose data is missing.
 
@@ -332,9 +332,9 @@ def _available_tasks(
     from longspan.arena import Skipped, get
     from longspan.tasks import build
 
-    protocol, tasks = get(str(chosen.protocol)), []
-    if chosen.tasks is not None or (with_grid and not protocol.grids):
-        return chosen.tasks
+    protocol, tasks = get(str(choices.protocol)), []
+    if choices.tasks is not None or (with_grid and not protocol.grids):
+        return choices.tasks
     unavailable = []
     for name in protocol.grids if with_grid else protocol.tasks:
         protocol.check_task(name)

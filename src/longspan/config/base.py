@@ -65,10 +65,10 @@ def settings(cls: type[T]) -> type[T]:
         OptionError: on construction, when a value has the wrong type or `__post_init__` rejects it.
     """
     # Pydantic reports wrong types; runtime type checkers would do so first, one at a time.
-    made = no_type_check(
+    record_class = no_type_check(
         pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)(cls)
     )
-    validate = made.__init__
+    validate = record_class.__init__
 
     @functools.wraps(validate)
     def __init__(self, **values: Any) -> None:
@@ -77,20 +77,20 @@ def settings(cls: type[T]) -> type[T]:
         except pydantic.ValidationError as error:
             raise OptionError(describe_errors(error)) from None
 
-    made.__init__ = no_type_check(__init__)  # type: ignore[method-assign]
-    return cast("type[T]", made)
+    record_class.__init__ = no_type_check(__init__)  # type: ignore[method-assign]
+    return cast("type[T]", record_class)
 
 
 def defaults_of(record: Any) -> dict[str, Any]:
     """Return the declared defaults of a settings class or instance, of the fields that have one."""
-    made = {
+    defaults = {
         field.name: field.default
         if field.default_factory is dataclasses.MISSING
         else field.default_factory()
         for field in dataclasses.fields(record)
         if field.metadata.get("is_fixed", True)
     }
-    return {name: x for name, x in made.items() if x is not dataclasses.MISSING}
+    return {name: x for name, x in defaults.items() if x is not dataclasses.MISSING}
 
 
 def help_of(record: Any) -> dict[str, str]:
@@ -102,15 +102,17 @@ def describe_errors(error: pydantic.ValidationError) -> str:
     """Join all reasons of a validation error into one line; those of a union name a value once."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for details in error.errors(include_url=False):
-        subject, reason, given = _describe(details, error.title)
-        reasons.setdefault((subject, given), []).append(reason)
-    return "; ".join(f"{subject}{_join(own)}{given}" for (subject, given), own in reasons.items())
+        subject, reason, value = _describe(details, error.title)
+        reasons.setdefault((subject, value), []).append(reason)
+    return "; ".join(
+        f"{subject}{_join(group)}{value}" for (subject, value), group in reasons.items()
+    )
 
 
 def _join(reasons: list[str]) -> str:
     """Return the reasons of all members of a union as one."""
-    first, *others = dict.fromkeys(reasons)
-    return ", or ".join([first, *(x.removeprefix("should be ") for x in others)])
+    first, *alternatives = dict.fromkeys(reasons)
+    return ", or ".join([first, *(x.removeprefix("should be ") for x in alternatives)])
 
 
 def _describe(details: ErrorDetails, title: str) -> tuple[str, str, str]:

@@ -84,16 +84,16 @@ def parse_budget(text: str) -> Budget:
         if kind != "steps" or equals:
             raise OptionError(f"--budget must be like {EXAMPLES}, got {text!r}")
         return Budget()
-    found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)", limit)
+    match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)", limit)
     units = UNITS[kind]
-    if found is None or found[1].count(".") > 1 or found[1] == ".":
+    if match is None or match[1].count(".") > 1 or match[1] == ".":
         raise OptionError(
             f"the limit of --budget {kind} must be a positive number, got {limit!r}; examples: "
             f"{EXAMPLES}"
         )
-    if found[2] not in units:
+    if match[2] not in units:
         names = ", ".join(unit for unit in units if unit)
         raise OptionError(
-            f"the unit of --budget {kind} must be one of {names}, got {found[2]!r} in {limit!r}"
+            f"the unit of --budget {kind} must be one of {names}, got {match[2]!r} in {limit!r}"
         )
-    return Budget(kind=kind, limit=float(found[1]) * units[found[2]])  # type: ignore[arg-type]
+    return Budget(kind=kind, limit=float(match[1]) * units[match[2]])  # type: ignore[arg-type]

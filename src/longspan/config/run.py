@@ -81,7 +81,9 @@ class RunConfig:
     model: ModelConfig = setting("architecture")
     training: TrainingConfig = setting("training recipe")
     budget: Budget = setting("quantity held equal", Budget())
-    start: StartConfig | None = setting("checkpoint of the first weights; none: drawn", None)
+    start: StartConfig | None = setting(
+        "checkpoint of the first weights; none: random initialization", None
+    )
     evaluation: EvaluationConfig = dataclasses.field(
         default_factory=EvaluationConfig,
         metadata={"help": "options of the mechanism in held-out evaluation"},
@@ -118,18 +120,18 @@ class RunConfig:
         if not stages:
             return [self]
         plain = replace_fields(self, {"training.stages": ()})
-        made = [
+        configs = [
             replace_fields(
                 plain, {**stage.changes_of(self.mechanism.name), "training.steps": end - start}
             )
             for stage, start, end in zip(stages, [0, *ends[:-1]], ends, strict=True)
         ]
-        if (made[-1].task, made[-1].mechanism) != (self.task, self.mechanism):
+        if (configs[-1].task, configs[-1].mechanism) != (self.task, self.mechanism):
             raise OptionError(
                 "the last stage has the task and the mechanism of the run; set their options for "
                 f"the run, and omit {', '.join(stages[-1].changes)}"
             )
-        return made
+        return configs
 
 
 def _store_options(config: TaskConfig | MechanismConfig | EvaluationConfig) -> None:
@@ -195,29 +197,32 @@ def replace_fields(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
         by_part.setdefault(check_name(part, PARTS, "part of a configuration"), {})[field] = value
     if not by_part:
         return config
-    made = {
+    parts = {
         part: _replaced(getattr(config, part), part, fields)
         for part, fields in by_part.items()
         if part != "evaluation"
     }
     if "evaluation" in by_part:
-        mechanism = made.get("mechanism", config.mechanism)
-        made["evaluation"] = _with_options(config.evaluation, mechanism, by_part["evaluation"])
-    return dataclasses.replace(config, **made)
+        mechanism = parts.get("mechanism", config.mechanism)
+        parts["evaluation"] = _with_options(config.evaluation, mechanism, by_part["evaluation"])
+    return dataclasses.replace(config, **parts)
 
 
 def _replaced(record: Any, part: str, changes: Mapping[str, Any]) -> Any:
     """Return a part of a configuration with fields, or options, replaced by name."""
     options = getattr(record, "options", None)
-    own = {x: y for x, y in changes.items() if options is None or x == "backend"}
-    for field in own:
+    fields = {x: y for x, y in changes.items() if options is None or x == "backend"}
+    for field in fields:
         check_name(field, [f.name for f in dataclasses.fields(record)], f"field of {part}")
     if options is not None:
-        others = {x: y for x, y in changes.items() if x not in own}
-        for option in others:
+        new_options = {x: y for x, y in changes.items() if x not in fields}
+        for option in new_options:
             check_name(option, options, f"option of {part} {record.name!r}")
-        own["options"] = {**options, **{x: _like(options[x], y) for x, y in others.items()}}
-    return dataclasses.replace(record, **own)
+        fields["options"] = {
+            **options,
+            **{x: _match_float(options[x], y) for x, y in new_options.items()},
+        }
+    return dataclasses.replace(record, **fields)
 
 
 def _with_options(
@@ -226,8 +231,10 @@ def _with_options(
     """Return the options of evaluations with some of the mechanism's replaced."""
     for option in changes:
         _check_option(mechanism, option)
-    made = {option: _like(mechanism.options[option], value) for option, value in changes.items()}
-    return EvaluationConfig(options={**evaluation.options, **made})
+    new_options = {
+        option: _match_float(mechanism.options[option], value) for option, value in changes.items()
+    }
+    return EvaluationConfig(options={**evaluation.options, **new_options})
 
 
 def _check_option(mechanism: MechanismConfig, option: str) -> None:
@@ -239,6 +246,6 @@ def _check_option(mechanism: MechanismConfig, option: str) -> None:
     check_name(option, mechanism.options, f"option of mechanism {mechanism.name!r}")
 
 
-def _like(earlier: Any, value: Any) -> Any:
+def _match_float(earlier: Any, value: Any) -> Any:
     """Return a value as a float if the earlier one is one: 1 and 1.0 are one configuration."""
     return float(value) if isinstance(earlier, float) and type(value) is int else value

@@ -89,14 +89,14 @@ class StageConfig:
 
     def changes_of(self, mechanism: str) -> dict[str, Any]:
         """Return the changes of a run of one mechanism, whose options are `mechanism.OPTION`."""
-        found = {}
+        changes = {}
         for name, value in self.changes.items():
             part, _, field = name.partition(".")
             if part in PARTS:
-                found[name] = value
+                changes[name] = value
             elif part == mechanism:
-                found[f"mechanism.{field}"] = value
-        return found
+                changes[f"mechanism.{field}"] = value
+        return changes
 
     def __post_init__(self) -> None:
         """Check the names of the changed fields.
@@ -161,7 +161,7 @@ def stage_values(stages: list[dict[str, Any]]) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for number, stage in enumerate(stages, start=1):
-        own = {name: x for name, x in stage.items() if x != _DEFAULTS.get(name)}
-        own |= own.pop("changes", {})
-        values |= {f"stage.{number}.{field}": x for field, x in own.items()}
+        fields = {name: x for name, x in stage.items() if x != _DEFAULTS.get(name)}
+        fields |= fields.pop("changes", {})
+        values |= {f"stage.{number}.{field}": x for field, x in fields.items()}
     return values

@@ -89,9 +89,9 @@ class TrainingConfig:
             OptionError: the message names the fields.
         """
         changed = {name for stage in self.stages for name in stage.changes}
-        found = [name for name in _SCHEDULE if name in changed]
-        if found and self.schedule_over == "run":
+        names = [name for name in _SCHEDULE if name in changed]
+        if names and self.schedule_over == "run":
             raise OptionError(
-                f"schedule_over='run' has one schedule for all stages, got {', '.join(found)} of a "
+                f"schedule_over='run' has one schedule for all stages, got {', '.join(names)} of a "
                 "stage; set them for the whole run, or set schedule_over='stage'"
             )

@@ -44,9 +44,9 @@ def row_traits(row: Row) -> dict[str, str]:
     """Return the traits that a row can be filtered by; a reference row has none."""
     if row.reference is not None:
         return {}
-    found = read_traits().get(row.mechanism, {})
+    registered_traits = read_traits().get(row.mechanism, {})
     words = {True: "yes", False: "no"}
-    traits = {name: found.get(name, UNKNOWN) for name in ("cost", "causal", "cross")}
+    traits = {name: registered_traits.get(name, UNKNOWN) for name in ("cost", "causal", "cross")}
     return {"family": row.family or UNKNOWN} | {x: words.get(y, y) for x, y in traits.items()}
 
 

@@ -213,8 +213,8 @@ def write_figures(
     if format not in FORMATS:
         raise OptionError(f"figures are written as {', '.join(FORMATS)}, got {format!r}")
     context = replace(context or Context(), styles=styles_of(boards, medium))
-    found = [one for board in boards for one in board_figures(board, context)]
-    return [path for one in found for path in write_figure(one, folder, format, medium)]
+    charts = [one for board in boards for one in board_figures(board, context)]
+    return [path for one in charts for path in write_figure(one, folder, format, medium)]
 
 
 def board_figures(board: Leaderboard, context: Context) -> list[Figure]:

@@ -48,7 +48,9 @@ def logit_arguments(model: nn.Module, metrics: Sequence[Metric]) -> dict[str, bo
 
     Only metrics that read other words than the targets need the logits of the whole vocabulary.
     """
-    bare = getattr(model, "module", model)
-    is_adaptive = isinstance(bare, LongspanForCausalLM) and bool(bare.config.adaptive_cutoffs)
+    unwrapped_model = getattr(model, "module", model)
+    is_adaptive = isinstance(unwrapped_model, LongspanForCausalLM) and bool(
+        unwrapped_model.config.adaptive_cutoffs
+    )
     is_needed = is_adaptive and not all(metric.is_likelihood for metric in metrics)
     return {"return_logits": True} if is_needed else {}

@@ -111,16 +111,16 @@ class Checkpoints:
         optimizer: torch.optim.Optimizer,
         progress: Progress,
         best: str | None,
-        further: dict[str, torch.Tensor] | None = None,
+        extra_tensors: dict[str, torch.Tensor] | None = None,
     ) -> None:
         """Save everything that exact resumption needs, then remove older checkpoints but one.
 
-        `further` are tensors that the caller needs, equal in all processes.
+        `extra_tensors` are those that the caller needs, equal in all processes.
         """
         saved = SavedNames(last=f"step-{progress.step:06d}", best=best)
         weights = gather_weights(model, self.group)
         tensors = gather_tensors(flatten_optimizer_state(optimizer), self.group)
-        tensors |= gather_random_state(self.group) | (further or {})
+        tensors |= gather_random_state(self.group) | (extra_tensors or {})
 
         def write(folder: Path) -> None:
             _save_model(model, weights, folder)
@@ -238,13 +238,13 @@ class Checkpoints:
     def _tidy(self) -> None:
         path = self.folder / POINTER
         remove_temporaries(path)
-        named = self._read().names if path.exists() or self._is_resumable() else set()
-        if not all((self.folder / name).is_dir() for name in named):
+        names = self._read().names if path.exists() or self._is_resumable() else set()
+        if not all((self.folder / name).is_dir() for name in names):
             return  # the files may be all that is left of the run
         for pattern in ("step-*", "best-*", ".*.part"):
-            for found in self.folder.glob(pattern):
-                if found.name not in named:
-                    shutil.rmtree(found, ignore_errors=True)
+            for folder in self.folder.glob(pattern):
+                if folder.name not in names:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def _pointer(self) -> Pointer:
         """Return the names of the current checkpoints, equal in all processes."""

@@ -36,9 +36,9 @@ def verify_checksums(folder: Path) -> None:
     if not isinstance(files, dict):
         raise DataError(f"{folder / CHECKSUMS} does not list files")
     for name, recorded in files.items():
-        if (found := _describe(folder / name)) != recorded:
+        if (actual := _describe(folder / name)) != recorded:
             raise DataError(
-                f"{folder / name} is damaged: found {_format(found)}, expected {_format(recorded)}"
+                f"{folder / name} is damaged: found {_format(actual)}, expected {_format(recorded)}"
             )
 
 

@@ -105,8 +105,8 @@ def load_pretrained(cls: type[Model], folder: Path, remedy: str) -> Model:
     except (*UNREADABLE, StrictDataclassError) as error:
         reason = reason_of(error)
         raise DataError(f"{folder} cannot be read ({reason}); {remedy}") from error
-    model, found = loaded
-    if missing := sorted(found["missing_keys"]):
+    model, loading_info = loaded
+    if missing := sorted(loading_info["missing_keys"]):
         raise DataError(
             f"{folder} lacks {len(missing)} weights of {cls.__name__}, such as {missing[0]}; "
             f"{remedy}"

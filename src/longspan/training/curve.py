@@ -46,17 +46,17 @@ class CurveWindow:
         targets: Tensor,
     ) -> None:
         """Add the statistics of some rows of a batch to sums, in place."""
-        found = self.task.example_statistics(
+        statistics = self.task.example_statistics(
             self.metrics, "train", batch.rows[shard.rows], logits, targets
         )
-        for name, values in found.items():
+        for name, values in statistics.items():
             sums[name] += shard.weight * values.sum(0).to(sums[name].device)
 
     def add_step(self, loss: Tensor, sums: dict[str, Tensor], group: ProcessGroup) -> None:
         """Add a step, whose loss is that of all processes and whose sums are of this one."""
         self.loss += loss
-        for name, own in sums.items():
-            self.statistics[name] += group.all_reduce_sum(own)
+        for name, local_sum in sums.items():
+            self.statistics[name] += group.all_reduce_sum(local_sum)
         self.steps += 1
 
     def close(self, step: int, seconds: float, learning_rate: float, score: Score) -> Point:

@@ -114,16 +114,16 @@ def warm_up(
     training, stream = model.training, StreamState(model, task)
     model.eval()
     for batch in passes:
-        (own,) = group.shard_rows(len(batch.rows))
-        further: dict[str, Any] = {"return_loss": False}
+        (shard,) = group.shard_rows(len(batch.rows))
+        loss_arguments: dict[str, Any] = {"return_loss": False}
         if documents is None:
-            targets = batch.targets[own.rows].to(device)
-            further = label_arguments(model, task, _logit_metrics(task), targets)
+            targets = batch.targets[shard.rows].to(device)
+            loss_arguments = label_arguments(model, task, _logit_metrics(task), targets)
         inputs = model_inputs(model, batch.inputs, device)
-        given = {name: x[own.rows] for name, x in inputs.items()}
-        output = model(**given, **further, **stream.arguments(batch, own))
+        shard_inputs = {name: x[shard.rows] for name, x in inputs.items()}
+        output = model(**shard_inputs, **loss_arguments, **stream.arguments(batch, shard))
         if task.generation is not None:
-            generate_tokens(model, given, output, task.generation, group)
+            generate_tokens(model, shard_inputs, output, task.generation, group)
     model.train(training)
 
 
@@ -143,18 +143,18 @@ def _score_batches(
     with contextlib.closing(prefetch_batches(batches, device)) as prefetched:
         for batch in prefetched:
             first_rows = first_rows or len(batch.rows)
-            own = stream.shard(group, len(batch.rows), first_rows)
+            shard = stream.shard(group, len(batch.rows), first_rows)
             inputs = model_inputs(model, batch.inputs, device)
-            given = {name: x[own.rows] for name, x in inputs.items()}
-            targets = batch.targets[own.rows].to(device, non_blocking=True)
+            shard_inputs = {name: x[shard.rows] for name, x in inputs.items()}
+            targets = batch.targets[shard.rows].to(device, non_blocking=True)
             labels = label_arguments(model, task, sums.logit_metrics, targets)
-            output = model(**given, **labels, **stream.arguments(batch, own))
-            stream.store(own, output)
-            sums.add(batch, own, output, targets)
+            output = model(**shard_inputs, **labels, **stream.arguments(batch, shard))
+            stream.store(shard, output)
+            sums.add(batch, shard, output, targets)
             if generation is not None:
                 with timed():
-                    generated = generate_tokens(model, given, output, generation, group)
-                sums.add_generated(batch, own, generated)
+                    generated = generate_tokens(model, shard_inputs, output, generation, group)
+                sums.add_generated(batch, shard, generated)
 
 
 def _score_rankings(
@@ -216,8 +216,8 @@ class _SplitSums:
         task, weight = self.task, shard.weight
         rows = batch.rows[shard.rows].to(self.device, non_blocking=True)
         logits = task.head.scores(output)
-        found = task.example_statistics(self.logit_metrics, self.split, rows, logits, targets)
-        self._add_statistics(rows, weight, found)
+        statistics = task.example_statistics(self.logit_metrics, self.split, rows, logits, targets)
+        self._add_statistics(rows, weight, statistics)
         counts = task.head.count_targets(task.label_arguments(targets), len(targets))
         counts = counts.to(self.device)
         self.num_targets[rows] += weight * counts
@@ -225,23 +225,23 @@ class _SplitSums:
 
     def add_generated(self, batch: Batch, shard: RowShard, generated: torch.Tensor) -> None:
         """Add the texts that were generated for some rows of a batch."""
-        rows, known = batch.rows[shard.rows], self.task.selection_metrics
-        metrics: Sequence[Metric] = [x for x in self.metrics if x not in known]
-        found = self.task.generation_statistics(metrics, self.split, rows, generated.cpu())
-        self._add_statistics(rows.to(self.device), shard.weight, found)
+        rows, task = batch.rows[shard.rows], self.task
+        metrics = [x for x in self.metrics if x not in task.selection_metrics]
+        statistics = task.generation_statistics(metrics, self.split, rows, generated.cpu())
+        self._add_statistics(rows.to(self.device), shard.weight, statistics)
 
     def _add_statistics(
-        self, rows: torch.Tensor, weight: int, found: dict[str, torch.Tensor]
+        self, rows: torch.Tensor, weight: int, statistics: dict[str, torch.Tensor]
     ) -> None:
-        for name, values in found.items():
+        for name, values in statistics.items():
             self.statistics[name][rows] += weight * values.to(self.device)
 
     def add_rankings(self, rows: torch.Tensor, rankings: Rankings) -> None:
         """Add the rankings of some queries; each of them has one target."""
-        found = self.task.example_statistics(
+        statistics = self.task.example_statistics(
             self.task.metrics, self.split, rows, rankings.scores, rankings.numbers
         )
-        self._add_statistics(rows, 1, found)
+        self._add_statistics(rows, 1, statistics)
         self.num_targets[rows] += 1
         self.loss += rankings.losses.sum()
 

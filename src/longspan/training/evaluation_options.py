@@ -29,20 +29,20 @@ class EvaluationOptions:
             OptionError: a value is invalid, a list has not one value for each layer, or an option
                 changes a parameter or a buffer.
         """
-        found = [
+        layers = [
             module
             for module in model.modules()
             if changes and isinstance(module, Attention) and module.name == mechanism
         ]
         # Each layer checks the value of its own place alone.
-        if reasons := layered_refusals(mechanism, changes, len(found)) if found else []:
+        if reasons := layered_refusals(mechanism, changes, len(layers)) if layers else []:
             raise OptionError(f"evaluation: {'; '.join(reasons)}")
-        self._others = [OtherOptions(attention, changes) for attention in found]
+        self._layer_options = [OtherOptions(attention, changes) for attention in layers]
 
     @contextlib.contextmanager
     def applied(self, split: Split) -> Iterator[None]:
         """Apply the options inside the context, unless the split is that of training."""
         with contextlib.ExitStack() as stack:
-            for other in self._others if split in HELD_OUT else ():
-                stack.enter_context(other.applied())
+            for options in self._layer_options if split in HELD_OUT else ():
+                stack.enter_context(options.applied())
             yield

@@ -14,7 +14,7 @@ from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed.group import current_group
 from longspan.training.distributed.sharding import check_config
 from longspan.training.final_evaluation import TrainingOutcome
-from longspan.training.loop import StageRun
+from longspan.training.loop import StageTrainer
 from longspan.training.stages import Stage, first_stage
 
 
@@ -88,9 +88,9 @@ def fit_stages(
         checkpoints = Checkpoints(folder, group)
         number = first_stage(checkpoints, stages)
         while True:
-            run = StageRun(stages, number, checkpoints, seed, device, callback)
-            with run.logging():
-                run.train()
+            trainer = StageTrainer(stages, number, checkpoints, seed, device, callback)
+            with trainer.logging():
+                trainer.train()
                 if number == len(stages) - 1:
-                    return run.outcome(test)
+                    return trainer.outcome(test)
             number += 1

@@ -167,15 +167,15 @@ def _run_step(
     model: PreTrainedModel, task: Task, config: TrainingConfig, optimizer: torch.optim.Optimizer
 ) -> None:
     inputs = model_inputs(model, make_dummy_batch(task, config.batch_size), CPU)
-    further = logit_arguments(model, task.training_metrics)
+    logit_options = logit_arguments(model, task.training_metrics)
     microbatches = torch.arange(config.batch_size).chunk(config.gradient_accumulation_steps)
     dtype = AUTOCAST.get(config.precision)
     # From the second microbatch on, the gradients of the first are alive too: two show the peak.
     for microbatch in microbatches[:2]:
         rows = slice(0, len(microbatch))
         with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
-            own = {name: x[rows] for name, x in inputs.items()}
-            output = model(**own, **further)
+            microbatch_inputs = {name: x[rows] for name, x in inputs.items()}
+            output = model(**microbatch_inputs, **logit_options)
         output.loss.backward()
         del output
     if config.max_grad_norm is not None:

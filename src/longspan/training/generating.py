@@ -31,12 +31,12 @@ def generate_tokens(
         generation: fields of `GenerationConfig`.
         group: processes that share the batches.
     """
-    bare = cast(Any, getattr(model, "module", model))
-    found = bare.generate(
+    unwrapped_model = cast(Any, getattr(model, "module", model))
+    sequences = unwrapped_model.generate(
         encoder_outputs=BaseModelOutput(last_hidden_state=output.encoder_last_hidden_state),
         attention_mask=inputs["attention_mask"],
         generation_config=GenerationConfig(**generation),
         # Sharded parameters are gathered by all processes, which must take equally many steps.
         synced_gpus=group.parallelism == "fsdp",
     )
-    return found[:, 1:]
+    return sequences[:, 1:]

@@ -52,7 +52,7 @@ ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has retur
 REDRAW_SEEDS = 2**43  # mechanisms multiply seeds by 1,000,003, and torch takes 64 bits
 
 
-class StageRun:
+class StageTrainer:
     """One stage of a run from its start or resumption to its end."""
 
     def __init__(self, stages, number, checkpoints, seed, device, callback):
@@ -74,7 +74,7 @@ class StageRun:
         self.device = self.accelerator.device
         if self.config.gradient_checkpointing:
             recompute_activations(model)
-        self.bare, self.model = model, wrap_model(model, self.accelerator, self.group)
+        self.unwrapped_model, self.model = model, wrap_model(model, self.accelerator, self.group)
         # Memory counts from here: restored state belongs to the run as much as computed state.
         self.memory = PeakMemory(self.device.type)
         self.memory.start()
@@ -149,7 +149,7 @@ class StageRun:
 
     def _backpropagate(self, batch: Batch) -> Tensor:
         """Accumulate the gradient of a batch over its micro-batches; return its mean loss."""
-        inputs = model_inputs(self.bare, batch.inputs, self.device)
+        inputs = model_inputs(self.unwrapped_model, batch.inputs, self.device)
         targets = batch.targets.to(self.device, non_blocking=True)
         loss = torch.zeros((), device=self.device)
         labels, head = self.task.label_arguments(batch.targets), self.task.head
@@ -158,12 +158,14 @@ class StageRun:
         shards = self.group.shard_rows(len(targets), self.config.gradient_accumulation_steps)
         for shard in shards:
             is_last = shard is shards[-1]
-            own = {name: x[shard.rows] for name, x in inputs.items()}
-            own |= self.stream.arguments(batch, shard)
-            own_targets = targets[shard.rows]
-            own |= label_arguments(self.bare, self.task, self.window.metrics, own_targets)
+            arguments = {name: x[shard.rows] for name, x in inputs.items()}
+            arguments |= self.stream.arguments(batch, shard)
+            shard_targets = targets[shard.rows]
+            arguments |= label_arguments(
+                self.unwrapped_model, self.task, self.window.metrics, shard_targets
+            )
             with contextlib.nullcontext() if is_last else self.accelerator.no_sync(self.model):
-                output = self.model(**own)
+                output = self.model(**arguments)
                 # The model's loss is a mean over the targets of the shard.
                 share = shard.weight * sum(counts[shard.rows]) / max(1, sum(counts))
                 # Gradients are averaged over the processes; shards need their sum.
@@ -171,7 +173,7 @@ class StageRun:
             self.stream.store(shard, output)
             loss += share * _task_loss(output)
             logits = head.scores(output).detach()
-            self.window.add_rows(statistics, batch, shard, logits, own_targets)
+            self.window.add_rows(statistics, batch, shard, logits, shard_targets)
         loss = self.group.all_reduce_sum(loss)
         self.window.add_step(loss, statistics, self.group)
         return loss
@@ -179,7 +181,7 @@ class StageRun:
     def _redraw(self) -> None:
         """Redraw random features when they are due, from the run's seed and the step alone."""
         step = self.progress.step
-        for module in self.bare.modules():
+        for module in self.unwrapped_model.modules():
             if not isinstance(module, Attention) or not module.redraw_every:
                 continue
             if step % module.redraw_every == 0:
@@ -234,7 +236,7 @@ class StageRun:
         if self.group.broadcast(self._is_best(score) or self.config.selection == "last"):
             self.progress.best, self.progress.best_loss = self._main(score), score.loss
             self.progress.best_step = point.step
-            self.best = self.checkpoints.save_best(self.bare, point.step)
+            self.best = self.checkpoints.save_best(self.unwrapped_model, point.step)
         if self.callback is not None:
             self.callback.on_evaluate(point)
         self._raise_alarms(score)
@@ -286,9 +288,9 @@ class StageRun:
         if self.accelerator.scaler is not None:
             self.progress.scaler = self.accelerator.scaler.state_dict()
         self._update_peak_memory()
-        further = self.stream.gather(self.group)
+        states = self.stream.gather(self.group)
         optimizer = self.optimizer.optimizer
-        self.checkpoints.save(self.bare, optimizer, self.progress, self.best, further)
+        self.checkpoints.save(self.unwrapped_model, optimizer, self.progress, self.best, states)
 
     def _update_peak_memory(self) -> None:
         """Record the largest peak over all processes and all resumptions."""
@@ -319,7 +321,7 @@ class StageRun:
     def outcome(self, test: bool) -> TrainingOutcome:
         """Load the selected model and score it; test and train are scored here alone."""
         self._update_peak_memory()
-        folder = self.checkpoints.load_best(self.bare)
+        folder = self.checkpoints.load_best(self.unwrapped_model)
         validation, final = self._validate(True), None
         if test:
             with self._explain_divergence():
@@ -347,7 +349,7 @@ class StageRun:
             world_size=self.group.world_size,
             parallelism=self.group.parallelism,
             model=folder,
-            network=self.bare,
+            network=self.unwrapped_model,
         )
 
 

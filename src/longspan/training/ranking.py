@@ -66,8 +66,8 @@ def rank_documents(
         for numbers, x, weight in _embed(model, queries, group, "query_embeddings")
     ]
     embeddings = torch.zeros_like(parts[0][1][:1]).repeat(int(places.max()) + 1, 1)
-    for own, x, weight in parts:
-        embeddings[own] += weight * x
+    for query_places, x, weight in parts:
+        embeddings[query_places] += weight * x
     search = _Search(group.all_reduce_sum(embeddings), documents)
     batches = documents.batches(batch_size)
     encoded = _embed(model, batches, group, "document_embeddings")
@@ -87,10 +87,10 @@ def _embed(
     device = next(model.parameters()).device
     with contextlib.closing(prefetch_batches(batches, device)) as prefetched:
         for batch in prefetched:
-            (own,) = group.shard_rows(len(batch.rows))
+            (shard,) = group.shard_rows(len(batch.rows))
             inputs = model_inputs(model, batch.inputs, device)
-            output = model(**{key: x[own.rows] for key, x in inputs.items()}, return_loss=False)
-            yield batch.rows[own.rows], getattr(output, name).float(), own.weight
+            output = model(**{key: x[shard.rows] for key, x in inputs.items()}, return_loss=False)
+            yield batch.rows[shard.rows], getattr(output, name).float(), shard.weight
 
 
 class _Search:
@@ -135,8 +135,8 @@ class _Search:
         """Return the rankings over the documents of all processes."""
         self._compare()
         if group.num_shards > 1:
-            found = group.all_gather(self.best)
-            self.best = torch.cat(found, dim=1).topk(self.best.shape[1]).values
+            candidates = group.all_gather(self.best)
+            self.best = torch.cat(candidates, dim=1).topk(self.best.shape[1]).values
             self.log_sums = torch.stack(group.all_gather(self.log_sums)).logsumexp(0)
             self.log_sums = self.log_sums.to(self.queries.device)
             group.all_reduce_sum(self.relevant_scores)
@@ -176,5 +176,5 @@ def _locate(pairs: Int[Tensor, "P 2"], numbers: Int[Tensor, " D"]) -> tuple[Tens
     """Return query, column and place of the pairs whose document is among some columns."""
     ordered, columns = numbers.sort()
     places = torch.searchsorted(ordered, pairs[:, 1].contiguous()).clamp(max=len(ordered) - 1)
-    found = (ordered[places] == pairs[:, 1]).nonzero()[:, 0]
-    return pairs[found, 0], columns[places[found]], found
+    matches = (ordered[places] == pairs[:, 1]).nonzero()[:, 0]
+    return pairs[matches, 0], columns[places[matches]], matches

@@ -160,7 +160,7 @@ def _keep_moments(tensors: dict[str, Tensor], shapes: Sequence[torch.Size]) -> N
             and tensors[f"{index}.exp_avg_sq"].shape == shapes[int(index)]
         )
 
-    kept = {index for index in {name.partition(".")[0] for name in tensors} if fits(index)}
+    indices = {index for index in {name.partition(".")[0] for name in tensors} if fits(index)}
     for name in list(tensors):
-        if name.partition(".")[0] not in kept:
+        if name.partition(".")[0] not in indices:
             del tensors[name]

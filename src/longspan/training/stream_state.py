@@ -50,10 +50,10 @@ class StreamState:
             rows: rows of the batch.
             first_rows: rows of the first batch.
         """
-        (own,) = group.shard_rows(first_rows if self.keeps else rows)
-        if own.rows.start >= rows:
+        (shard,) = group.shard_rows(first_rows if self.keeps else rows)
+        if shard.rows.start >= rows:
             return RowShard(slice(0, 1), 0)
-        return RowShard(slice(own.rows.start, min(own.rows.stop, rows)), own.weight)
+        return RowShard(slice(shard.rows.start, min(shard.rows.stop, rows)), shard.weight)
 
     def arguments(self, batch: Batch, shard: RowShard) -> dict[str, Any]:
         """Return the arguments of the model that continue its state for some rows of a batch."""
@@ -86,10 +86,10 @@ class StreamState:
         """
         if not self.keeps:
             return {}
-        own = _to_bytes(self.states)
-        sizes = [int(x) for x in group.all_gather(torch.tensor([len(own)]))]
+        state_bytes = _to_bytes(self.states)
+        sizes = [int(x) for x in group.all_gather(torch.tensor([len(state_bytes)]))]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
-        padded[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+        padded[: len(state_bytes)] = torch.frombuffer(bytearray(state_bytes), dtype=torch.uint8)
         gathered = zip(group.all_gather(padded), sizes, strict=True)
         return {f"{PREFIX}{rank}": x[:size].clone() for rank, (x, size) in enumerate(gathered)}
 

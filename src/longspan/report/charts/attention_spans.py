@@ -22,7 +22,7 @@ from longspan.report.tables.attention_span import (
     spans_of,
     uniform_span,
 )
-from longspan.report.tables.columns import Line
+from longspan.report.tables.columns import TaskRow
 from longspan.results import BASELINE, AttentionSpans
 
 TITLE = "Attention span, tokens"
@@ -31,21 +31,21 @@ UNIFORM = "uniform attention"
 PUBLISHED_COLOR, UNIFORM_COLOR = "#0072B2", "#D55E00"
 
 
-def span_by_task(lines: Sequence[Line], styles: Styles) -> Spec | None:
+def span_by_task(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
     """Draw the required attention span by task, with published spans; None without spans."""
     bars = [bar for line in lines for bar in _bars(line)]
     if not bars:
         return None
     kinds = list(dict.fromkeys(bar["kind"] for bar in bars))
-    own = styles.by_name[lines[0].row.label].color
-    colors = {OURS: own, PUBLISHED: PUBLISHED_COLOR, UNIFORM: UNIFORM_COLOR}
-    named = [*kinds, UNIFORM]
+    our_color = styles.by_name[lines[0].row.label].color
+    colors = {OURS: our_color, PUBLISHED: PUBLISHED_COLOR, UNIFORM: UNIFORM_COLOR}
+    legend_kinds = [*kinds, UNIFORM]
     x = {**nominal("task"), "title": None, "sort": [line.task.label for line in lines]}
     x |= {"axis": {"labelAngle": 0, "domain": True}, "scale": {"paddingInner": 0.35}}
     y = {**quantitative("value"), "title": TITLE, "axis": {"tickCount": 5}}
-    scale = {"domain": named, "range": [colors[kind] for kind in named]}
+    scale = {"domain": legend_kinds, "range": [colors[kind] for kind in legend_kinds]}
     legend = {"title": None, "orient": "top", "labelLimit": 0, "symbolOpacity": 1}
-    legend["columns"] = styles.medium.legend_columns(named)
+    legend["columns"] = styles.medium.legend_columns(legend_kinds)
     color = {**nominal("kind"), "scale": scale, "legend": legend}
     base = {"x": x, "xOffset": {**nominal("kind"), "sort": kinds}, "color": color}
     about = {"task": "Task", "kind": "Span", "shown": "Mean"}
@@ -71,7 +71,7 @@ def span_by_task(lines: Sequence[Line], styles: Styles) -> Spec | None:
     )
 
 
-def _bars(x: Line) -> Iterator[dict[str, Any]]:
+def _bars(x: TaskRow) -> Iterator[dict[str, Any]]:
     """Yield the bar of a task, and that of the published span where it compares."""
     spans, task = spans_of(x), x.task.label
     over = f"{count(min(y.samples for y in spans), 'sample')}, {count(len(spans), 'seed')}"
@@ -96,7 +96,7 @@ def _tokens(value: Number) -> str:
     return f"{significant(value)} tokens"
 
 
-def span_by_mechanism(lines: Sequence[Line], styles: Styles) -> Spec | None:
+def span_by_mechanism(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
     """Draw the attention span on one task by mechanism; None below two models."""
     dots = [
         {
@@ -111,7 +111,7 @@ def span_by_mechanism(lines: Sequence[Line], styles: Styles) -> Spec | None:
     return dot_chart(dots, TITLE, (UNIFORM, _uniform(lines)), text, styles)
 
 
-def span_by_layer(lines: Sequence[Line], styles: Styles) -> Spec | None:
+def span_by_layer(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
     """Draw the attention span by layer, a line for each mechanism; None without analyses."""
     points = [
         {**about, "place": str(i), "value": span.mean, "shown": _tokens(span.mean)}
@@ -122,7 +122,7 @@ def span_by_layer(lines: Sequence[Line], styles: Styles) -> Spec | None:
     return series_chart(points, "Layer", TITLE, (UNIFORM, _uniform(lines)), text, styles)
 
 
-def _models(lines: Sequence[Line]) -> Iterator[tuple[dict[str, Any], AttentionSpans]]:
+def _models(lines: Sequence[TaskRow]) -> Iterator[tuple[dict[str, Any], AttentionSpans]]:
     """Yield each model with attention weights: names in the chart, and its spans."""
     for line in lines:
         for one in line.item:
@@ -130,6 +130,6 @@ def _models(lines: Sequence[Line]) -> Iterator[tuple[dict[str, Any], AttentionSp
                 yield run_label(line.row.label, one.seed, len(spans_of(line))), one.spans
 
 
-def _uniform(lines: Sequence[Line]) -> float:
+def _uniform(lines: Sequence[TaskRow]) -> float:
     spans = [one for line in lines for one in spans_of(line)]
     return uniform_span(spans) if spans else 0.0

@@ -44,8 +44,8 @@ def attention_by_bucket(measured: Sequence[Measured], styles: Styles) -> Spec | 
             "value": round(100 * share, 4),
             "shown": percent(share),
         }
-        for own in parts
-        for x in own
+        for model_parts in parts
+        for x in model_parts
         for number, share in x.values.items()
         if share is not None
     ]

@@ -114,14 +114,14 @@ def _floor_rule(board: Leaderboard, column: int) -> list[Spec]:
 
 def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[str, Any]]:
     """Return one line for all seeds, or one for each where they were measured at other steps."""
-    known = [(run, curve) for run in runs if (curve := _curve(run, quantity))]
-    if not known:
+    curves = [(run, curve) for run in runs if (curve := _curve(run, quantity))]
+    if not curves:
         return []
-    steps = sorted(set[int].intersection(*(set(curve) for _, curve in known)))
-    shortest = min(len(curve) for _, curve in known)
+    steps = sorted(set[int].intersection(*(set(curve) for _, curve in curves)))
+    shortest = min(len(curve) for _, curve in curves)
     if 2 * len(steps) > shortest:
-        return [_line(row, known, steps)]
-    return [_line(row, [pair], sorted(pair[1])) for pair in known]
+        return [_line(row, curves, steps)]
+    return [_line(row, [pair], sorted(pair[1])) for pair in curves]
 
 
 def _loss_title(metric: Metric) -> str:

@@ -22,7 +22,7 @@ from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.attention_span import required_spans
-from longspan.report.tables.columns import measured_lines
+from longspan.report.tables.columns import measured_task_rows
 from longspan.report.tables.context_use import measured_rows
 from longspan.report.tables.slices import properties
 from longspan.report.tables.table import slug
@@ -81,7 +81,7 @@ def span_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     required = span_by_task(required_spans(board, context.analyses), context.styles)
     caption = f"Required attention span: {BASELINE}, by task"
     yield from _chart(board, "required span", caption, required)
-    lines, styles = partial(measured_lines, board, records=context.analyses), context.styles
+    lines, styles = partial(measured_task_rows, board, records=context.analyses), context.styles
     yield from _by_task(
         board,
         ("span {}", "{}, attention span", lambda i: span_by_mechanism(lines(i), styles)),
@@ -107,7 +107,7 @@ def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     and by tile for the others, since each such map has a million cells.
     """
     for i in range(len(board.columns)):
-        lines = measured_lines(board, i, context.analyses)
+        lines = measured_task_rows(board, i, context.analyses)
         models = [(one, x.row.label) for x in lines for one in x.item]
         if not models:
             continue
@@ -119,7 +119,7 @@ def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
 def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the attention rollouts of each analyzed model."""
     for i in range(len(board.columns)):
-        for x in measured_lines(board, i, context.analyses):
+        for x in measured_task_rows(board, i, context.analyses):
             for one in x.item:
                 yield from _rollout_figures(one, x.row.label)
 
@@ -148,12 +148,12 @@ def _rollout_figures(one: Analysis, name: str) -> Iterator[Figure]:
 
 def _similarity_figures(one: Analysis, name: str, *, is_fine: bool) -> Iterator[Figure]:
     """Draw the similarity of position and of token embeddings, where they exist."""
-    for part, found in (("position", one.positions), ("token", one.tokens)):
-        if found is not None:
+    for part, similarity in (("position", one.positions), ("token", one.tokens)):
+        if similarity is not None:
             kind = f"{part} embedding"
-            is_grid = is_fine and found.grid is not None
+            is_grid = is_fine and similarity.grid is not None
             draw = draw_similarity_grid if is_grid else draw_similarity
-            yield _figure(part, one, name, draw(found, kind), f"{kind}s")
+            yield _figure(part, one, name, draw(similarity, kind), f"{kind}s")
 
 
 def _figure(part: str, one: Analysis, name: str, content: Heatmap | Picture, kind: str) -> Figure:

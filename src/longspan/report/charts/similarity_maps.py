@@ -49,8 +49,8 @@ def draw_similarity_grid(similarity: Similarity, name: str) -> Picture:
     assert similarity.grid is not None
     rows, columns = similarity.grid
     cosines = similarity.cosines()
-    others = cosines[~np.eye(len(cosines), dtype=bool)]
-    low, high = np.quantile(others, [CLIPPED, 1 - CLIPPED]).tolist()
+    off_diagonal = cosines[~np.eye(len(cosines), dtype=bool)]
+    low, high = np.quantile(off_diagonal, [CLIPPED, 1 - CLIPPED]).tolist()
     shares = ((cosines - low) / ((high - low) or 1.0)).clip(0, 1)
     steps = np.rint(shares * (STEPS - 1)).astype(np.uint8).reshape(rows, columns, rows, columns)
     cell = max(WIDTH // (columns * (columns + 1)), 1)

@@ -211,15 +211,15 @@ def _axis(field: str, title: str, kind: str) -> Spec:
 
 def _areas(dots: Sequence[Dot], area: Column) -> Spec:
     """Return the encoding of the area of marks; an unknown one is the smallest known."""
-    known = [dot["area"] for dot in dots if dot["area"] is not None]
+    areas = [dot["area"] for dot in dots if dot["area"] is not None]
     # A run that needed no memory of its own must remain visible.
-    least = max(known, default=1.0) / 50 or 1.0
+    least = max(areas, default=1.0) / 50 or 1.0
     for dot in dots:
-        dot["size"] = max(least, min(known, default=1.0) if dot["area"] is None else dot["area"])
+        dot["size"] = max(least, min(areas, default=1.0) if dot["area"] is None else dot["area"])
     legend = {
         **{"title": area.name, "orient": "bottom", "direction": "horizontal", "tickCount": 3},
         **{"symbolType": "circle", "symbolFillColor": GRAY, "symbolStrokeWidth": 0},
     }
     most = max(dot["size"] for dot in dots)
     scale = {"domain": [0, most], "range": [0, LARGEST], "nice": False}
-    return {**quantitative("size"), "scale": scale, "legend": legend if known else None}
+    return {**quantitative("size"), "scale": scale, "legend": legend if areas else None}

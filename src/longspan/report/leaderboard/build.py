@@ -92,16 +92,16 @@ def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
         notes_of(group, places, is_ranked=is_ranked, several_devices=len(devices) > 1)
         for group, (_, is_ranked) in zip(groups, tables, strict=True)
     ]
-    notes = sorted({note for own in notes_by_row for note in own})
+    notes = sorted({note for row_notes in notes_by_row for note in row_notes})
     labels = label_rows([[*finished, *lost] for finished, lost in groups])
     outcomes = [_outcomes(group, tasks, places) for group in groups]
     pooled = _pool_tables(outcomes, tables)
     rows = []
-    for group, label, own, table, outcome in zip(
+    for group, label, row_notes, table, outcome in zip(
         groups, labels, notes_by_row, tables, outcomes, strict=True
     ):
         cells = _cells(outcome, columns, pooled[table[0]])
-        at = tuple(notes.index(note) for note in own)
+        at = tuple(notes.index(note) for note in row_notes)
         rows.append(_row(group, label, table, cells, at, means, columns))
     metric = means[0].metric if means else common_metric(columns)
     rows.sort(key=lambda row: (row.overrides, *row_order(row, metric)))
@@ -191,15 +191,15 @@ def _pool_tables(
     outcomes: Sequence[list[Outcome]], tables: Sequence[tuple[str, bool]]
 ) -> dict[str, list[SeedVariance | None]]:
     """Return the seed variance of the ranked rows of each table, by task."""
-    found = {}
+    variances = {}
     for name in dict.fromkeys(name for name, _ in tables):
         ranked = [x for x, table in zip(outcomes, tables, strict=True) if table == (name, True)]
         by_task = zip(*ranked, strict=True) if ranked else [() for _ in outcomes[0]]
-        found[name] = [
+        variances[name] = [
             pool_seeds([scores_of(runs) for runs, lost in rows if _has_score(runs, lost)])
             for rows in by_task
         ]
-    return found
+    return variances
 
 
 def _has_score(runs: Sequence[Result], failures: Sequence[Failure]) -> bool:
@@ -262,8 +262,8 @@ def _family(group: Group) -> str | None:
     first = first_run(group)
     if first.reference is not None:
         return None
-    named = (run.family for run in group[0] if run.family is not None)
-    return next(named, family_of(first.mechanism))
+    recorded_families = (run.family for run in group[0] if run.family is not None)
+    return next(recorded_families, family_of(first.mechanism))
 
 
 def _row(

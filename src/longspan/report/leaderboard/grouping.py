@@ -19,7 +19,7 @@ from longspan.results import (
 from longspan.wording import device_text
 
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
-Run = TypeVar("Run", Result, Failure)
+Record = TypeVar("Record", Result, Failure)
 Group = tuple[list[Result], list[Failure]]  # runs of one row
 BUDGETS: dict[str, tuple[str, Callable[[float], str]]] = {
     "seconds": ("training time", duration),
@@ -80,11 +80,12 @@ def place_data(runs: Sequence[Result]) -> dict[Data, Data]:
     read = {data for by_data in mechanisms.values() for data in by_data}
     places = {data_of(run): data_of(run) for run in runs}
     for (alike, _), by_data in references.items():
-        own, others = [data for data in by_data if data not in read], mechanisms.get(alike, {})
+        reference_data = [data for data in by_data if data not in read]
+        mechanism_data = mechanisms.get(alike, {})
         # With several data sets on either side, two configurations would share a cell.
-        if len(own) != 1 or len(others) != 1:
+        if len(reference_data) != 1 or len(mechanism_data) != 1:
             continue
-        (target, ranked), (data,) = next(iter(others.items())), own
+        (target, ranked), (data,) = next(iter(mechanism_data.items())), reference_data
         options = [run.config.task.options for run in ranked]
         if all(run.config.task.options not in options for run in by_data[data]):
             places[data] = target
@@ -111,9 +112,11 @@ def list_values(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {value_text(values[name])}" for name in sorted(values))
 
 
-def group_runs(runs: Iterable[Run], key: Callable[[Run], Any]) -> list[tuple[Any, list[Run]]]:
+def group_runs(
+    runs: Iterable[Record], key: Callable[[Record], Any]
+) -> list[tuple[Any, list[Record]]]:
     """Group runs by a key, in the order of first appearance."""
-    groups: dict[Any, list[Run]] = {}
+    groups: dict[Any, list[Record]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return list(groups.items())
@@ -193,32 +196,32 @@ def shared_overrides(groups: Sequence[Group]) -> list[tuple[str, bool]]:
     shown, unranked, with the rows that share its overrides other than those of its mechanism's
     options, else with those of the protocol. Reference rows are never ranked.
     """
-    own = [_overrides(group) for group in groups]
+    overrides = [_overrides(group) for group in groups]
     wider = [_overrides(group, with_options=False) for group in groups]
     mechanisms = [first_run(group).reference is None for group in groups]
-    counts = Counter(name for name, ranked in zip(own, mechanisms, strict=True) if ranked)
+    counts = Counter(name for name, ranked in zip(overrides, mechanisms, strict=True) if ranked)
     shared = {name for name, number in counts.items() if number > 1 or not name}
-    found = []
-    for name, fallback, is_mechanism in zip(own, wider, mechanisms, strict=True):
+    tables = []
+    for name, fallback, is_mechanism in zip(overrides, wider, mechanisms, strict=True):
         if name in shared:
-            found.append((name, is_mechanism))
+            tables.append((name, is_mechanism))
         else:
-            found.append((fallback if fallback in shared else "", False))
-    return found
+            tables.append((fallback if fallback in shared else "", False))
+    return tables
 
 
 def _overrides(group: Group, *, with_options: bool = True) -> str:
     """Return the overrides of a row as text; the budget is named by the leaderboard."""
-    chosen = {
+    overrides = {
         name: value
         for name, value in first_run(group).overrides.items()
         if name not in (ROW, VARIANT, "budget")
         and (with_options or not {"mechanism", "evaluation"} & set(name.split(".")[:-1]))
     }
     # Rows of several checkpoints are compared with each other, not with those from scratch.
-    if chosen.pop("start.checkpoint", None) is not None:
-        chosen["start"] = "a given checkpoint"
-    return list_values(chosen)
+    if overrides.pop("start.checkpoint", None) is not None:
+        overrides["start"] = "a given checkpoint"
+    return list_values(overrides)
 
 
 def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
@@ -228,16 +231,17 @@ def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
     """
     settings = [_settings(group) for group in groups]
     names = []
-    for group, own in zip(groups, settings, strict=True):
+    for group, row_settings in zip(groups, settings, strict=True):
         rivals = [
             other
             for other, runs in zip(settings, groups, strict=True)
             if runs[0].row_name == group[0].row_name
         ]
         differing = [
-            f"{key}={own[key]}"
-            for key in sorted(own)
-            if any(rival.get(key) != own[key] for rival in rivals) or key in _resolved(group)
+            f"{key}={row_settings[key]}"
+            for key in sorted(row_settings)
+            if any(rival.get(key) != row_settings[key] for rival in rivals)
+            or key in _resolved(group)
         ]
         name = group[0].row_name
         names.append(f"{name} ({', '.join(differing)})" if differing else name)
@@ -259,8 +263,13 @@ def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
     values: dict[str, set[str]] = {}
     for run in runs:
         evaluation = {f"evaluation.{k}": x for k, x in run.config.evaluation_changes.items()}
-        own = {**run.config.mechanism.options, **_resolved([run]), **evaluation, **run.overrides}
-        for name, value in own.items():
+        row_values = {
+            **run.config.mechanism.options,
+            **_resolved([run]),
+            **evaluation,
+            **run.overrides,
+        }
+        for name, value in row_values.items():
             if name not in (ROW, VARIANT):
                 values.setdefault(name, set()).add(value_text(value))
     return {name: "|".join(sorted(several)) for name, several in values.items()}
@@ -317,8 +326,8 @@ def _other_data(runs: Sequence[Result], places: Mapping[Data, Data]) -> list[str
 
 def largest_excess(runs: Sequence[Result]) -> float | None:
     """Return the share of parameters beyond those of the baseline, where it is largest."""
-    found = [parameter_excess(run) for run in runs]
-    return max((share for share in found if share is not None), key=abs, default=None)
+    shares = [parameter_excess(run) for run in runs]
+    return max((share for share in shares if share is not None), key=abs, default=None)
 
 
 def _evaluation(runs: Sequence[Result]) -> list[str]:
@@ -330,25 +339,29 @@ def _evaluation(runs: Sequence[Result]) -> list[str]:
 def _tuning(runs: Sequence[Result]) -> str:
     run = runs[0]
     assert run.tuning is not None
-    chosen = list_values(run.tuning.chosen) or "the protocol's own configuration"
+    selection = list_values(run.tuning.chosen) or "the protocol's own configuration"
     rule = run.tuning.rule.partition(":")[0]
     trials = count(len(run.tuning.trials), "trial")
-    return f"Tuned on validation of {run.task}: {chosen}, selected from {trials} by rule {rule}."
+    return f"Tuned on validation of {run.task}: {selection}, selected from {trials} by rule {rule}."
 
 
 def _several_codes(runs: Sequence[Result]) -> list[str]:
     """Return the runs that one version of the code began and another one ended."""
-    found = [f"{run.task}, seed {run.seed} ({run.code})" for run in runs if run.earlier_code]
-    return [f"Trained by several versions of the code: {'; '.join(found)}."] if found else []
+    descriptions = [f"{run.task}, seed {run.seed} ({run.code})" for run in runs if run.earlier_code]
+    return (
+        [f"Trained by several versions of the code: {'; '.join(descriptions)}."]
+        if descriptions
+        else []
+    )
 
 
 def _alarms(runs: Sequence[Result]) -> list[str]:
-    found = [
+    descriptions = [
         f"{alarm.kind} on {run.task} (seed {run.seed}, step {alarm.step})"
         for run in runs
         for alarm in run.alarms
     ]
-    return [f"Alarms: {', '.join(found)}."] if found else []
+    return [f"Alarms: {', '.join(descriptions)}."] if descriptions else []
 
 
 def _failure(one: Failure) -> str:

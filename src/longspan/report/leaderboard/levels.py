@@ -98,13 +98,13 @@ def mean_cells(
 
 def _mean_interval(cells: Sequence[Cell | None]) -> Interval | None:
     """Return the interval of a mean over tasks, whose errors are independent."""
-    known = [(x.score, x.interval) for x in cells if x and x.score is not None and x.interval]
-    if len(known) < len(cells):
+    pairs = [(x.score, x.interval) for x in cells if x and x.score is not None and x.interval]
+    if len(pairs) < len(cells):
         return None
-    center = statistics.fmean(score for score, _ in known)
-    below = math.hypot(*(score - interval.low for score, interval in known)) / len(known)
-    above = math.hypot(*(interval.high - score for score, interval in known)) / len(known)
-    over = dict.fromkeys(interval.over for _, interval in known)
+    center = statistics.fmean(score for score, _ in pairs)
+    below = math.hypot(*(score - interval.low for score, interval in pairs)) / len(pairs)
+    above = math.hypot(*(interval.high - score for score, interval in pairs)) / len(pairs)
+    over = dict.fromkeys(interval.over for _, interval in pairs)
     return Interval(low=center - below, high=center + above, over=", ".join(over))
 
 
@@ -124,9 +124,9 @@ def _learned_nothing(cell: Cell, column: TaskColumn) -> bool:
 
 def best_rule(runs: Iterable[Result], split: str) -> Floor | None:
     """Return the rule of the best score that the runs of a task record on a split."""
-    found = {name: x for run in runs for name, x in (run.rules or {}).get(split, {}).items()}
-    name = max(found, key=lambda one: found[one], default=None)
-    return None if name is None else Floor(name=f"rule: {name}", value=found[name])
+    scores = {name: x for run in runs for name, x in (run.rules or {}).get(split, {}).items()}
+    name = max(scores, key=lambda one: scores[one], default=None)
+    return None if name is None else Floor(name=f"rule: {name}", value=scores[name])
 
 
 def has_rules(runs: Iterable[Result]) -> bool:
@@ -142,8 +142,8 @@ def best_floor(runs: Sequence[Result], split: str) -> Floor | None:
     if not has_rules(runs):
         return None
     scores = (run.scores[split] for run in runs if split in run.scores)
-    known = (x.majority_baseline for x in scores if x.majority_baseline is not None)
-    majority = next((Floor(name="majority class", value=value) for value in known), None)
+    majorities = (x.majority_baseline for x in scores if x.majority_baseline is not None)
+    majority = next((Floor(name="majority class", value=value) for value in majorities), None)
     floors = [floor for floor in (majority, best_rule(runs, split)) if floor is not None]
     return max(floors, key=lambda floor: floor.value, default=None)
 
@@ -230,9 +230,9 @@ def _combine(parts: Sequence[Cost], *, is_one: bool) -> Cost:
     def values(name: str) -> list[Number | None]:
         return [getattr(cost, name) for cost in parts]
 
-    found = {name: mean(values(name)) for name in (COUNTED + SPEEDS if is_one else COUNTED)}
-    found |= {name: _largest(values(name)) for name in MEMORIES if is_one}
-    return Cost(**found, hardware=parts[0].hardware if is_one else None)
+    fields = {name: mean(values(name)) for name in (COUNTED + SPEEDS if is_one else COUNTED)}
+    fields |= {name: _largest(values(name)) for name in MEMORIES if is_one}
+    return Cost(**fields, hardware=parts[0].hardware if is_one else None)
 
 
 def examples_per_second(run: Result) -> float | None:
@@ -243,5 +243,5 @@ def examples_per_second(run: Result) -> float | None:
 
 def _largest(values: Sequence[Number | None]) -> Number | None:
     """Return the largest value, or None if one is missing."""
-    known = [value for value in values if value is not None]
-    return max(known) if known and len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return max(numbers) if numbers and len(numbers) == len(values) else None

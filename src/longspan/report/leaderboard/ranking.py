@@ -117,7 +117,7 @@ def place_rows(contrasts: Contrasts, metric: Metric, base: int | None) -> list[P
     scored = ~np.isnan(contrasts.difference.diagonal())
     compared = (~np.isnan(adjusted)).any(axis=1)
     lows, highs = 1 + wins.sum(axis=0), scored.sum() - wins.sum(axis=1)
-    found: list[Placement | None] = [None] * len(scored)
+    placements: list[Placement | None] = [None] * len(scored)
     for i in np.flatnonzero(scored).tolist():
         ranks = (int(lows[i]), int(highs[i])) if compared[i] else None
         place = Placement(ranks=ranks, is_best=ranks == (1, 1), is_second=ranks == (2, 2))
@@ -130,8 +130,8 @@ def place_rows(contrasts: Contrasts, metric: Metric, base: int | None) -> list[P
                 p=None if np.isnan(p) else float(p),
                 adjusted_p=None if np.isnan(corrected) else float(corrected),
             )
-        found[i] = place
-    return found
+        placements[i] = place
+    return placements
 
 
 def row_order(row: Row, metric: Metric | None) -> tuple[bool, float, str]:

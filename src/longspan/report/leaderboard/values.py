@@ -256,8 +256,8 @@ class Leaderboard:
 
 def only_baseline(rows: Sequence[Row]) -> Row | None:
     """Return the row of the baseline mechanism; None unless there is exactly one."""
-    found = [row for row in rows if row.row_name == BASELINE]
-    return found[0] if len(found) == 1 else None
+    baselines = [row for row in rows if row.row_name == BASELINE]
+    return baselines[0] if len(baselines) == 1 else None
 
 
 # Metric of a task whose runs all failed: their records name none.

@@ -74,13 +74,13 @@ def verdict_sentences(board: Leaderboard) -> tuple[str, ...]:
 
 def podium(group: RowGroup, size: int = 3) -> list[Row]:
     """Return the best rows, as far as each beats all that follow it and none is at chance."""
-    found: list[Row] = []
+    winners: list[Row] = []
     for place, row in enumerate(group.ranked[:size], 1):
         is_alone = (at := row.overall.placement) is not None and at.ranks == (place, place)
         if not is_alone or any(cell and cell.is_at_chance for cell in row.cells):
             break
-        found.append(row)
-    return found
+        winners.append(row)
+    return winners
 
 
 def _overall(rows: Sequence[Row], tasks: Sequence[_Task], solvers: Sequence[Row]) -> Iterator[str]:

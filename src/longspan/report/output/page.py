@@ -219,27 +219,27 @@ def _attributes(entry: Entry, column: Column, is_first: bool) -> dict[str, Any]:
     `data-n` holds an unrounded number (empty: as shown), `data-t` a text that is shown otherwise;
     `data-none` marks a missing value. The page's script sorts and exports by them.
     """
-    found: dict[str, Any] = {"scope": "row"} if is_first else {"class": _class(entry, column)}
+    attributes: dict[str, Any] = {"scope": "row"} if is_first else {"class": _class(entry, column)}
     if entry.value is None:
-        found["data-none"] = ""
+        attributes["data-none"] = ""
     elif isinstance(entry.value, int | float):
-        found["data-n"] = repr(entry.value) if repr(entry.value) != entry.text else ""
+        attributes["data-n"] = repr(entry.value) if repr(entry.value) != entry.text else ""
     elif entry.value != entry.text:
-        found["data-t"] = entry.value
+        attributes["data-t"] = entry.value
     if AT_CHANCE in entry.detail:
-        found["data-chance"] = ""
-    return found
+        attributes["data-chance"] = ""
+    return attributes
 
 
 def _filters(table: Table) -> list[tuple[str, str, list[str]]]:
     """Return the traits in which the rows of a table differ: name, label and values."""
     traits = [row[0].traits for row in table.rows]
-    found = []
+    filters = []
     for name, label in FILTERS.items():
         values = dict.fromkeys(one[name] for one in traits if name in one)
         if len(values) > 1:
-            found.append((name, label, sorted(values)))
-    return found
+            filters.append((name, label, sorted(values)))
+    return filters
 
 
 def _tasks(table: Table) -> list[tuple[int, str]]:

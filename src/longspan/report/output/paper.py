@@ -22,7 +22,7 @@ SPREAD_NOTES = {
     "interval": "Small print: 95\\,\\% interval.",
     "seeds": "$\\pm$: standard deviation over seeds, of scores with two seeds or more.",
 }
-RULE = (
+EMPHASIS_NOTE = (
     "Bold: beats every other row; underlined: beaten by the bold one alone, and beats the rest. A "
     "row beats another if its score is better and a test over seeds and test examples has "
     "$p < 0.05$ after Holm's correction for all pairs of the table."
@@ -100,7 +100,7 @@ def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
         tex(f"Test split, scored examples: {'; '.join(splits)}."),
         tex(f"Tested checkpoint: {', '.join(board.selection)}."),
         SPREAD_NOTES[spread],
-        RULE,
+        EMPHASIS_NOTE,
         *_seed_notes(group),
         CHANCE if any(cell.is_at_chance for cell in cells) else "",
     ]
@@ -111,8 +111,8 @@ def _seed_notes(group: RowGroup) -> list[str]:
     """Say where the seed variance of rows with one seed comes from."""
     noises = [cell.noise for row in group.ranked for cell in row.cells if cell and cell.noise]
     alone = [noise.seed_error is None for noise in noises if noise.is_borrowed]
-    found = [] if all(alone) else [BORROWED]
-    return [*found, UNRANKED] if any(alone) else found
+    notes = [] if all(alone) else [BORROWED]
+    return [*notes, UNRANKED] if any(alone) else notes
 
 
 def _by_family(
@@ -135,7 +135,7 @@ def _seed_scores(board: Leaderboard, row: Row) -> list[tuple[Metric, list[float]
     """Return the metric and the score of each seed, on each task and of each mean."""
     tasks = [{x.seed: x.score("test") for x in row.runs(i)} for i in range(len(board.columns))]
     return [
-        *((x.metric, [*own.values()]) for x, own in zip(board.columns, tasks, strict=True)),
+        *((x.metric, [*by_seed.values()]) for x, by_seed in zip(board.columns, tasks, strict=True)),
         *((x.metric, _means_by_seed([tasks[i] for i in x.columns], x)) for x in board.means),
     ]
 

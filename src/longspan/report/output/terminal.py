@@ -81,9 +81,9 @@ def _text(entry: Entry, *, is_broken: bool) -> Text:
     text = Text(
         entry.text, " ".join(style for style, reason in styles.items() if reason is not None)
     )
-    first, *others = entry.detail.split(SEPARATOR)
-    if is_broken and others:
-        lines = [first, SEPARATOR.join(others[:2]), *others[2:]]
+    first, *details = entry.detail.split(SEPARATOR)
+    if is_broken and details:
+        lines = [first, SEPARATOR.join(details[:2]), *details[2:]]
     else:
         lines = [entry.detail] if entry.detail else []
     return text.append("".join(f"\n{line}" for line in lines), "not bold not underline")

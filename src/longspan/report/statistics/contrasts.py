@@ -49,12 +49,12 @@ class Contrasts(NamedTuple):
 def compare_rows(noises: Sequence[Noise | None]) -> Contrasts:
     """Compare every pair of rows on one task; None for a row without a score."""
     count = len(noises)
-    found = np.full((5, count, count), np.nan)
+    fields = np.full((5, count, count), np.nan)
     at = [i for i, noise in enumerate(noises) if noise is not None]
-    known = [noise for noise in noises if noise is not None]
-    if known:
-        found[:, np.array(at)[:, None], np.array(at)] = _compare(known)
-    return Contrasts(*found)
+    scored = [noise for noise in noises if noise is not None]
+    if scored:
+        fields[:, np.array(at)[:, None], np.array(at)] = _compare(scored)
+    return Contrasts(*fields)
 
 
 def _compare(rows: Sequence[Noise]) -> np.ndarray:
@@ -83,9 +83,9 @@ def _freedoms(rows: Sequence[Noise]) -> np.ndarray:
     below = squares[:, None] + squares
     below += 2 * np.sqrt(squares[:, None] * squares) * (pooled[:, None] & pooled)
     above = (variances[:, None] + variances) ** 2
-    found = np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)
+    welch = np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)
     highest = np.maximum(freedoms[:, None], freedoms)
-    return np.where(pooled[:, None] | pooled, np.minimum(found, highest), found)
+    return np.where(pooled[:, None] | pooled, np.minimum(welch, highest), welch)
 
 
 def _example_errors(rows: Sequence[Noise]) -> np.ndarray:
@@ -174,11 +174,11 @@ def _tails(size: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
     """Return p-values corrected for their number (Holm 1979); None is not counted."""
-    known = sorted((value, i) for i, value in enumerate(values) if value is not None)
+    ordered = sorted((value, i) for i, value in enumerate(values) if value is not None)
     corrected: list[float | None] = [None] * len(values)
     highest = 0.0
-    for place, (value, i) in enumerate(known):
-        highest = max(highest, min(1.0, value * (len(known) - place)))
+    for place, (value, i) in enumerate(ordered):
+        highest = max(highest, min(1.0, value * (len(ordered) - place)))
         corrected[i] = highest
     return corrected
 

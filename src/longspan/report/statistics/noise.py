@@ -215,9 +215,11 @@ def measure_noise(
         raise OptionError("an interval needs at least one score, got none")
     count, pooled = len(values), pooled or pool_seeds([values])
     is_known = count > 1
-    own = SeedVariance(value=statistics.variance(values) if is_known else 0.0, freedom=count - 1)
+    row_variance = SeedVariance(
+        value=statistics.variance(values) if is_known else 0.0, freedom=count - 1
+    )
     # Of equal variances, such as those of a lone row, the first counts.
-    larger = max((pooled or own, own), key=lambda one: one.value)
+    larger = max((pooled or row_variance, row_variance), key=lambda one: one.value)
     seed_error = math.sqrt(larger.value / count)
     if seed_error < TIE:
         seed_error = 0.0 if is_known else math.nan
@@ -229,7 +231,7 @@ def measure_noise(
         score=statistics.fmean(values),
         seed_error=None if math.isnan(seed_error) else seed_error,
         freedom=larger.freedom,
-        is_pooled=larger is not own,
+        is_pooled=larger is not row_variance,
         is_borrowed=not is_known,
         data=data,
         terms=None if sample is None else sample.deviations.mean(axis=0),

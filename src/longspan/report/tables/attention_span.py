@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import significant
-from longspan.report.tables.columns import MECHANISM, TASK, Line, measured_lines
+from longspan.report.tables.columns import MECHANISM, TASK, TaskRow, measured_task_rows
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE, Analysis, AttentionSpans, Span
 
@@ -30,7 +30,7 @@ PUBLISHED_SPANS = {
 }
 
 
-def spans_of(line: Line) -> list[AttentionSpans]:
+def spans_of(line: TaskRow) -> list[AttentionSpans]:
     """Return the attention spans of a row's analyses, of the models that have weights."""
     return [one.spans for one in line.item if one.spans is not None]
 
@@ -46,23 +46,23 @@ def uniform_span(spans: Sequence[AttentionSpans]) -> float:
     return statistics.fmean(x.uniform for x in spans)
 
 
-def published_span(line: Line) -> int | None:
+def published_span(line: TaskRow) -> int | None:
     """Return the height of the published bar; None where the inputs have other lengths."""
     tokens, shortest, longest = PUBLISHED_SPANS.get(line.task.task, (0, 1, 0))
     return tokens if shortest <= max(run.length for run in line.runs) <= longest else None
 
 
-def required_spans(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Line]:
+def required_spans(board: Leaderboard, analyses: Sequence[Analysis]) -> list[TaskRow]:
     """Return the models with full attention by task: the first row with spans.
 
     Rows that keep to the protocol are preferred.
     """
-    found = []
+    models = []
     for i in range(len(board.columns)):
-        lines = measured_lines(board, i, analyses)
+        lines = measured_task_rows(board, i, analyses)
         if lines := [x for x in lines if x.row.row_name == BASELINE and spans_of(x)]:
-            found.append(min(lines, key=lambda x: x.row.is_overridden))
-    return found
+            models.append(min(lines, key=lambda x: x.row.is_overridden))
+    return models
 
 
 def attention_span(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Table]:
@@ -73,7 +73,7 @@ def attention_span(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Tab
         title = "Required attention span by task, tokens"
         tables.append(make_table(name, title, REQUIRED, required))
     for i, column in enumerate(board.columns):
-        lines = measured_lines(board, i, analyses)
+        lines = measured_task_rows(board, i, analyses)
         if rows := [one for one in lines if spans_of(one)]:
             refusals = {one.refusal for line in lines for one in line.item if one.refusal}
             layers = max(len(spans.layers) for line in rows for spans in spans_of(line))
@@ -100,13 +100,13 @@ def _entry(spans: Sequence[Span]) -> Entry:
 
 
 def _layer(i: int) -> Column:
-    def entry(x: Line) -> Entry:
+    def entry(x: TaskRow) -> Entry:
         return _entry([spans.layers[i] for spans in spans_of(x) if i < len(spans.layers)])
 
     return Column(f"Layer {i + 1}", "higher", value=entry)
 
 
-def _published(x: Line) -> Entry:
+def _published(x: TaskRow) -> Entry:
     tokens = published_span(x)
     if tokens is None:
         return Entry(value=None)

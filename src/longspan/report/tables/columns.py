@@ -39,7 +39,7 @@ S = TypeVar("S", bound=SideRecord)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class TaskRow:
     """Subject of a row: a mechanism on a task.
 
     Attributes:
@@ -92,23 +92,23 @@ class Line:
         return cell.cost if cell and same else Cost()
 
 
-def lines_of(board: Leaderboard) -> list[Line]:
+def task_rows(board: Leaderboard) -> list[TaskRow]:
     """Return a line for each mechanism and task, by mechanism."""
     return [
-        Line(board=board, row=row, task=task, cell=cell)
+        TaskRow(board=board, row=row, task=task, cell=cell)
         for row in board.rows
         for task, cell in zip(board.columns, row.cells, strict=True)
     ]
 
 
-def measured_lines(board: Leaderboard, column: int, records: Sequence[S]) -> list[Line]:
+def measured_task_rows(board: Leaderboard, column: int, records: Sequence[S]) -> list[TaskRow]:
     """Return the rows whose runs on a task have side records, with these records as items."""
     task, lines = board.columns[column], []
     for row in board.rows:
         runs = set(map(_run_key, row.runs(column)))
-        if own := [one for one in records if _run_key(one) in runs]:
+        if side_records := [one for one in records if _run_key(one) in runs]:
             cell = row.cells[column]
-            lines.append(Line(board=board, row=row, task=task, cell=cell, item=own))
+            lines.append(TaskRow(board=board, row=row, task=task, cell=cell, item=side_records))
     return lines
 
 
@@ -138,7 +138,7 @@ def mean_score_on(runs: Iterable[Result], split: str) -> float | None:
     return mean([run.score(split) if split in run.scores else None for run in runs])
 
 
-def _rank(line: Line, end: int) -> int | None:
+def _rank(line: TaskRow, end: int) -> int | None:
     ranks = line.placement and line.placement.ranks
     return ranks[end] if ranks else None
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import percent, signed
-from longspan.report.tables.columns import measured_lines, name_entry
+from longspan.report.tables.columns import measured_task_rows, name_entry
 from longspan.report.tables.table import Column, Entry, Table, Value, make_table
 from longspan.results import ContextUse
 
@@ -49,7 +49,7 @@ class Measured(NamedTuple):
 
 def measured_rows(board: Leaderboard, column: int, uses: Sequence[ContextUse]) -> list[Measured]:
     """Return the measured use of the context on a task, run by run."""
-    lines = measured_lines(board, column, uses)
+    lines = measured_task_rows(board, column, uses)
     return [Measured(line.row, one) for line in lines for one in line.item]
 
 
@@ -57,35 +57,37 @@ def context_use(board: Leaderboard, uses: Sequence[ContextUse]) -> list[Table]:
     """Return tables of the use of the context for each task with measured models."""
     tables = []
     for i, task in enumerate(board.columns):
-        if found := measured_rows(board, i, uses):
+        if measurements := measured_rows(board, i, uses):
             name = f"{board.title}-context-{task.label}"
-            tables.append(_context_table(name, task.label, found))
-            tables += _split_tables(name, task.label, found)
+            tables.append(_context_table(name, task.label, measurements))
+            tables += _split_tables(name, task.label, measurements)
     return tables
 
 
-def _split_tables(name: str, label: str, found: Sequence[Measured]) -> Iterator[Table]:
+def _split_tables(name: str, label: str, measurements: Sequence[Measured]) -> Iterator[Table]:
     """Yield the tables that have several rows for a run."""
     for suffix, title, heading, split in (
         ("position", "loss by position in the segment", "State", _positions),
         ("parts", "attention by part of the keys", "Layer", _layers),
         ("buckets", "attention by bucket of the keys", "Part", bucket_means),
     ):
-        if rows := [row for one in found for row in split(one)]:
+        if rows := [row for one in measurements for row in split(one)]:
             yield _table(f"{name}-{suffix}", f"{label}: {title}", heading, rows)
 
 
-def _context_table(name: str, label: str, found: Sequence[Measured]) -> Table:
+def _context_table(name: str, label: str, measurements: Sequence[Measured]) -> Table:
     columns = [
         *_RUN,
-        *map(_context_column, sorted({one.context for x in found for one in x.use.contexts})),
+        *map(
+            _context_column, sorted({one.context for x in measurements for one in x.use.contexts})
+        ),
         Column("Effective", "text", "Tokens.", lambda x: x.use.effective),
         Column("Tolerance, %", "text", value=lambda x: x.use.tolerance, show=percent),
         Column("Blocks", "higher", value=lambda x: x.use.blocks),
         _SPLIT,
     ]
     title = f"{label}: loss by the context that is left, tokens"
-    return make_table(f"{name}-left", title, columns, found, about=LEFT)
+    return make_table(f"{name}-left", title, columns, measurements, about=LEFT)
 
 
 def _context_column(length: int) -> Column:
@@ -138,8 +140,8 @@ def _value_column(name: Any, *, is_loss: bool) -> Column:
 def _positions(x: Measured) -> Iterator[Measured]:
     """Yield the losses by position: with the state, if the run keeps one, and begun anew."""
     if x.use.positions[0].kept is not None:
-        kept = {(one.first, one.last): one.kept for one in x.use.positions}
-        yield x._replace(part="kept", values=kept)
+        with_state = {(one.first, one.last): one.kept for one in x.use.positions}
+        yield x._replace(part="kept", values=with_state)
     fresh: dict[Any, float | None] = {(one.first, one.last): one.fresh for one in x.use.positions}
     yield x._replace(part="new", values=fresh)
 
@@ -153,8 +155,8 @@ def _layers(x: Measured) -> Iterator[Measured]:
 
 def bucket_means(x: Measured) -> Iterator[Measured]:
     """Yield the parts of the keys with the means of their buckets over the layers that have it."""
-    for part in dict.fromkeys(name for own in x.use.buckets for name in own):
-        layers = [own[part] for own in x.use.buckets if part in own]
+    for part in dict.fromkeys(name for layer in x.use.buckets for name in layer):
+        layers = [layer[part] for layer in x.use.buckets if part in layer]
         means = map(statistics.fmean, zip(*layers, strict=True))
         yield x._replace(part=part, values=dict(enumerate(means, 1)))
 

@@ -103,13 +103,13 @@ def correlations(
         published: published figures.
     """
     targets = _tasks(board, is_lra=False)
-    known = {name for one in targets for name in one.by_name}
+    mechanisms = {name for one in targets for name in one.by_name}
     predictors = [one for source in boards for one in _tasks(source, is_lra=True)]
-    sides = [([x for x in predictors if known & x.by_name.keys()], targets)]
-    has_own = all(sides[0])
-    for protocol, lra, others in _published(published):
-        if has_own or protocol == board.protocol:
-            sides.append((lra, others))
+    sides = [([x for x in predictors if mechanisms & x.by_name.keys()], targets)]
+    has_both = all(sides[0])
+    for protocol, lra, downstream in _published(published):
+        if has_both or protocol == board.protocol:
+            sides.append((lra, downstream))
     pairs = _correct([_pair(x, y) for left, right in sides for y in right for x in left])
     if not pairs:
         return []
@@ -133,7 +133,7 @@ def _tasks(board: Leaderboard, *, is_lra: bool) -> list[_Scores]:
     names = [row.row_name for row in ranked]
     rows = {row.row_name: row for row in ranked if names.count(row.row_name) == 1}
     at = [i for i in range(len(board.columns)) if _has_role(board, i, is_lra)]
-    found = [
+    tasks = [
         _scores(
             board.title,
             column.label,
@@ -143,7 +143,7 @@ def _tasks(board: Leaderboard, *, is_lra: bool) -> list[_Scores]:
         for i in at
         if (column := board.columns[i]).has_rules
     ]
-    return found + [
+    return tasks + [
         _scores(
             board.title, one.label, one.metric, {x: row.means[i].score for x, row in rows.items()}
         )
@@ -168,14 +168,14 @@ def _published(figures: Sequence[PublishedFigure]) -> Iterator[tuple[str, list, 
     """Yield protocol, predictors and targets of each publication with both kinds of tasks."""
     scores = [one for one in figures if one.metric]
     for protocol, publication in dict.fromkeys((x.protocol, _publication(x)) for x in scores):
-        own = [x for x in scores if (x.protocol, _publication(x)) == (protocol, publication)]
+        members = [x for x in scores if (x.protocol, _publication(x)) == (protocol, publication)]
         columns: dict[tuple[str, Metric], dict[str, Number | None]] = {}
-        for x in own:
+        for x in members:
             if x.metric:
                 columns.setdefault((x.task, x.metric), {})[x.mechanism] = x.value
-        found = [_scores(publication, *about, values) for about, values in columns.items()]
-        lra = sorted((x for x in found if x.label in LRA), key=lambda x: LRA.index(x.label))
-        targets = [x for x in found if x.label not in LRA]
+        tasks = [_scores(publication, *about, values) for about, values in columns.items()]
+        lra = sorted((x for x in tasks if x.label in LRA), key=lambda x: LRA.index(x.label))
+        targets = [x for x in tasks if x.label not in LRA]
         if lra and targets:
             yield protocol, [*lra, *_mean(lra)], targets
 
@@ -193,14 +193,16 @@ def _publication(one: PublishedFigure) -> str:
 
 
 def _scores(source: str, label: str, metric: Metric, values: dict[str, Number | None]) -> _Scores:
-    known = {name: metric.signed(x) for name, x in values.items() if x is not None}
-    return _Scores(source, label, metric, known)
+    by_name = {name: metric.signed(x) for name, x in values.items() if x is not None}
+    return _Scores(source, label, metric, by_name)
 
 
 def _pair(predictor: _Scores, target: _Scores) -> _Pair:
     names = sorted(predictor.by_name.keys() & target.by_name.keys())
-    found = correlate(*([side.by_name[name] for name in names] for side in (predictor, target)))
-    return _Pair(predictor, target, len(names), found, None)
+    correlation = correlate(
+        *([side.by_name[name] for name in names] for side in (predictor, target))
+    )
+    return _Pair(predictor, target, len(names), correlation, None)
 
 
 def _correct(pairs: Sequence[_Pair]) -> list[_Pair]:
@@ -210,13 +212,13 @@ def _correct(pairs: Sequence[_Pair]) -> list[_Pair]:
 
 
 def _rho(x: _Pair) -> Entry:
-    found = x.correlation
-    if found is None or x.adjusted_p is None:
+    correlation = x.correlation
+    if correlation is None or x.adjusted_p is None:
         return Entry(value=None)
     return Entry(
-        value=found.rho,
-        text=signed(found.rho, 2),
-        detail=f"{signed(found.low, 2)}…{signed(found.high, 2)}",
+        value=correlation.rho,
+        text=signed(correlation.rho, 2),
+        detail=f"{signed(correlation.low, 2)}…{signed(correlation.high, 2)}",
         emphasis="adjusted p below 0.05" if x.adjusted_p < LEVEL else None,
     )
 

@@ -9,9 +9,9 @@ from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.statistics.intervals import mean
 from longspan.report.tables.columns import (
     MECHANISM,
-    Line,
+    TaskRow,
     mean_score_on,
-    measured_lines,
+    measured_task_rows,
     score_entry,
 )
 from longspan.report.tables.table import Column, Entry, Table, make_table
@@ -25,7 +25,7 @@ ABOUT = (
 )
 
 
-def cross_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> list[Table]:
+def cross_evaluations(board: Leaderboard, evaluations: Sequence[CrossEvaluation]) -> list[Table]:
     """Return the table of evaluations of a leaderboard's models on other data, if there are any.
 
     A row has the evaluations on one data set and split; of samples of a split the largest counts.
@@ -33,7 +33,7 @@ def cross_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> l
     lines = [
         replace(line, item=list(group))
         for i in range(len(board.columns))
-        for line in measured_lines(board, i, found)
+        for line in measured_task_rows(board, i, evaluations)
         for _, group in itertools.groupby(sorted(_largest(line.item), key=_data), key=_data)
     ]
     lines.sort(key=lambda x: (x.task.label, _data(x.item[0])))
@@ -42,9 +42,9 @@ def cross_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> l
     return [make_table(name, title, COLUMNS, lines, about=ABOUT)] if lines else []
 
 
-def _largest(found: Iterable[CrossEvaluation]) -> list[CrossEvaluation]:
+def _largest(evaluations: Iterable[CrossEvaluation]) -> list[CrossEvaluation]:
     """Return one evaluation of each run on each split: the one with the most examples."""
-    by_size = sorted(found, key=lambda x: x.score.num_examples)
+    by_size = sorted(evaluations, key=lambda x: x.score.num_examples)
     return list({(x.run_stem, _data(x)[:3]): x for x in by_size}.values())
 
 
@@ -53,7 +53,7 @@ def _data(one: CrossEvaluation) -> tuple[str, str, str, int]:
     return one.setup, one.data_checksum, one.split, one.score.num_examples
 
 
-def _own_test(line: Line) -> Entry:
+def _own_test(line: TaskRow) -> Entry:
     """Return the score on the task of the training, of the evaluated seeds."""
     evaluated = {x.run_stem for x in line.item}
     runs = [run for run in line.runs if run.stem in evaluated]

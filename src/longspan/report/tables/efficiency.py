@@ -13,11 +13,11 @@ from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE, EfficiencyRecord, Measurement
 
 ABOUT = (
-    f"Mechanisms of one shape in turns in one process. Times {BASELINE}: its time over that of the "
-    "row. Memory: peak above what was in use before. Of the limit: time that the operations take "
-    "at the rate of a large matrix product, or that inputs, outputs and parameters take at the "
-    "rate of a large copy, over the measured time; padding counts as work. Executed: operations "
-    "over those of the formula."
+    f"Mechanisms of one shape, interleaved in one process. Times {BASELINE}: its time over that of "
+    "the row. Memory: peak above what was in use before. Of the limit: time that the operations "
+    "take at the rate of a large matrix product, or that inputs, outputs and parameters take at "
+    "the rate of a large copy, over the measured time; padding counts as work. Executed: "
+    "operations over those of the formula."
 )
 GROWTH = (
     "Growth: exponent of the time of a row over its three longest lengths. Pays off: length from "
@@ -37,7 +37,7 @@ class _Compared(NamedTuple):
     figure: PublishedFigure
     printed: float
     here: float
-    own: Measurement
+    measurement: Measurement
 
 
 def efficiency_tables(
@@ -58,30 +58,36 @@ def efficiency_tables(
 
 def _record_tables(record: EfficiencyRecord, figures: Sequence[PublishedFigure]) -> Iterator[Table]:
     for group in dict.fromkeys(map(_group, record.measurements)):
-        own = [x for x in record.measurements if _group(x) == group]
-        yield _measured_table(record, group, own)
-        if len({x.length for x in own}) > 1:
-            yield _growth_table(record, group, own)
+        measurements = [x for x in record.measurements if _group(x) == group]
+        yield _measured_table(record, group, measurements)
+        if len({x.length for x in measurements}) > 1:
+            yield _growth_table(record, group, measurements)
     if compared := list(_comparisons(record, figures)):
         yield _published_table(record, compared)
 
 
-def _measured_table(record: EfficiencyRecord, group: _Group, own: Sequence[Measurement]) -> Table:
+def _measured_table(
+    record: EfficiencyRecord, group: _Group, measurements: Sequence[Measurement]
+) -> Table:
     columns = [
         Column("Mechanism", "text", value=lambda x: x.mechanism),
         Column("Length", "text", value=lambda x: x.length, show=lambda n: f"{n:,}"),
         Column("Rows", "text", value=lambda x: x.batch_size),
         Column("Time", "lower", "Median, fastest and slowest.", _time),
-        Column(f"Times {BASELINE}", "higher", "", lambda x: over_baseline(x, own), ratio),
+        Column(f"Times {BASELINE}", "higher", "", lambda x: over_baseline(x, measurements), ratio),
         Column("Memory", "lower", value=lambda x: x.peak_memory, show=memory),
         Column(
-            f"Memory over {BASELINE}", "lower", "", lambda x: memory_over_baseline(x, own), ratio
+            f"Memory over {BASELINE}",
+            "lower",
+            "",
+            lambda x: memory_over_baseline(x, measurements),
+            ratio,
         ),
         Column("Of the limit, %", "higher", value=lambda x: x.useful, show=percent),
         Column("Executed", "lower", "", _executed, ratio, is_minor=True),
         Column("Backend", "text", value=lambda x: x.backend, is_minor=True),
     ]
-    rows = sorted(own, key=lambda x: (x.length, x.mechanism != BASELINE))
+    rows = sorted(measurements, key=lambda x: (x.length, x.mechanism != BASELINE))
     name = f"{record.suite}-{_title(group)}"
     return make_table(name, _title(group), columns, rows, about=ABOUT, notes=_notes(record))
 
@@ -116,8 +122,12 @@ def _executed(x: Measurement) -> float | None:
     return quotient(x.executed_flops or None, x.flops)
 
 
-def _growth_table(record: EfficiencyRecord, group: _Group, own: Sequence[Measurement]) -> Table:
-    by_name = {x.mechanism: [y for y in own if y.mechanism == x.mechanism] for x in own}
+def _growth_table(
+    record: EfficiencyRecord, group: _Group, measurements: Sequence[Measurement]
+) -> Table:
+    by_name = {
+        x.mechanism: [y for y in measurements if y.mechanism == x.mechanism] for x in measurements
+    }
     baseline = by_name.get(BASELINE, [])
     columns = [
         Column("Mechanism", "text", value=lambda x: x[0].mechanism),
@@ -130,20 +140,22 @@ def _growth_table(record: EfficiencyRecord, group: _Group, own: Sequence[Measure
     return make_table(f"{record.suite}-{title}", title, columns, rows, about=GROWTH)
 
 
-def _pays_off(own: Sequence[Measurement], baseline: Sequence[Measurement]) -> Entry:
-    length = None if own[0].mechanism == BASELINE else crossing_length(own, baseline)
+def _pays_off(measurements: Sequence[Measurement], baseline: Sequence[Measurement]) -> Entry:
+    length = (
+        None if measurements[0].mechanism == BASELINE else crossing_length(measurements, baseline)
+    )
     if length is None:
         return Entry(value=None)
     if math.isinf(length):
         ends = _longest(baseline) or 0
-        is_beyond = (_longest(own) or 0) > ends
+        is_beyond = (_longest(measurements) or 0) > ends
         text = f"not up to {ends:,}, where {BASELINE} ends" if is_beyond else "not at these lengths"
         return Entry(value=None, text=text)
     return Entry(value=length, text=f"above {length:,.0f} tokens" if length else "at every length")
 
 
-def _longest(own: Sequence[Measurement]) -> int | None:
-    return max((x.length for x in own if x.median is not None), default=None)
+def _longest(measurements: Sequence[Measurement]) -> int | None:
+    return max((x.length for x in measurements if x.median is not None), default=None)
 
 
 def _comparisons(
@@ -155,9 +167,9 @@ def _comparisons(
     trained = [x for x in record.measurements if (x.scope, x.work) == ("model", "training")]
     ours = {"steps_per_second": over_baseline, "memory": memory_over_baseline}
     # As printed, probably a misprint: those have a condition of their own.
-    known = [x for x in figures if x.quantity in ours and "misprint" not in x.condition]
-    for figure in known:
-        base = published_base(figure, known)
+    cost_figures = [x for x in figures if x.quantity in ours and "misprint" not in x.condition]
+    for figure in cost_figures:
+        base = published_base(figure, cost_figures)
         if base is None or figure.mechanism == BASELINE:
             continue
         printed = float(figure.value) / float(base)
@@ -179,8 +191,8 @@ def _published_table(record: EfficiencyRecord, compared: Sequence[_Compared]) ->
         Column("Length", "text", value=lambda x: x.figure.length, show=lambda n: f"{n:,}"),
         Column("Published", "text", value=lambda x: x.printed, show=ratio),
         Column("Here", "text", value=lambda x: x.here, show=ratio),
-        Column("Dtype", "text", value=lambda x: x.own.precision),
-        Column("Rows", "text", value=lambda x: x.own.batch_size),
+        Column("Dtype", "text", value=lambda x: x.measurement.precision),
+        Column("Rows", "text", value=lambda x: x.measurement.batch_size),
         Column("Source", "text", value=lambda x: x.figure.source, is_minor=True),
     ]
     title = f"Published speed and memory over {BASELINE}"
@@ -195,21 +207,21 @@ def _group(one: Measurement) -> _Group:
     return one.precision, one.scope, one.work, one.padding
 
 
-def over_baseline(one: Measurement, others: Iterable[Measurement]) -> float | None:
-    """Return the time of full attention over that of a measurement, both in turns; None: unknown.
+def over_baseline(one: Measurement, measurements: Iterable[Measurement]) -> float | None:
+    """Return the time of full attention over that of a measurement, interleaved; None: unknown.
 
     Args:
         one: measurement.
-        others: measurements of the same record.
+        measurements: measurements of the same record.
     """
-    found = _baseline(one, others)
-    return quotient(found.median, one.median) if found else None
+    baseline = _baseline(one, measurements)
+    return quotient(baseline.median, one.median) if baseline else None
 
 
-def memory_over_baseline(one: Measurement, others: Iterable[Measurement]) -> float | None:
+def memory_over_baseline(one: Measurement, measurements: Iterable[Measurement]) -> float | None:
     """Return the peak memory of a measurement over that of full attention; None: unknown."""
-    found = _baseline(one, others)
-    return quotient(one.peak_memory, found.peak_memory) if found else None
+    baseline = _baseline(one, measurements)
+    return quotient(one.peak_memory, baseline.peak_memory) if baseline else None
 
 
 def exponent(measurements: Sequence[Measurement]) -> float | None:
@@ -256,14 +268,14 @@ def crossing_length(
 
 def _points(measurements: Iterable[Measurement]) -> list[tuple[int, float]]:
     """Return lengths and seconds of a row, by ascending length."""
-    found = [(x.length, x.median / x.batch_size) for x in measurements if x.median is not None]
-    return sorted(found)
+    points = [(x.length, x.median / x.batch_size) for x in measurements if x.median is not None]
+    return sorted(points)
 
 
-def _baseline(one: Measurement, others: Iterable[Measurement]) -> Measurement | None:
+def _baseline(one: Measurement, measurements: Iterable[Measurement]) -> Measurement | None:
     same = (
         x
-        for x in others
+        for x in measurements
         if x.mechanism == BASELINE
         and (x.length, x.batch_size, _group(x)) == (one.length, one.batch_size, _group(one))
     )

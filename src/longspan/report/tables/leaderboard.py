@@ -42,7 +42,7 @@ from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
 # The one rule behind ranks, bold and underlined type and arrows; docs/arena.md repeats it.
-RULE = (
+RANKING_RULE = (
     "One row beats another if its score is better and the difference is significant: p < 0.05 "
     "after Holm's correction for all pairs of the table, in a two-sided test over seeds and test "
     "examples, which are paired where both rows were scored on the same.\n"
@@ -61,7 +61,7 @@ LEGEND = (
     "seeds. At chance: the interval reaches down to the majority class; a mean with such a score "
     "is neither bold nor underlined. No margin: the rules were not scored, or there is no majority "
     "class.\n"
-    f"{RULE}\n"
+    f"{RANKING_RULE}\n"
     "Intervals cover seeds, with the same variance, and test examples where the score of every "
     "example was recorded. Without a seed variance they cover test examples and say nothing about "
     "other seeds.\n"
@@ -127,11 +127,11 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
 
 
 def _records(row: Row) -> list[Result | Failure]:
-    found: list[Result | Failure] = []
+    records: list[Result | Failure] = []
     for cell in filter(None, row.cells):
-        found.extend(cell.runs)
-        found.extend(cell.failures)
-    return found
+        records.extend(cell.runs)
+        records.extend(cell.failures)
+    return records
 
 
 def _title(board: Leaderboard, group: RowGroup) -> str:
@@ -284,8 +284,8 @@ def _footer(board: Leaderboard, width: int) -> list[Entries]:
     if len(names) > 1:
         shown = [rule.name.removeprefix("rule: ") if rule else "" for rule in rules]
         tasks = zip(footer[0][1:], shown[: len(board.columns)], strict=False)
-        named = [replace(entry, detail=detail) for entry, detail in tasks]
-        footer[0] = (footer[0][0], *named, *footer[0][1 + len(named) :])
+        rule_entries = [replace(entry, detail=detail) for entry, detail in tasks]
+        footer[0] = (footer[0][0], *rule_entries, *footer[0][1 + len(rule_entries) :])
     return [line for line in footer if any(entry.value is not None for entry in line[1:])]
 
 

@@ -9,7 +9,7 @@ from longspan.report.leaderboard.grouping import hardware_of, list_values, value
 from longspan.report.leaderboard.values import Cell, Leaderboard
 from longspan.report.numbers import MISSING, duration, metric_name
 from longspan.report.tables import columns
-from longspan.report.tables.columns import difference_entry, lines_of, score_entry
+from longspan.report.tables.columns import difference_entry, score_entry, task_rows
 from longspan.report.tables.leaderboard import interval_text
 from longspan.report.tables.table import SEPARATOR, Column, Entry, Table, loss_entry, make_table
 from longspan.results import Point, Result, Slice
@@ -134,7 +134,7 @@ def _short(value: float) -> str:
 
 def cost(board: Leaderboard) -> list[Table]:
     """Return the measured costs of a run, one in each row."""
-    (line,) = (line for line in lines_of(board) if line.runs)
+    (line,) = (line for line in task_rows(board) if line.runs)
     entries = [(column, column.entry(line)) for column in columns.COST]
     pairs = [
         (column.name, entry.text)

@@ -84,8 +84,8 @@ def read_published() -> tuple[PublishedFigure, ...]:
         json.loads(resources.files("longspan.report").joinpath(name).read_text("utf-8"))
         for name in ("published.json", "published_figures.json")
     )
-    found = [PublishedFigure(quantity=one.pop("metric"), **one) for one in scores]
-    return (*found, *(one for table in tables for one in _read_table(table)))
+    figures = [PublishedFigure(quantity=one.pop("metric"), **one) for one in scores]
+    return (*figures, *(one for table in tables for one in _read_table(table)))
 
 
 def _read_table(table: dict[str, Any]) -> Iterator[PublishedFigure]:
@@ -104,10 +104,10 @@ def _scaled(value: Number | None, factor: float) -> Number | None:
 
 def _quantity(
     title: str,
-    own: Callable[[Cell], Number | None] = lambda _: None,
+    our_value: Callable[[Cell], Number | None] = lambda _: None,
     show: Callable[[Number], str] = significant,
 ) -> Column:
-    return Column(title, "score", value=own, show=show)
+    return Column(title, "score", value=our_value, show=show)
 
 
 def _steps_per_second(cell: Cell) -> Number | None:
@@ -140,12 +140,12 @@ def _column_of(figure: PublishedFigure) -> Column:
     if metric is None:
         return QUANTITIES[figure.quantity]
 
-    def own(cell: Cell) -> float | None:
+    def our_score(cell: Cell) -> float | None:
         if cell.score is None:
             return None
         return mean([run.scores["test"].metrics.get(figure.quantity) for run in cell.runs])
 
-    return _quantity(metric.title, own, lambda value: score(value, metric))
+    return _quantity(metric.title, our_score, lambda value: score(value, metric))
 
 
 class Comparison(NamedTuple):
@@ -155,9 +155,9 @@ class Comparison(NamedTuple):
         published_base: published figure of the baseline under the same conditions.
         label: row of ours.
         protocol: our protocol, with the budget.
-        own: our value.
+        ours: our value.
         interval: interval of our score, where its metric is the main one of our runs.
-        own_base: our value of the baseline, on the same hardware where that matters.
+        our_base: our value of the baseline, on the same hardware where that matters.
         ratio: our value over the published one, where they should be equal.
     """
 
@@ -165,9 +165,9 @@ class Comparison(NamedTuple):
     published_base: Number | None
     label: str | None = None
     protocol: str | None = None
-    own: Number | None = None
+    ours: Number | None = None
     interval: str = ""
-    own_base: Number | None = None
+    our_base: Number | None = None
     ratio: float | None = None
 
     def show(self, value: Number | None, detail: str = "") -> Entry:
@@ -186,16 +186,16 @@ def compare_figures(board: Leaderboard, figures: Iterable[PublishedFigure]) -> l
     figures, tasks = tuple(figures), {column.task for column in board.columns}
     order = attrgetter("task", "mechanism", "protocol", "source")
     scores = sorted((one for one in figures if one.metric), key=order)
-    found = []
+    comparisons = []
     for figure in (*scores, *(one for one in figures if not one.metric)):
         base = None if figure.metric else published_base(figure, figures)
-        own = list(_own_rows(board, figure, base))
-        if not own and (
+        matches = list(_row_comparisons(board, figure, base))
+        if not matches and (
             figure.protocol == board.protocol or (figure.metric and figure.task in tasks)
         ):
-            own = [Comparison(published=figure, published_base=base)]
-        found += own
-    return found
+            matches = [Comparison(published=figure, published_base=base)]
+        comparisons += matches
+    return comparisons
 
 
 def published_base(figure: PublishedFigure, figures: Iterable[PublishedFigure]) -> Number | None:
@@ -205,15 +205,15 @@ def published_base(figure: PublishedFigure, figures: Iterable[PublishedFigure]) 
     return next((one.value for one in same), None)
 
 
-def _own_rows(
+def _row_comparisons(
     board: Leaderboard, figure: PublishedFigure, base: Number | None
 ) -> Iterable[Comparison]:
     """Yield a comparison for each of our rows with a value."""
     for i, column in enumerate(board.columns):
         for row in board.rows if column.task == figure.task else ():
             cell = row.cells[i]
-            own = _own_value(cell, figure) if row.row_name == figure.mechanism else None
-            if cell is None or own is None:
+            value = _our_value(cell, figure) if row.row_name == figure.mechanism else None
+            if cell is None or value is None:
                 continue
             is_same = board.protocol == figure.protocol and not row.is_overridden
             is_main = figure.metric is not None and cell.runs[0].metric == figure.quantity
@@ -222,12 +222,12 @@ def _own_rows(
                 published_base=base,
                 label=row.label,
                 protocol=board.title,
-                own=own,
+                ours=value,
                 interval=interval_text(cell.interval, column.metric)
                 if is_main and cell.interval
                 else "",
-                own_base=None if figure.metric else _own_base(board, i, cell, figure),
-                ratio=quotient(own, figure.value)
+                our_base=None if figure.metric else _our_base(board, i, cell, figure),
+                ratio=quotient(value, figure.value)
                 if is_same and figure.quantity in COMPARABLE
                 else None,
             )
@@ -239,17 +239,17 @@ def is_at_length(length: int, figure: PublishedFigure) -> bool:
     return published is None or abs(length - published) <= LENGTH_TOLERANCE * published
 
 
-def _own_value(cell: Cell | None, figure: PublishedFigure) -> Number | None:
+def _our_value(cell: Cell | None, figure: PublishedFigure) -> Number | None:
     """Return our value at the published length, or None."""
     if cell is None or not cell.runs or not is_at_length(cell.runs[0].length, figure):
         return None
     return _column_of(figure).value(cell)  # type: ignore[return-value]
 
 
-def _own_base(board: Leaderboard, i: int, cell: Cell, figure: PublishedFigure) -> Number | None:
+def _our_base(board: Leaderboard, i: int, cell: Cell, figure: PublishedFigure) -> Number | None:
     base = board.baseline.cells[i] if board.baseline else None
     same = base is not None and base.cost.hardware == cell.cost.hardware
-    return _own_value(base, figure) if same or figure.quantity not in ON_HARDWARE else None
+    return _our_value(base, figure) if same or figure.quantity not in ON_HARDWARE else None
 
 
 def _mechanism(x: Comparison) -> Entry:
@@ -270,12 +270,12 @@ COLUMNS = (
         show=ratio,
     ),
     Column(
-        "Ours", "score", "Of a score with its 95 % interval.", lambda x: x.show(x.own, x.interval)
+        "Ours", "score", "Of a score with its 95 % interval.", lambda x: x.show(x.ours, x.interval)
     ),
     Column(
         name=f"Ours over {BASELINE}",
         kind="higher",
-        value=lambda x: quotient(x.own, x.own_base),
+        value=lambda x: quotient(x.ours, x.our_base),
         show=ratio,
     ),
     Column(
@@ -295,11 +295,13 @@ COLUMNS = (
 
 def published(board: Leaderboard, figures: Iterable[PublishedFigure]) -> list[Table]:
     """Return the table of published figures that concern a leaderboard, if there are any."""
-    found = compare_figures(board, figures)
+    comparisons = compare_figures(board, figures)
     # Without a cost the columns of costs are empty.
-    shown = [x for x in COLUMNS if any(x.entry(y).value is not None for y in found)]
+    shown = [x for x in COLUMNS if any(x.entry(y).value is not None for y in comparisons)]
     title = f"Published and own figures, {board.title}"
     name = f"{board.title}-published"
     return (
-        [make_table(name, title, shown, found, metric=board.metric, about=ABOUT)] if found else []
+        [make_table(name, title, shown, comparisons, metric=board.metric, about=ABOUT)]
+        if comparisons
+        else []
     )

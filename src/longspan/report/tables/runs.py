@@ -19,10 +19,10 @@ from longspan.report.tables.columns import (
     TASK,
     TOKENS_PER_SECOND,
     TRAINING_TIME,
-    Line,
-    lines_of,
+    TaskRow,
     mean_score_on,
     score_entry,
+    task_rows,
 )
 from longspan.report.tables.table import Column, Entry, Kind, Table, loss_entry, make_table
 from longspan.results import BASELINE, Result
@@ -46,7 +46,7 @@ ALARMS = "Alarms raised during training in runs that finished."
 FAILURES = "Runs without a score. A task with a failed run has no mean over seeds."
 
 
-def _gap(line: Line) -> Entry:
+def _gap(line: TaskRow) -> Entry:
     train, test = (mean_score_on(line.runs, split) for split in ("train", "test"))
     if train is None or test is None:
         return Entry(value=None)
@@ -65,23 +65,23 @@ def _train_examples(runs: Iterable[Result]) -> int | None:
     return min(sizes, default=None)
 
 
-def _trial(line: Line) -> Entry:
+def _trial(line: TaskRow) -> Entry:
     trial = line.item
     assert line.run is not None
     assert line.run.tuning is not None
-    chosen = line.run.tuning.chosen
+    selection = line.run.tuning.chosen
     text = list_values(trial.changes) or "unchanged"
     values = {**trial.changes, "seed": trial.seed}
-    is_chosen = all(values.get(name) == value for name, value in chosen.items())
-    return Entry(value=text, text=text, emphasis="chosen" if is_chosen else None)
+    is_selected = all(values.get(name) == value for name, value in selection.items())
+    return Entry(value=text, text=text, emphasis="chosen" if is_selected else None)
 
 
-def _trial_score(line: Line) -> Entry:
+def _trial_score(line: TaskRow) -> Entry:
     metrics = line.item.metrics or {}
     return score_entry(metrics.get(line.metric.name), line.metric)
 
 
-def _test_field(line: Line, name: str) -> Number | None:
+def _test_field(line: TaskRow, name: str) -> Number | None:
     assert line.run is not None
     return getattr(line.run.scores.get("test"), name, None)
 
@@ -187,14 +187,14 @@ COMMANDS = Column(
 
 def scores(board: Leaderboard) -> list[Table]:
     """Return the table of every mechanism on every task."""
-    lines = lines_of(board)
-    found = _table(board, "scores", "All scores", (*columns.SCORES, COMMANDS), lines, SCORES)
-    return [replace(table, verdict=verdict_sentences(board)) for table in found]
+    lines = task_rows(board)
+    tables = _table(board, "scores", "All scores", (*columns.SCORES, COMMANDS), lines, SCORES)
+    return [replace(table, verdict=verdict_sentences(board)) for table in tables]
 
 
 def cost(board: Leaderboard) -> list[Table]:
     """Return the table of costs, by task, without columns that no run has a value for."""
-    lines = [line for line in lines_of(board) if line.runs]
+    lines = [line for line in task_rows(board) if line.runs]
     lines.sort(key=lambda line: board.columns.index(line.task))
     measured = [x for x in columns.COST if any(x.entry(y).value is not None for y in lines)]
     return _table(board, "cost", "Cost", measured, lines, COST)
@@ -202,7 +202,7 @@ def cost(board: Leaderboard) -> list[Table]:
 
 def generalization_gap(board: Leaderboard) -> list[Table]:
     """Return training, validation and test scores, unless no run has a training score."""
-    lines = [line for line in lines_of(board) if line.runs]
+    lines = [line for line in task_rows(board) if line.runs]
     if not any("train" in run.scores for line in lines for run in line.runs):
         return []
     lines.sort(key=lambda line: board.columns.index(line.task))
@@ -214,7 +214,7 @@ def tuning(board: Leaderboard) -> list[Table]:
     """Return every trial of the hyperparameter searches; the seeds of a row share one."""
     lines = [
         replace(line, run=run, item=trial)
-        for line in lines_of(board)
+        for line in task_rows(board)
         for run in [x for x in line.runs if x.tuning][:1]
         for trial in (run.tuning.trials if run.tuning else ())
     ]
@@ -225,7 +225,7 @@ def alarms(board: Leaderboard) -> list[Table]:
     """Return the alarms of finished runs."""
     lines = [
         replace(line, run=run, item=alarm)
-        for line in lines_of(board)
+        for line in task_rows(board)
         for run in line.runs
         for alarm in run.alarms
     ]
@@ -236,7 +236,7 @@ def failures(board: Leaderboard) -> list[Table]:
     """Return the failed runs."""
     lines = [
         replace(line, item=failure)
-        for line in lines_of(board)
+        for line in task_rows(board)
         if line.cell
         for failure in line.cell.failures
     ]
@@ -248,7 +248,7 @@ def _table(
     name: str,
     title: str,
     shown: Sequence[Column],
-    lines: Sequence[Line],
+    lines: Sequence[TaskRow],
     about: str,
 ) -> list[Table]:
     """Return one table, or none where there is no line."""
@@ -291,7 +291,9 @@ def settings(board: Leaderboard) -> list[Table]:
     by run.
     """
     lines = [
-        replace(line, run=run, item=_describe(run)) for line in lines_of(board) for run in line.runs
+        replace(line, run=run, item=_describe(run))
+        for line in task_rows(board)
+        for run in line.runs
     ]
     if not lines:
         return []
@@ -341,23 +343,23 @@ def _budget_changes(run: Result) -> dict[str, Any]:
     return run.resolved_budget.changes if run.resolved_budget else {}
 
 
-def _scope(lines: Sequence[Line], name: str) -> int:
+def _scope(lines: Sequence[TaskRow], name: str) -> int:
     """Return 0 for one value in all runs, 1 by task, 2 by mechanism and task, 3 by run."""
-    groupings: list[Callable[[Line], Any]] = [
+    groupings: list[Callable[[TaskRow], Any]] = [
         lambda line: None,
         lambda line: line.task.label,
         lambda line: (line.row.label, line.task.label),
     ]
     texts = [value_text(line.item.get(name)) for line in lines]
     for scope, group in enumerate(groupings):
-        known: dict[Any, str] = {}
+        by_group: dict[Any, str] = {}
         pairs = zip(lines, texts, strict=True)
-        if all(known.setdefault(group(line), text) == text for line, text in pairs):
+        if all(by_group.setdefault(group(line), text) == text for line, text in pairs):
             return scope
     return 3
 
 
-def _column(name: str, lines: Sequence[Line]) -> Column:
+def _column(name: str, lines: Sequence[TaskRow]) -> Column:
     is_number = all(isinstance(line.item.get(name), int | float) for line in lines)
     kind: Kind = "lower" if is_number else "text"
     return Column(name, kind, value=lambda line: _setting(line.item.get(name)))

@@ -32,13 +32,13 @@ def _tables(board: Leaderboard, i: int) -> list[Table]:
     task = board.columns[i]
     rows = [row for row in board.rows if any(evaluations(run) for run in row.runs(i))]
     runs = [run for row in rows for run in row.runs(i)]
-    found = goals(task.task, runs)
-    if not found:
+    targets = goals(task.task, runs)
+    if not targets:
         return []
     has_seeds = any(len(row.runs(i)) > 1 for row in rows)
     columns = [
         ROW,
-        *(column for goal in found for column in _columns(i, goal, task.metric, has_seeds)),
+        *(column for goal in targets for column in _columns(i, goal, task.metric, has_seeds)),
     ]
     validated = metric_name(task.metric, unit=False)
     title = f"{task.label}: training to given values of validation {validated}"
@@ -64,7 +64,7 @@ def _columns(task: int, goal: float, metric: Metric, has_seeds: bool) -> list[Co
 
 def _entry(first: Sequence[Evaluation | None], place: int, show: Callable[[float], str]) -> Entry:
     """Return the mean of one field of the evaluations over the seeds that have one."""
-    value = mean([found[place] for found in first if found is not None])
+    value = mean([evaluation[place] for evaluation in first if evaluation is not None])
     is_partial = value is not None and None in first
     return Entry(
         value=value,
@@ -78,7 +78,7 @@ def _steps(value: float) -> str:
 
 
 def _seeds(first: Sequence[Evaluation | None]) -> str:
-    return f"{sum(found is not None for found in first)} of {counted(len(first), 'seed|seeds')}"
+    return f"{len(first) - first.count(None)} of {counted(len(first), 'seed|seeds')}"
 
 
 def goals(task: str, runs: Sequence[Result]) -> list[float]:
@@ -92,19 +92,19 @@ def goals(task: str, runs: Sequence[Result]) -> list[float]:
     metric = runs[0].main
     best = max((value for curve in curves for *_, value in curve), key=metric.signed)
     low = _baseline(runs, curves, metric)
-    found = {
+    candidates = {
         *(low + share * (best - low) for share in SHARES),
         *LITERATURE.get((task, metric.name), ()),
     }
-    better = [x for x in found if metric.is_better(x, low) and not metric.is_better(x, best)]
+    better = [x for x in candidates if metric.is_better(x, low) and not metric.is_better(x, best)]
     return sorted(better, key=metric.signed)
 
 
 def _baseline(runs: Sequence[Result], curves: Sequence[list[Evaluation]], metric: Metric) -> float:
     scores = [run.scores["validation"] for run in runs if "validation" in run.scores]
-    known = [x.majority_baseline for x in scores if x.majority_baseline is not None]
-    if known:
-        return max(known, key=metric.signed)
+    majorities = [x.majority_baseline for x in scores if x.majority_baseline is not None]
+    if majorities:
+        return max(majorities, key=metric.signed)
     return min((curve[0][2] for curve in curves), key=metric.signed)
 
 

@@ -116,11 +116,11 @@ class Table:
     @property
     def keys(self) -> list[str]:
         """Names of the columns for programs: lower case letters, digits, underscores; unique."""
-        found: list[str] = []
+        keys: list[str] = []
         for column in self.columns:
             key = re.sub(r"[^a-z0-9]+", "_", column.name.lower()).strip("_") or "column"
-            found.append(key if key not in found else f"{key}_{len(found) + 1}")
-        return found
+            keys.append(key if key not in keys else f"{key}_{len(keys) + 1}")
+        return keys
 
 
 def make_table(

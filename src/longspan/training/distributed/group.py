@@ -125,17 +125,17 @@ class ProcessGroup:
     def all_reduce_max(self, value: int | float | None) -> float | None:
         """Return the largest value of all processes; None if a process has none."""
         # Values are not negative, so -1 can stand for None.
-        own = torch.tensor([-1.0 if value is None else value], dtype=torch.float64)
-        values = [float(x) for x in self.all_gather(own)]
+        local_value = torch.tensor([-1.0 if value is None else value], dtype=torch.float64)
+        values = [float(x) for x in self.all_gather(local_value)]
         return None if min(values) < 0 else max(values)
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
         """Return the tensors of all processes, equal in shape and dtype, on the CPU."""
         if self.world_size == 1:
             return [x]
-        own = x.to(self.device)
-        gathered = [torch.empty_like(own) for _ in range(self.world_size)]
-        distributed.all_gather(gathered, own)
+        local_tensor = x.to(self.device)
+        gathered = [torch.empty_like(local_tensor) for _ in range(self.world_size)]
+        distributed.all_gather(gathered, local_tensor)
         return [y.cpu() for y in gathered]
 
     def broadcast(self, value: T) -> T:

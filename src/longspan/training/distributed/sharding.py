@@ -128,8 +128,8 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, tensors: dict[str, Te
     for name, x in tensors.items():
         index, key = name.split(".", 1)
         parameter = parameters[int(index)]
-        own = _shard_like(x, parameter) if x.shape == parameter.shape else x
-        state.setdefault(int(index), {})[key] = own
+        local_state = _shard_like(x, parameter) if x.shape == parameter.shape else x
+        state.setdefault(int(index), {})[key] = local_state
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
