@@ -21,7 +21,7 @@ from longspan.errors import InputError
 from longspan.shapes import Bool
 
 PACKED_REFUSAL = (
-    "compiled longspan attention supports no packed sequences (position_ids that start anew); "
+    "compiled longspan attention supports no packed sequences (position_ids that restart); "
     "use attn_implementation='sdpa'"
 )
 # transformers composes masks of closures; their code tells which they are.

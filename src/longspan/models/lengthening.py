@@ -34,7 +34,7 @@ def lengthen(model: Model, length: int) -> Model:
     if length <= config.max_position_embeddings:
         return model
     config.max_position_embeddings = length
-    # Weights are drawn on the CPU and then replaced.
+    # Weights are initialized on the CPU and then replaced.
     with torch.random.fork_rng(devices=()):
         longer = type(model)(config)
     saved, shapes = model.state_dict(), longer.state_dict()

@@ -108,7 +108,7 @@ class LongspanModel(LongspanPreTrainedModel):
 
         Args:
             cache: state that a call returned; it is not modified.
-            rows: True at the rows to clear; their positions start anew.
+            rows: True at the rows to clear; their positions restart at 0.
 
         Raises:
             InputError: `rows` is no mask of the batch, or the state is of another model.

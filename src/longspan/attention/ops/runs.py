@@ -50,12 +50,11 @@ def run_softmax(
         allowed = resize(allowed.expand(len(q), 1, T, -1), size)
     q, k, v = (resize(x, size) for x in (q, k, v))
     biases = [_Biases(keys, real, None if n else allowed, q) for n, keys in enumerate(sets)]
-    others = extra or (None, None)
 
     def rows(*inputs: Tensor) -> Tensor:
         return resize(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:]), size)
 
-    return softmax_in_pieces(_RunPieces(biases, rows), q, k, v, *others)[:, :, :T]
+    return softmax_in_pieces(_RunPieces(biases, rows), q, k, v, *extra or (None, None))[:, :, :T]
 
 
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:

@@ -86,8 +86,8 @@ def copy_weights(
             rows.append(ConvertedWeight(source[name].name, None, shape, action))
     if missing:
         raise DataError(
-            f"the checkpoint lacks {_list(missing)}; complete it, or name weights that shall "
-            "start anew with --new"
+            f"the checkpoint lacks {_list(missing)}; complete it, or name weights to "
+            "initialize randomly with --new"
         )
     return *_in_one_dtype(state, rows), used
 
@@ -123,7 +123,7 @@ def _check_values(source: SourceWeight) -> None:
     if count := int((~source.tensor.isfinite()).sum()):
         raise DataError(
             f"{source.name} has {count:,} of {source.tensor.numel():,} values that are not finite; "
-            "take a checkpoint without them, or start the weight anew with --drop and --new"
+            "take a checkpoint without them, or replace the weight with --drop and --new"
         )
 
 
