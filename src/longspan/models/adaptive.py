@@ -61,7 +61,7 @@ class Projection(nn.Module):
         self.transposed = transposed
 
     def initialize(self) -> None:
-        """Initialize a map that leaves the deviation of vectors, and of their products, as it is."""
+        """Initialize a map that leaves the deviation of vectors and of their products unchanged."""
         initialization.normal_(self.weight, std=len(self.weight) ** -0.5)
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B W"]:

@@ -125,7 +125,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 any mask.
             average_attn_weights: whether to average the weights over heads.
             is_causal: hint that `attn_mask`, which may then be None, is the causal mask.
-            global_mask: True at global tokens (B, S); of nested tensors: of all tokens, concatenated.
+            global_mask: True at global tokens (B, S); of nested tensors: all tokens in one row.
 
         Returns:
             Outputs in the layout of the query, and weights (B, T, S), or (B, num_heads, T, S) if

@@ -64,7 +64,7 @@ def longify(
         decoder_max_length: maximum number of tokens of the decoder, at least that of the source,
             which None keeps.
         drop: patterns of weights of the source to drop, beyond those that have no use.
-        new: patterns of weights of the model that the source may lack; they are initialized randomly.
+        new: patterns of weights of the model that the source may lack; their values are random.
         revision: revision of a source on the Hub.
         seed: seed of new weights.
 
