@@ -252,9 +252,8 @@ class CompressiveAttention(RelativeAttention):
         for start in range(0, q.shape[1], self.segment):
             segment, first = slice(start, start + self.segment), self._first(start)
             tokens = [(stop(k[:, j]), stop(v[:, j]), real[j]) for j in range(first, start)]
-            current = list(
-                zip(k[:, segment].unbind(1), v[:, segment].unbind(1), real[segment], strict=True)
-            )
+            columns = k[:, segment].unbind(1), v[:, segment].unbind(1), real[segment]
+            current = list(zip(*columns, strict=True))
             seen = slots[-self.compressed_memory :] + tokens + current
             keys, values = (torch.stack([row[x] for row in seen], 1) for x in (0, 1))
             j = torch.arange(len(seen), device=q.device)
