@@ -286,7 +286,7 @@ def test_lists_are_the_sets_of_every_row(sampling, block, r, lengths, first, cau
     for found, blocks in zip(lists.expand(len(lengths), *lists.shape[1:]), lengths, strict=True):
         for own, head in zip(found.tolist(), draws.tolist(), strict=True):
             for row in range(blocks):
-                chosen = rule._chosen(head[row], row, blocks)
+                chosen = rule._random_blocks(head[row], row, blocks)
                 near = {row - 1, row} | ({row + 1} if not causal else set())
                 listed = [J for J in own[row] if J >= 0]
                 assert len(set(listed)) == len(listed), "a block is listed twice"

@@ -139,11 +139,11 @@ class Attention(MechanismHooks):
             reasons = global_token_refusals(global_mask, key_mask, self.max_global_tokens)
             if reasons:
                 raise InputError(f"{self.name} does not support these inputs: {reasons[0]}")
-        own = query_mask
+        readable = query_mask
         if self.traits.mixes_queries:
             # Other rows read the queries: only the key mask says which tokens exist.
-            own, query_mask = key_mask, both_masks(key_mask, query_mask)
-        x = self._prepare(x._replace(key_mask=key_mask), own)
+            readable, query_mask = key_mask, both_masks(key_mask, query_mask)
+        x = self._prepare(x._replace(key_mask=key_mask), readable)
         self.backend_used, body = select_backend(self, x)
         with loaded(self), without_autocast(q.device):
             out = body(self, x)
@@ -193,8 +193,8 @@ class Attention(MechanismHooks):
         if layer_input is not None:
             reasons = layer_input_refusals(k, layer_input, supported)
         reasons = reasons or self.refusals(x.take_tokens(slice(0, documents.longest)))
-        for own in () if mask is None else (mask[:, piece] for piece in documents.slices):
-            reasons += global_token_refusals(own, None, self.max_global_tokens)
+        for document_mask in () if mask is None else (mask[:, piece] for piece in documents.slices):
+            reasons += global_token_refusals(document_mask, None, self.max_global_tokens)
         if reasons:
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         with loaded(self), without_autocast(q.device):
@@ -247,18 +247,18 @@ class Attention(MechanismHooks):
         if reasons := self.refusals(x):
             reasons = layout_refusals(q, k, mask) or reasons
             raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
-        given, groups, names = x, k.shape[1], () if self.takes_groups else self.shared_state
+        inputs, groups, names = x, k.shape[1], () if self.takes_groups else self.shared_state
         x = x._replace(key_mask=mask, cache=repeat_cached_heads(cache, names))
         x = self._prepare(x, mask)
         with loaded(self), without_autocast(q.device):
             self.backend_used = "torch"
             out, state = self.advance(x)
-        made = self.make_cache(given.before + q.shape[2], x.q, x.v, state)
-        made = drop_repeated_heads(made, groups, names)
+        new_cache = self.make_cache(inputs.before + q.shape[2], x.q, x.v, state)
+        new_cache = drop_repeated_heads(new_cache, groups, names)
         if record:
-            repeat = functools.partial(self._begin_step, given)
-            made = dataclasses.replace(made, recorded=RecordedStep(cache, repeat))
-        return zero_masked(out, mask), made
+            repeat = functools.partial(self._begin_step, inputs)
+            new_cache = dataclasses.replace(new_cache, recorded=RecordedStep(cache, repeat))
+        return zero_masked(out, mask), new_cache
 
     def _begin_step(self, x: Inputs, count: int) -> Cache:
         """Return the cache after the first `count` tokens of a step."""
@@ -294,14 +294,14 @@ class Attention(MechanismHooks):
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
         return Cache(self.signature, length, shape, q.dtype, v.shape[1], state)
 
-    def _prepare(self, x: Inputs, own: Tensor | None) -> Inputs:
+    def _prepare(self, x: Inputs, readable: Tensor | None) -> Inputs:
         """Return inputs with zeros at padding, scaled queries, and a bias in one place.
 
-        `own` is True at the queries that rows may read, or None.
+        `readable` is True at the queries that rows may read, or None.
         """
         (q, k, v, mask), source, bias = x[:4], x.layer_input, x.bias
         if not self.reads_padding:
-            q = q if own is None else zero_masked(q, own)
+            q = q if readable is None else zero_masked(q, readable)
             k, v = (k, v) if mask is None else (zero_masked(k, mask), zero_masked(v, mask))
         if x.scale is not None:
             q = q * (x.scale * q.shape[3] ** 0.5)
@@ -311,6 +311,6 @@ class Attention(MechanismHooks):
             source = dataclasses.replace(source, states=apply_mask(source.states, mask[..., None]))
         if x.relative is not None:
             bias = x.relative
-            if bias.queries is not None and own is not None:
-                bias = dataclasses.replace(bias, queries=zero_masked(bias.queries, own))
+            if bias.queries is not None and readable is not None:
+                bias = dataclasses.replace(bias, queries=zero_masked(bias.queries, readable))
         return x._replace(q=q, k=k, v=v, layer_input=source, bias=bias, relative=None)

@@ -149,9 +149,9 @@ def check_mechanism(name: str, options: Iterable[str] = (), backend: str = "auto
     Raises:
         UnknownNameError: one of them does not exist; the message suggests near names.
     """
-    known = options_of(name)
+    available = options_of(name)
     for option in options:
-        check_name(option, known, f"option of {name!r}")
+        check_name(option, available, f"option of {name!r}")
     check_name(backend, backends(name), f"backend of {name!r}")
 
 
@@ -162,6 +162,6 @@ def options_of(name: str) -> dict[str, Any]:
     """
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     parameters = inspect.signature(cls.__init__).parameters.values()
-    given = {"causal", *cls.traits.sizes}
-    options = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given)
+    sizes = {"causal", *cls.traits.sizes}
+    options = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in sizes)
     return {p.name: p.default for p in options}

@@ -122,8 +122,8 @@ class Cache:
         if not isinstance(rows, Tensor):
             raise InputError(f"rows must be a tensor of integers, got {type(rows).__name__}")
         if rows.dim() != 1 or rows.is_floating_point() or rows.dtype == torch.bool:
-            given = f"{rows.dtype} of shape {tuple(rows.shape)}"
-            raise InputError(f"rows must be a vector of integers, got {given}")
+            got = f"{rows.dtype} of shape {tuple(rows.shape)}"
+            raise InputError(f"rows must be a vector of integers, got {got}")
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.shape[0]:
             bounds = f"{int(rows.min())} to {int(rows.max())}"
             raise InputError(f"rows must be between 0 and {self.shape[0] - 1}, got {bounds}")
@@ -203,10 +203,10 @@ def extend_tensor(old: Tensor, new: Tensor, dim: int) -> Tensor:
     return extended
 
 
-def select_tokens(state: dict[str, Tensor], kept: list[int]) -> dict[str, Tensor]:
+def select_tokens(state: dict[str, Tensor], places: list[int]) -> dict[str, Tensor]:
     """Return the state of `append_tokens` with some of its tokens only, given by their place."""
     device = next(iter(state.values())).device
-    index = torch.tensor(kept, dtype=torch.long, device=device)
+    index = torch.tensor(places, dtype=torch.long, device=device)
     return {n: x.index_select(token_dim(n), index) for n, x in state.items()}
 
 
@@ -248,6 +248,6 @@ def clear_rows(cache: Cache, rows: Tensor, empty_state: dict[str, float]) -> Cac
     if "k" in state:
         state.setdefault("real", torch.ones_like(state["k"][:, 0, :, 0], dtype=torch.bool))
     for name, x in state.items():
-        chosen = rows.view(-1, *(1,) * (x.dim() - 1))
-        state[name] = x.masked_fill(chosen, empty_state.get(name, 0))
+        cleared = rows.view(-1, *(1,) * (x.dim() - 1))
+        state[name] = x.masked_fill(cleared, empty_state.get(name, 0))
     return dataclasses.replace(cache, state=state, recorded=None)

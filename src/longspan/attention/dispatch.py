@@ -54,12 +54,12 @@ def attend_documents(attention: "Attention", x: Inputs) -> Tensor:
     Raises:
         InputError: the requested kernel does not support the documents.
     """
-    found = _first_kernel(attention, x)
-    if found is None and attention.traits.packed and attention.backend in ("auto", "torch"):
-        found = "torch", type(attention).attend_packed
-    if found is None:
+    backend = _first_kernel(attention, x)
+    if backend is None and attention.traits.packed and attention.backend in ("auto", "torch"):
+        backend = "torch", type(attention).attend_packed
+    if backend is None:
         return attend_each(attention, x)
-    attention.backend_used, body = found
+    attention.backend_used, body = backend
     return body(attention, x)
 
 
@@ -67,9 +67,9 @@ def attend_each(attention: "Attention", x: Inputs) -> Tensor:
     """Compute the documents of a row (1, H, N, D) one after another."""
     outs = []
     for piece in x.documents.slices if x.documents else ():
-        own = x.take_tokens(piece)
-        attention.backend_used, body = select_backend(attention, own)
-        outs.append(body(attention, own))
+        document = x.take_tokens(piece)
+        attention.backend_used, body = select_backend(attention, document)
+        outs.append(body(attention, document))
     return torch.cat(outs, 2)
 
 

@@ -53,13 +53,13 @@ class Documents:
         Raises:
             InputError: they are not cumulative lengths of `total` tokens.
         """
-        found = cu_seqlens.tolist() if cu_seqlens.dim() == 1 else []
-        increasing = all(a <= b for a, b in itertools.pairwise(found))
-        if len(found) < 2 or (found[0], found[-1]) != (0, total) or not increasing:
-            given = f"{found[:8]}{'...' if len(found) > 8 else ''}" if found else "another shape"
-            wanted = f"a vector of cumulative lengths from 0 to {total}, the number of tokens"
-            raise InputError(f"cu_seqlens must be {wanted}; got {given}")
-        return cls(tuple(dict.fromkeys(found)))
+        bounds = cu_seqlens.tolist() if cu_seqlens.dim() == 1 else []
+        increasing = all(a <= b for a, b in itertools.pairwise(bounds))
+        if len(bounds) < 2 or (bounds[0], bounds[-1]) != (0, total) or not increasing:
+            got = f"{bounds[:8]}{'...' if len(bounds) > 8 else ''}" if bounds else "another shape"
+            expected = f"a vector of cumulative lengths from 0 to {total}, the number of tokens"
+            raise InputError(f"cu_seqlens must be {expected}; got {got}")
+        return cls(tuple(dict.fromkeys(bounds)))
 
     @property
     def lengths(self) -> tuple[int, ...]:

@@ -33,5 +33,5 @@ def drop_repeated_heads(cache: Cache, groups: int, names: tuple[str, ...]) -> Ca
         return cache
     step = cache.shape[1] // groups
     # A slice would keep the memory of all heads.
-    kept = {n: x[:, ::step].contiguous() for n, x in cache.state.items() if n in names}
-    return dataclasses.replace(cache, state=cache.state | kept, groups=groups)
+    distinct = {n: x[:, ::step].contiguous() for n, x in cache.state.items() if n in names}
+    return dataclasses.replace(cache, state=cache.state | distinct, groups=groups)

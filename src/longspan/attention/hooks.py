@@ -118,7 +118,7 @@ class MechanismHooks(nn.Module):
     def attend_packed(self, x: Inputs) -> Tensor:
         """Compute `x.documents`, laid one after another in a row, with `traits.packed`.
 
-        Inputs are those of `attend` for a batch of one row, without masks of keys and queries, and
+        Inputs are those of `attend` with batch size 1, without masks of keys and queries, and
         without bias. Returns rows (1, H, N, E), each equal to that of its document alone.
         """
         raise TypeError(f"{type(self).__name__} does not define attend_packed")

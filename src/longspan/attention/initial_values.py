@@ -51,6 +51,6 @@ def reset_tensors(module: nn.Module, names: Collection[str], fresh: nn.Module) -
         names: tensors that the checkpoint lacks.
         fresh: module with its initial values.
     """
-    own, initial = tensors_of(module), tensors_of(fresh)
+    tensors, initial = tensors_of(module), tensors_of(fresh)
     for name in names:
-        own[name].copy_(initial[name])
+        tensors[name].copy_(initial[name])

@@ -39,17 +39,17 @@ class OtherOptions:
             OptionError: a value is invalid, or an option changes a parameter or a buffer.
         """
         check_mechanism(attention.name, changes)
-        made = _build_again(attention, changes)
-        if reasons := _changed_tensors(_build_again(attention, {}), made):
-            given = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+        twin_mechanism = _build_again(attention, changes)
+        if reasons := _changed_tensors(_build_again(attention, {}), twin_mechanism):
+            pairs = ", ".join(f"{name}={value!r}" for name, value in changes.items())
             raise OptionError(
-                f"{attention.name} cannot be evaluated with {given}: a trained model needs options "
+                f"{attention.name} cannot be evaluated with {pairs}: a trained model needs options "
                 f"that change no parameter and no buffer, but {'; '.join(reasons)}; train with "
                 "these options instead"
             )
-        self._others = [
+        self._inactive = [
             (module, _attributes(twin))
-            for module, twin in zip(attention.modules(), made.modules(), strict=True)
+            for module, twin in zip(attention.modules(), twin_mechanism.modules(), strict=True)
         ]
 
     @contextlib.contextmanager
@@ -62,19 +62,19 @@ class OtherOptions:
             self._exchange()
 
     def _exchange(self) -> None:
-        others = []
-        for module, attributes in self._others:
-            others.append((module, _attributes(module)))
-            for name in others[-1][1]:
+        inactive = []
+        for module, attributes in self._inactive:
+            inactive.append((module, _attributes(module)))
+            for name in inactive[-1][1]:
                 del vars(module)[name]
             vars(module).update(attributes)
-        self._others = others
+        self._inactive = inactive
 
 
 def _build_again(attention: Attention, changes: Mapping[str, Any]) -> Attention:
     """Build a mechanism with some options changed; random states stay as they are."""
     with initial_values(), torch.random.fork_rng(devices=()):
-        made = build(
+        twin = build(
             attention.name,
             backend=attention.backend,
             max_global_tokens=attention.max_global_tokens,
@@ -82,8 +82,8 @@ def _build_again(attention: Attention, changes: Mapping[str, Any]) -> Attention:
             **{**attention.options, **changes},
         )
     if getattr(attention, "released", False):
-        made.release_shared()
-    return made
+        twin.release_shared()
+    return twin
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:

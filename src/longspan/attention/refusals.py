@@ -69,8 +69,8 @@ def _length_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
     if longest is not None and longest < S:
         reasons.append(f"S={S} exceeds max_length={longest}; build with a larger max_length")
     if attention.loops_over_length and torch.compiler.is_exporting() and is_open(x.k.shape[2]):
-        wanted = "torch.export requires a fixed length: the number of operations grows with it"
-        reasons.append(f"{wanted}; export one program for each length, and pad inputs to it")
+        reason = "torch.export requires a fixed length: the number of operations grows with it"
+        reasons.append(f"{reason}; export one program for each length, and pad inputs to it")
     return reasons
 
 
@@ -98,9 +98,9 @@ def _tensors_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
         raise InputError(f"q, k and v must be (B, H, T, D), got shapes {shapes}")
     reasons = []
     if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
-        given = f"{q.dtype}, {k.dtype}, {v.dtype}"
+        got = f"{q.dtype}, {k.dtype}, {v.dtype}"
         supported = "supported are float16, bfloat16, float32, float64"
-        reasons.append(f"q, k, v must have one floating dtype, got {given} ({supported})")
+        reasons.append(f"q, k, v must have one floating dtype, got {got} ({supported})")
     if not q.device == k.device == v.device:
         reasons.append(f"q, k, v must be on one device, got {q.device}, {k.device}, {v.device}")
     if q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1]:
@@ -112,8 +112,8 @@ def _tensors_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
     if q.shape[-2] == 0 or k.shape[-2] == 0:
         reasons.append("at least one query and one key are required")
     elif 0 in (*q.shape, *k.shape, *v.shape):
-        given = f"q {tuple(q.shape)} and v {tuple(v.shape)}"
-        reasons.append(f"B, H, D and E must be at least 1, got {given}")
+        got = f"q {tuple(q.shape)} and v {tuple(v.shape)}"
+        reasons.append(f"B, H, D and E must be at least 1, got {got}")
     return reasons
 
 
@@ -146,8 +146,8 @@ def layout_refusals(q: Tensor, k: Tensor, *masks: Any) -> list[str]:
         shape = tuple(mask.shape) if is_plain else ()
         for x in (q, k):
             if shape == tuple(x.shape[:2]) and shape not in lengths:
-                given = f"q {tuple(q.shape)}, k {tuple(k.shape)} and a mask {shape}"
-                return [f"the layout is (B, H, T, D), got {given}; use x.transpose(1, 2)"]
+                got = f"q {tuple(q.shape)}, k {tuple(k.shape)} and a mask {shape}"
+                return [f"the layout is (B, H, T, D), got {got}; use x.transpose(1, 2)"]
     return []
 
 
@@ -159,8 +159,8 @@ def _padding_refusals(x: Inputs) -> list[str]:
     T, S = x.q.shape[2], x.k.shape[2]
     if T == S or x.is_step:
         return reasons + mask_refusals("mask", x.mask, (x.q.shape[0], T), x.q.device)
-    wanted = "mask requires as many queries as keys; pass key_mask= and query_mask="
-    return [*reasons, f"{wanted}, got T={T} and S={S}"]
+    reason = "mask requires as many queries as keys; pass key_mask= and query_mask="
+    return [*reasons, f"{reason}, got T={T} and S={S}"]
 
 
 def _scale_refusals(scale: Any, supported: bool) -> list[str]:
@@ -189,8 +189,8 @@ def _bias_refusals(bias: Any, q: Tensor, keys: int, supported: bool) -> list[str
     ):
         reasons.append(f"bias must have shape ({B} or 1, {H} or 1, {T}, {keys}), got {shape}")
     if bias.dtype != q.dtype or bias.device != q.device:
-        given = f"{bias.dtype} on {bias.device}"
-        reasons.append(f"bias must be {q.dtype} on {q.device}, got {given}")
+        got = f"{bias.dtype} on {bias.device}"
+        reasons.append(f"bias must be {q.dtype} on {q.device}, got {got}")
     return reasons
 
 
@@ -211,8 +211,8 @@ def _relative_refusals(x: Inputs, supported: bool) -> list[str]:
     if len(got) != 4 or got[:3] != expected:
         reasons.append(f"relative.queries must be (B, H, T, W) with {expected}, got {got}")
     if queries.dtype != q.dtype or queries.device != q.device:
-        given = f"{queries.dtype} on {queries.device}"
-        reasons.append(f"relative.queries must be {q.dtype} on {q.device}, got {given}")
+        place = f"{queries.dtype} on {queries.device}"
+        reasons.append(f"relative.queries must be {q.dtype} on {q.device}, got {place}")
     return reasons
 
 
@@ -232,11 +232,11 @@ def global_token_refusals(
         return []
     real = global_mask if key_mask is None else global_mask & key_mask
     reason = f"global_mask must have at most max_global_tokens={most} real tokens per row"
-    found = real.sum(1).max()
-    if torch.compiler.is_compiling() or found.device.type != "cpu" or isinstance(found, FakeTensor):
-        torch._assert_async(found <= most, reason)
+    count = real.sum(1).max()
+    if torch.compiler.is_compiling() or count.device.type != "cpu" or isinstance(count, FakeTensor):
+        torch._assert_async(count <= most, reason)
         return []
-    return [f"{reason}, got {int(found)}"] if int(found) > most else []
+    return [f"{reason}, got {int(count)}"] if int(count) > most else []
 
 
 def layer_input_refusals(k: Tensor, layer_input: Any, supported: bool) -> list[str]:
@@ -253,8 +253,8 @@ def layer_input_refusals(k: Tensor, layer_input: Any, supported: bool) -> list[s
     if len(got) != 3 or got[:2] != expected:
         reasons.append(f"layer_input.states must be (B, S, W) with (B, S) = {expected}, got {got}")
     if not states.is_floating_point() or states.device != k.device:
-        given = f"{states.dtype} on {states.device}"
-        reasons.append(f"layer_input.states must be floating and on {k.device}, got {given}")
+        place = f"{states.dtype} on {states.device}"
+        reasons.append(f"layer_input.states must be floating and on {k.device}, got {place}")
     if not (callable(layer_input.query) and callable(layer_input.key)):
         reasons.append("layer_input.query and layer_input.key must be functions of positions")
     return reasons
@@ -262,17 +262,19 @@ def layer_input_refusals(k: Tensor, layer_input: Any, supported: bool) -> list[s
 
 def _device_refusals(module: nn.Module, q: Tensor) -> list[str]:
     """Return the reason why a module cannot compute these queries: its tensors are elsewhere."""
-    own = next(itertools.chain(module.parameters(), module.buffers()), q).device
+    device = next(itertools.chain(module.parameters(), module.buffers()), q).device
     # Hooks that load offloaded parameters for a call leave them on meta between calls.
-    if own == q.device or own.type == "meta":
+    if device == q.device or device.type == "meta":
         return []
-    return [f"the mechanism is on {own}, the inputs on {q.device}; move one of them with .to(...)"]
+    return [
+        f"the mechanism is on {device}, the inputs on {q.device}; move one of them with .to(...)"
+    ]
 
 
 def packed_refusals(q: Any, k: Any, v: Any, cu_seqlens: Any, global_mask: Any) -> list[str]:
     """Return the reasons why these are not the tokens of documents laid one after another."""
-    named = {"q": q, "k": k, "v": v, "cu_seqlens": cu_seqlens}
-    if reasons := [x for x in map(_tensor_refusal, named, named.values()) if x]:
+    tensors = {"q": q, "k": k, "v": v, "cu_seqlens": cu_seqlens}
+    if reasons := [x for x in map(_tensor_refusal, tensors, tensors.values()) if x]:
         return reasons
     if not q.dim() == k.dim() == v.dim() == 3 or not len(q) == len(k) == len(v):
         shapes = [tuple(x.shape) for x in (q, k, v)]

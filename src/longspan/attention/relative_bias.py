@@ -101,8 +101,9 @@ class RelativeBias:
         distance = queries[:, None] - keys
         if len(queries) == 1:
             values = self.of_distance(distance[0])
-            own = self.queries
-            return values[None, :, None] if own is None else _products(own, values)
+            if self.queries is None:
+                return values[None, :, None]
+            return _products(self.queries, values)
         distinct, entry = distance.unique(return_inverse=True)
         return _pick(self.of_distance(distinct), self.queries, entry[None])
 
@@ -110,8 +111,8 @@ class RelativeBias:
         """Return the bias of the queries at `index`, (B, H or 1, G, T)."""
         queries = self.queries
         if queries is not None:
-            own = index[:, None, :, None].expand(-1, queries.shape[1], -1, queries.shape[3])
-            queries = queries.gather(2, own)
+            places = index[:, None, :, None].expand(-1, queries.shape[1], -1, queries.shape[3])
+            queries = queries.gather(2, places)
         keys = torch.arange(T, device=index.device)
         return self._at(index[:, :, None] - keys, queries, T)
 

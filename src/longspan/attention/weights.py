@@ -51,10 +51,10 @@ class Call(NamedTuple):
 
     def output_for(self, v: Float[Tensor, "B H S E"]) -> Float[Tensor, "B H T E"]:
         """Return the output for other values, with norms of the values disabled."""
-        others: dict[str, Any] = {name: getattr(self.x, name) for name in ARGUMENTS}
-        # Calling the module itself would run its hooks, which may read weights in turn.
+        arguments: dict[str, Any] = {name: getattr(self.x, name) for name in ARGUMENTS}
+        # Calling the module itself would run its hooks, which may read weights themselves.
         with skip_value_norms(self.attention):
-            return self.attention.forward(self.x.q, self.x.k, v, **others)
+            return self.attention.forward(self.x.q, self.x.k, v, **arguments)
 
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:
         """Iterate over the weights in slices of keys; weights of padding are exactly zero."""

@@ -73,7 +73,7 @@ class AttentionFunction:
         is_causal: bool | None = None,
         position_bias: Tensor | None = None,
         sliding_window: int | None = None,
-        **others: Any,
+        **kwargs: Any,
     ) -> tuple[Tensor, None]:
         """Compute attention.
 
@@ -89,7 +89,7 @@ class AttentionFunction:
             is_causal: whether keys after the query are excluded; None: `module.is_causal`.
             position_bias: numbers added to the scores.
             sliding_window: window of the module's own: keys less than so many positions away.
-            others: further arguments of transformers; those in `REFUSED` must be absent.
+            kwargs: other arguments of transformers; those in `REFUSED` must be absent.
 
         Returns:
             Mixed values (B, T, H, E), and None in place of the weights.
@@ -98,7 +98,7 @@ class AttentionFunction:
             InputError: the call has something that the mechanism does not support.
         """
         causal = find_causality(module, is_causal)
-        refuse_call(module, attention_mask, sliding_window, others)
+        refuse_call(module, attention_mask, sliding_window, kwargs)
         query, key, value = _autocast(query, key, value)
         key_mask = None if attention_mask is None else attention_mask[:, 0, 0]
         if key_mask is not None:
@@ -124,17 +124,17 @@ class AttentionFunction:
 
 
 def refuse_call(
-    module: nn.Module, mask: Tensor | None, window: int | None, others: dict[str, Any]
+    module: nn.Module, mask: Tensor | None, window: int | None, arguments: dict[str, Any]
 ) -> None:
     """Raise InputError with every reason why a call is not supported by any mechanism."""
     reasons = [
         f"{text} is not supported"
         for name, text in REFUSED.items()
-        if others.get(name) is not None and others[name] is not False
+        if arguments.get(name) is not None and arguments[name] is not False
     ]
     if mask is not None and (mask.dtype != torch.bool or mask.shape[1:-1] != (1, 1)):
-        wanted = "the mask must mark real tokens, (B, 1, 1, S), as longspan's mask function does"
-        reasons.append(f"{wanted}; got {mask.dtype} of shape {tuple(mask.shape)}")
+        expected = "the mask must mark real tokens, (B, 1, 1, S), as longspan's mask function does"
+        reasons.append(f"{expected}; got {mask.dtype} of shape {tuple(mask.shape)}")
     if window is None and _has_window(module):
         reasons.append("the layer has a sliding window that it does not pass on")
     if reasons:

@@ -43,8 +43,8 @@ def load_swapped(
     class Restored(cls):  # type: ignore[misc, valid-type]
         """Model that has its mechanisms before transformers loads the weights."""
 
-        def __init__(self, config: PretrainedConfig, *more: Any, **others: Any):
-            super().__init__(config, *more, **others)
+        def __init__(self, config: PretrainedConfig, *args: Any, **kwargs: Any):
+            super().__init__(config, *args, **kwargs)
             attach_recorded(self)
 
     # transformers finds classes, and saves their names, by these attributes.

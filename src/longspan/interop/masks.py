@@ -21,7 +21,7 @@ from longspan.errors import InputError
 from longspan.shapes import Bool
 
 PACKED_REFUSAL = (
-    "compiled longspan attention supports no packed sequences (position_ids that start anew); "
+    "compiled longspan attention supports no packed sequences (position_ids that restart); "
     "use attn_implementation='sdpa'"
 )
 # transformers composes masks of closures; their code tells which they are.
@@ -44,7 +44,7 @@ def create_padding_mask(
     device: Any = "cpu",
     local_size: int | None = None,
     config: PretrainedConfig | None = None,
-    **others: Any,
+    **kwargs: Any,
 ) -> Bool[Tensor, "B 1 1 S"] | None:
     """Return the keys that are real; None: all of them.
 
@@ -63,7 +63,7 @@ def create_padding_mask(
         device: device of the mask.
         local_size: size of the sliding window, if transformers creates its mask.
         config: configuration of the model, or None.
-        others: arguments for the mask functions of transformers, which padding does not need.
+        kwargs: arguments for the mask functions of transformers, which padding does not need.
 
     Returns:
         Mask of the keys that exist: a cache of fixed size has room for more.
@@ -77,8 +77,8 @@ def create_padding_mask(
     parts = _parts(mask_function)
     if torch.compiler.is_compiling():
         parts = _without_packing(parts)
-    known = (causal_mask_function, bidirectional_mask_function)
-    if not all(x in known or (local_size and x.__code__ in _WINDOWS) for x in parts):
+    supported = (causal_mask_function, bidirectional_mask_function)
+    if not all(x in supported or (local_size and x.__code__ in _WINDOWS) for x in parts):
         raise InputError(
             "longspan attention supports padding, causal masks and sliding windows, but no "
             "packed sequences, chunks, blocks of image tokens or custom mask functions; "
@@ -107,10 +107,10 @@ def _refuse_own_attention(config: type) -> None:
     Its own attention would read this mask as numbers, and None as no order of time. A model that
     calls the interface imports it in its file.
     """
-    own = [cls.__module__ for cls in config.__mro__ if cls not in PretrainedConfig.__mro__]
+    modules = [cls.__module__ for cls in config.__mro__ if cls not in PretrainedConfig.__mro__]
     # By the names of files: configuration_bloom, modeling_bloom.
-    names = [name.replace(".configuration_", ".modeling_") for name in own]
-    files = [name for name in names if name not in own and name in sys.modules]
+    names = [name.replace(".configuration_", ".modeling_") for name in modules]
+    files = [name for name in names if name not in modules and name in sys.modules]
     if files and not any(hasattr(sys.modules[name], "ALL_ATTENTION_FUNCTIONS") for name in files):
         raise InputError(
             f"models with {config.__name__} compute attention by their own code ({files[0]}), not "
@@ -126,16 +126,16 @@ def _without_packing(parts: list[Callable]) -> list[Callable]:
     transformers reads from the positions whether sequences are packed. A traced call has no values,
     so that transformers hides the pairs of different sequences in every such call.
     """
-    found = []
+    functions = []
     for part in parts:
         if part.__code__ is _PACKED:
             number = part.__closure__[0].cell_contents  # type: ignore[index]
             torch._assert_async((number == 0).all(), PACKED_REFUSAL)
         elif part.__code__ is _REMAPPED:
-            found += _parts(part.__closure__[0].cell_contents)  # type: ignore[index]
+            functions += _parts(part.__closure__[0].cell_contents)  # type: ignore[index]
         else:
-            found.append(part)
-    return found
+            functions.append(part)
+    return functions
 
 
 def _parts(function: Callable) -> list[Callable]:

@@ -25,21 +25,21 @@ class Projection:
 
     def linear(self, module: nn.Module) -> nn.Linear:
         """Return the linear map that has these rows."""
-        found = module.get_submodule(self.name)
-        assert isinstance(found, nn.Linear)
-        return found
+        layer = module.get_submodule(self.name)
+        assert isinstance(layer, nn.Linear)
+        return layer
 
     def copy(self, module: nn.Module, repeats: int, head_dim: int) -> nn.Linear:
         """Return these rows as a map of their own, with each head repeated."""
         linear, rows = self.linear(module), slice(self.start, self.stop)
         width = (self.stop - self.start) * repeats
         dtype = linear.weight.dtype
-        made = nn.Linear(linear.in_features, width, linear.bias is not None, "cpu", dtype)
+        target = nn.Linear(linear.in_features, width, linear.bias is not None, "cpu", dtype)
         with torch.no_grad():
-            made.weight.copy_(repeat_rows(linear.weight[rows], repeats, head_dim))
+            target.weight.copy_(repeat_rows(linear.weight[rows], repeats, head_dim))
             if linear.bias is not None:
-                made.bias.copy_(repeat_rows(linear.bias[rows], repeats, head_dim))
-        return made
+                target.bias.copy_(repeat_rows(linear.bias[rows], repeats, head_dim))
+        return target
 
 
 def repeat_rows(x: Tensor, repeats: int, head_dim: int) -> Tensor:
@@ -63,13 +63,13 @@ def find_projection(
         heads: queries, keys or values.
     """
     B, H, _, D = heads.shape
-    wanted, width = heads[:, :, 0].flatten(1), H * D
+    first_token, width = heads[:, :, 0].flatten(1), H * D
     for name, linear in module.named_modules():
         y = outputs.get(linear)
         if y is None or y.dim() != 3 or len(y) != B:
             continue
         for start in range(0, y.shape[2] - width + 1, D):
-            if torch.allclose(y[:, 0, start : start + width], wanted, rtol=1e-4, atol=1e-6):
+            if torch.allclose(y[:, 0, start : start + width], first_token, rtol=1e-4, atol=1e-6):
                 return Projection(name, start, start + width)
     return None
 

@@ -61,10 +61,10 @@ def register_attention(
     check_mechanism(attention, options, backend)
     full_name = PREFIX + _check_variant(attention if name is None else name)
     recipe = Recipe(attention, options, backend, max_length, tuple(global_positions))
-    known = _REGISTERED.get(full_name, recipe)
-    if known != recipe:
+    previous = _REGISTERED.get(full_name, recipe)
+    if previous != recipe:
         raise OptionError(
-            f"{full_name} is already registered, with {known}; give this variant another name="
+            f"{full_name} is already registered, with {previous}; give this variant another name="
         )
     if not any(isinstance(x, list) for x in options.values()):
         # Lists may be per head or layer, whose numbers are known in a model only.

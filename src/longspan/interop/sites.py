@@ -57,27 +57,27 @@ def _build_full(causal: bool, dropout: float) -> Attention:
     return build("full", causal=causal, weight_dropout=dropout).train(dropout > 0)
 
 
-_FOUND: contextvars.ContextVar[dict[nn.Module, dict[str, Any]]] = contextvars.ContextVar("found")
+_CALLS: contextvars.ContextVar[dict[nn.Module, dict[str, Any]]] = contextvars.ContextVar("calls")
 _OUTPUTS: contextvars.ContextVar[dict[nn.Module, Tensor]] = contextvars.ContextVar("outputs")
 
 
-def _probe(module, query, key, value, attention_mask=None, **others):
+def _probe(module, query, key, value, attention_mask=None, **kwargs):
     """Record a call, then compute exact attention."""
     projections = {
         letter: projection
         for letter, heads in (("q", query), ("k", key), ("v", value))
         if (projection := find_projection(module, _OUTPUTS.get(), heads)) is not None
     }
-    _FOUND.get()[module] = {
-        "causal": find_causality(module, others.get("is_causal")),
+    _CALLS.get()[module] = {
+        "causal": find_causality(module, kwargs.get("is_causal")),
         "heads": query.shape[1],
         "head_dim": query.shape[3],
-        "window": others.get("sliding_window"),
-        "scale": others.get("scaling") not in (None, query.shape[3] ** -0.5),
-        "bias": others.get("position_bias") is not None,
+        "window": kwargs.get("sliding_window"),
+        "scale": kwargs.get("scaling") not in (None, query.shape[3] ** -0.5),
+        "bias": kwargs.get("position_bias") is not None,
         "projections": projections,
     }
-    return _EXACT(module, query, key, value, attention_mask, **others)
+    return _EXACT(module, query, key, value, attention_mask, **kwargs)
 
 
 _EXACT = AttentionFunction(choose_full)
@@ -94,20 +94,20 @@ def find_sites(model: PreTrainedModel) -> list[Site]:
         InputError: the model cannot run, or no module of it calls the interface.
     """
     base = cast(PreTrainedModel, model.base_model)
-    found = _FOUND.set({})
-    outputs = _OUTPUTS.set({})
+    calls_token = _CALLS.set({})
+    outputs_token = _OUTPUTS.set({})
     try:
         with _probing(base), torch.no_grad():
             base(**{name: x.to(base.device) for name, x in base.dummy_inputs.items()})
-        calls = _FOUND.get()
+        calls = _CALLS.get()
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise InputError(
             f"{type(model).__name__} cannot run on transformers' dummy inputs, by which its "
             f"attention modules are found: {error}"
         ) from error
     finally:
-        _FOUND.reset(found)
-        _OUTPUTS.reset(outputs)
+        _CALLS.reset(calls_token)
+        _OUTPUTS.reset(outputs_token)
     names = {module: name for name, module in base.named_modules()}
     sites = [Site(names[module], module, **call) for module, call in calls.items()]
     if not sites:

@@ -45,7 +45,7 @@ class SwapSpec:
         """Read what `to_dict` returned."""
         recipe = dict(values["recipe"])
         recipe["global_positions"] = tuple(recipe["global_positions"])
-        projections = {x: Projection(**found) for x, found in values["projections"].items()}
+        projections = {x: Projection(**fields) for x, fields in values["projections"].items()}
         return cls(**{**values, "recipe": Recipe(**recipe), "projections": projections})
 
 
@@ -97,9 +97,9 @@ class Swapped(nn.Module):
         extra: dict[str, Any] = {}
         if self.recorder is not None:
             states, spec = self.recorder.take(), self.spec
-            found = spec.projections["q"], spec.projections["k"]
+            maps = spec.projections["q"], spec.projections["k"]
             extra["layer_input"] = make_layer_input(
-                module, states, *found, spec.heads, spec.head_dim
+                module, states, *maps, spec.heads, spec.head_dim
             )
         return Choice(self.mechanism, self.spec.recipe.global_positions, extra)
 

@@ -86,22 +86,22 @@ def swap(
     sites = find_sites(model)
     _check_layers(layers, len(sites))
     cross = MECHANISMS[attention].traits.cross
-    kept = {s.name: why for i, s in enumerate(sites) if (why := _keeps(s, i, layers, cross))}
-    chosen = [site for site in sites if site.name not in kept]
-    if not chosen:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in kept.items())
+    exclusions = {s.name: why for i, s in enumerate(sites) if (why := _keeps(s, i, layers, cross))}
+    targets = [site for site in sites if site.name not in exclusions]
+    if not targets:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in exclusions.items())
         raise InputError(f"{type(model).__name__} has no attention to replace: {reasons}")
-    made = [(site, _make(site, recipe, model)) for site in chosen]
+    swaps = [(site, _make(site, recipe, model)) for site in targets]
     set_implementation(model, SWAPPED)
     record = dict(getattr(model.config, FIELD, None) or {})
-    for site, swapped in made:
+    for site, swapped in swaps:
         device = next(site.module.parameters()).device
         swapped.to(device=device).train(site.module.training)
         swapped.attach(site.module)
         record[site.name] = swapped.spec.to_dict()
     setattr(model.config, FIELD, record)
-    gained = {site.name: sum(p.numel() for p in made.parameters()) for site, made in made}
-    return SwapReport(attention, gained, kept, _notes(model, [x for _, x in made]))
+    gained = {site.name: sum(p.numel() for p in x.parameters()) for site, x in swaps}
+    return SwapReport(attention, gained, exclusions, _notes(model, [x for _, x in swaps]))
 
 
 def _check_layers(layers: Sequence[int] | None, count: int) -> None:
@@ -127,7 +127,7 @@ def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
         recipe, site.causal, site.heads, site.head_dim, layer_index(site.module), site.projections
     )
     swapped = Swapped(spec, model.config).to(dtype=model.dtype)
-    mechanism, found = swapped.mechanism, site.projections
+    mechanism, projections = swapped.mechanism, site.projections
     for name in ("scale", "bias"):
         if getattr(site, name) and not getattr(mechanism.traits, name):
             raise InputError(
@@ -139,18 +139,18 @@ def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
             f"{recipe.attention} with these options shares a parameter among all layers, which a "
             "model of transformers has no place for; choose other options"
         )
-    if mechanism.traits.needs_layer_input and not {"q", "k", "v"} <= set(found):
-        missing = sorted({"q", "k", "v"} - set(found))
+    if mechanism.traits.needs_layer_input and not {"q", "k", "v"} <= set(projections):
+        missing = sorted({"q", "k", "v"} - set(projections))
         raise InputError(
             f"{recipe.attention} reads the layer's input, but the projections to {missing} of "
             f"{site.name} were not found: the module normalizes or reorders their output"
         )
-    if mechanism.traits.inputs == "qkv" and {"q", "k", "v"} <= set(found):
+    if mechanism.traits.inputs == "qkv" and {"q", "k", "v"} <= set(projections):
         width = site.heads * site.head_dim
         copies: list[nn.Linear] = []
         for letter in "qkv":
-            repeats = width // (found[letter].stop - found[letter].start)
-            copies.append(found[letter].copy(site.module, repeats, site.head_dim))
+            repeats = width // (projections[letter].stop - projections[letter].start)
+            copies.append(projections[letter].copy(site.module, repeats, site.head_dim))
         try:
             mechanism.copy_projections(*copies)
         except LongspanError as error:
@@ -158,13 +158,13 @@ def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
     return swapped
 
 
-def _notes(model: PreTrainedModel, made: list[Swapped]) -> tuple[str, ...]:
+def _notes(model: PreTrainedModel, mechanisms: list[Swapped]) -> tuple[str, ...]:
     """Return consequences for training that are easily overlooked."""
-    mechanism, notes = made[0].mechanism, []
+    mechanism, notes = mechanisms[0].mechanism, []
     dropout = next((x for name in DROPOUTS if (x := getattr(model.config, name, 0))), 0)
     if dropout and not mechanism.traits.weight_dropout:
         notes.append(f"attention dropout of {dropout} is not applied: there are no weights to drop")
-    if frozen := sum(p.numel() for swapped in made for p in swapped.frozen):
+    if frozen := sum(p.numel() for swapped in mechanisms for p in swapped.frozen):
         inputs = " and ".join(mechanism.traits.inputs)
         notes.append(f"{frozen:,} parameters of unused projections are frozen: only {inputs} used")
     if mechanism.redraw_every is not None:

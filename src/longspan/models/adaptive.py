@@ -61,7 +61,7 @@ class Projection(nn.Module):
         self.transposed = transposed
 
     def initialize(self) -> None:
-        """Draw a map that leaves the deviation of vectors, and of their products, as it is."""
+        """Initialize a map that leaves the deviation of vectors and of their products unchanged."""
         initialization.normal_(self.weight, std=len(self.weight) ** -0.5)
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B W"]:
@@ -98,7 +98,7 @@ class AdaptiveEmbedding(nn.Module):
         Raises:
             IndexError: an id is outside the vocabulary.
         """
-        found: Tensor | None = None
+        embeddings: Tensor | None = None
         for number, (table, cluster) in enumerate(zip(self.tables, self.clusters, strict=True)):
             # Ids outside the vocabulary are of the first or the last table, which refuse them.
             inside = torch.ones_like(ids, dtype=torch.bool)
@@ -107,9 +107,9 @@ class AdaptiveEmbedding(nn.Module):
             if number < len(self.clusters) - 1:
                 inside = inside & (ids < cluster.end)
             vectors = self._project(number, table(torch.where(inside, ids - cluster.start, 0)))
-            own = vectors * inside[..., None]
-            found = own if found is None else found + own
-        return cast(Tensor, found)
+            vectors = vectors * inside[..., None]
+            embeddings = vectors if embeddings is None else embeddings + vectors
+        return cast(Tensor, embeddings)
 
     def _project(self, number: int, vectors: Tensor) -> Tensor:
         return self.projections[number](vectors) if len(self.projections) else vectors
@@ -162,23 +162,23 @@ class AdaptiveSoftmax(nn.Module):
         first = self.clusters[0].end
         parts = [head[..., :first]]
         for number in range(1, len(self.clusters)):
-            own = self._tail(number, states).log_softmax(-1)
-            parts.append(head[..., first + number - 1, None] + own)
+            tail = self._tail(number, states).log_softmax(-1)
+            parts.append(head[..., first + number - 1, None] + tail)
         return torch.cat(parts, -1)
 
     def _losses(self, states: Tensor, labels: Tensor) -> Tensor:
         scored = labels != IGNORED
-        chosen, words = states[scored], labels[scored].long()
+        scored_states, words = states[scored], labels[scored].long()
         starts = words.new_tensor([cluster.start for cluster in self.clusters[1:]])
         numbers = torch.bucketize(words, starts, right=True)
         first = self.clusters[0].end
         entries = torch.where(numbers == 0, words, first + numbers - 1)
-        losses = F.cross_entropy(self._head(chosen), entries, reduction="none")
+        losses = F.cross_entropy(self._head(scored_states), entries, reduction="none")
         for number, cluster in enumerate(self.clusters[1:], start=1):
             # A cluster without labels has no rows, and its parameters a gradient of zero.
             rows = (numbers == number).nonzero()[:, 0]
-            scores, own = self._tail(number, chosen[rows]), words[rows] - cluster.start
-            losses = losses.index_add(0, rows, F.cross_entropy(scores, own, reduction="none"))
+            scores, classes = self._tail(number, scored_states[rows]), words[rows] - cluster.start
+            losses = losses.index_add(0, rows, F.cross_entropy(scores, classes, reduction="none"))
         return losses.new_zeros(labels.shape).masked_scatter(scored, losses)
 
     def _head(self, states: Tensor) -> Tensor:
@@ -251,9 +251,9 @@ def adaptive_input_flops(config: "LongspanConfig", length: int) -> int:
 def adaptive_softmax_flops(config: "LongspanConfig", rows: int) -> int:
     """Return the operations of the log-probabilities of all words at `rows` positions."""
     width = config.logits_input_size
-    first, *others = make_clusters(config, width)
-    products = width * (first.end + len(others))
-    for x in others:
+    first, *tails = make_clusters(config, width)
+    products = width * (first.end + len(tails))
+    for x in tails:
         projected = width if has_projections(config) else 0
         products += x.width * (x.end - x.start + projected)
     return 2 * rows * products

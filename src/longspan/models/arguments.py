@@ -45,8 +45,8 @@ def select_cache(
     if reasons:
         raise InputError(f"cache and use_cache: {'; '.join(reasons)}")
     if use_cache is None:
-        wanted = default and config.is_decoder and config.use_cache and global_mask is None
-        use_cache = past is not None or wanted
+        by_default = default and config.is_decoder and config.use_cache and global_mask is None
+        use_cache = past is not None or by_default
     if use_cache and global_mask is not None:
         raise InputError("use_cache=True does not support global_attention_mask")
     if not use_cache:
@@ -85,33 +85,33 @@ def check_gaps(
     gaps = past.gaps(real, anchored=any(each.anchored for each in traits))
     if gaps is None:
         return
-    wanted = (
+    reason = (
         "new tokens must follow the last token of their row, without padding between them: "
         f"{', '.join(dict.fromkeys(config.attention_names))} with position={config.position!r} "
         "counts it; pad prompts on the left (tokenizer.padding_side='left'), in one call"
     )
     if torch.compiler.is_compiling():
-        torch._assert_async(~gaps.any(), wanted)
+        torch._assert_async(~gaps.any(), reason)
     elif is_readable(gaps) and gaps.any():
-        raise InputError(f"{wanted}; got padding in rows {gaps.nonzero()[:4, 0].tolist()}")
+        raise InputError(f"{reason}; got padding in rows {gaps.nonzero()[:4, 0].tolist()}")
 
 
 def select_positions(
     config: LongspanConfig,
-    given: Tensor | None,
+    positions: Tensor | None,
     inputs: Tensor,
     real: Tensor | None,
     past: LongspanCache | None,
 ) -> Tensor | None:
     """Return the position of each token, summary token included; None: its index."""
-    if given is None:
+    if positions is None:
         counted = _counted_tokens(config, inputs, real, past)
         if counted is None:
             return None
-        given = (LongspanCache(0) if past is None else past).positions(counted)
+        positions = (LongspanCache(0) if past is None else past).positions(counted)
     if config.pooling == "cls":
-        return torch.cat((torch.zeros_like(given[:, :1]), given + 1), dim=1)
-    return given
+        return torch.cat((torch.zeros_like(positions[:, :1]), positions + 1), dim=1)
+    return positions
 
 
 def _counted_tokens(

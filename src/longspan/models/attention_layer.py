@@ -207,17 +207,17 @@ class SelfAttention(ProjectedAttention):
         q, k, v = self._project(x, context.rotary.get(self.rotary_base))
         if context.groups is not None and self.mechanism.traits.anchored and cache is None:
             cache = GroupedCache(context.groups, length=0)
-        made: LayerCache | None = None
+        new_cache: LayerCache | None = None
         if isinstance(cache, GroupedCache):
             source, step = self._layer_input(x), functools.partial(self._step, context)
-            mixed, made, loss = step_groups(step, cache, q, k, v, context.mask, source)
+            mixed, new_cache, loss = step_groups(step, cache, q, k, v, context.mask, source)
         elif cache is not None or context.use_cache:
             source = self._layer_input(x)
-            mixed, made, loss = self._step(context, q, k, v, cache, context.mask, source)
+            mixed, new_cache, loss = self._step(context, q, k, v, cache, context.mask, source)
         else:
             mixed, loss = self._attend(x, q, k, v, context), self._loss(q, k, v, context.mask)
         weights = self._weights(x, q, k, v, context) if context.output_attentions else None
-        cache = made if context.use_cache else None
+        cache = new_cache if context.use_cache else None
         return LayerOutput(self._merge_heads(mixed), cache, loss, weights)
 
     def _step(

@@ -78,8 +78,9 @@ class LongspanPreTrainedModel(PreTrainedModel):
 
     def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:
         """Return an output, or a tuple of its fields if the caller or configuration asks for it."""
-        wanted = self.config.return_dict if return_dict is None else return_dict
-        return output if wanted else output.to_tuple()
+        if return_dict is None:
+            return_dict = self.config.return_dict
+        return output if return_dict else output.to_tuple()
 
     def initialize_shared_parameter(self) -> None:
         """Complete the parameter that the layers share; the default has none."""

@@ -155,16 +155,16 @@ class LongspanCache(TransformersCache):
 
     def successor(self) -> "LongspanCache":
         """Return an empty cache for the state after a call, which records as this one does."""
-        made = LongspanCache(len(self.layers))
+        successor = LongspanCache(len(self.layers))
         if self.records_past:
-            made.activate_past_recording()
-        return made
+            successor.activate_past_recording()
+        return successor
 
     @property
     def source_shape(self) -> tuple[int, int] | None:
         """Number of the encoder's rows and tokens; None without cross-attention."""
-        kept = next((layer.cross.k for layer in self.layers if layer.cross is not None), None)
-        return None if kept is None else (kept.shape[0], kept.shape[2])
+        keys = next((layer.cross.k for layer in self.layers if layer.cross is not None), None)
+        return None if keys is None else (keys.shape[0], keys.shape[2])
 
     @property
     def num_bytes(self) -> int:
@@ -173,8 +173,8 @@ class LongspanCache(TransformersCache):
         for layer in self.layers:
             tensors += () if layer.state is None else layer.state.state.values()
             tensors += () if layer.cross is None else layer.cross
-        kept = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
-        return sum(kept.values())
+        storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+        return sum(storages.values())
 
     def positions(self, mask: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         """Return the positions of new tokens: the number of real tokens of the row before each."""
@@ -238,13 +238,13 @@ class LongspanCache(TransformersCache):
             change: function of the state of a layer's mechanism.
             change_cross: function of keys or values of the encoder's states.
         """
-        made = self.successor()
-        for own, layer in zip(made.layers, self.layers, strict=True):
-            own.state = None if layer.state is None else change(layer.state)
-            own.cross = layer.cross and CrossStates(*map(change_cross, layer.cross))
-        made.next_positions, made.source_mask = self.next_positions, self.source_mask
-        made.ends_in_token = self.ends_in_token
-        return made
+        cache = self.successor()
+        for target, layer in zip(cache.layers, self.layers, strict=True):
+            target.state = None if layer.state is None else change(layer.state)
+            target.cross = layer.cross and CrossStates(*map(change_cross, layer.cross))
+        cache.next_positions, cache.source_mask = self.next_positions, self.source_mask
+        cache.ends_in_token = self.ends_in_token
+        return cache
 
     def reset(self) -> None:
         """Forget all tokens of all rows."""
@@ -292,9 +292,9 @@ def source_rows(selected: Tensor, rows: int, sources: int) -> Tensor | None:
 
     Beams of one input share the row of its encoder, and a search reorders them among themselves.
     """
-    chosen = selected // (rows // sources)
+    sources_of_rows = selected // (rows // sources)
     every = torch.arange(sources, device=selected.device).repeat_interleave(rows // sources)
-    return None if chosen.equal(every) else chosen
+    return None if sources_of_rows.equal(every) else sources_of_rows
 
 
 class OutputWithCache(ModelOutput):
@@ -334,5 +334,5 @@ def past_refusals(past: object, layers: int, rows: int) -> list[str]:
         return [f"cache must be a LongspanCache, got {type(past).__name__}"]
     if len(past.layers) != layers:
         return [f"the state is of {len(past.layers)} layers, the model has {layers}"]
-    found = {layer.batch_size for layer in past.layers if layer.state is not None}
-    return [f"the state is of a batch of {max(found)}, got {rows} rows"] if found - {rows} else []
+    sizes = {layer.batch_size for layer in past.layers if layer.state is not None}
+    return [f"the state is of a batch of {max(sizes)}, got {rows} rows"] if sizes - {rows} else []

@@ -46,20 +46,20 @@ class LongspanConfig(Architecture, PreTrainedConfig):
         Such are notes of a user, fields of other programs and of other versions of longspan.
         """
         names = cls._field_names()
-        others = {
+        foreign = {
             name: value
             for name, value in config_dict.items()
             if name not in names and not name.startswith("_")
         }
-        own = {name: value for name, value in config_dict.items() if name not in others}
-        made: Any = super().from_dict(own, **kwargs)
-        config = made[0] if kwargs.get("return_unused_kwargs") else made
-        for name, value in others.items():
+        fields = {name: value for name, value in config_dict.items() if name not in foreign}
+        loaded: Any = super().from_dict(fields, **kwargs)
+        config = loaded[0] if kwargs.get("return_unused_kwargs") else loaded
+        for name, value in foreign.items():
             setattr(config, name, value)
-        if others:
-            found = ", ".join(sorted(others))
-            logger.warning("fields of config.json that LongspanConfig has not: %s", found)
-        return made
+        if foreign:
+            listing = ", ".join(sorted(foreign))
+            logger.warning("fields of config.json that LongspanConfig has not: %s", listing)
+        return loaded
 
     @classmethod
     def _field_names(cls) -> set[str]:
@@ -93,8 +93,8 @@ class LongspanConfig(Architecture, PreTrainedConfig):
     @property
     def has_attention_output_bias(self) -> bool:
         """True if the map after the mechanism has a bias; `attention_output_bias` resolved."""
-        chosen = self.attention_output_bias
-        return self.linear_bias if chosen is None else chosen
+        has_bias = self.attention_output_bias
+        return self.linear_bias if has_bias is None else has_bias
 
     @property
     def output_size(self) -> int:
@@ -104,8 +104,8 @@ class LongspanConfig(Architecture, PreTrainedConfig):
     @property
     def logits_input_size(self) -> int:
         """Width of the states that are mapped to logits: that of embeddings to which it is tied."""
-        own = self.hidden_size if self.tie_word_embeddings else self.output_size
-        return self.embedding_size or own
+        width = self.hidden_size if self.tie_word_embeddings else self.output_size
+        return self.embedding_size or width
 
     @property
     def is_regression(self) -> bool:

@@ -130,11 +130,11 @@ def layered_refusals(name: str, options: Mapping[str, Any], layers: int) -> list
     """
     return [
         f"{option} of {name} must be one value, or a list with one for each of the {layers} "
-        f"layers, got {len(given)}"
+        f"layers, got {len(values)}"
         for option, depth in MECHANISMS[name].layered_options.items()
-        if isinstance(given := options.get(option), list)
-        and (not given or _depth(given) == depth)
-        and len(given) != layers
+        if isinstance(values := options.get(option), list)
+        and (not values or _depth(values) == depth)
+        and len(values) != layers
     ]
 
 
@@ -166,16 +166,16 @@ def _position_refusals(config: "LongspanConfig") -> list[str]:
 
 def _image_refusals(config: "LongspanConfig") -> list[str]:
     """Return the reasons why the inputs are no images for the fields that require them."""
-    chosen = [
+    fields = [
         f"{field}={value!r}"
         for field, value in (("position", "relative_2d"), ("stem", "convolution"))
         if getattr(config, field) == value
     ]
     pixels = config.max_position_embeddings
-    if not chosen or image_side(pixels) is not None:
+    if not fields or image_side(pixels) is not None:
         return []
     return [
-        f"{' and '.join(chosen)}: requires a square image, got {pixels:,} positions "
+        f"{' and '.join(fields)}: requires a square image, got {pixels:,} positions "
         "(max_position_embeddings)"
     ]
 
@@ -189,10 +189,10 @@ def _norm_refusals(config: "LongspanConfig") -> list[str]:
             "first_attention_norm=True requires embedding_norm=True; no norm is left out without it"
         )
     if config.residual != "standard":
-        wanted = {"norm": "pre", "cross_attention": None, "is_encoder_decoder": False}
+        required = {"norm": "pre", "cross_attention": None, "is_encoder_decoder": False}
         reasons += [
             f"residual={config.residual!r} requires {name}={value!r}, got {getattr(config, name)!r}"
-            for name, value in wanted.items()
+            for name, value in required.items()
             if getattr(config, name) != value
         ]
     return reasons

@@ -111,20 +111,20 @@ class Continuation:
         if self.config.greedy:
             return int(scores.argmax())
         # The processors of sampling do not read the tokens before.
-        kept = self._processors(cast(torch.LongTensor, None), cast(torch.FloatTensor, scores))
-        return int(torch.multinomial(kept.softmax(-1), 1, generator=self._generator))
+        warped = self._processors(cast(torch.LongTensor, None), cast(torch.FloatTensor, scores))
+        return int(torch.multinomial(warped.softmax(-1), 1, generator=self._generator))
 
 
 def _logits_processors(config: DecodingConfig) -> LogitsProcessorList:
     """Return the changes of the logits before sampling, in the order of transformers."""
-    found = LogitsProcessorList()
+    processors = LogitsProcessorList()
     if config.temperature != 1:
-        found.append(TemperatureLogitsWarper(float(config.temperature)))
+        processors.append(TemperatureLogitsWarper(float(config.temperature)))
     if config.top_k is not None:
-        found.append(TopKLogitsWarper(config.top_k))
+        processors.append(TopKLogitsWarper(config.top_k))
     if config.top_p is not None and config.top_p < 1:
-        found.append(TopPLogitsWarper(float(config.top_p)))
-    return found
+        processors.append(TopPLogitsWarper(float(config.top_p)))
+    return processors
 
 
 def _end_tokens(model: LongspanForCausalLM) -> frozenset[int]:

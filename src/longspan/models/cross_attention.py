@@ -96,14 +96,14 @@ def select_source_mask(
             "encoder_hidden_states and encoder_attention_mask require a decoder with "
             "cross_attention; this model has none"
         )
-    kept = None if past is None else past.source_shape
-    if states is None and kept is None:
+    past_shape = None if past is None else past.source_shape
+    if states is None and past_shape is None:
         raise InputError(
             f"cross_attention={config.cross_attention!r} requires encoder_hidden_states; got None"
         )
-    shape = tuple(states.shape[:2]) if states is not None else kept
-    if kept is not None and shape != kept:
-        raise InputError(f"cache holds encoder states of shape (R, S) = {kept}, got {shape}")
+    shape = tuple(states.shape[:2]) if states is not None else past_shape
+    if past_shape is not None and shape != past_shape:
+        raise InputError(f"cache holds encoder states of shape (R, S) = {past_shape}, got {shape}")
     if states is not None and states.shape[2] != config.hidden_size:
         raise InputError(
             f"encoder_hidden_states must be hidden_size={config.hidden_size} wide, "

@@ -34,11 +34,11 @@ class _LinearMaps(torch.autograd.Function):
         by_input = None
         if ctx.needs_input_grad[0]:
             by_input = _sum_products(by_output, weights).view(x.shape)
-        found: list[Tensor | None] = [by_input]
+        gradients: list[Tensor | None] = [by_input]
         for number, grad in enumerate(by_output):
             by_weight, by_bias = ctx.needs_input_grad[1 + 2 * number : 3 + 2 * number]
-            found += [grad.mT @ rows if by_weight else None, grad.sum(0) if by_bias else None]
-        return tuple(found)
+            gradients += [grad.mT @ rows if by_weight else None, grad.sum(0) if by_bias else None]
+        return tuple(gradients)
 
 
 def map_states(

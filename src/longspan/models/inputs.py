@@ -169,8 +169,8 @@ def default_global_mask(config: "LongspanConfig", texts: TextInputs) -> Bool[Ten
     is_separator = texts.input_ids.eq(cast(int, config.sep_token_id))
     first = is_separator.int().argmax(1, keepdim=True)
     # Two separators stand between the parts of a text.
-    chosen = places < first if rule == "before_separator" else places > first + 1
-    return chosen & is_separator.any(1, keepdim=True)
+    is_global = places < first if rule == "before_separator" else places > first + 1
+    return is_global & is_separator.any(1, keepdim=True)
 
 
 def select_inputs(
@@ -192,16 +192,16 @@ def select_inputs(
     """
     selected = input_ids if features is None else input_values
     name = "input_ids" if features is None else "input_values"
-    given = [x for x in (input_ids, input_values, embeds) if x is not None]
-    if len(given) != 1 or given[0] is not (embeds if selected is None else selected):
+    inputs = [x for x in (input_ids, input_values, embeds) if x is not None]
+    if len(inputs) != 1 or inputs[0] is not (embeds if selected is None else selected):
         raise InputError(
             f"this model takes {name} or inputs_embeds only (input_features={features})"
         )
-    if embeds is None and features is not None and given[0].shape[2:] != (features,):
+    if embeds is None and features is not None and inputs[0].shape[2:] != (features,):
         raise InputError(
-            f"input_values must have shape (B, T, {features}), got {tuple(given[0].shape)}"
+            f"input_values must have shape (B, T, {features}), got {tuple(inputs[0].shape)}"
         )
-    return given[0]
+    return inputs[0]
 
 
 def prepend(mask: Tensor, value: bool) -> Tensor:

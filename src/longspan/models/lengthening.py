@@ -34,7 +34,7 @@ def lengthen(model: Model, length: int) -> Model:
     if length <= config.max_position_embeddings:
         return model
     config.max_position_embeddings = length
-    # Weights are drawn on the CPU and then replaced.
+    # Weights are initialized on the CPU and then replaced.
     with torch.random.fork_rng(devices=()):
         longer = type(model)(config)
     saved, shapes = model.state_dict(), longer.state_dict()
@@ -45,8 +45,8 @@ def lengthen(model: Model, length: int) -> Model:
     ]
     if fixed:
         raise OptionError(_refusal(model, length, fixed))
-    kept = {name: x for name, x in saved.items() if x.shape == shapes[name].shape}
-    longer.load_state_dict(kept, strict=False)
+    tensors = {name: x for name, x in saved.items() if x.shape == shapes[name].shape}
+    longer.load_state_dict(tensors, strict=False)
     frozen = {name for name, x in model.named_parameters() if not x.requires_grad}
     for name, x in longer.named_parameters():
         x.requires_grad_(name not in frozen)

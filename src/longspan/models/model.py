@@ -108,7 +108,7 @@ class LongspanModel(LongspanPreTrainedModel):
 
         Args:
             cache: state that a call returned; it is not modified.
-            rows: True at the rows to clear; their positions start anew.
+            rows: True at the rows to clear; their positions restart at 0.
 
         Raises:
             InputError: `rows` is no mask of the batch, or the state is of another model.
@@ -298,8 +298,8 @@ class LongspanModel(LongspanPreTrainedModel):
             x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
         states, outputs = [start_streams(self.config, x)], []
         for i, layer in enumerate(self.layers_in_order):
-            kept = None if past is None else past.layers[i]
-            read = (kept.state, kept.cross or source) if kept else (None, source)
+            layer_past = None if past is None else past.layers[i]
+            read = (layer_past.state, layer_past.cross or source) if layer_past else (None, source)
             # Reentrant checkpointing returns a plain tuple.
             output = LayerOutput(*layer(states[-1], context, *read))
             state = cast(Tensor, output.states)

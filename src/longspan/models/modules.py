@@ -37,8 +37,8 @@ class Dropout(nn.Dropout):
             return super().forward(x)
         draws = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),), dtype=torch.int64)
         levels = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        kept = (levels >= dropped - LEVELS // 2).to(x.dtype)
-        return x * kept.mul_(LEVELS / (LEVELS - dropped))
+        mask = (levels >= dropped - LEVELS // 2).to(x.dtype)
+        return x * mask.mul_(LEVELS / (LEVELS - dropped))
 
 
 def pool(
@@ -58,5 +58,5 @@ def pool(
     if mask is None:
         return x[:, -1 if is_last else 0]
     numbers = torch.arange(x.shape[1], device=x.device)
-    chosen = torch.where(mask, numbers, 0).argmax(1) if is_last else mask.int().argmax(1)
-    return x[torch.arange(len(x), device=x.device), chosen]
+    index = torch.where(mask, numbers, 0).argmax(1) if is_last else mask.int().argmax(1)
+    return x[torch.arange(len(x), device=x.device), index]

@@ -22,8 +22,8 @@ def encoder_config(config: "LongspanConfig") -> "LongspanConfig":
 
 def decoder_config(config: "LongspanConfig") -> "LongspanConfig":
     """Return the configuration of the decoder of an encoder-decoder."""
-    own = {"is_decoder": True, "max_encoder_positions": config.max_position_embeddings}
-    fields = declared(config, "in_decoder") | own | config.decoder_overrides | _freezing(config)
+    fixed = {"is_decoder": True, "max_encoder_positions": config.max_position_embeddings}
+    fields = declared(config, "in_decoder") | fixed | config.decoder_overrides | _freezing(config)
     return _replace(encoder_config(config), fields)
 
 
@@ -36,10 +36,10 @@ def _freezing(config: "LongspanConfig") -> dict[str, Any]:
 
 def _replace(config: "LongspanConfig", fields: dict[str, Any]) -> "LongspanConfig":
     """Return a copy with other values; the model that takes it checks them."""
-    made = copy.deepcopy(config)
+    new_config = copy.deepcopy(config)
     for name, value in fields.items():
-        setattr(made, name, copy.deepcopy(value))
-    return made
+        setattr(new_config, name, copy.deepcopy(value))
+    return new_config
 
 
 def check_parts(config: "LongspanConfig") -> list[str]:

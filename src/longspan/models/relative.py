@@ -104,7 +104,7 @@ class RelativePositions(nn.Module):
         self.position_bias = nn.Parameter(torch.empty(heads, head_dim))
 
     def initialize(self, std: float) -> None:
-        """Draw all parameters that no checkpoint has set."""
+        """Initialize all parameters that no checkpoint has set."""
         for parameter in self.parameters():
             initialization.normal_(parameter, std=std)
 

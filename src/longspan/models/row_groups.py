@@ -37,8 +37,8 @@ class RowGroup:
         """Return its part of a tensor whose dimension `dim` is the position; None of None."""
         if x is None:
             return None
-        own = x.index_select(0, self.rows)
-        return own.narrow(dim, self.start, own.shape[dim] - self.start)
+        rows = x.index_select(0, self.rows)
+        return rows.narrow(dim, self.start, rows.shape[dim] - self.start)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,10 +161,10 @@ def step_groups(
         source = layer_input
         if source is not None:
             source = dataclasses.replace(source, states=group.take(source.states, 1))
-        own = (group.take(x, 2) for x in (q, k, v))
-        mixed, made, loss = step(*own, group.cache, group.take(mask, 1), source)
+        tensors = (group.take(x, 2) for x in (q, k, v))
+        mixed, new_cache, loss = step(*tensors, group.cache, group.take(mask, 1), source)
         out = out.index_copy(0, group.rows, F.pad(mixed, (0, 0, group.start, 0)))
-        stepped.append(RowGroup(group.rows, 0, made))
+        stepped.append(RowGroup(group.rows, 0, new_cache))
         if loss is not None:
             losses.append(loss * len(group.rows) / len(q))
     total = torch.stack(losses).sum() if losses else None

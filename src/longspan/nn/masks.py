@@ -30,8 +30,8 @@ def padding_mask(
     if mask is None:
         return None, None
     if tuple(mask.shape) != shape or not (mask.dtype == torch.bool or mask.is_floating_point()):
-        given = f"{mask.dtype} of shape {tuple(mask.shape)}"
-        raise InputError(f"key_padding_mask must be boolean or float of shape {shape}, got {given}")
+        got = f"{mask.dtype} of shape {tuple(mask.shape)}"
+        raise InputError(f"key_padding_mask must be boolean or float of shape {shape}, got {got}")
     if mask.dtype == torch.bool:
         return ~mask, None
     hidden = mask.isneginf()
@@ -81,14 +81,14 @@ def pair_bias(
     if tuple(mask.shape) not in shapes or not (
         mask.dtype == torch.bool or mask.is_floating_point()
     ):
-        given = f"{mask.dtype} of shape {tuple(mask.shape)}"
+        got = f"{mask.dtype} of shape {tuple(mask.shape)}"
         expected = f"{shapes[0]} or {shapes[1]}"
-        raise InputError(f"attn_mask must be boolean or float of shape {expected}, got {given}")
+        raise InputError(f"attn_mask must be boolean or float of shape {expected}, got {got}")
     if attention.causal and ((is_causal and keys == T) or _is_causal_mask(mask)):
         return None
     if not attention.traits.bias:
-        wanted = f"attn_mask must be the causal mask of a causal {attention.name} ({remedy})"
-        raise InputError(f"{wanted}; it adds no other mask to its scores (traits.bias)")
+        reason = f"attn_mask must be the causal mask of a causal {attention.name} ({remedy})"
+        raise InputError(f"{reason}; it adds no other mask to its scores (traits.bias)")
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, -torch.inf)
     return mask.to(q.dtype).view(-1, 1 if mask.dim() == 2 else H, T, keys)

@@ -125,7 +125,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 any mask.
             average_attn_weights: whether to average the weights over heads.
             is_causal: hint that `attn_mask`, which may then be None, is the causal mask.
-            global_mask: True at global tokens (B, S); of nested tensors: of all tokens in turn.
+            global_mask: True at global tokens (B, S); of nested tensors: all tokens in one row.
 
         Returns:
             Outputs in the layout of the query, and weights (B, T, S), or (B, num_heads, T, S) if
@@ -137,13 +137,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         """
         inputs = (query, key, value)
         if any(x.is_nested for x in inputs):
-            others = {
+            flags = {
                 "key_padding_mask": key_padding_mask is not None,
                 "attn_mask": attn_mask is not None,
                 "is_causal": is_causal and not self.mechanism.causal,
                 "need_weights": need_weights,
             }
-            return self._forward_nested(inputs, others, global_mask), None
+            return self._forward_nested(inputs, flags, global_mask), None
         _check_shapes(inputs, (self.embed_dim, self.kdim, self.vdim))
         single = query.dim() == 2
         layer_input = self._layer_input(self._batched(key))
@@ -152,10 +152,10 @@ class MultiheadAttention(nn.MultiheadAttention):
             key_padding_mask, global_mask = _first(key_padding_mask), _first(global_mask)
         key_mask, added = padding_mask(key_padding_mask, (len(k), k.shape[2]), self.mechanism)
         bias = _sum(added, pair_bias(attn_mask, is_causal, q, k.shape[2], self.mechanism), q)
-        given: dict[str, Any] = {"key_mask": key_mask, "global_mask": global_mask}
-        given |= {"bias": bias, "layer_input": layer_input}
-        out = self.out_proj(self.mechanism(q, k, v, **given).transpose(1, 2).flatten(2))
-        weights = compute_weights(self.mechanism, q, k, v, given) if need_weights else None
+        arguments: dict[str, Any] = {"key_mask": key_mask, "global_mask": global_mask}
+        arguments |= {"bias": bias, "layer_input": layer_input}
+        out = self.out_proj(self.mechanism(q, k, v, **arguments).transpose(1, 2).flatten(2))
+        weights = compute_weights(self.mechanism, q, k, v, arguments) if need_weights else None
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
         if single:
@@ -163,12 +163,12 @@ class MultiheadAttention(nn.MultiheadAttention):
         return out if self.batch_first else out.transpose(0, 1), weights
 
     def _forward_nested(
-        self, inputs: tuple[Tensor, ...], others: dict[str, bool], global_mask: Tensor | None
+        self, inputs: tuple[Tensor, ...], flags: dict[str, bool], global_mask: Tensor | None
     ) -> Tensor:
         """Attend within each document of nested tensors, without padding."""
-        given = [name for name, is_given in others.items() if is_given]
-        if given:
-            raise InputError(f"nested tensors exclude {', '.join(given)}")
+        names = [name for name, is_given in flags.items() if is_given]
+        if names:
+            raise InputError(f"nested tensors exclude {', '.join(names)}")
         packed = PackedTokens.of(inputs)
         layer_input = self._layer_input(packed.tokens[1][None])
         q, k, v = (
@@ -239,13 +239,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         super()._reset_parameters()
         self._qkv_same_embed_dim = same
 
-    def _load_from_state_dict(self, state_dict, prefix, *others):
+    def _load_from_state_dict(self, state_dict, prefix, *args):
         """Complete a checkpoint of torch with the current tensors of the mechanism."""
-        super()._load_from_state_dict(state_dict, prefix, *others)
+        super()._load_from_state_dict(state_dict, prefix, *args)
         if not any(name.startswith(prefix + OWN) for name in state_dict):
             self._copy_projections()
-            own = self.mechanism.state_dict(prefix=prefix + OWN)
-            state_dict.update(own)
+            tensors = self.mechanism.state_dict(prefix=prefix + OWN)
+            state_dict.update(tensors)
 
 
 def _check_arguments(embed_dim, num_heads, extra_key: bool, options: dict[str, Any]) -> None:
@@ -253,14 +253,14 @@ def _check_arguments(embed_dim, num_heads, extra_key: bool, options: dict[str, A
     reasons = []
     sizes = all(type(x) is int and x > 0 for x in (embed_dim, num_heads))
     if not sizes or embed_dim % num_heads:
-        given = f"embed_dim={embed_dim!r:.40} and num_heads={num_heads!r:.40}"
-        reasons.append(f"embed_dim must be a multiple of num_heads, got {given}")
+        got = f"embed_dim={embed_dim!r:.40} and num_heads={num_heads!r:.40}"
+        reasons.append(f"embed_dim must be a multiple of num_heads, got {got}")
     if extra_key:
-        wanted = "add_bias_kv and add_zero_attn must be False"
-        reasons.append(f"{wanted}: a key without a position is in no pattern")
-    if own := sorted({"heads", "head_dim", "weight_dropout"} & set(options)):
+        expected = "add_bias_kv and add_zero_attn must be False"
+        reasons.append(f"{expected}: a key without a position is in no pattern")
+    if reserved := sorted({"heads", "head_dim", "weight_dropout"} & set(options)):
         remedy = "they follow from embed_dim, num_heads and dropout"
-        reasons.append(f"attention_options must not contain {', '.join(own)}: {remedy}")
+        reasons.append(f"attention_options must not contain {', '.join(reserved)}: {remedy}")
     if reasons:
         raise OptionError(f"MultiheadAttention cannot be built: {'; '.join(reasons)}")
 
@@ -284,5 +284,5 @@ def _check_shapes(inputs: tuple[Tensor, ...], widths: tuple[int, ...]) -> None:
     right = {x.dim() for x in inputs} in ({2}, {3}) and key.shape[:-1] == value.shape[:-1]
     if not right or tuple(x.shape[-1] for x in inputs) != widths:
         shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
-        wanted = f"of widths {widths}, all with or all without a batch, key and value equally long"
-        raise InputError(f"query, key and value must be {wanted}; got shapes {shapes}")
+        form = f"of widths {widths}, all with or all without a batch, key and value equally long"
+        raise InputError(f"query, key and value must be {form}; got shapes {shapes}")

@@ -35,13 +35,13 @@ class PackedTokens:
             raise InputError(f"query, key and value must all be nested (B, *, width), got {kinds}")
         if len({x.layout for x in inputs}) > 1:
             raise InputError("query, key and value must have one layout of nested tensors")
-        found = {id(x): _unpack(x) for x in inputs}
-        (_, cu_seqlens), *others = (found[id(x)] for x in inputs)
-        if not all(torch.equal(cu_seqlens, other) for _, other in others):
+        packings = {id(x): _unpack(x) for x in inputs}
+        (_, cu_seqlens), *rest = (packings[id(x)] for x in inputs)
+        if not all(torch.equal(cu_seqlens, other) for _, other in rest):
             raise InputError(
                 "nested query and key must have the same lengths: attention is within documents"
             )
-        return cls(tuple(found[id(x)][0] for x in inputs), cu_seqlens, inputs[0])
+        return cls(tuple(packings[id(x)][0] for x in inputs), cu_seqlens, inputs[0])
 
     def nest(self, out: Tensor) -> Tensor:
         """Return rows (total, width) as a nested tensor of the inputs' layout and lengths."""

@@ -31,8 +31,8 @@ def compute_weights(
     """
     (B, H, T, _), S = q.shape, k.shape[2]
     if B * H * T * S > MOST_WEIGHTS:
-        given = f"{B} x {H} x {T} x {S} weights"
-        raise InputError(f"need_weights=True forms {given}, too many; pass need_weights=False")
+        count = f"{B} x {H} x {T} x {S} weights"
+        raise InputError(f"need_weights=True forms {count}, too many; pass need_weights=False")
     call, training = Call(attention, Inputs(q, k, v, **inputs)), attention.training
     attention.eval()
     try:

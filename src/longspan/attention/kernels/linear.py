@@ -64,7 +64,7 @@ def mix_gradients(
     return mix_gradients(grad, q, k, v, mask, inverse, elu, causal)
 
 
-def _like(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+def _empty_heads(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     B, H, T, _ = x.shape
     return x.new_empty((B, T, H, width), dtype=dtype).transpose(1, 2)
 
@@ -72,12 +72,12 @@ def _like(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
 @mix_values.register_fake
 def _fake_values(q, k, v, mask, elu, causal, least):
     inverse = q.new_empty(q.shape[:3], dtype=torch.promote_types(v.dtype, torch.float32))
-    return _like(q, v.shape[-1], v.dtype), inverse
+    return _empty_heads(q, v.shape[-1], v.dtype), inverse
 
 
 @mix_gradients.register_fake
 def _fake_gradients(grad, q, k, v, mask, inverse, elu, causal):
-    return tuple(_like(x, x.shape[-1], x.dtype) for x in (q, k, v))
+    return tuple(_empty_heads(x, x.shape[-1], x.dtype) for x in (q, k, v))
 
 
 def _save(ctx, inputs, output):
@@ -125,8 +125,8 @@ def triton_refusals(attention, x: Inputs) -> list[str]:
     reasons = [] if triton.IS_INSTALLED else ["triton is not installed; run: pip install triton"]
     interpreted = INTERPRETED and q.device.type == "cpu"
     if not interpreted and (q.device.type != "cuda" or torch.version.cuda is None):
-        wanted = "a CUDA device is required, or the CPU with TRITON_INTERPRET=1"
-        reasons.append(f"{wanted}, got {q.device.type}")
+        expected = "a CUDA device is required, or the CPU with TRITON_INTERPRET=1"
+        reasons.append(f"{expected}, got {q.device.type}")
     if has_transforms():
         reasons.append("torch.func transforms and forward mode")
     if interpreted or reasons:
@@ -163,8 +163,8 @@ def performer_refusals(attention, x: Inputs) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
     reasons = triton_refusals(attention, x)
     if attention.causal and attention.feature_map != "relu":
-        own = f"causal sums of feature_map={attention.feature_map!r} are relative to levels"
-        reasons.append(f"{own}, which the kernels do not have")
+        reason = f"causal sums of feature_map={attention.feature_map!r} are relative to levels"
+        reasons.append(f"{reason}, which the kernels do not have")
     return reasons
 
 
@@ -185,4 +185,4 @@ def performer(attention: PerformerAttention, x: Inputs) -> Tensor:
     else:
         phi = RandomFeatures(attention.feature_map, attention.projection)
         fq, fk = compute_features(phi, q, k, key_mask)
-    return _mixed(fq, fk, v, None, False, attention.causal, attention._least())
+    return _mixed(fq, fk, v, None, False, attention.causal, attention._min_weight())

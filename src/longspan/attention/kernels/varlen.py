@@ -46,8 +46,8 @@ def varlen_refusals(attention: Attention, x: Inputs) -> list[str]:
         reasons.append(f"dtype must be float16 or bfloat16, got {q.dtype}")
     D, E = q.shape[3], v.shape[3]
     if D != E or D % MULTIPLE or D > WIDEST:
-        wanted = f"D = E, a multiple of {MULTIPLE} up to {WIDEST}, is required"
-        reasons.append(f"{wanted}, got {D} and {E}")
+        expected = f"D = E, a multiple of {MULTIPLE} up to {WIDEST}, is required"
+        reasons.append(f"{expected}, got {D} and {E}")
     if isinstance(attention, LocalAttention) and x.global_mask is not None:
         reasons.append("global tokens are no window")
     if x.bias is not None:
@@ -67,8 +67,8 @@ def device_refusals(q: Tensor) -> list[str]:
     """Return the reasons why the device has no such kernel."""
     if q.device.type != "cuda" or isinstance(q, FakeTensor):
         return [f"device must be cuda, got {q.device.type}"]
-    found = torch.cuda.get_device_capability(q.device)
-    return [] if found >= OLDEST else [f"compute capability 8.0 is required, got {found}"]
+    capability = torch.cuda.get_device_capability(q.device)
+    return [] if capability >= OLDEST else [f"compute capability 8.0 is required, got {capability}"]
 
 
 def varlen(attention: Attention, x: Inputs) -> Tensor:

@@ -106,9 +106,9 @@ class BigBirdAttention(Attention):
         itc, ends = form == "itc", global_blocks == "ends"
         at_ends = int(itc), int(itc and ends and not causal)
         count = 3 * itc if num_random_blocks is None else num_random_blocks
-        known = itc or form == "etc", ends or global_blocks == "first", sampling in SAMPLINGS
+        valid = itc or form == "etc", ends or global_blocks == "first", sampling in SAMPLINGS
         reasons = {
-            f"invalid {form=}, {global_blocks=} or {sampling=}": not all(known),
+            f"invalid {form=}, {global_blocks=} or {sampling=}": not all(valid),
             f"num_random_blocks must be >= 0, got {num_random_blocks}": count < 0,
             f"full_up_to must be >= 0, got {full_up_to}": full_up_to < 0,
             "full_up_to requires causal=False": full_up_to > 0 and causal,
@@ -130,9 +130,9 @@ class BigBirdAttention(Attention):
         block, sampling, max_length = self.rule.block, self.rule.sampling, self.max_length
         self.built_for = {"heads": heads, "max_length": max_length}
         if sampling == "transformers":
-            made = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
-            self.register_buffer("draws", made.usual.int(), persistent=False)
-            self.register_buffer("early_draws", made.early.int(), persistent=False)
+            random = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
+            self.register_buffer("draws", random.usual.int(), persistent=False)
+            self.register_buffer("early_draws", random.early.int(), persistent=False)
             return
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
         draws = draw_integers((-(-max_length // block), heads, count), generator).transpose(0, 1)
@@ -214,8 +214,8 @@ class BigBirdAttention(Attention):
         if draws > 0:
             return out, state
         near = max(1, length // block - 1) * block
-        kept = [*range(min(block, length)), *range(near, length)]
-        return out, select_tokens(state, kept)
+        reachable = [*range(min(block, length)), *range(near, length)]
+        return out, select_tokens(state, reachable)
 
     def flops(self, T, head_dim):
         """Count products over listed and global keys, all keys for global tokens; at most T x T."""

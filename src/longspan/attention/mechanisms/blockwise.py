@@ -115,10 +115,10 @@ class BlockwiseAttention(PatternAttention):
         """Return how often each query sees each key on the circle, (T, T)."""
         before, after = self.circle or (0, 0)
         blocks = self._padded_length(T) // self.block
-        own = torch.arange(T) // self.block
+        block_index = torch.arange(T) // self.block
         offsets = torch.arange(-before, after + 1)
-        seen = (own[:, None] + offsets) % blocks
-        return (seen[:, None] == own[None, :, None]).sum(-1)
+        seen = (block_index[:, None] + offsets) % blocks
+        return (seen[:, None] == block_index[None, :, None]).sum(-1)
 
     def pairs(self, T):
         """Count the pairs of the pattern, or of the circle."""

@@ -114,10 +114,10 @@ class CompressiveAttention(RelativeAttention):
 
     def refusals(self, x):
         """Add reasons: a learned f_c has a fixed width of values."""
-        reasons, given = super().refusals(x), x.v.shape[3]
+        reasons, value_width = super().refusals(x), x.v.shape[3]
         width = self.content_bias.shape[1]
-        if self.compression.learned and given != width:
-            reasons.append(f"the width of values must be {width}, as built; got {given}")
+        if self.compression.learned and value_width != width:
+            reasons.append(f"the width of values must be {width}, as built; got {value_width}")
         return reasons
 
     def groups(self, start: int) -> int:
@@ -139,15 +139,15 @@ class CompressiveAttention(RelativeAttention):
         k, v, real = (cache.state[f"slot_{x}"] for x in ("k", "v", "real"))
         return Rows(k, v, None if rows.real is None else real), rows
 
-    def update_memory(self, memory, own, q, start):
+    def update_memory(self, memory, current, q, start):
         """Compress complete groups older than the memory; keep the newest slots."""
-        slots, rows = memory[0], concat_rows(memory[1], own)
+        slots, rows = memory[0], concat_rows(memory[1], current)
         if not self.compressed_memory:
             return slots, rows.last(self.memory)
         full = (self.groups(start + self.segment) - self.groups(start)) * self.ratio
         old, rows = rows.split([full, rows.size - full])
         if full:
-            slots = concat_rows(slots, self.compression(old, q, own.real))
+            slots = concat_rows(slots, self.compression(old, q, current.real))
             slots = slots.last(self.compressed_memory).copy()
         return slots, rows
 
@@ -236,9 +236,9 @@ class CompressiveAttention(RelativeAttention):
         for end in range(begun + self.segment, seen + T + 1, self.segment):
             old, stop = (self.groups(x) * self.ratio for x in (end - self.segment, end))
             if stop > old:
-                own = slice(max(end - self.segment, seen) - seen, end - seen)
+                segment = slice(max(end - self.segment, seen) - seen, end - seen)
                 evicted = rows.split([old - first, stop - old, rows.size - (stop - first)])[1]
-                yield evicted, q[:, :, own], None if key_mask is None else key_mask[:, own]
+                yield evicted, q[:, :, segment], None if key_mask is None else key_mask[:, segment]
 
     def reference(self, x):
         """Process one row of the batch after another, segment by segment."""
@@ -250,20 +250,21 @@ class CompressiveAttention(RelativeAttention):
         stop = (lambda x: x) if self.backprop_through_memory else torch.Tensor.detach
         slots: list[tuple] = []
         for start in range(0, q.shape[1], self.segment):
-            own, first = slice(start, start + self.segment), self._first(start)
+            segment, first = slice(start, start + self.segment), self._first(start)
             tokens = [(stop(k[:, j]), stop(v[:, j]), real[j]) for j in range(first, start)]
-            own_rows = list(zip(k[:, own].unbind(1), v[:, own].unbind(1), real[own], strict=True))
-            seen = slots[-self.compressed_memory :] + tokens + own_rows
+            columns = k[:, segment].unbind(1), v[:, segment].unbind(1), real[segment]
+            current = list(zip(*columns, strict=True))
+            seen = slots[-self.compressed_memory :] + tokens + current
             keys, values = (torch.stack([row[x] for row in seen], 1) for x in (0, 1))
             j = torch.arange(len(seen), device=q.device)
-            i = j[-len(own_rows) :, None]
+            i = j[-len(current) :, None]
             mask = torch.stack([row[2] for row in seen]) & (j <= (i if self.causal else j[-1]))
-            yield self.reference_weights(q[None, :, own], keys[None], i - j, mask)[0] @ values
-            old = slice(first, self._first(own.stop))
-            if self.compressed_memory and old.stop > old.start and len(own_rows) == self.segment:
+            yield self.reference_weights(q[None, :, segment], keys[None], i - j, mask)[0] @ values
+            old = slice(first, self._first(segment.stop))
+            if self.compressed_memory and old.stop > old.start and len(current) == self.segment:
                 rows = (k[:, old], v[:, old], real[old])
-                made = self.compression.reference(rows, q[:, own], real[own])
-                slots += [(stop(x), stop(y), z) for x, y, z in made]
+                compressed = self.compression.reference(rows, q[:, segment], real[segment])
+                slots += [(stop(x), stop(y), z) for x, y, z in compressed]
 
     def memory_length(self, start):
         """Return the number of slots and rows."""
@@ -272,9 +273,9 @@ class CompressiveAttention(RelativeAttention):
     def flops(self, T, head_dim):
         """Count attention to all keys, and f_c of keys and values."""
         rows = self.groups(T - T % self.segment) * self.ratio
-        own = {"conv": 4 * head_dim**2, "dilated": 8 * head_dim**2}
-        own["most_used"] = 2 * self.segment * head_dim
-        return super().flops(T, head_dim) + rows * own.get(self.compression.kind, 0)
+        cost_per_slot = {"conv": 4 * head_dim**2, "dilated": 8 * head_dim**2}
+        cost_per_slot["most_used"] = 2 * self.segment * head_dim
+        return super().flops(T, head_dim) + rows * cost_per_slot.get(self.compression.kind, 0)
 
     def pairs(self, T):
         """Return None: a slot is not a key."""

@@ -88,14 +88,14 @@ class LinformerAttention(Attention):
         super().__init__()
         ranks = rank if isinstance(rank, list) else [rank] * (layer + 1)
         if min(ranks, default=0) < 1 or len(ranks) <= layer:
-            wanted = f"must be >= 1 and have an entry for layer {layer}"
-            raise OptionError(f"linformer: option rank {wanted}; got {rank}")
-        for given, names in ((sharing, SHARING), (projection, PROJECTION)):
-            if given not in names:
-                raise OptionError(f"linformer: expected one of {', '.join(names)}; got {given!r}")
+            expected = f"must be >= 1 and have an entry for layer {layer}"
+            raise OptionError(f"linformer: option rank {expected}; got {rank}")
+        for value, names in ((sharing, SHARING), (projection, PROJECTION)):
+            if value not in names:
+                raise OptionError(f"linformer: expected one of {', '.join(names)}; got {value!r}")
         if sharing == "layerwise" and len(set(ranks)) > 1:
-            wanted = "requires one rank for all layers"
-            raise OptionError(f"linformer: sharing='layerwise' {wanted}, got {rank}")
+            expected = "requires one rank for all layers"
+            raise OptionError(f"linformer: sharing='layerwise' {expected}, got {rank}")
         self.rank, self.sharing, self.built_for = ranks[layer], sharing, {"max_length": max_length}
         self.kind, pools = projection, projection in ("mean", "max")
         if projection == "mean":
@@ -106,8 +106,8 @@ class LinformerAttention(Attention):
         slots = 1 if projection == "convolution" else self.rank
         self.shape = shape = both, rows, slots, columns
         if projection == "random":
-            own = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
-            generator = torch.Generator().manual_seed(own)
+            layer_seed = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
+            generator = torch.Generator().manual_seed(layer_seed)
             drawn = draw_normal(shape, generator, torch.float64) * self.rank**-0.5
             self.register_buffer("projection", to_defaults(drawn))
             return
@@ -131,10 +131,10 @@ class LinformerAttention(Attention):
             wrong = ["shared must be None: the mechanism owns its projection"]
             return reasons + wrong * (shared is not None)
         if shared is None:
-            wanted = "shared is required: the model owns the projection (release_shared)"
-            return [*reasons, wanted]
-        given = tuple(getattr(shared, "shape", ()))
-        return reasons + [f"shared must be {self.shape}, got {given}"] * (given != self.shape)
+            reason = "shared is required: the model owns the projection (release_shared)"
+            return [*reasons, reason]
+        shape = tuple(getattr(shared, "shape", ()))
+        return reasons + [f"shared must be {self.shape}, got {shape}"] * (shape != self.shape)
 
     def attend(self, x):
         """Project k and v (zero where padded), then attend to the slots."""

@@ -127,9 +127,9 @@ class LongShortAttention(PatternAttention):
 
     def attend_cached(self, x):
         """Keep the keys within the window, and the landmarks of complete segments."""
-        held, mask, kept = self.hold_keys(x)
+        held, mask, window_state = self.hold_keys(x)
         keys, values, mask, far = self.keys.grown(held, mask, x.cache, x.q.shape[2])
-        return softmax_attention(x.q, keys, values, mask), kept | far
+        return softmax_attention(x.q, keys, values, mask), window_state | far
 
     def reference(self, x):
         """Apply a dense mask over all tokens, and the landmarks of one run after another."""
@@ -147,9 +147,9 @@ class LongShortAttention(PatternAttention):
         for part in [slice(end - run, end) for end in range(run, T + 1, run)]:
             W = far.logits.weight.view(far.heads, far.rank, -1) * merged.shape[-1] ** 0.5
             inputs = (k, v) if self.keys.unnormalized else near
-            for y, found in zip(inputs, (keys, values), strict=True):
-                own = (merged[:, :, part], y[:, :, part], real[:, None, None, part])
-                found.append(_normal(far.norm, softmax_reference(W, *own)))
+            for y, rows in zip(inputs, (keys, values), strict=True):
+                run_inputs = (merged[:, :, part], y[:, :, part], real[:, None, None, part])
+                rows.append(_normal(far.norm, softmax_reference(W, *run_inputs)))
             later = t >= part.stop if self.causal else t >= 0
             seen = common & later & real[:, part].any(1, keepdim=True)
             masks.append(seen[:, None, :, None].expand(-1, -1, -1, far.rank))
@@ -220,8 +220,8 @@ class MergedNorm(nn.LayerNorm, ValueNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize (B, H, S, D) over H and D together."""
         merged = x.transpose(1, 2).flatten(2)
-        own = merged.shape[2:] == self.weight.shape
-        scale, shift = (y.to(x.dtype) if own else None for y in (self.weight, self.bias))
+        same_width = merged.shape[2:] == self.weight.shape
+        scale, shift = (y.to(x.dtype) if same_width else None for y in (self.weight, self.bias))
         out = apply_function(
             _InOrder, F.layer_norm(merged, merged.shape[2:], scale, shift, self.eps)
         )
@@ -279,8 +279,8 @@ class Landmarks(nn.Module):
         live = live[:, None, None, :]
         if self.segment is None:
             return live
-        own = torch.arange(live.shape[-1], device=live.device) // self.rank
-        return live & (own < position[:, None] // self.segment)
+        segment_index = torch.arange(live.shape[-1], device=live.device) // self.rank
+        return live & (segment_index < position[:, None] // self.segment)
 
 
 class DualKeys(nn.Module):

@@ -131,8 +131,8 @@ class LongformerAttention(PatternAttention):
         elif x.cache is None and count:
             reasons.append("the first step, of the global first tokens, requires layer_input")
         if x.is_step and x.cache is None and x.q.shape[2] < count:
-            wanted = f"the first step must have all {count} global tokens"
-            reasons.append(f"{wanted}, which own projections compute at once; got T={x.q.shape[2]}")
+            reason = f"the first step must have all {count} global tokens"
+            reasons.append(f"{reason}, which own projections compute at once; got T={x.q.shape[2]}")
         return reasons
 
     def attend_pattern(self, x):
@@ -141,13 +141,13 @@ class LongformerAttention(PatternAttention):
             return super().attend_pattern(x)
         (q, k, v, key_mask), global_mask = x[:4], x.global_mask
         fixed, most = self.pattern.layout.globals, self.max_global_tokens
-        chosen = gather_global_tokens(fixed, k, v, key_mask, global_mask, most)
-        out = pattern_rows(q, k, v, self.pattern, key_mask, chosen)
-        if chosen is None:
+        global_tokens = gather_global_tokens(fixed, k, v, key_mask, global_mask, most)
+        out = pattern_rows(q, k, v, self.pattern, key_mask, global_tokens)
+        if global_tokens is None:
             return out
         states = x.layer_input.states.to(v.dtype)
-        rows = self.projections.rows(states, chosen, key_mask, self.causal)
-        return chosen.scatter_rows(rows, out)
+        rows = self.projections.rows(states, global_tokens, key_mask, self.causal)
+        return global_tokens.scatter_rows(rows, out)
 
     def reference(self, x):
         """Compute both formulas for all tokens over dense masks; select by token."""
@@ -166,10 +166,10 @@ class LongformerAttention(PatternAttention):
         if self.projections is None or not count:
             return super().flops(T, head_dim)
         width = self.projections.query.in_features
-        own = 4 * T * count * head_dim
+        global_rows = 4 * T * count * head_dim
         if self.projections.projects_all(count):
             return super().flops(T, head_dim) + (4 * T + 2 * count) * width * head_dim
-        return super().flops(T, head_dim) - own + (4 * T + 6 * head_dim) * count * width
+        return super().flops(T, head_dim) - global_rows + (4 * T + 6 * head_dim) * count * width
 
 
 class GlobalProjections(nn.Module):
@@ -200,13 +200,13 @@ class GlobalProjections(nn.Module):
             OptionError: the widths differ.
         """
         pairs = ((self.query, query), (self.key, key), (self.value, value))
-        for own, other in pairs:
-            expected, got = tuple(own.weight.shape), tuple(other.weight.shape)
+        for target, other in pairs:
+            expected, got = tuple(target.weight.shape), tuple(other.weight.shape)
             if got != expected:
                 raise OptionError(f"the projection must have shape {expected}, got {got}")
-        for own, other in pairs:
-            own.weight.copy_(other.weight)
-            own.bias.zero_() if other.bias is None else own.bias.copy_(other.bias)
+        for target, other in pairs:
+            target.weight.copy_(other.weight)
+            target.bias.zero_() if other.bias is None else target.bias.copy_(other.bias)
 
     def projects_all(self, count: int) -> bool:
         """Return whether `count` rows are cheaper with kg and vg of every token."""
@@ -215,15 +215,17 @@ class GlobalProjections(nn.Module):
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute qg, kg and vg of all tokens."""
-        return self._of(self.query, x), self._of(self.key, x), self._of(self.value, x)
+        q, k, v = (self._project(y, x) for y in (self.query, self.key, self.value))
+        return q, k, v
 
-    def rows(self, x: Tensor, chosen: GlobalTokens, key_mask: Tensor | None, causal: bool):
+    def rows(self, x: Tensor, global_tokens: GlobalTokens, key_mask: Tensor | None, causal: bool):
         """Compute the rows of the global tokens (B, H, G, D)."""
-        mask = chosen.row_mask(key_mask, causal)
-        q = self._of(self.query, chosen.gather(x[:, None])[:, 0])
+        mask = global_tokens.row_mask(key_mask, causal)
+        q = self._project(self.query, global_tokens.gather(x[:, None])[:, 0])
         (_, H, G, D), W = q.shape, x.shape[-1]
         if self.projects_all(G):
-            return softmax_attention(q, self._of(self.key, x), self._of(self.value, x), mask)
+            k, v = (self._project(y, x) for y in (self.key, self.value))
+            return softmax_attention(q, k, v, mask)
         (key, key_bias), (value, value_bias) = (
             (y.weight.to(x.dtype).view(H, D, W), y.bias.to(x.dtype).view(H, 1, D))
             for y in (self.key, self.value)
@@ -237,7 +239,7 @@ class GlobalProjections(nn.Module):
         mixed = (weights.to(x.dtype).flatten(1, 2) @ x).unflatten(1, (H, G))
         return torch.einsum("bhgw,hdw->bhgd", mixed, value) + value_bias
 
-    def _of(self, projection: nn.Linear, x: Tensor) -> Tensor:
+    def _project(self, projection: nn.Linear, x: Tensor) -> Tensor:
         """Project (B, P, W) to heads (B, H, P, D), in the dtype of x."""
         y = F.linear(x, projection.weight.to(x.dtype), projection.bias.to(x.dtype))
         return y.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)

@@ -75,13 +75,13 @@ class NystromAttention(Attention):
         if landmarks is not None and landmarks < 1:
             raise OptionError(f"nystrom: option landmarks must be >= 1 or None, got {landmarks}")
         if inverse_scale not in ("matrix", "batch"):
-            wanted = f"must be matrix or batch, got {inverse_scale!r}"
-            raise OptionError(f"nystrom: option inverse_scale {wanted}")
+            expected = f"must be matrix or batch, got {inverse_scale!r}"
+            raise OptionError(f"nystrom: option inverse_scale {expected}")
         if iterations is not None and iterations < 1:
             raise OptionError(f"nystrom: option iterations must be >= 1 or None, got {iterations}")
         if conv_kernel_size and (conv_kernel_size < 0 or conv_kernel_size % 2 == 0):
-            wanted = f"must be odd, or 0 (none); got {conv_kernel_size}"
-            raise OptionError(f"nystrom: option conv_kernel_size {wanted}")
+            expected = f"must be odd, or 0 (none); got {conv_kernel_size}"
+            raise OptionError(f"nystrom: option conv_kernel_size {expected}")
         self.heads, self.landmarks, self.iterations = heads, landmarks, iterations
         self.reads_padding, self.coupled = reads_padding, inverse_scale == "batch"
         if landmarks is None:

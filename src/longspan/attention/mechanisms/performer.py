@@ -106,9 +106,9 @@ class PerformerAttention(Attention):
             causal: whether keys after the query are excluded.
         """
         super().__init__()
-        for given, names in ((feature_map, MAPS), (norms, NORMS)):
-            if given not in names:
-                raise OptionError(f"performer: expected one of {', '.join(names)}; got {given!r}")
+        for value, names in ((feature_map, MAPS), (norms, NORMS)):
+            if value not in names:
+                raise OptionError(f"performer: expected one of {', '.join(names)}; got {value!r}")
         self.causal, self.feature_map, self.layer = causal, feature_map, layer
         self.orthogonal, self.norms = orthogonal, norms
         self.random, self.features = features is not None, features or head_dim
@@ -119,8 +119,8 @@ class PerformerAttention(Attention):
                 f"performer, feature_map {feature_map!r}: features must be {least}, got {features}"
             )
         if redraw_every is not None and (redraw_every < 1 or not self.random):
-            wanted = "redraw_every must be >= 1, and requires features"
-            raise OptionError(f"performer: {wanted}; got {redraw_every}")
+            expected = "redraw_every must be >= 1, and requires features"
+            raise OptionError(f"performer: {expected}; got {redraw_every}")
         self.redraw_every = redraw_every
         # Chunks of other maps have levels, which one chunk after another raises.
         self.loops_over_length = causal and feature_map != "relu"
@@ -144,7 +144,7 @@ class PerformerAttention(Attention):
         if self.causal:
             return self.advance(x)[0]
         phi = RandomFeatures(self.feature_map, self.projection)
-        return mix_mapped(phi, x.q, x.k, x.v, x.key_mask, self._least())
+        return mix_mapped(phi, x.q, x.k, x.v, x.key_mask, self._min_weight())
 
     def advance(self, x):
         """Update the summary of the keys, whose size is constant."""
@@ -155,10 +155,10 @@ class PerformerAttention(Attention):
             out, state = causal_mix_exponential(*exponents(*inputs), wide_v, state)
         else:
             fq, fk, weight = key_features(*inputs)
-            out, state = causal_mix(fq, fk, wide_v, weight, state, self._least())
+            out, state = causal_mix(fq, fk, wide_v, weight, state, self._min_weight())
         return out.to(x.v.dtype), state._asdict()
 
-    def _least(self):
+    def _min_weight(self):
         return LEAST * self.projection.shape[1] if self.feature_map == "trigonometric" else None
 
     def _phi(self, x):
@@ -226,7 +226,7 @@ class RandomFeatures(NamedTuple):
             ek = _key_exponents(self.name, k, self.rows, real)
             level = _level(level, ek, is_highest)
             return ek.sub_(finite_level(level)).exp_(), level
-        fk, weight = _waves(k, self.rows, real)
+        fk, weight = _trigonometric(k, self.rows, real)
         level = _level(level, weight, is_highest)
         return fk * (weight - finite_level(level)).exp(), level
 
@@ -239,7 +239,7 @@ class RandomFeatures(NamedTuple):
         if self.name == "relu":
             return _rectified(q, self.rows)
         if self.name == "trigonometric":
-            return _waves(q, self.rows)[0]
+            return _trigonometric(q, self.rows)[0]
         assert level is not None, "features of keys come first"
         eq, level = _projected(self.name, q, self.rows), finite_level(level)
         # vmap may map the keys alone.
@@ -324,7 +324,7 @@ def key_features(
     real = None if key_mask is None else key_mask[:, None, :, None]
     if feature_map == "relu":
         return _rectified(q, W), _rectified(k, W, real), None
-    (fq, _), (fk, weight) = _waves(q, W), _waves(k, W, real)
+    (fq, _), (fk, weight) = _trigonometric(q, W), _trigonometric(k, W, real)
     return fq, fk, weight[..., 0]
 
 
@@ -349,7 +349,7 @@ def _projected(feature_map: Map, x: Tensor, W: Tensor) -> Tensor:
     return p if feature_map == "softmax" else torch.cat([p, -p], -1)
 
 
-def _waves(x: Tensor, W: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def _trigonometric(x: Tensor, W: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return trigonometric features without their first factor, and its logarithm (B, H, T, 1)."""
     x = _scaled(x)
     p, weight = x @ W.to(x.dtype).mT, _half_square(x)

@@ -74,16 +74,16 @@ class PositionInfusedAttention(SegmentAttention):
 
     def _projected(self, project, p, q):
         """Return the projection of positions (P, W) to heads, in at least float32."""
-        found, heads = project(p), q.shape[1]
-        given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        keys, heads = project(p), q.shape[1]
+        shape = tuple(keys.shape) if isinstance(keys, Tensor) else type(keys).__name__
         # Keys may have fewer heads, which queries share.
-        shared = given[0] if isinstance(found, Tensor) and found.dim() == 3 and len(found) else 1
-        if given != (shared, len(p), q.shape[3]) or heads % shared:
-            wanted = f"(H, P, D) = {(heads, len(p), q.shape[3])}, or to heads that divide H"
+        shared = shape[0] if isinstance(keys, Tensor) and keys.dim() == 3 and len(keys) else 1
+        if shape != (shared, len(p), q.shape[3]) or heads % shared:
+            expected = f"(H, P, D) = {(heads, len(p), q.shape[3])}, or to heads that divide H"
             raise InputError(
-                f"position_infused: layer_input must project positions to {wanted}; got {given}"
+                f"position_infused: layer_input must project positions to {expected}; got {shape}"
             )
-        return at_least_float32(found).repeat_interleave(heads // shared, 0)
+        return at_least_float32(keys).repeat_interleave(heads // shared, 0)
 
     def attend_segment(self, q, keys, places):
         """Add the positions, then call torch."""

@@ -150,15 +150,17 @@ class ReformerAttention(Attention):
         """Attend in the chunks of each round, and to the global keys."""
         u, _, v, key_mask = x[:4]
         q, k = self._queries_and_keys(u)
-        chosen = gather_global_tokens((), k, v, key_mask, x.global_mask, self.max_global_tokens)
-        local = key_mask if chosen is None else chosen.local_keys(key_mask)
+        most = self.max_global_tokens
+        global_tokens = gather_global_tokens((), k, v, key_mask, x.global_mask, most)
+        local = key_mask if global_tokens is None else global_tokens.local_keys(key_mask)
         local = u.new_ones(1, u.shape[2], dtype=torch.bool) if local is None else local
         table = self.table(u, local)
-        if chosen is None:
+        if global_tokens is None:
             return chunk_attention(q, k, v, table, self.dedupe)
-        others = chosen.k, chosen.v, chosen.slot_mask(table.slot.shape[3], self.causal)
-        out = chunk_attention(q, k, v, table, self.dedupe, *others)
-        return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal, itself=False)
+        mask = global_tokens.slot_mask(table.slot.shape[3], self.causal)
+        global_keys = global_tokens.k, global_tokens.v, mask
+        out = chunk_attention(q, k, v, table, self.dedupe, *global_keys)
+        return replace_global_rows(out, q, k, v, global_tokens, key_mask, self.causal, itself=False)
 
     def advance(self, x):
         """Keep all tokens and buckets; a few new tokens gather the keys of their buckets."""
@@ -170,8 +172,8 @@ class ReformerAttention(Attention):
             return self.attend(Inputs(u, u, v, state.get("real")))[:, :, -T:], state
         places, some = self._past_keys(cache, state, new["bucket"], key_mask)
         # A token attends to itself only if it has no other key.
-        own = torch.arange(length - T, length, device=u.device)[:, None].expand(*q.shape[:3], 1)
-        places = torch.cat([places, own], 3)
+        itself = torch.arange(length - T, length, device=u.device)[:, None].expand(*q.shape[:3], 1)
+        places = torch.cat([places, itself], 3)
         some = torch.cat([some, ~some.any(-1, keepdim=True)], 3)
 
         def keys(u: Tensor) -> Tensor:
@@ -186,10 +188,10 @@ class ReformerAttention(Attention):
         if recent is None:
             buckets = math.prod(self.hash.sizes)
             recent = RecentTokens(before, cache.state.get("real"), self.chunk, buckets)
-        found = recent.append(bucket, key_mask, before.shape[2])
+        keys = recent.append(bucket, key_mask, before.shape[2])
         if not traced:
             _RECENT[state["bucket"]] = recent
-        return count_once(*found) if self.dedupe else found
+        return count_once(*keys) if self.dedupe else keys
 
     def reference(self, x):
         """Compute softmax(S + log N) over all pairs, with N counted in Python."""
@@ -230,9 +232,9 @@ class _GatherRows(LinearFunction):
     @staticmethod
     def backward(ctx, grad: Tensor):
         places = ctx.saved_tensors[1]
-        rows, (own, *others) = grad.flatten(0, -2), places
-        total = _gather(rows, own)
-        for place in others:
+        rows, (first, *later) = grad.flatten(0, -2), places
+        total = _gather(rows, first)
+        for place in later:
             total = total + _gather(rows, place)
         return total, None, None
 
@@ -242,7 +244,7 @@ def _gather(rows: Tensor, index: Tensor) -> Tensor:
 
 
 def chunk_attention(
-    q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool, *others: Tensor
+    q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool, *global_keys: Tensor
 ) -> Tensor:
     """Compute softmax attention over the pairs of all rounds, and over other keys.
 
@@ -252,9 +254,9 @@ def chunk_attention(
         v: values (B, H, T, E).
         table: pairs that attend, for T tokens padded to N.
         dedupe: whether the weight of a pair is divided by the number of its rounds.
-        others: nothing, or keys and values of all queries, and a mask (B, 1, N or 1, G).
+        global_keys: nothing, or keys and values of all queries, and a mask (B, 1, N or 1, G).
     """
-    T, extra, allowed = q.shape[2], others[:2], others[2] if others else None
+    T, extra, allowed = q.shape[2], global_keys[:2], global_keys[2] if global_keys else None
     q, k, v = (resize(x, table.slot.shape[3]) for x in (q, k, v))
 
     def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
@@ -347,9 +349,9 @@ def _grouped(tokens: list[int], bucket: list[int], chunk: int, per_bucket: bool)
 def _count_adjacent(chunks: list[list[int]], before: list[int], T: int) -> Tensor:
     """Count how often i attends to j in these chunks, each with the chunk before it, (T, T)."""
     attended = torch.zeros(T, T, dtype=torch.long)
-    for own in chunks:
-        rows = torch.tensor(own)[:, None]
-        for keys in (own, before):
+    for chunk in chunks:
+        rows = torch.tensor(chunk)[:, None]
+        for keys in (chunk, before):
             attended[rows, torch.tensor(keys, dtype=torch.long)] += 1
-        before = own
+        before = chunk
     return attended

@@ -122,14 +122,15 @@ class SinkhornAttention(Attention):
     def attend(self, x):
         """Attend to local keys block by block; compute the rows of global tokens separately."""
         q, k, v, key_mask = x[:4]
-        chosen = gather_global_tokens((), k, v, key_mask, x.global_mask, self.max_global_tokens)
-        if chosen is None:
+        most = self.max_global_tokens
+        global_tokens = gather_global_tokens((), k, v, key_mask, x.global_mask, most)
+        if global_tokens is None:
             return self._rows(q, k, v, key_mask)
-        local = chosen.local_keys(key_mask)
+        local = global_tokens.local_keys(key_mask)
         inside = (apply_mask(y, local[:, None, :, None]) for y in (q, k, v))
-        mask = chosen.slot_mask(q.shape[2], self.causal)
-        out = self._rows(*inside, local, softmax_part(q, chosen.k, chosen.v, mask))
-        return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal)
+        mask = global_tokens.slot_mask(q.shape[2], self.causal)
+        out = self._rows(*inside, local, softmax_part(q, global_tokens.k, global_tokens.v, mask))
+        return replace_global_rows(out, q, k, v, global_tokens, key_mask, self.causal)
 
     def _rows(self, q, k, v, local, *parts):
         """Compute softmax over sorted block, own block, and parts over other keys."""
@@ -140,19 +141,20 @@ class SinkhornAttention(Attention):
         S = self.sort(qs, ks, real)[:, :, : self.sortcut]
         masked = local is not None or self.causal or is_open(T) or T % block > 0
         sorted_k, sorted_v, seen = mix_blocks(S, ks, vs, real, masked)
-        own = real[:, None, :, None]
-        own = own & own.new_ones(block, block).tril() if self.causal else own
+        block_mask = real[:, None, :, None]
+        if self.causal:
+            block_mask = block_mask & block_mask.new_ones(block, block).tril()
         if self.sortcut is None:
-            both = torch.cat(torch.broadcast_tensors(seen[:, :, :, None], own), -1)
+            both = torch.cat(torch.broadcast_tensors(seen[:, :, :, None], block_mask), -1)
             keys, values = (sorted_k, ks), (sorted_v, vs)
             if not parts:
                 mask = both if masked else None
                 return resize(pair_softmax(qs, keys, values, mask).flatten(2, 3), T)
-            ks, vs, own = torch.cat(keys, 3), torch.cat(values, 3), both
+            ks, vs, block_mask = torch.cat(keys, 3), torch.cat(values, 3), both
         else:
             first = (sorted_k.flatten(2, 3), sorted_v.flatten(2, 3), seen.flatten(2)[:, :, None])
             parts = (softmax_part(q, *first), *parts)
-        out, weight = (resize(x.flatten(2, 3), T) for x in softmax_part(qs, ks, vs, own))
+        out, weight = (resize(x.flatten(2, 3), T) for x in softmax_part(qs, ks, vs, block_mask))
         return merge_parts([(out, weight), *parts])
 
     def advance(self, x):
@@ -163,49 +165,49 @@ class SinkhornAttention(Attention):
         # Block of the last token before the new ones.
         start = max(length - q.shape[2] - 1, 0) // self.block
         begin, rest = start * self.block, length - start * self.block
-        own = {n: y.narrow(token_dim(n), begin, rest) for n, y in tokens.items()}
-        own.setdefault("real", q.new_ones(1, rest, dtype=torch.bool))
+        recent = {n: y.narrow(token_dim(n), begin, rest) for n, y in tokens.items()}
+        recent.setdefault("real", q.new_ones(1, rest, dtype=torch.bool))
         x = q if self.sort.net is None else k
         if state and rest <= self.block:
-            made = {n: state[n] for n in SORTED}
-            out = _one_block(q, own, *(made[n] for n in SORTED[:3]))
+            sorted_state = {n: state[n] for n in SORTED}
+            out = _one_block(q, recent, *(sorted_state[n] for n in SORTED[:3]))
         else:
-            out, made = self._sort_further(q, x, tokens, own, state)
-        total, new = at_least_float32(x).sum(2, keepdim=True), own["real"][:, -x.shape[2] :]
+            out, sorted_state = self._continue_sorting(q, x, tokens, recent, state)
+        total, new = at_least_float32(x).sum(2, keepdim=True), recent["real"][:, -x.shape[2] :]
         count = new.sum(1, keepdim=True).expand(len(x), 1).clone()
         if state:
             total, count = state["total"] + total, state["count"] + count
-        return out, tokens | made | {"total": total, "count": count}
+        return out, tokens | sorted_state | {"total": total, "count": count}
 
-    def _sort_further(self, q, x, tokens, own, state):
+    def _continue_sorting(self, q, x, tokens, recent, state):
         """Return the new rows, and the state by which later ones continue.
 
         Args:
             q: queries of the new tokens.
             x: what the means of the rows are of: these queries, or their keys.
             tokens: all keys and values, and which are real.
-            own: those from the block on which the last token before the new ones is in.
+            recent: those from the block on which the last token before the new ones is in.
             state: state before the new tokens.
         """
         T, block = q.shape[2], self.block
-        before = own["k"].shape[2] - T
+        before = recent["k"].shape[2] - T
         front = (0, 0, before, 0)
         qs, xs = (split_blocks(F.pad(y, front), block, 2) for y in (q, x))
-        ks, vs = (split_blocks(own[n], block, 2) for n in ("k", "v"))
-        new = F.pad(own["real"][:, before:], front[2:])
-        real, new = (split_blocks(y, block, 1) for y in (own["real"], new))
+        ks, vs = (split_blocks(recent[n], block, 2) for n in ("k", "v"))
+        new = F.pad(recent["real"][:, before:], front[2:])
+        real, new = (split_blocks(y, block, 1) for y in (recent["real"], new))
         end = (tokens["k"].shape[2] - 1) // block
         past = {n: y.narrow(token_dim(n), 0, end * block) for n, y in tokens.items()}
         past = {n: y.unflatten(token_dim(n), (end, block)) for n, y in past.items()}
         past_real = past.get("real", real.new_ones(1, end, block))
-        S, made = self.sort.continue_rows(xs, ks, real, new, past_real.any(-1), state)
+        S, new_state = self.sort.continue_rows(xs, ks, real, new, past_real.any(-1), state)
         sorted_k, sorted_v, seen = mix_blocks(S[..., :end], past["k"], past["v"], past_real, True)
         inside = real[:, None, :, None] & real.new_ones(block, block).tril()
         mask = torch.cat(torch.broadcast_tensors(seen[:, :, :, None], inside), -1)
         out = pair_softmax(qs, (sorted_k, ks), (sorted_v, vs), mask).flatten(2, 3)
         last = (x[:, :, -1].clone() for x in (sorted_k, sorted_v, seen))
-        made |= dict(zip(SORTED, last, strict=False))
-        return out[:, :, before : before + T], made
+        new_state |= dict(zip(SORTED, last, strict=False))
+        return out[:, :, before : before + T], new_state
 
     def reference(self, x):
         """Process one sequence after another; its sorted keys are one dense product."""
@@ -219,9 +221,9 @@ class SinkhornAttention(Attention):
         mixture, at = self.sort.mixture(q, k, real & ~is_global, self.block)
         to_sorted = index[:, None] == at if self.sortcut is None else at[None] < self.sortcut
         to_sorted = to_sorted & ~is_global[:, None] & mixture.any(-1)[:, None]
-        own = (index[:, None] == index) | is_global | is_global[:, None]
-        own = (own.tril() if self.causal else own) & real
-        mask = torch.cat([to_sorted, own.expand(q.shape[0], -1, -1)], -1)
+        local_mask = (index[:, None] == index) | is_global | is_global[:, None]
+        local_mask = (local_mask.tril() if self.causal else local_mask) & real
+        mask = torch.cat([to_sorted, local_mask.expand(q.shape[0], -1, -1)], -1)
         k, v = (torch.cat([mixture @ x, x], 1) for x in (k, v))
         return softmax_reference(q, k, v, mask)
 
@@ -238,12 +240,12 @@ class SinkhornAttention(Attention):
         return (2 * N * N + 4 * M * N * block + attention) * head_dim
 
 
-def _one_block(q: Tensor, own: dict[str, Tensor], k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+def _one_block(q: Tensor, recent: dict[str, Tensor], k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
     """Attend from the last tokens of a block to its sorted block and, causally, to its own keys."""
-    T, count = q.shape[2], own["k"].shape[2]
-    past = own["real"][:, None, None] & own["real"].new_ones(T, count).tril(count - T)
+    T, count = q.shape[2], recent["k"].shape[2]
+    past = recent["real"][:, None, None] & recent["real"].new_ones(T, count).tril(count - T)
     mask = join_masks(seen[:, :, None], past)
-    keys, values = torch.cat([k, own["k"]], 2), torch.cat([v, own["v"]], 2)
+    keys, values = torch.cat([k, recent["k"]], 2), torch.cat([v, recent["v"]], 2)
     return softmax_attention(q, keys, values, mask)
 
 

@@ -102,13 +102,13 @@ class SparseTransformerAttention(PatternAttention):
         patterns = [cycle[head % len(cycle)] for head in range(heads)]
         alike = len(set(patterns)) == 1
         super().__init__(patterns[0] if alike else PerHead(tuple(patterns)), causal)
-        size = self._state_size(kept=columns * groups if kind == "fixed" else stride)
+        size = self._state_size(columns_per_block=columns * groups if kind == "fixed" else stride)
         self.traits = dataclasses.replace(self.traits, state_size=size)
 
-    def _state_size(self, kept: int) -> Growth:
-        """Return the growth of a state that has `kept` columns of each far block."""
+    def _state_size(self, columns_per_block: int) -> Growth:
+        """Return the growth of a state that has `columns_per_block` columns of each far block."""
         has_far = any(isinstance(pattern, Strided | Fixed) for pattern in self.pattern.each)
-        if has_far and (kept == self.stride or self.traits.cost == "T^2"):
+        if has_far and (columns_per_block == self.stride or self.traits.cost == "T^2"):
             return "T"
         return "1" if self.traits.cost == "T^2" else "T^0.5"
 

@@ -114,10 +114,10 @@ class StridedLocalAttention(Attention):
             tokens = torch.arange(q.shape[2], device=q.device)
             tokens = tokens if key_mask is None else tokens[key_mask[b]]
             m = self.stride(len(tokens))
-            for own in (tokens[start::m] for start in range(min(m, len(tokens)))):
-                every = q.new_ones(len(own), len(own), dtype=torch.bool)
-                a, c, d = (y[b][:, own] for y in (q, k, v))
-                out[b, :, own] = softmax_reference(a, c, d, every)
+            for members in (tokens[start::m] for start in range(min(m, len(tokens)))):
+                every = q.new_ones(len(members), len(members), dtype=torch.bool)
+                a, c, d = (y[b][:, members] for y in (q, k, v))
+                out[b, :, members] = softmax_reference(a, c, d, every)
         return out
 
     def flops(self, T, head_dim):
@@ -140,7 +140,7 @@ class _Moved(LinearFunction):
     """
 
     @staticmethod
-    def forward(x: Tensor, index: Tensor, some: Tensor, back: Tensor, known: Tensor):
+    def forward(x: Tensor, index: Tensor, some: Tensor, back: Tensor, back_valid: Tensor):
         B, H, T, D = x.shape
         flat = (index + torch.arange(B, device=x.device)[:, None] * T).flatten()
         # One contiguous row of H x D numbers per token, the layout in which a model creates them.
@@ -150,5 +150,5 @@ class _Moved(LinearFunction):
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        index, some, back, known = ctx.saved_tensors
-        return apply_function(_Moved, grad, back, known, index, some), None, None, None, None
+        index, some, back, back_valid = ctx.saved_tensors
+        return apply_function(_Moved, grad, back, back_valid, index, some), None, None, None, None

@@ -85,8 +85,8 @@ class SynthesizerAttention(Attention):
         """
         super().__init__()
         names = scores.split("+")
-        if not set(names) <= set(PARTS) or len(set(names)) < len(names):
-            choice = f"different names of {', '.join(PARTS)}, joined by +"
+        if not set(names) <= set(TERMS) or len(set(names)) < len(names):
+            choice = f"different names of {', '.join(TERMS)}, joined by +"
             raise OptionError(f"synthesizer: option scores must be {choice}; got {scores!r}")
         if factors < 1:
             raise OptionError(f"synthesizer: option factors must be >= 1, got {factors}")
@@ -96,16 +96,16 @@ class SynthesizerAttention(Attention):
         self.causal, self.factors = causal, factors
         generator = None if trainable else torch.Generator().manual_seed(seed * 1_000_003 + layer)
         sizes = (heads, head_dim, max_length, factors, generator)
-        self.parts = nn.ModuleDict({name: PARTS[name](*sizes) for name in names})
+        self.parts = nn.ModuleDict({name: TERMS[name](*sizes) for name in names})
         mixed = mixture == "convex" and len(names) > 1
         self.alpha = nn.Parameter(torch.zeros(len(names))) if mixed else None
-        read = "".join(PARTS[name].inputs for name in names)
+        read = "".join(TERMS[name].inputs for name in names)
         inputs: Projected = "qkv" if "k" in read else "qv" if "q" in read else "v"
-        is_product = all(PARTS[name].inputs != "q" for name in names) and "k" in read
+        is_product = all(TERMS[name].inputs != "q" for name in names) and "k" in read
         self.traits = dataclasses.replace(type(self).traits, inputs=inputs, scale=is_product)
 
-    def _parts(self) -> "list[Part]":
-        return cast("list[Part]", list(self.parts.values()))
+    def _parts(self) -> "list[ScoreTerm]":
+        return cast("list[ScoreTerm]", list(self.parts.values()))
 
     def attend(self, x):
         """Compute all rows."""
@@ -155,7 +155,7 @@ class SynthesizerAttention(Attention):
         return sum(part.flops(T, head_dim) for part in self._parts()) + 2 * T * T * head_dim
 
 
-class Part(nn.Module):
+class ScoreTerm(nn.Module):
     """Base class of attention scores: from queries and keys, from queries alone, or from no input.
 
     Matrices are sized for N positions; inputs that are shorter use the leading entries. With a
@@ -196,7 +196,7 @@ class Part(nn.Module):
         self.register_buffer(name, to_defaults(drawn))
 
 
-class Dot(Part):
+class Dot(ScoreTerm):
     """S_ts = q_t . k_s / sqrt(D)."""
 
     inputs = "qk"
@@ -214,7 +214,7 @@ class Dot(Part):
         return 2 * T * T * D
 
 
-class Dense(Part):
+class Dense(ScoreTerm):
     """S_ts = (W2 relu(q_t) + b2)_s."""
 
     inputs = "q"
@@ -237,7 +237,7 @@ class Dense(Part):
         return 2 * T * T * D
 
 
-class FactorizedDense(Part):
+class FactorizedDense(ScoreTerm):
     """S_ts = (A relu(q_t) + a)_{s div n} (B relu(q_t) + b)_{s mod n}, n the root of max_length."""
 
     inputs = "q"
@@ -267,7 +267,7 @@ class FactorizedDense(Part):
         return 2 * T * D * (self.n + -(-T // self.n))
 
 
-class Random(Part):
+class Random(ScoreTerm):
     """S_ts = R_ts, initialized with standard normal numbers."""
 
     inputs = ""
@@ -291,7 +291,7 @@ class Random(Part):
         return 0
 
 
-class FactorizedRandom(Part):
+class FactorizedRandom(ScoreTerm):
     """S_ts = U_t . V_s, with `factors` entries each; standard deviation one at first."""
 
     inputs = ""
@@ -331,7 +331,7 @@ class _Maps(nn.Module):
         return dot_products(x, weight.to(x.dtype)) + bias[:, None]
 
 
-PARTS: dict[str, type[Part]] = {
+TERMS: dict[str, type[ScoreTerm]] = {
     "dot": Dot,
     "dense": Dense,
     "factorized_dense": FactorizedDense,

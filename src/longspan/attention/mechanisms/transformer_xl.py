@@ -69,22 +69,22 @@ class TransformerXLAttention(RelativeAttention):
         q, k, v, key_mask = x[:4]
         i = torch.arange(q.shape[2], device=q.device)
         first = (i - i % self.segment)[:, None]  # of the segment of query i
-        own = (i >= first) & (i < first + self.segment)
-        seen = own | ((i < first) & (i >= first - self.memory))
+        same_segment = (i >= first) & (i < first + self.segment)
+        seen = same_segment | ((i < first) & (i >= first - self.memory))
         seen = seen & (i <= i[:, None]) if self.causal else seen
         seen = seen if self.reach is None else seen & (i[:, None] - i <= self.reach)
         mask = seen if key_mask is None else seen & key_mask[:, None, None, :]
-        k, v = (self._per_query(x, own) for x in (k, v))
+        k, v = (self._per_query(x, same_segment) for x in (k, v))
         weights = self.reference_weights(q, k, i[:, None] - i, mask)
         return torch.einsum("bhts,bhtse->bhte", weights, v)
 
-    def _per_query(self, x, own):
+    def _per_query(self, x, same_segment):
         """Return the keys or values that each query sees (B, H, T, T, D)."""
         x = x[:, :, None]
         return (
-            x.expand(-1, -1, len(own), -1, -1)
+            x.expand(-1, -1, len(same_segment), -1, -1)
             if self.backprop_through_memory
-            else torch.where(own[..., None], x, x.detach())
+            else torch.where(same_segment[..., None], x, x.detach())
         )
 
     def is_dense(self, T):

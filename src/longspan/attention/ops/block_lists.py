@@ -51,10 +51,10 @@ class Lists(NamedTuple):
         bias = self.bias[piece]
         if self.later is not None:
             row = torch.arange(piece.start, piece.stop)
-            head, own = row // self.group, row % self.group
+            head, member = row // self.group, row % self.group
             place = head // self.heads if len(self.later) > 1 else torch.zeros_like(head)
-            own = own if self.later.shape[2] > 1 else torch.zeros_like(own)
-            bias = bias + self.later[place, 0, own]
+            member = member if self.later.shape[2] > 1 else torch.zeros_like(member)
+            bias = bias + self.later[place, 0, member]
         return bias[:, None]
 
 
@@ -245,11 +245,11 @@ def _order(
 
     Among the listed blocks only the first, the queries' own, holds keys of both kinds.
     """
-    own = torch.ones(block, block, dtype=torch.bool, device=device).tril()
+    mask = torch.ones(block, block, dtype=torch.bool, device=device).tril()
     if shared is None:
-        return F.pad(own, (0, keys - block), value=True)[None, None, None]
+        return F.pad(mask, (0, keys - block), value=True)[None, None, None]
     last = count_blocks(S, block) * block
     position = torch.arange(last - rows * block, last, device=device).view(rows, block, 1)
     past = pad_to_blocks(shared.index, block, 1)[:, None, None, None] <= position
-    own = F.pad(own, (0, keys - block - past.shape[-1]), value=True)
-    return join_masks(own, past)
+    mask = F.pad(mask, (0, keys - block - past.shape[-1]), value=True)
+    return join_masks(mask, past)

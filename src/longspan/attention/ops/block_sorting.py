@@ -58,8 +58,8 @@ def prefix_means(x: Tensor, real: Tensor, before: tuple[Tensor, Tensor] | None =
 
     def up_to_first(sums: Tensor, first: Tensor, start: Tensor | None) -> Tensor:
         # Subtracting this block from a longer sum would leave rounding errors of the future.
-        found = resize(F.pad(sums.cumsum(-1), (1, 0)), sums.shape[-1], -1) + first
-        return found if start is None else found + start
+        prefix = resize(F.pad(sums.cumsum(-1), (1, 0)), sums.shape[-1], -1) + first
+        return prefix if start is None else prefix + start
 
     total, counted = (None, None) if before is None else before
     first = at_least_float32(x[:, :, :, 0]).mT
@@ -280,11 +280,11 @@ class Sorter(nn.Module):
         position = torch.arange(len(real), device=q.device)
         index = position // block
         S = q.new_zeros(q.shape[0], *2 * [-(-len(real) // block)])
-        kept = index[real].unique().tolist()
-        if not kept:
+        blocks = index[real].unique().tolist()
+        if not blocks:
             return S
         rows, columns = [], []
-        for i in kept:
+        for i in blocks:
             inside = real & (index == i)
             seen = real & (position <= i * block) if self.causal else inside
             columns.append(k[:, inside].mean(1))
@@ -293,10 +293,10 @@ class Sorter(nn.Module):
         if self.net is None:
             R = torch.einsum("hid,hjd->hij", y, z).div(q.shape[-1] ** 0.5).relu()
         else:
-            R = self.net(y)[..., kept]
+            R = self.net(y)[..., blocks]
         if self.noise is not None and self.training:
-            R = R + self.noise[:, kept][:, :, kept]
+            R = R + self.noise[:, blocks][:, :, blocks]
         small = sinkhorn_normalize_reference(R / self.temperature, self.iterations, self.causal)
-        for place, i in enumerate(kept):
-            S[:, i, kept] = small[:, place]
+        for place, i in enumerate(blocks):
+            S[:, i, blocks] = small[:, place]
         return S

@@ -150,12 +150,12 @@ def pattern_attention(
             with `shared`.
         dropout: probability with which a weight is dropped; not with `shared`.
     """
-    chosen = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask, most)
-    out = pattern_rows(q, k, v, pattern, key_mask, chosen, shared, bias, dropout)
-    if chosen is None:
+    global_tokens = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask, most)
+    out = pattern_rows(q, k, v, pattern, key_mask, global_tokens, shared, bias, dropout)
+    if global_tokens is None:
         return out
     more = {"bias": bias, "dropout": dropout}
-    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal, **more)
+    return replace_global_rows(out, q, k, v, global_tokens, key_mask, pattern.causal, **more)
 
 
 def pattern_rows(
@@ -164,7 +164,7 @@ def pattern_rows(
     v: Tensor,
     pattern: Pattern,
     key_mask: Tensor | None,
-    chosen: GlobalTokens | None,
+    global_tokens: GlobalTokens | None,
     shared: SharedKeys | None = None,
     bias: Tensor | RelativeBias | None = None,
     dropout: float = 0.0,
@@ -173,18 +173,18 @@ def pattern_rows(
 
     The caller replaces the rows of the global tokens themselves.
     """
-    local_keys = key_mask if chosen is None else chosen.local_keys(key_mask)
+    local_keys = key_mask if global_tokens is None else global_tokens.local_keys(key_mask)
 
-    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:
-        globals_ = None if chosen is None else (chosen, pattern.causal, *others[:2])
-        more = None if shared is None else shared._replace(k=others[-2], v=others[-1])
-        own_bias = others[-1] if isinstance(bias, Tensor) else bias
-        if isinstance(own_bias, RelativeBias) and pattern.heads > 1:
-            own_bias = own_bias.take_heads(pattern.groups[own])
-        return _block_rows(q, k, v, own, local_keys, globals_, more, own_bias, dropout)
+    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
+        globals_ = None if global_tokens is None else (global_tokens, pattern.causal, *extra[:2])
+        more = None if shared is None else shared._replace(k=extra[-2], v=extra[-1])
+        head_bias = extra[-1] if isinstance(bias, Tensor) else bias
+        if isinstance(head_bias, RelativeBias) and pattern.heads > 1:
+            head_bias = head_bias.take_heads(pattern.groups[head_pattern])
+        return _block_rows(q, k, v, head_pattern, local_keys, globals_, more, head_bias, dropout)
 
     tensors = [q, k, v]
-    tensors += [] if chosen is None else [chosen.k, chosen.v]
+    tensors += [] if global_tokens is None else [global_tokens.k, global_tokens.v]
     tensors += [] if shared is None else [shared.k, shared.v]
     if isinstance(bias, Tensor):
         tensors.append(bias if pattern.heads == 1 else bias.expand(-1, q.shape[1], -1, -1))
@@ -201,10 +201,10 @@ def apply_by_pattern(
     if pattern.heads == 1:
         return rows(pattern.each[0], *tensors)
     heads = pattern.groups
-    order = [head for own in heads.values() for head in own]
-    sizes = [len(own) for own in heads.values()]
+    order = [head for members in heads.values() for head in members]
+    sizes = [len(members) for members in heads.values()]
     groups = zip(*(_reorder_heads(x, order).split(sizes, 1) for x in tensors), strict=True)
-    outs = [rows(own, *group) for own, group in zip(heads, groups, strict=True)]
+    outs = [rows(head_pattern, *group) for head_pattern, group in zip(heads, groups, strict=True)]
     return _reorder_heads(torch.cat(outs, 1), sorted(range(len(order)), key=order.__getitem__))
 
 
@@ -252,8 +252,8 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
     sizes = fit_layout(pattern.layout, T)
     real = None if key_mask is None else key_mask[:, None, :, None]
     near = run_mask(pattern, pattern.layout, sizes[2:], q.device)
-    chosen, causal, *extra = (None, False) if globals_ is None else globals_
-    allowed = None if chosen is None else chosen.slot_mask(T, causal)
+    global_tokens, causal, *extra = (None, False) if globals_ is None else globals_
+    allowed = None if global_tokens is None else global_tokens.slot_mask(T, causal)
     if bias is None and not dropout and is_piecewise(q, k, v, sizes.block):
         if shared is not None:
             extra, allowed = shared.join(extra, allowed)
@@ -261,7 +261,7 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
         return run_softmax(q, k, v, tuple(extra), [RunSet(near, sizes)], real, allowed, gathered)
     gathered = functools.partial(_gathered_rows, _RunMasks(near, real, allowed), sizes)
     if bias is not None:
-        bias = _block_bias(bias, B, sizes, chosen, q.device)
+        bias = _block_bias(bias, B, sizes, global_tokens, q.device)
     return gathered(q, k, v, *extra, shared=shared, bias=bias, dropout=dropout)
 
 
@@ -306,8 +306,8 @@ def packed_pattern_attention(
     global tokens.
     """
 
-    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _packed_rows(q, k, v, own, documents, dropout)
+    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _packed_rows(q, k, v, head_pattern, documents, dropout)
 
     return apply_by_pattern(pattern, [q, k, v], rows)
 
@@ -320,11 +320,11 @@ def _packed_rows(q, k, v, pattern: Pattern, documents: Documents, dropout: float
     place = torch.stack([slots.document, slots.position], -1)[None, None]
     q, k, v = (slots.scatter(x) for x in (q, k, v))
     q, k, v, place = (split_residue_classes(x, g, length) for x in (q, k, v, place))
-    q, own = (x.unflatten(2, (-1, sides[0])) for x in (q, place))
+    q, query_place = (x.unflatten(2, (-1, sides[0])) for x in (q, place))
     k, v, near = (apply_function(_GatherRuns, x, *sides) for x in (k, v, place))
-    (document, position), (others, positions) = own.unbind(-1), near.unbind(-1)
-    mask = (document[..., None] == others[..., None, :]) & (others > 0)[..., None, :]
-    mask = mask & pattern(0, 0, position[..., None], positions[..., None, :])
+    (document, position), (key_document, key_position) = query_place.unbind(-1), near.unbind(-1)
+    mask = (document[..., None] == key_document[..., None, :]) & (key_document > 0)[..., None, :]
+    mask = mask & pattern(0, 0, position[..., None], key_position[..., None, :])
     out = softmax_attention(q, k, v, mask, None, dropout).flatten(2, 3)
     return slots.gather(merge_residue_classes(out, g, 1, T))
 
@@ -367,7 +367,7 @@ def _block_bias(
     bias: Tensor | RelativeBias,
     B: int,
     sizes: RunSizes,
-    chosen: GlobalTokens | None,
+    global_tokens: GlobalTokens | None,
     device: torch.device,
 ) -> Tensor:
     """Gather the bias of each block's run, and of the global keys (B*g or 1, H or 1, count, b, S).
@@ -376,20 +376,20 @@ def _block_bias(
         bias: bias of all pairs (B or 1, H or 1, T, T), or of distances.
         B: rows of the batch.
         sizes: blocks of queries and their runs.
-        chosen: global tokens, or None.
+        global_tokens: global tokens, or None.
         device: device of the queries.
     """
     g, length, block, *_ = sizes
     if isinstance(bias, RelativeBias):
         runs = _relative_runs(bias, sizes, device)
     else:
-        split = g > 1 or chosen is not None
+        split = g > 1 or global_tokens is not None
         runs = _dense_runs(bias.expand(B, -1, -1, -1) if split else bias, sizes)
-    if chosen is None:
+    if global_tokens is None:
         return runs
-    others = split_residue_classes(chosen.gather_bias(bias, 3), g, length)
-    others = others.unflatten(2, (-1, block))
-    return torch.cat([runs.expand(*others.shape[:-1], -1), others], -1)
+    global_bias = split_residue_classes(global_tokens.gather_bias(bias, 3), g, length)
+    global_bias = global_bias.unflatten(2, (-1, block))
+    return torch.cat([runs.expand(*global_bias.shape[:-1], -1), global_bias], -1)
 
 
 def _dense_runs(bias: Tensor, sizes: RunSizes) -> Tensor:

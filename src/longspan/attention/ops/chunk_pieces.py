@@ -101,8 +101,8 @@ class _ChunkPieces(Pieces):
             bias = bias - self.table.count_pairs(queries, runs)[0].clamp(min=1).to(bias.dtype).log()
         if self.allowed is not None and number == 0:
             every = self.allowed.expand(-1, -1, self.length, -1)
-            others = every[torch.arange(len(every))[:, None, None, None], 0, queries[0]]
-            bias = join_masks(bias, score_bias(others, bias.dtype))
+            extra_mask = every[torch.arange(len(every))[:, None, None, None], 0, queries[0]]
+            bias = join_masks(bias, score_bias(extra_mask, bias.dtype))
         some = some if some is None else self._by_chunk(some)
         return Gathered(keys, values, self._by_chunk(bias), some)
 

@@ -37,7 +37,7 @@ from longspan.attention.ops.runs import is_piecewise, run_softmax
 from longspan.attention.ops.softmax import merge_parts, softmax_part
 from longspan.attention.patterns import Fixed, Pattern, Strided
 
-Part = tuple[Tensor, Tensor]  # rows (B, H, T, E), and their log weight (B, H, T, 1)
+Partial = tuple[Tensor, Tensor]  # rows (B, H, T, E), and their log weight (B, H, T, 1)
 
 
 def attention_by_head(
@@ -61,8 +61,8 @@ def attention_by_head(
         most: maximum number of tokens of `global_mask` per row; None: they are counted.
     """
 
-    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _attention(q, k, v, own, key_mask, global_mask, most)
+    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _attention(q, k, v, head_pattern, key_mask, global_mask, most)
 
     return apply_by_pattern(pattern, [q, k, v], rows)
 
@@ -71,18 +71,20 @@ def _attention(q, k, v, pattern: Pattern, key_mask, global_mask, most) -> Tensor
     """Compute heads that share a pattern; the block kernel handles near sets alone."""
     if not isinstance(pattern, Strided | Fixed):
         return pattern_attention(q, k, v, pattern, key_mask, global_mask, most=most)
-    chosen = gather_global_tokens((), k, v, key_mask, global_mask, most)
-    out = _rows(q, k, v, pattern, key_mask, chosen)
-    if chosen is None:
+    global_tokens = gather_global_tokens((), k, v, key_mask, global_mask, most)
+    out = _rows(q, k, v, pattern, key_mask, global_tokens)
+    if global_tokens is None:
         return out
-    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
+    return replace_global_rows(out, q, k, v, global_tokens, key_mask, pattern.causal)
 
 
-def _rows(q, k, v, pattern: Strided | Fixed, key_mask, chosen: GlobalTokens | None) -> Tensor:
+def _rows(
+    q, k, v, pattern: Strided | Fixed, key_mask, global_tokens: GlobalTokens | None
+) -> Tensor:
     """Compute the rows of all queries over near and far keys, and over global tokens."""
-    local_keys = key_mask if chosen is None else chosen.local_keys(key_mask)
-    extra = () if chosen is None else (chosen.k, chosen.v)
-    allowed = None if chosen is None else chosen.slot_mask(q.shape[2], pattern.causal)
+    local_keys = key_mask if global_tokens is None else global_tokens.local_keys(key_mask)
+    extra = () if global_tokens is None else (global_tokens.k, global_tokens.v)
+    allowed = None if global_tokens is None else global_tokens.slot_mask(q.shape[2], pattern.causal)
 
     def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
         parts = _parts(q, k, v, pattern, local_keys)
@@ -125,8 +127,8 @@ def _strided_sets(pattern: Strided, length: int, device: torch.device) -> list[K
     left, right = (min(side, length - block) for side in (g - 1, window.layout.right))
     sides = block, left, right
     itself = torch.arange(block, device=device)[:, None] + left
-    others = itself != torch.arange(left + block + right, device=device)
-    around = run_mask(window, window.layout, sides, device) & others
+    is_other = itself != torch.arange(left + block + right, device=device)
+    around = run_mask(window, window.layout, sides, device) & is_other
     grid = torch.ones(units if pattern.causal else 1, units, dtype=torch.bool, device=device)
     grid = grid.tril() if pattern.causal else grid
     return [
@@ -144,27 +146,27 @@ def _fixed_sets(pattern: Fixed, length: int, device: torch.device) -> list[KeySe
     place = torch.arange(g, device=device)
     is_column = (place >= columns.start) & (place < columns.stop)
     if pattern.causal:
-        own = place <= place[:, None]
-        own = own if pattern.local else own & is_column
+        mask = place <= place[:, None]
+        mask = mask if pattern.local else mask & is_column
     else:
-        own = ~is_column[None]
-    return [RunSet(own, RunSizes(1, length, g, 0, 0)), far]
+        mask = ~is_column[None]
+    return [RunSet(mask, RunSizes(1, length, g, 0, 0)), far]
 
 
-def _parts(q, k, v, pattern: Strided | Fixed, key_mask: Tensor | None) -> list[Part]:
+def _parts(q, k, v, pattern: Strided | Fixed, key_mask: Tensor | None) -> list[Partial]:
     if isinstance(pattern, Strided):
         return _strided(q, k, v, pattern, key_mask)
     return _fixed(q, k, v, pattern, key_mask)
 
 
-def _one(parts: list[Part], v: Tensor) -> Tensor:
+def _one(parts: list[Partial], v: Tensor) -> Tensor:
     """Merge the parts; zeros where a text shorter than its first column has none."""
     if not parts:
         return apply_mask(v, v.new_zeros(1, dtype=torch.bool))
     return merge_parts(parts) if len(parts) > 1 else parts[0][0]
 
 
-def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
+def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Partial]:
     """Return the window, and residue classes without the query itself (the window has it)."""
     (B, _, T, _), g = q.shape, fit_block(pattern.stride, q.shape[2])
     units, real = count_blocks(T, g), None
@@ -172,12 +174,12 @@ def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
         real = q.new_ones(B, T, dtype=torch.bool) if key_mask is None else key_mask
         real = split_residue_classes(real[:, None, :, None], g, units).mT
     a, b, c = (split_residue_classes(x, g, units) for x in (q, k, v))
-    rows, log = grid_part(a, b, c, real, units, pattern.causal, own=not pattern.local)
+    rows, log = grid_part(a, b, c, real, units, pattern.causal, same=not pattern.local)
     far = merge_residue_classes(rows, g, B, T), merge_residue_classes(log, g, B, T)
     return [_window(q, k, v, pattern, key_mask), far] if pattern.local else [far]
 
 
-def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Part:
+def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Partial:
     """Attend to the keys less than a stride away."""
     T, window = q.shape[2], pattern.near
     _, length, *sides = fit_layout(window.layout, T)
@@ -189,7 +191,7 @@ def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Part:
     return resize(rows.flatten(2, 3), T), resize(log.flatten(2, 3), T)
 
 
-def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Part]:
+def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Partial]:
     """Return the query's own block, and the summary columns.
 
     If causal, the columns of the own block belong to the block part, so that other blocks are
@@ -203,23 +205,23 @@ def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Part]:
         real = split_residue_classes(real[:, None, :, None], 1, length)
     q, k, v = (split_residue_classes(x, 1, length) for x in (q, k, v))
     start, stop = pattern.columns.start, pattern.columns.stop
-    columns, others = [slice(start, stop)], [slice(0, start), slice(stop, block)]
+    columns, rest = [slice(start, stop)], [slice(0, start), slice(stop, block)]
     if pattern.causal:
         inside = [slice(0, block)] if pattern.local else columns
     else:
-        inside = others if pattern.local else []
+        inside = rest if pattern.local else []
     parts = []
     if any(range(block)[some] for some in inside):
         parts.append(_own_block(q, k, v, real, block, inside, pattern.causal))
     if start < block:
         k, v = (_cut(x, block, columns).flatten(2, 3) for x in (k, v))
         real = None if real is None else _cut(real, block, columns).flatten(2, 3).mT
-        own = not pattern.causal
-        parts.append(grid_part(q, k, v, real, units, pattern.causal, own))
+        same = not pattern.causal
+        parts.append(grid_part(q, k, v, real, units, pattern.causal, same))
     return [(resize(rows, T), resize(log, T)) for rows, log in parts]
 
 
-def _own_block(q, k, v, real, block: int, inside: list[slice], causal: bool) -> Part:
+def _own_block(q, k, v, real, block: int, inside: list[slice], causal: bool) -> Partial:
     """Attend to some positions of the query's own block."""
     k, v = (_cut(x, block, inside) for x in (k, v))
     mask = None if real is None else _cut(real, block, inside).mT
@@ -238,7 +240,7 @@ def _cut(x: Tensor, block: int, places: list[slice]) -> Tensor:
     return cuts[0] if len(cuts) == 1 else torch.cat(cuts, 3)
 
 
-def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, own: bool) -> Part:
+def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, same: bool) -> Partial:
     """Attend between equal units of queries and keys: to earlier units, or to all others.
 
     Args:
@@ -248,7 +250,7 @@ def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, own: bool)
         real: True at keys that may be attended (..., 1, units * c), or None for all.
         units: number of units of both.
         causal: whether only earlier units are attended.
-        own: whether the own unit is attended.
+        same: whether the same unit is attended.
     """
     r, c = q.shape[-2] // units, k.shape[-2] // units
     unit = torch.arange(units, device=q.device)
@@ -256,10 +258,10 @@ def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, own: bool)
     for start in [0] if step is units else range(0, units, step):
         end = min(start + step, units)
         mask = None if real is None else real[..., : end * c]
-        if causal or not own:
+        if causal or not same:
             a, b = unit[start:end, None], unit[:end]
             allowed = (b < a) if causal else (b != a)
-            allowed = allowed | (b == a) if own else allowed
+            allowed = allowed | (b == a) if same else allowed
             allowed = allowed.repeat_interleave(r, 0).repeat_interleave(c, 1)
             mask = allowed if mask is None else mask & allowed
         rows, past = slice(start * r, end * r), slice(0, end * c)

@@ -247,9 +247,9 @@ def _accumulate(summary: Tensor, fade: Tensor, state: State) -> tuple[Tensor, Te
     """
     states, running = [], state.summary
     # The gradient of an index into the chunks is as large as all of them; that of `unbind` is not.
-    for own, factor in zip(summary.unbind(2), fade.unbind(2), strict=True):
+    for chunk_sum, factor in zip(summary.unbind(2), fade.unbind(2), strict=True):
         states.append(running)
-        running = running * factor + own
+        running = running * factor + chunk_sum
     return torch.stack(states, dim=2), running
 
 

@@ -250,8 +250,8 @@ class _Pieces(torch.autograd.Function):
         summary = _sum_keys(recipe, k, v, key_mask)
         out = empty_rows(q, v.shape[-1], v.dtype)
         for piece in pieces(q.shape[2], recipe.tokens):
-            own = _piece(q, piece)
-            fq = recipe.feature_map.of_queries(own, summary.level)
+            queries = _piece(q, piece)
+            fq = recipe.feature_map.of_queries(queries, summary.level)
             out[:, :, piece] = _rows(recipe, fq, summary, fq @ summary.weights)
         ctx.save_for_backward(q, k, v, key_mask, out, *summary)
         ctx.recipe = recipe
@@ -297,8 +297,8 @@ def _sum_keys(recipe: _Recipe, k: Tensor, v: Tensor, key_mask: Tensor | None) ->
     level: Tensor | None = None
     values = weights = at_least_float32(v[:, :, :0]).sum()  # 0.0, in the dtype of the sums
     for piece in pieces(k.shape[2], recipe.tokens):
-        own = _piece(k, piece)
-        fk, higher = recipe.feature_map.of_keys(own, _real(key_mask, piece), level)
+        keys = _piece(k, piece)
+        fk, higher = recipe.feature_map.of_keys(keys, _real(key_mask, piece), level)
         if level is not None and higher is not None:
             fade = (level - finite_level(higher)).exp().mT
             values, weights = values * fade, weights * fade
@@ -343,10 +343,10 @@ def _key_gradients(
     dk, dv = (empty_rows(x, x.shape[-1], x.dtype) for x in (k, v))
     dvalues, dweights = (recipe.operand(x) for x in (dsummary.values, dsummary.weights))
     for piece in pieces(k.shape[2], recipe.tokens):
-        own = _piece(k, piece)
-        fk, _ = recipe.feature_map.of_keys(own, _real(key_mask, piece), level, is_highest=True)
+        keys = _piece(k, piece)
+        fk, _ = recipe.feature_map.of_keys(keys, _real(key_mask, piece), level, is_highest=True)
         fk = recipe.operand(fk)
         dv[:, :, piece] = fk @ dvalues
         dfk = recipe.product(v[:, :, piece], dvalues.mT).add_(dweights.mT)
-        dk[:, :, piece] = recipe.feature_map.key_gradient(own, fk, dfk, recipe.multiply)
+        dk[:, :, piece] = recipe.feature_map.key_gradient(keys, fk, dfk, recipe.multiply)
     return dk, dv

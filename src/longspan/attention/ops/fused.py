@@ -214,8 +214,8 @@ def softmax_gradients(
         grad = grad * share.reshape(-1, grad.shape[1], 1)
         inner = (grad * out.reshape(grad.shape)).sum(-1, keepdim=True)
         by_score = (grad @ v.mT).sub_(inner).mul_(weights)
-    found = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
-    return found[0].unflatten(0, shape), found[1].unflatten(0, shape), found[2].unflatten(0, shape)
+    dq, dk, dv = by_score @ k * scale, by_score.mT @ q, weights.mT @ grad
+    return dq.unflatten(0, shape), dk.unflatten(0, shape), dv.unflatten(0, shape)
 
 
 def kernel_bias(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:

@@ -33,7 +33,7 @@ def gathered_softmax(
     """
     size = max(1, k.shape[2] // index.shape[3])
     pieces = zip(*(x.split(size, 2) for x in (q, index, mask)), strict=True)
-    outs = [_one_piece(own, k, v, keys, some, real, map_keys) for own, keys, some in pieces]
+    outs = [_one_piece(queries, k, v, keys, some, real, map_keys) for queries, keys, some in pieces]
     return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
 
 

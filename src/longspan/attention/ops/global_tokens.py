@@ -187,17 +187,17 @@ def count_slots(is_global: Tensor, fixed: int, global_mask: Tensor | None, most:
 
 
 def replace_global_rows(
-    out, q, k, v, chosen, key_mask, causal, itself=True, bias=None, dropout=0.0
+    out, q, k, v, global_tokens, key_mask, causal, itself=True, bias=None, dropout=0.0
 ) -> Tensor:
     """Replace the rows of global tokens: they attend to every real key.
 
     With `itself=False` a token attends to itself only if there is no other key.
     """
-    mask = chosen.row_mask(key_mask, causal)
+    mask = global_tokens.row_mask(key_mask, causal)
     if not itself:
-        own = torch.arange(q.shape[2], device=q.device) == chosen.index[:, None, :, None]
-        others = ~own if mask is None else mask & ~own
-        mask = others | (own & ~others.any(-1, keepdim=True))
-    bias = None if bias is None else chosen.gather_bias(bias, 2)
-    rows = softmax_attention(chosen.gather(q), k, v, mask, bias, dropout)
-    return chosen.scatter_rows(rows, out)
+        same = torch.arange(q.shape[2], device=q.device) == global_tokens.index[:, None, :, None]
+        other = ~same if mask is None else mask & ~same
+        mask = other | (same & ~other.any(-1, keepdim=True))
+    bias = None if bias is None else global_tokens.gather_bias(bias, 2)
+    rows = softmax_attention(global_tokens.gather(q), k, v, mask, bias, dropout)
+    return global_tokens.scatter_rows(rows, out)

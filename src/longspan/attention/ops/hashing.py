@@ -30,8 +30,8 @@ def _factors(buckets: int) -> list[int]:
 def _sizes(buckets: int) -> list[int]:
     """Return the sizes of the hashes for a number of buckets."""
     if buckets < 2 or buckets % 2 or (buckets > LARGEST and buckets.bit_count() > 1):
-        wanted = f"an even number, above {LARGEST} a power of two"
-        raise OptionError(f"option buckets must be {wanted}; got {buckets}")
+        expected = f"an even number, above {LARGEST} a power of two"
+        raise OptionError(f"option buckets must be {expected}; got {buckets}")
     return _factors(buckets)
 
 
@@ -158,13 +158,13 @@ class SortTable(NamedTuple):
         rows = torch.arange(R * B * H, device=self.slot.device).view(R, B, H, 1)
         start = rows * (N // self.chunk * W)
         chunk, within = self.slot // self.chunk, self.slot % self.chunk
-        own = start + chunk * W + self.back * self.chunk + within
-        found = [own]
+        position = start + chunk * W + self.back * self.chunk + within
+        positions = [position]
         for j in range(1, self.back + 1):
-            later, front = own + j * (W - self.chunk), start.roll(-1, 0) + within
+            later, front = position + j * (W - self.chunk), start.roll(-1, 0) + within
             later = torch.where(chunk + j <= self.last[:, :, None], later, front)
-            found.append(torch.where(self.slot < self.present[:, :, None], later, own))
-        return torch.stack(found, 1)
+            positions.append(torch.where(self.slot < self.present[:, :, None], later, position))
+        return torch.stack(positions, 1)
 
     def allowed(self, queries: Tensor, keys: Tensor, start: int = 0) -> Tensor:
         """Return which keys of its run each query attends to, (R|1, B, H|1, C', c, W).
@@ -181,13 +181,13 @@ class SortTable(NamedTuple):
         key = slot[:, :1] - self.back * c + column
         bounds = (x.unflatten(-1, (x.shape[-1] // c, c)) for x in (self.low, self.high))
         low, high = (x[..., chunks, :, None] for x in bounds)
-        found = (low <= key[:, None]) & (key[:, None] < high)
+        in_run = (low <= key[:, None]) & (key[:, None] < high)
         if not self.wrap:
-            return found & (key[:, None] != slot[..., None])
+            return in_run & (key[:, None] != slot[..., None])
         tail = (column < c) & (self.last * c + column < self.present)  # B W
         tail = (key[:, None] < 0) & tail[:, None, None, None] & (high > 0)
         keys, queries = keys[..., None, :], queries[..., None]
-        return (found | tail) & (keys < queries if self.past else keys != queries)
+        return (in_run | tail) & (keys < queries if self.past else keys != queries)
 
     def count_pairs(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Count how often queries attend to keys over all rounds.
@@ -273,8 +273,8 @@ def sort_into_chunks(
     low, high = (first - chunk).clamp(min=0).view(1, 1, 1, N), first + chunk
     if causal and not past:
         begin = torch.searchsorted(bucket, bucket)
-        own = (slots - begin) // chunk
-        low, high = begin + (own - 1).clamp(min=0) * chunk, slots
+        number = (slots - begin) // chunk
+        low, high = begin + (number - 1).clamp(min=0) * chunk, slots
     elif same_bucket:
         low = torch.maximum(low, torch.searchsorted(bucket, bucket))
         high = torch.minimum(high, torch.searchsorted(bucket, bucket, right=True))
@@ -303,18 +303,18 @@ class RecentTokens:
             buckets: number of buckets.
         """
         self.ring, self.chunk, self.buckets = 2 * chunk, chunk, buckets
-        own = self._of_real(bucket, real).mT  # B H R S
-        S = own.shape[-1]
-        place = torch.arange(S, device=own.device)
-        order = (own * S + place).sort(-1).values
-        own, place = order // S, order % S
-        self.count = own.new_zeros(*own.shape[:3], buckets + 1)
-        self.count.scatter_add_(-1, own, torch.ones_like(own))
-        begin = (self.count.cumsum(-1) - self.count).gather(-1, own)
-        rank = torch.arange(S, device=own.device) - begin
-        is_last = rank >= self.count.gather(-1, own) - self.ring
-        slot = (own * self.ring + rank % self.ring).where(is_last, buckets * self.ring)
-        self.places = own.new_zeros(*own.shape[:3], (buckets + 1) * self.ring)
+        token_bucket = self._of_real(bucket, real).mT  # B H R S
+        S = token_bucket.shape[-1]
+        place = torch.arange(S, device=token_bucket.device)
+        order = (token_bucket * S + place).sort(-1).values
+        token_bucket, place = order // S, order % S
+        self.count = token_bucket.new_zeros(*token_bucket.shape[:3], buckets + 1)
+        self.count.scatter_add_(-1, token_bucket, torch.ones_like(token_bucket))
+        begin = (self.count.cumsum(-1) - self.count).gather(-1, token_bucket)
+        rank = torch.arange(S, device=token_bucket.device) - begin
+        is_last = rank >= self.count.gather(-1, token_bucket) - self.ring
+        slot = (token_bucket * self.ring + rank % self.ring).where(is_last, buckets * self.ring)
+        self.places = token_bucket.new_zeros(*token_bucket.shape[:3], (buckets + 1) * self.ring)
         self.places.scatter_(-1, slot, place)
 
     def _of_real(self, bucket: Tensor, real: Tensor | None) -> Tensor:
@@ -332,18 +332,18 @@ class RecentTokens:
         Returns:
             Places (B, H, T, R (2 c - 1)), a place once for each round, and True where there is one.
         """
-        found = []
+        keys_by_token = []
         back = torch.arange(1, self.ring, device=bucket.device)
-        for n, own in enumerate(self._of_real(bucket, real).split(1, 2)):
-            own = own.mT  # B H R 1
-            count = self.count.gather(-1, own)
+        for n, token_bucket in enumerate(self._of_real(bucket, real).split(1, 2)):
+            token_bucket = token_bucket.mT  # B H R 1
+            count = self.count.gather(-1, token_bucket)
             rank = count - back
             some = (rank >= 0) & (rank >= (count // self.chunk - 1) * self.chunk)
-            places = self.places.gather(-1, own * self.ring + rank % self.ring)
-            found.append((places.flatten(2), some.flatten(2)))
-            self.places.scatter_(-1, own * self.ring + count % self.ring, place + n)
-            self.count.scatter_add_(-1, own, torch.ones_like(own))
-        places, some = (torch.stack(x, 2) for x in zip(*found, strict=True))
+            places = self.places.gather(-1, token_bucket * self.ring + rank % self.ring)
+            keys_by_token.append((places.flatten(2), some.flatten(2)))
+            self.places.scatter_(-1, token_bucket * self.ring + count % self.ring, place + n)
+            self.count.scatter_add_(-1, token_bucket, torch.ones_like(token_bucket))
+        places, some = (torch.stack(x, 2) for x in zip(*keys_by_token, strict=True))
         return places, some
 
 

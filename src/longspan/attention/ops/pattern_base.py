@@ -71,9 +71,9 @@ class PatternAttention(Attention):
 
     def attend_pattern(self, x):
         """Run gathered-block attention. `attend` and the first step call it."""
-        others = {"most": self.max_global_tokens, "bias": x.bias, "dropout": self.dropout}
+        options = {"most": self.max_global_tokens, "bias": x.bias, "dropout": self.dropout}
         masks = x.key_mask, x.global_mask
-        return pattern_attention(x.q, x.k, x.v, self.pattern, *masks, **others)
+        return pattern_attention(x.q, x.k, x.v, self.pattern, *masks, **options)
 
     def attend_packed(self, x):
         """Compute all documents at once; with global tokens, one document after another."""
@@ -122,7 +122,7 @@ class PatternAttention(Attention):
 
     def attend_cached(self, x):
         """Return the rows of at most PIECE new tokens, over cached and new keys, and the state."""
-        held, mask, kept = self.hold_keys(x)
+        held, mask, state = self.hold_keys(x)
         bias = x.bias
         if bias is not None:
             positions = self._held(x).tensor(x.k.device)
@@ -130,7 +130,7 @@ class PatternAttention(Attention):
                 bias = bias.between(positions[-x.q.shape[2] :], positions)
             else:
                 bias = bias[..., positions]
-        return softmax_attention(x.q, held["k"], held["v"], mask, bias, self.dropout), kept
+        return softmax_attention(x.q, held["k"], held["v"], mask, bias, self.dropout), state
 
     def _held(self, x) -> Kept:
         """Return the positions of the cached keys and of the new ones."""
@@ -155,10 +155,10 @@ class PatternAttention(Attention):
 
     def _reachable(self, held, positions: Kept):
         """Return those of the given keys that queries after them may attend."""
-        kept, count = self.kept_positions(positions.end), len(positions.early)
+        reachable, count = self.kept_positions(positions.end), len(positions.early)
         moved = count - positions.first
-        newer = [moved + p for p in kept.early[count:]]
-        return keep_tokens(held, [*range(count), *newer], moved + kept.first)
+        newer = [moved + p for p in reachable.early[count:]]
+        return keep_tokens(held, [*range(count), *newer], moved + reachable.first)
 
     def kept_positions(self, length: int) -> Kept:
         """Return the positions before `length` that later queries may attend."""

@@ -107,9 +107,9 @@ class _RelativePieces(torch.autograd.Function):
         inputs, out = _Inputs(a, b, k, v, r), v.new_empty(*a.shape[:2], v.shape[2])
         buffers = [_Buffer(inputs) for _ in range(2)]
         for piece in _pieces(inputs):
-            own = piece.views(inputs)
-            weights = _weights(own, _bias(mask, piece, inputs), buffers)
-            out[piece.heads, piece.queries] = torch.bmm(weights, own.v)
+            views = piece.views(inputs)
+            weights = _weights(views, _bias(mask, piece, inputs), buffers)
+            out[piece.heads, piece.queries] = torch.bmm(weights, views.v)
         ctx.save_for_backward(*inputs, mask)
         ctx.whole = whole
         return out
@@ -120,13 +120,13 @@ class _RelativePieces(torch.autograd.Function):
         inputs = _Inputs(*inputs)
         if torch.is_grad_enabled():
             return *differentiable_gradients(ctx.whole, inputs, grad), None, None
-        found = _Inputs(*map(torch.zeros_like, inputs))
+        gradients = _Inputs(*map(torch.zeros_like, inputs))
         buffers = [_Buffer(inputs) for _ in range(3)]
         for piece in _pieces(inputs):
-            own, rows = piece.views(inputs), grad[piece.heads, piece.queries]
-            weights = _weights(own, _bias(mask, piece, inputs), buffers)
-            _add_gradients(piece.views(found), own, rows, weights, (buffers[0], buffers[2]))
-        return *found, None, None
+            views, rows = piece.views(inputs), grad[piece.heads, piece.queries]
+            weights = _weights(views, _bias(mask, piece, inputs), buffers)
+            _add_gradients(piece.views(gradients), views, rows, weights, (buffers[0], buffers[2]))
+        return *gradients, None, None
 
 
 def relative_softmax(
@@ -158,7 +158,7 @@ def relative_softmax(
     return _RelativePieces.apply(*rows, mask, of_rows).unflatten(0, shape)
 
 
-def is_piecewise(q: Tensor, k: Tensor, v: Tensor, given: torch.dtype) -> bool:
+def is_piecewise(q: Tensor, k: Tensor, v: Tensor, source_dtype: torch.dtype) -> bool:
     """Return whether `relative_softmax` applies: the fused kernel's place, and no compiler.
 
     With few queries, and for gradients in half precision, it takes more time (docs/performance.md).
@@ -167,10 +167,10 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor, given: torch.dtype) -> bool:
         q: queries (B, H, T, D), in float32 or wider, as keys and values.
         k: keys (B, H, S, D).
         v: values (B, H, S, E).
-        given: dtype of the values before they were converted.
+        source_dtype: dtype of the values before they were converted.
     """
     needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    if torch.compiler.is_compiling() or (needs_grad and given.itemsize < 4):
+    if torch.compiler.is_compiling() or (needs_grad and source_dtype.itemsize < 4):
         return False
     return has_fused_kernel(q, k, v) and q.shape[2] >= 2 * BLOCK
 
@@ -213,13 +213,13 @@ def _bias(
 
 
 def _weights(
-    own: _Inputs, bias: tuple[Tensor | None, Tensor | None], buffers: list[_Buffer]
+    views: _Inputs, bias: tuple[Tensor | None, Tensor | None], buffers: list[_Buffer]
 ) -> Tensor:
     """Return the weights of a piece (heads, n, S) in the second buffer, zero for hidden pairs."""
-    (hidden, some), (heads, n, _), S = bias, own.a.shape, own.k.shape[1]
-    by_distance = torch.bmm(own.b, own.r.mT, out=buffers[0].take(heads, n, own.r.shape[1]))
+    (hidden, some), (heads, n, _), S = bias, views.a.shape, views.k.shape[1]
+    by_distance = torch.bmm(views.b, views.r.mT, out=buffers[0].take(heads, n, views.r.shape[1]))
     scores, by_position = buffers[1].take(heads, n, S), shift_to_keys(by_distance, S)
-    torch.baddbmm(by_position, own.a, own.k.mT, out=scores)
+    torch.baddbmm(by_position, views.a, views.k.mT, out=scores)
     if hidden is not None:
         scores[..., S - hidden.shape[-1] :] += hidden
     torch.softmax(scores, -1, out=scores)
@@ -227,21 +227,21 @@ def _weights(
 
 
 def _add_gradients(
-    found: _Inputs, own: _Inputs, grad: Tensor, weights: Tensor, buffers: tuple[_Buffer, _Buffer]
+    sums: _Inputs, views: _Inputs, grad: Tensor, weights: Tensor, buffers: tuple[_Buffer, _Buffer]
 ) -> None:
     """Add the gradients of a piece."""
     heads, n, S = weights.shape
-    found.v.add_(torch.bmm(weights.mT, grad))
-    by_score = torch.bmm(grad, own.v.mT, out=buffers[1].take(heads, n, S))
+    sums.v.add_(torch.bmm(weights.mT, grad))
+    by_score = torch.bmm(grad, views.v.mT, out=buffers[1].take(heads, n, S))
     torch._softmax_backward_data(by_score, weights, -1, grad.dtype, grad_input=by_score)
-    found.a.copy_(torch.bmm(by_score, own.k))
-    found.k.add_(torch.bmm(by_score.mT, own.a))
-    by_distance = buffers[0].take(heads, n, own.r.shape[1])
-    unread = by_distance.flatten(1)[:, :n] if own.causal else by_distance  # by keys
+    sums.a.copy_(torch.bmm(by_score, views.k))
+    sums.k.add_(torch.bmm(by_score.mT, views.a))
+    by_distance = buffers[0].take(heads, n, views.r.shape[1])
+    unread = by_distance.flatten(1)[:, :n] if views.causal else by_distance  # by keys
     unread.zero_()
     shift_to_keys(by_distance, S).copy_(by_score)
-    found.b.copy_(torch.bmm(by_distance, own.r))
-    found.r.add_(torch.bmm(by_distance.mT, own.b))
+    sums.b.copy_(torch.bmm(by_distance, views.r))
+    sums.r.add_(torch.bmm(by_distance.mT, views.b))
 
 
 def sinusoids(positions: Tensor, width: int, clamp: int | None = None) -> Tensor:

@@ -16,7 +16,7 @@ from longspan.attention.ops.key_sets import KeySet, Piece
 from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.softmax_pieces import Gathered, Pieces, softmax_in_pieces
 
-MOST_KEPT = 4  # biases of a set; a row has those of its ends and of all between
+MOST_CACHED = 4  # biases of a set; a row has those of its ends and of all between
 
 
 def run_softmax(
@@ -49,13 +49,12 @@ def run_softmax(
     if allowed is not None:
         allowed = resize(allowed.expand(len(q), 1, T, -1), size)
     q, k, v = (resize(x, size) for x in (q, k, v))
-    biases = [_Biases(own, real, None if n else allowed, q) for n, own in enumerate(sets)]
-    others = extra or (None, None)
+    biases = [_Biases(keys, real, None if n else allowed, q) for n, keys in enumerate(sets)]
 
     def rows(*inputs: Tensor) -> Tensor:
         return resize(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:]), size)
 
-    return softmax_in_pieces(_RunPieces(biases, rows), q, k, v, *others)[:, :, :T]
+    return softmax_in_pieces(_RunPieces(biases, rows), q, k, v, *extra or (None, None))[:, :, :T]
 
 
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
@@ -90,7 +89,7 @@ class _RunPieces(Pieces):
 
     def sums(self, tensors) -> tuple["_KeySums", "_KeySums"]:
         k, v, *extra = tensors
-        sets = [own.keys for own in self.biases]
+        sets = [bias.keys for bias in self.biases]
         return _KeySums(k, extra[0], sets), _KeySums(v, extra[1], sets)
 
     def add(self, sums, number: int, piece: Piece, by_key: Tensor, by_value: Tensor) -> None:
@@ -103,11 +102,11 @@ class _RunPieces(Pieces):
 
 def _gather(x: Tensor, extra: Tensor | None, keys: KeySet, piece: Piece) -> Tensor:
     """Gather the keys or values of a piece, those of its set and the extra ones, (N, H, S, D)."""
-    found = keys.gather(x, piece)
+    gathered = keys.gather(x, piece)
     if extra is not None:
-        others = extra[piece.batch, None, None].expand(*found.shape[:4], -1, -1)
-        found = torch.cat([found, others], 4)
-    return found.flatten(0, 2)
+        extra_rows = extra[piece.batch, None, None].expand(*gathered.shape[:4], -1, -1)
+        gathered = torch.cat([gathered, extra_rows], 4)
+    return gathered.flatten(0, 2)
 
 
 class _Biases:
@@ -116,7 +115,7 @@ class _Biases:
     def __init__(self, keys: KeySet, real: Tensor | None, extra: Tensor | None, q: Tensor):
         self.keys, self.extra, self.dtype = keys, extra, q.dtype
         self.is_plain = real is None and extra is None
-        self.kept: dict[tuple[int, ...], tuple[Tensor | None, Tensor | None]] = {}
+        self.cached: dict[tuple[int, ...], tuple[Tensor | None, Tensor | None]] = {}
         # Without a mask, keys count if they are inside the row.
         rows = q.new_ones(1, 1, 1, dtype=torch.bool).expand(len(q), 1, q.shape[2])[..., None]
         self.real = rows if real is None else real
@@ -130,11 +129,11 @@ class _Biases:
         if not self.is_plain:
             return self._gather(piece)
         place = self.keys.place(piece)
-        if place not in self.kept:
-            if len(self.kept) == MOST_KEPT:
-                self.kept.pop(next(iter(self.kept)))
-            self.kept[place] = self._gather(piece if place else piece.first())
-        return self.kept[place]
+        if place not in self.cached:
+            if len(self.cached) == MOST_CACHED:
+                self.cached.pop(next(iter(self.cached)))
+            self.cached[place] = self._gather(piece if place else piece.first())
+        return self.cached[place]
 
     def _gather(self, piece: Piece) -> tuple[Tensor | None, Tensor | None]:
         mask = self.keys.mask(self.real, piece)
@@ -149,7 +148,7 @@ class _KeySums:
 
     def __init__(self, x: Tensor, extra: Tensor | None, sets: Sequence[KeySet]):
         (B, H, T, D), self.sets = x.shape, sets
-        margins = (own.margins for own in sets)
+        margins = (keys.margins for keys in sets)
         self.before, after = (max(sides) for sides in zip(*margins, strict=True))
         self.padded = x.new_zeros(B, self.before + T + after, H, D).transpose(1, 2)
         self.rows = self.padded[:, :, self.before : self.before + T]
@@ -159,7 +158,7 @@ class _KeySums:
         """Add the gradient of what `_gather` gathered from a set for a piece, (N, H, S, D)."""
         if number == 0 and self.extra is not None:
             size = self.extra.shape[2]
-            grad, others = grad.split([grad.shape[2] - size, size], 2)
+            grad, extra_grad = grad.split([grad.shape[2] - size, size], 2)
             rows = piece.batch.stop - piece.batch.start
-            self.extra[piece.batch] += others.unflatten(0, (rows, -1)).sum(1)
+            self.extra[piece.batch] += extra_grad.unflatten(0, (rows, -1)).sum(1)
         self.sets[number].add(self.padded, self.before, grad, piece)

@@ -143,10 +143,10 @@ class SegmentAttention(Attention):
         return (rows,)
 
     def update_memory(
-        self, memory: tuple[Rows, ...], own: Rows, q: Tensor, start: int
+        self, memory: tuple[Rows, ...], current: Rows, q: Tensor, start: int
     ) -> tuple[Rows, ...]:
         """Return the memory after the segment at `start`, given all its rows and queries."""
-        return (concat_rows(*memory, own).last(self.memory),)
+        return (concat_rows(*memory, current).last(self.memory),)
 
     def cache_memory(self, memory: tuple[Rows, ...], q: Tensor | None) -> dict[str, Tensor]:
         """Return cached tensors other than the keys and values of tokens.
@@ -209,22 +209,22 @@ class SegmentAttention(Attention):
         state = append_tokens(cache, {"k": k, "v": v}, key_mask)
         rows = Rows(state["k"], state["v"], state.get("real"))
         sizes = segment_lengths(begun + T, self.segment)
-        held, *owns = rows.split([rows.size - begun - T, *sizes])
+        held, *segments = rows.split([rows.size - begun - T, *sizes])
         start, memory = seen - begun, self.load_memory(held, seen - begun, cache)
         longest = sum(part.size for part in memory) + begun + T
         places = self.position_terms(x, min(longest, self.span))
         queries = None if cache is None else cache.state.get("q")
         outs = []
-        for new, own in zip(q.split([sizes[0] - begun, *sizes[1:]], 2), owns, strict=True):
-            outs.append(mix(new, (*memory, own), places))
+        for new, current in zip(q.split([sizes[0] - begun, *sizes[1:]], 2), segments, strict=True):
+            outs.append(mix(new, (*memory, current), places))
             queries = new if queries is None else torch.cat([queries, new], 2)
-            if own.size == self.segment:
-                memory = self.update_memory(memory, own, queries, start)
+            if current.size == self.segment:
+                memory = self.update_memory(memory, current, queries, start)
                 if not self.backprop_through_memory:
                     memory = tuple(part.detach() for part in memory)
-                start, own, queries = start + self.segment, own.last(0), None
-        rows = concat_rows(memory[-1], own)
-        if not (memory[-1].size and own.size):
+                start, current, queries = start + self.segment, current.last(0), None
+        rows = concat_rows(memory[-1], current)
+        if not (memory[-1].size and current.size):
             rows = rows.copy()  # it is one of the parts, a view of all tokens
         state = {"k": rows.k, "v": rows.v} | ({} if rows.real is None else {"real": rows.real})
         return torch.cat(outs, 2), state | self.cache_memory(memory, queries)
@@ -245,5 +245,5 @@ class SegmentAttention(Attention):
 
     def pairs(self, T):
         """Count each segment with its memory, and with itself (lower triangle if causal)."""
-        own = (lambda n: n * (n + 1) // 2) if self.causal else (lambda n: n * n)
-        return sum(size * past + own(size) for size, past in self.segment_widths(T))
+        self_pairs = (lambda n: n * (n + 1) // 2) if self.causal else (lambda n: n * n)
+        return sum(size * past + self_pairs(size) for size, past in self.segment_widths(T))

@@ -82,7 +82,7 @@ def split_bias(bias: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     return bias.masked_fill(hidden, 0), ~hidden if mask is None else mask & ~hidden
 
 
-class _Part(SoftmaxFunction):
+class _PartialSoftmax(SoftmaxFunction):
     """Softmax rows and the logarithm of their total weight, in few passes over the scores.
 
     Autograd would read the scores a dozen times. Here the logarithm comes from the largest score
@@ -143,7 +143,7 @@ def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[
 
 def biased_part(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Compute `softmax_part` with a finite bias of the scores (..., T, S), or None."""
-    return apply_function(_Part, q, k, *as_operands(v), bias)[:2]
+    return apply_function(_PartialSoftmax, q, k, *as_operands(v), bias)[:2]
 
 
 def merge_parts(parts: list[tuple[Tensor, Tensor]]) -> Tensor:

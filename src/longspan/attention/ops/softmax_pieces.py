@@ -122,19 +122,19 @@ class _PieceSoftmax(torch.autograd.Function):
         (q, *tensors), (out, logs, *own_logs) = saved[: ctx.end], saved[ctx.end :]
         pieces, inputs = ctx.pieces, tuple(x for x in (q, *tensors) if x is not None)
         if torch.is_grad_enabled():
-            found = differentiable_gradients(pieces.whole, inputs, grad)
-            return None, *found, *(None,) * (ctx.end - len(found))
+            gradients = differentiable_gradients(pieces.whole, inputs, grad)
+            return None, *gradients, *(None,) * (ctx.end - len(gradients))
         by_query, sums = pieces.empty(q, q.shape[-1], q.dtype), pieces.sums(tensors)
         for number, piece in pieces.divide(q):
             keys, values, bias, some = pieces.gather(tensors, number, piece)
-            own, queries, rows, log = (pieces.take(x, piece) for x in (grad, q, out, logs))
+            piece_grad, queries, rows, log = (pieces.take(x, piece) for x in (grad, q, out, logs))
             # Rows without keys here may have some in other sets; their weights here are zero.
-            own, log = zero_empty(own, some), fill_empty(log, some, q.dtype)
+            piece_grad, log = zero_empty(piece_grad, some), fill_empty(log, some, q.dtype)
             own_log = pieces.take(own_logs[number], piece)[..., 0] if own_logs else None
             rest = bias, rows, log[..., 0], ctx.scale, own_log
-            found = softmax_gradients(own, queries, keys, values, *rest)
-            pieces.put(by_query, found[0], piece, add=number > 0)
-            pieces.add(sums, number, piece, *found[1:])
+            gradients = softmax_gradients(piece_grad, queries, keys, values, *rest)
+            pieces.put(by_query, gradients[0], piece, add=number > 0)
+            pieces.add(sums, number, piece, *gradients[1:])
         return None, by_query, *pieces.gradients(sums, tensors)
 
 
@@ -143,9 +143,9 @@ def softmax_in_pieces(pieces: Pieces, q: Tensor, *tensors: Tensor | None) -> Ten
     return _PieceSoftmax.apply(pieces, q, *tensors)
 
 
-def _merge(rows: Tensor, log: Tensor, others: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+def _merge(rows: Tensor, log: Tensor, more_rows: Tensor, more_log: Tensor) -> tuple[Tensor, Tensor]:
     """Return rows and log weights over the keys of two sets."""
-    total = torch.logaddexp(log, more)
+    total = torch.logaddexp(log, more_log)
     level = total.masked_fill(total.isneginf(), 0.0)
-    share, rest = ((x - level).exp().to(rows.dtype) for x in (log, more))
-    return (share * rows).addcmul_(rest, others), total
+    share, rest = ((x - level).exp().to(rows.dtype) for x in (log, more_log))
+    return (share * rows).addcmul_(rest, more_rows), total

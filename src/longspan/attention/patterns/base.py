@@ -69,8 +69,8 @@ class Pattern(ABC):
     def groups(self) -> "dict[Pattern, list[int]]":
         """Heads of each different pattern."""
         heads: dict[Pattern, list[int]] = {}
-        for head, own in enumerate(self.each):
-            heads.setdefault(own, []).append(head)
+        for head, pattern in enumerate(self.each):
+            heads.setdefault(pattern, []).append(head)
         return heads
 
     @abstractmethod
@@ -115,9 +115,9 @@ class Pattern(ABC):
         layout = self.layout
         is_global = torch.zeros(T, dtype=torch.bool)
         is_global[[p for p in layout.globals if p < T]] = True
-        position, chosen = torch.arange(T), is_global.nonzero()[:, 0]
-        rows = self(0, 0, chosen[:, None], position).sum()
-        columns = self(0, 0, position[:, None], chosen)[~is_global].sum()
+        position, global_positions = torch.arange(T), is_global.nonzero()[:, 0]
+        rows = self(0, 0, global_positions[:, None], position).sum()
+        columns = self(0, 0, position[:, None], global_positions)[~is_global].sum()
         return int(rows + columns) + self._block_pairs(is_global)
 
     def _block_pairs(self, is_global: Tensor) -> int:

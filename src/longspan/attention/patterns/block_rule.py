@@ -70,11 +70,11 @@ class BlockRule:
         counts, b = self.mask(none, real, is_global).int(), self.block
         again = (~is_global[:, None] & ~is_global & real).int()
         blocks = int(self.num_blocks(len(real), real[None], real.device))
-        for own, rows in zip(counts, draws, strict=True):
+        for head_counts, rows in zip(counts, draws, strict=True):
             for row in range(1, blocks - 1):
-                for J in self._chosen(rows[row], row, blocks):
+                for J in self._random_blocks(rows[row], row, blocks):
                     pairs = slice(row * b, row * b + b), slice(J * b, J * b + b)
-                    own[pairs] += again[pairs]
+                    head_counts[pairs] += again[pairs]
         return counts
 
     def mask(self, draws: list[list[list[int]]], real: Tensor, is_global: Tensor) -> Tensor:
@@ -90,8 +90,9 @@ class BlockRule:
         counted = [place[t] for t in range(g, T) if real[t] or self.padded_blocks]
         blocks = max(counted, default=-1) + 1
         mask = torch.zeros(len(draws), T, T, dtype=torch.bool)
-        for own, rows in zip(mask, draws, strict=True):
-            own[g:, g:] = self.pattern(rows[: -(-(T - g) // self.block)], blocks).dense(T - g)[0]
+        for head_mask, rows in zip(mask, draws, strict=True):
+            pattern = self.pattern(rows[: -(-(T - g) // self.block)], blocks)
+            head_mask[g:, g:] = pattern.dense(T - g)[0]
         ends = {0} if self.first else set()
         ends |= {blocks - 1} if self.last else set()
         inside = torch.tensor([t < g or place[t] in ends for t in range(T)])
@@ -101,10 +102,10 @@ class BlockRule:
 
     def pattern(self, draws: list[list[int]], blocks: int) -> Pattern:
         """Return window and random blocks of one head, for a text of `blocks` blocks."""
-        chosen = tuple(self._chosen(own, row, blocks) for row, own in enumerate(draws))
-        return BlockWindow(self.block, self.block) | RandomBlocks(self.block, chosen)
+        random = tuple(self._random_blocks(x, row, blocks) for row, x in enumerate(draws))
+        return BlockWindow(self.block, self.block) | RandomBlocks(self.block, random)
 
-    def _chosen(self, draws: list[int], row: int, blocks: int) -> tuple[int, ...]:
+    def _random_blocks(self, draws: list[int], row: int, blocks: int) -> tuple[int, ...]:
         """Return the random blocks of one block of queries, R(I)."""
         end = row - 1 if self.causal else blocks - self.last
         choices = [J for J in range(self.first, end) if J not in (row - 1, row, row + 1)]
@@ -114,10 +115,10 @@ class BlockRule:
             return tuple(J for J in dict.fromkeys(draws) if J in choices)
         if self.sampling == "uniform":
             return draw_distinct(draws, choices)
-        chosen: tuple[int, ...] = ()
+        picks: tuple[int, ...] = ()
         for count, choices in published_parts(row, blocks, self.block, len(draws)):
-            chosen, draws = chosen + draw_distinct(draws[:count], choices), draws[count:]
-        return chosen
+            picks, draws = picks + draw_distinct(draws[:count], choices), draws[count:]
+        return picks
 
     def num_blocks(self, T: int, real: Tensor | None, device: torch.device) -> Tensor:
         """Return the number of blocks up to the last real one per row, (B or 1, 1, 1, 1)."""
@@ -187,8 +188,8 @@ class BlockRule:
         lists = torch.cat([x.expand(*random.shape[:3], -1) for x in (*near, random)], 3)
         if not (is_open(rows) or self.repeats) and start + rows < lists.shape[3]:
             # There are fewer blocks than slots: drop empty slots.
-            others = lists[..., 1:].sort(descending=True).values[..., : start + rows - 1]
-            lists = torch.cat([lists[..., :1], others], 3)
+            rest = lists[..., 1:].sort(descending=True).values[..., : start + rows - 1]
+            lists = torch.cat([lists[..., :1], rest], 3)
         return lists
 
     def causal_keys(self, draws: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:

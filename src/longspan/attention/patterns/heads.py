@@ -53,9 +53,10 @@ class PerHead(Pattern):
         if self.heads == 1:
             return self.patterns[0](b, h, q, kv)
         allowed = torch.zeros((), dtype=torch.bool, device=torch.as_tensor(q).device)
-        for pattern, own in self.groups.items():
-            chosen = functools.reduce(lambda x, y: x | y, [torch.as_tensor(h) == n for n in own])
-            allowed = allowed | (chosen & pattern(b, h, q, kv))
+        for pattern, numbers in self.groups.items():
+            is_head = [torch.as_tensor(h) == n for n in numbers]
+            selected = functools.reduce(lambda x, y: x | y, is_head)
+            allowed = allowed | (selected & pattern(b, h, q, kv))
         return allowed
 
     @property
@@ -97,5 +98,5 @@ class PerHead(Pattern):
             numbers = f"{self.heads} and {other.heads}"
             raise OptionError(f"patterns of {numbers} heads cannot be combined")
         heads = max(self.heads, other.heads)
-        own, others = (x.each * (heads // x.heads) for x in (self, other))
-        return PerHead(tuple(combine(x, y) for x, y in zip(own, others, strict=True)))
+        patterns, other_patterns = (x.each * (heads // x.heads) for x in (self, other))
+        return PerHead(tuple(combine(x, y) for x, y in zip(patterns, other_patterns, strict=True)))

@@ -39,11 +39,11 @@ def published_parts(row: int, blocks: int, block: int, count: int) -> list[tuple
         parts = [(count // 2, 0, count + 5), (count - count // 2, count + 5, blocks)]
     else:
         parts = [(count, 0, blocks)]
-    found = []
-    for own, start, end in parts:
+    ranges = []
+    for share, start, end in parts:
         out = {*near, end - 2} if row == 1 else {*near, 1} if row == end - 2 else near
-        found.append((own, [J for J in range(start, end - 1) if J not in out]))
-    return found
+        ranges.append((share, [J for J in range(start, end - 1) if J not in out]))
+    return ranges
 
 
 def published_ranges(row: Tensor, blocks: Tensor, block: int, left: Tensor) -> tuple[Tensor, ...]:
@@ -56,15 +56,15 @@ def published_ranges(row: Tensor, blocks: Tensor, block: int, left: Tensor) -> t
     start, end = torch.where(second, end, 0), torch.where(second, blocks, end)
     low = start.clamp(min=1) + ((row == end - 2) & (start < 2))
     high = end - 1 - (row == 1).long()
-    own = torch.where(second, left, left - rest)
+    remaining = torch.where(second, left, left - rest)
     if 2 * block < EARLY:
         early = torch.zeros_like(blocks, dtype=torch.bool)
         for length in EARLY_LENGTHS:
             early = early | (blocks * block == length)
         low = torch.where(early, 1, low)
         high = torch.where(early, (blocks - 1).clamp(max=EARLY // block), high)
-        own = torch.where(early, left, own)
-    return low, high, own
+        remaining = torch.where(early, left, remaining)
+    return low, high, remaining
 
 
 class TransformersBlocks(NamedTuple):
@@ -114,8 +114,8 @@ def draw_transformers_blocks(
     random = np.random.RandomState(seed)
     for head in range(heads):
         for row in range(1, whole - 1):
-            chosen = random.permutation(choices[row])[:count]
-            early[head, row, : len(chosen)] = chosen
+            picks = random.permutation(choices[row])[:count]
+            early[head, row, : len(picks)] = picks
     return TransformersBlocks(torch.tensor(usual), torch.tensor(early))
 
 

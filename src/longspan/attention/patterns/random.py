@@ -17,13 +17,13 @@ def draw_distinct(draws: Sequence[int], choices: Sequence[int]) -> tuple[int, ..
     Floyd's algorithm: with n choices the k-th draw from the end picks among the first n + 1 - k; if
     its pick is already taken, the last of these is chosen. Every subset is equally likely.
     """
-    chosen: list[int] = []
+    picks: list[int] = []
     for left, draw in zip(range(len(draws), 0, -1), draws, strict=True):
         last = len(choices) - left
         if last >= 0:
             pick = choices[draw * (last + 1) >> BITS]
-            chosen.append(choices[last] if pick in chosen else pick)
-    return tuple(chosen)
+            picks.append(choices[last] if pick in picks else pick)
+    return tuple(picks)
 
 
 def pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
@@ -46,24 +46,24 @@ def pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Ten
         return low + rank + adjacent * (low + rank >= first)
 
     picks = block(draws * (last + 1) >> BITS)
-    last, others = torch.broadcast_tensors(last, block(last), picks)[:2]
-    chosen: list[Tensor] = []
+    last, last_blocks = torch.broadcast_tensors(last, block(last), picks)[:2]
+    distinct: list[Tensor] = []
     for n in range(draws.shape[2]):
         pick, taken = picks[..., n], torch.zeros_like(picks[..., n], dtype=torch.bool)
-        for earlier in chosen:
+        for earlier in distinct:
             taken = taken | (pick == earlier)
-        pick = torch.where(taken, others[..., n], pick)
-        chosen.append(pick.masked_fill(last[..., n] < 0, -1))
-    return torch.stack(chosen, 3) if chosen else picks
+        pick = torch.where(taken, last_blocks[..., n], pick)
+        distinct.append(pick.masked_fill(last[..., n] < 0, -1))
+    return torch.stack(distinct, 3) if distinct else picks
 
 
-def keep_valid(given: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def keep_valid(blocks: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return given blocks as a set: -1 if adjacent to the row, out of range, or repeated."""
-    count = given.shape[2]
-    earlier = torch.ones(count, count, dtype=torch.bool, device=given.device).tril(-1)
-    again = ((given[..., None] == given[..., None, :]) & earlier).any(-1)
-    fits = (given >= low) & (given < high) & ((given - row).abs() > 1) & ~again
-    return torch.where(fits, given, -1)
+    count = blocks.shape[2]
+    earlier = torch.ones(count, count, dtype=torch.bool, device=blocks.device).tril(-1)
+    again = ((blocks[..., None] == blocks[..., None, :]) & earlier).any(-1)
+    fits = (blocks >= low) & (blocks < high) & ((blocks - row).abs() > 1) & ~again
+    return torch.where(fits, blocks, -1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +103,8 @@ class RandomBlocks(Pattern):
         blocks = 1 + max((J for row in self.chosen for J in row), default=0)
         # The extra row and column, without pairs, represent positions beyond the end.
         table = torch.zeros(len(self.chosen) + 1, blocks + 1, dtype=torch.bool, device=q.device)
-        for row, chosen in enumerate(self.chosen):
-            table[row, list(chosen)] = True
+        for row, columns in enumerate(self.chosen):
+            table[row, list(columns)] = True
         return table[q.clamp(max=len(self.chosen)), kv.clamp(max=blocks)]
 
     @property

@@ -124,10 +124,10 @@ class Fixed(_Factorized):
         """Count the columns of other blocks, and the keys of a row in its own block."""
         position = torch.arange(T)
         place = position % self.stride
-        own = (place + 1 - self.columns.start).clamp(0, self.summary)  # own columns so far
+        own_columns = (place + 1 - self.columns.start).clamp(0, self.summary)  # own columns so far
         rows = position // self.stride * self.summary
         if self.causal:
-            return int((rows + (place + 1 if self.local else own)).sum())
+            return int((rows + (place + 1 if self.local else own_columns)).sum())
         columns = int(((place >= self.columns.start) & (place < self.columns.stop)).sum())
         if not self.local:
             return T * columns

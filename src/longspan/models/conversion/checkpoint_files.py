@@ -86,12 +86,12 @@ def carry_generation(folder: Path, model: PreTrainedModel) -> None:
     """
     if not model.can_generate():
         return
-    own = (folder / GENERATION).is_file()
-    path = folder / (GENERATION if own else "config.json")
+    has_file = (folder / GENERATION).is_file()
+    path = folder / (GENERATION if has_file else "config.json")
     content = read_json(path)
     if not isinstance(content, dict):
         raise DataError(f"{path} holds no generation defaults; download it again")
-    read = GenerationConfig.from_dict if own else GenerationConfig.from_model_config
+    read = GenerationConfig.from_dict if has_file else GenerationConfig.from_model_config
     try:
         model.generation_config = read(content)
         model.generation_config.validate(strict=True)

@@ -67,13 +67,13 @@ def convert_weights(
         DataError: weights are missing, left over, damaged or pickled.
     """
     weights = source.read_weights()
-    named = {x: "named by the caller" for x, y in weights.items() if matches((x, y.name), drop)}
-    kept = {name: x for name, x in weights.items() if name not in named}
+    drops = {x: "named by the caller" for x, y in weights.items() if matches((x, y.name), drop)}
+    remaining = {name: x for name, x in weights.items() if name not in drops}
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        converter = _Converter(source, kept, config, positions)
+        converter = _Converter(source, remaining, config, positions)
         converter.copy(new)
-    dropped = drop_weights(weights, converter.used, named | converter.reasons)
+    dropped = drop_weights(weights, converter.used, drops | converter.reasons)
     return converter.model, tuple(converter.rows + dropped)
 
 
@@ -102,8 +102,8 @@ class _Converter:
         self.table = family.weights(source.config)
         config.tie_word_embeddings = self._is_tied()
         set_head_fields(config, self.head)
-        made = family.base if self.head is None else self.head.model
-        self.model: LongspanPreTrainedModel = made(config).eval()
+        model_class = family.base if self.head is None else self.head.model
+        self.model: LongspanPreTrainedModel = model_class(config).eval()
         _check_projections(self.model)
         self.rows: list[ConvertedWeight] = []
         self.used: set[str] = set()
@@ -120,8 +120,8 @@ class _Converter:
                 started[target] = f"tied to {base}{self.source.family.part}{WORDS}"
                 self.reasons[source] = "equals the word embeddings, to which it is tied"
             else:
-                own = source if source in self.weights else self._words()
-                table.append(Weight(target, (own,)))
+                words = source if source in self.weights else self._words()
+                table.append(Weight(target, (words,)))
         stretch = {base + name: function for name, function in self._position_tables().items()}
         state, rows, self.used = copy_weights(table, self.weights, self.model, stretch, new)
         self.rows = rows + load_weights(self.model, state, started)
@@ -140,8 +140,8 @@ class _Converter:
     def _is_tied(self) -> bool:
         """Return whether the output matrix is that of the word embeddings, or there is none."""
         words = self.weights.get(self._words())
-        found = [self.weights[x] for x in self._word_copies("").values() if x in self.weights]
-        equal = words is None or all(torch.equal(x.tensor, words.tensor) for x in found)
+        copies = [self.weights[x] for x in self._word_copies("").values() if x in self.weights]
+        equal = words is None or all(torch.equal(x.tensor, words.tensor) for x in copies)
         return bool(self.source.config.tie_word_embeddings) and equal
 
     def _words(self) -> str:
@@ -185,8 +185,8 @@ class _Converter:
             )
         before = self.source.family.rows_before(self.source.config)
         scale = self.config.initializer_range
-        made, action = stretch_table(table[before:], length, self.positions, scale)
-        return made, f"{action}, without the first {before} (padding)" if before else action
+        new_table, action = stretch_table(table[before:], length, self.positions, scale)
+        return new_table, f"{action}, without the first {before} (padding)" if before else action
 
 
 def _check_projections(model: LongspanPreTrainedModel) -> None:

@@ -159,8 +159,8 @@ def same(*names: str) -> dict[str, str]:
 
 def unlike(config: Any, **expected: Any) -> list[str]:
     """Return the fields of a source that it has with other values than expected, as reasons."""
-    given = {name: getattr(config, name, value) for name, value in expected.items()}
-    return [f"{name}={value!r}" for name, value in given.items() if value != expected[name]]
+    fields = {name: getattr(config, name, value) for name, value in expected.items()}
+    return [f"{name}={value!r}" for name, value in fields.items() if value != expected[name]]
 
 
 def type_refusals(config: Any) -> list[str]:
@@ -209,6 +209,8 @@ def layer_weights(
     for i in range(layers):
         for ours, theirs in table.items():
             name, part = (theirs, (0, 1)) if isinstance(theirs, str) else theirs
-            made = parameters(f"{target.format(i)}.{ours}", f"{source.format(i)}.{name}", *names)
-            weights += [weight._replace(part=part) for weight in made]
+            module_weights = parameters(
+                f"{target.format(i)}.{ours}", f"{source.format(i)}.{name}", *names
+            )
+            weights += [weight._replace(part=part) for weight in module_weights]
     return weights

@@ -64,7 +64,7 @@ def longify(
         decoder_max_length: maximum number of tokens of the decoder, at least that of the source,
             which None keeps.
         drop: patterns of weights of the source to drop, beyond those that have no use.
-        new: patterns of weights of the model that the source may lack; they start anew.
+        new: patterns of weights of the model that the source may lack; their values are random.
         revision: revision of a source on the Hub.
         seed: seed of new weights.
 
@@ -80,12 +80,12 @@ def longify(
     folder = None if out is None else check_new_folder(Path(out))
     if is_own(source):
         _refuse_for_own(source, decoder_max_length, drop, new, revision)
-        made = longify_own(
+        conversion = longify_own(
             Path(source), attention, options, positions, freeze, max_length=max_length, seed=seed
         )
         if folder is not None:
-            save_folder(folder, made.model, made.tokenizer)
-        return made
+            save_folder(folder, conversion.model, conversion.tokenizer)
+        return conversion
     opened = open_source(source, revision)
     extension = plan_extension(
         opened,
@@ -144,8 +144,8 @@ def _text_length(source: Source, longest: int) -> int:
     if source.embedding is None:
         return longest
     tokenizer = load_tokenizer(source.folder)
-    own = longest if tokenizer is None else tokenizer.model_max_length
-    return min(longest, source.embedding.max_length or own)
+    limit = longest if tokenizer is None else tokenizer.model_max_length
+    return min(longest, source.embedding.max_length or limit)
 
 
 def _convert(
@@ -244,10 +244,10 @@ def _model_class(folder: Path) -> type[LongspanPreTrainedModel]:
         DataError: config.json names none of ours.
     """
     name = (read_json(folder / "config.json").get("architectures") or [None])[0]
-    found = getattr(models, str(name), None)
-    if not (isinstance(found, type) and issubclass(found, LongspanPreTrainedModel)):
+    model_class = getattr(models, str(name), None)
+    if not (isinstance(model_class, type) and issubclass(model_class, LongspanPreTrainedModel)):
         raise DataError(f"{folder / 'config.json'} names no class of longspan.models, got {name!r}")
-    return found
+    return model_class
 
 
 def _check_own_shapes(

@@ -36,8 +36,8 @@ def classes(
         heads: classes of ours; none: all of `ENCODERS`.
         base: class without a head.
     """
-    named = {cls: cls.__name__.replace("Longspan", name) for cls in heads or ENCODERS}
-    return {base: f"{name}Model", **named}
+    names = {cls: cls.__name__.replace("Longspan", name) for cls in heads or ENCODERS}
+    return {base: f"{name}Model", **names}
 
 
 def masked_head(

@@ -25,8 +25,8 @@ class Extension(NamedTuple):
 def keep_all(family: Family, config: Any) -> Extension:
     """Return the extension that changes nothing: attention and length of the source."""
     if family.attention is None:
-        kept = family.kept_attention(config)
-        layers = [kept.get(layer, FULL) for layer in range(config.num_hidden_layers)]
+        attention_by_layer = family.kept_attention(config)
+        layers = [attention_by_layer.get(layer, FULL) for layer in range(config.num_hidden_layers)]
     else:
         layers = family.attention(config)
     names, options = [name for name, _ in layers], [dict(x) for _, x in layers]
@@ -81,8 +81,8 @@ def plan_extension(
     method = choose_method(source.family.positions, positions)
     decoder_length = _decoder_length(source, decoder_max_length)
     if attention is None:
-        kept = keep_all(source.family, source.config)
-        attention, options = kept.attention, kept.options
+        unchanged = keep_all(source.family, source.config)
+        attention, options = unchanged.attention, unchanged.options
     return Extension(attention, options or {}, max_length, method, freeze, decoder_length)
 
 
@@ -123,7 +123,7 @@ def make_config(family: Family, config: Any, extension: Extension) -> LongspanCo
     fields = family.own_fields(config)
     if extension.decoder_max_length is not None:
         fields["decoder_overrides"] |= _decoder_positions(family, config, extension)
-    made = LongspanConfig(
+    new_config = LongspanConfig(
         **fields,
         **_layer_attention(family, config, extension),
         max_position_embeddings=extension.max_length,
@@ -131,13 +131,13 @@ def make_config(family: Family, config: Any, extension: Extension) -> LongspanCo
         frozen_positions=_frozen_positions(extension, family.source_length(config)),
     )
     if extension.positions == "rescale":
-        kept = family.kept_attention(config)
+        attention_by_layer = family.kept_attention(config)
         factor = extension.max_length / family.source_length(config)
-        made.rotary_base = [
-            base if layer in kept else rescale_base(base, factor, made.head_dim)
-            for layer, base in enumerate(made.rotary_bases)
+        new_config.rotary_base = [
+            base if layer in attention_by_layer else rescale_base(base, factor, new_config.head_dim)
+            for layer, base in enumerate(new_config.rotary_bases)
         ]
-    return made
+    return new_config
 
 
 def _frozen_positions(extension: Extension, length: int) -> int:
@@ -157,9 +157,9 @@ def _decoder_positions(family: Family, config: Any, extension: Extension) -> dic
 def _layer_attention(family: Family, config: Any, extension: Extension) -> dict[str, Any]:
     """Return the attention of the layers; some layers of a source may keep theirs."""
     attention, options = extension.attention, extension.options
-    kept = family.kept_attention(config)
-    if kept and isinstance(attention, str) and isinstance(options, dict):
+    attention_by_layer = family.kept_attention(config)
+    if attention_by_layer and isinstance(attention, str) and isinstance(options, dict):
         layers = range(config.num_hidden_layers)
-        chosen = [kept.get(layer, (attention, options)) for layer in layers]
-        attention, options = [name for name, _ in chosen], [dict(x) for _, x in chosen]
+        pairs = [attention_by_layer.get(layer, (attention, options)) for layer in layers]
+        attention, options = [name for name, _ in pairs], [dict(x) for _, x in pairs]
     return {"attention": attention, "attention_options": options}

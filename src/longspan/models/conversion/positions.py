@@ -88,8 +88,8 @@ def stretch_own_table(
         table: learned rows; that of a summary token comes first, and stays.
     """
     first = source.max_sequence_length - source.max_position_embeddings
-    made, action = stretch_table(table[first:], length, method, source.initializer_range)
-    return torch.cat((table[:first], made)), action
+    rows, action = stretch_table(table[first:], length, method, source.initializer_range)
+    return torch.cat((table[:first], rows)), action
 
 
 def rescale_base(base: float, factor: float, head_dim: int) -> float:

@@ -75,17 +75,19 @@ class Source(NamedTuple):
             DataError: a file is missing or damaged, the weights are pickles, or a name occurs
                 twice.
         """
-        found: dict[str, SourceWeight] = {}
+        weights: dict[str, SourceWeight] = {}
         for name, tensor in read_tensors(self.folder).items():
             short = name.removeprefix(self.family.prefix)
             for old, new in RENAMED.items():
                 short = short.replace(old, new)
-            if short in found:
-                raise DataError(f"{self.folder} has both {found[short].name} and {name}; keep one")
-            found[short] = SourceWeight(name, tensor)
-        dtype = next((x.tensor.dtype for x in found.values()), None)
+            if short in weights:
+                raise DataError(
+                    f"{self.folder} has both {weights[short].name} and {name}; keep one"
+                )
+            weights[short] = SourceWeight(name, tensor)
+        dtype = next((x.tensor.dtype for x in weights.values()), None)
         computed = self.family.computed(self.config).items()
-        return {x: SourceWeight(x, tensor.to(dtype), True) for x, tensor in computed} | found
+        return {x: SourceWeight(x, tensor.to(dtype), True) for x, tensor in computed} | weights
 
 
 def open_source(source: str | Path, revision: str | None) -> Source:
@@ -235,10 +237,10 @@ def describe_refusal(kind: str | None) -> str:
 def _remedy(config: Any) -> str:
     """Return what to do with a model that keeps its class."""
     try:
-        found: Any = MODEL_MAPPING.get(config, None)
+        entry: Any = MODEL_MAPPING.get(config, None)
     except ValueError:  # transformers lists classes that it does not have
-        found = None
-    classes = found if isinstance(found, tuple | list) else (found,)
+        entry = None
+    classes = entry if isinstance(entry, tuple | list) else (entry,)
     if all(getattr(cls, "_supports_sdpa", False) for cls in classes):
         return (
             "keep its own class and replace its attention: "

@@ -56,10 +56,10 @@ def to_transformers(
         model = _load(source, families)
         tokenizer = tokenizer or load_tokenizer(source)
     family, config = _select_class(model, families)
-    made, state, rows = _convert(model, family, config)
-    copy_generation(model, made)
-    save_folder(folder, made, tokenizer, state)
-    return Conversion(made, tokenizer, rows)
+    target, state, rows = _convert(model, family, config)
+    copy_generation(model, target)
+    save_folder(folder, target, tokenizer, state)
+    return Conversion(target, tokenizer, rows)
 
 
 def _select_families(to: str | None) -> dict[str, Family]:
@@ -149,8 +149,8 @@ def _convert(
 ) -> tuple[PreTrainedModel, dict[str, Tensor], tuple[ConvertedWeight, ...]]:
     """Return the model of transformers, its weights that come from ours, and a row for each."""
     with torch.random.fork_rng(devices=()):
-        made = getattr(transformers, config.architectures[0])(config).eval()
-    places, ours = made.state_dict(), model.state_dict()
+        target = getattr(transformers, config.architectures[0])(config).eval()
+    places, ours = target.state_dict(), model.state_dict()
     head = _find_head(model, family, config)
     parts: dict[str, dict[int, Weight]] = {}
     for weight in _table(model, family, head, config):
@@ -162,17 +162,17 @@ def _convert(
     _check_complete(family, places, ours, parts)
     before = family.rows_before(config)
     state, rows = {}, []
-    for name, found in parts.items():
-        weights = [found[index] for index in sorted(found)]
+    for name, by_part in parts.items():
+        weights = [by_part[index] for index in sorted(by_part)]
         state[name] = fit_axes(_join(weights, ours, before), places[name].shape)
         rows += [
             ConvertedWeight(x.target, name, tuple(state[name].shape), _action(weights, before))
             for x in weights
         ]
-    made.to(dtype=join_dtypes(state.values()))
-    made.load_state_dict(state, strict=False)
-    written = {name: x for name, x in made.state_dict().items() if name in state}
-    return made, written, tuple(rows)
+    target.to(dtype=join_dtypes(state.values()))
+    target.load_state_dict(state, strict=False)
+    written = {name: x for name, x in target.state_dict().items() if name in state}
+    return target, written, tuple(rows)
 
 
 def _table(
@@ -260,11 +260,11 @@ def _attention_differences(ours: LongspanConfig, theirs: LongspanConfig) -> list
         if name != other:
             reasons.append(f"attention of layer {layer} must be {other!r}, got {name!r}")
             continue
-        expected, given = _layer_options(theirs, layer), _layer_options(ours, layer)
+        expected, got = _layer_options(theirs, layer), _layer_options(ours, layer)
         reasons += [
-            f"option {key} of {name!r} must be {value!r}, got {given[key]!r}"
+            f"option {key} of {name!r} must be {value!r}, got {got[key]!r}"
             for key, value in expected.items()
-            if given[key] != value
+            if got[key] != value
         ]
     return list(dict.fromkeys(reasons))
 

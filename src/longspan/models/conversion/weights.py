@@ -86,8 +86,8 @@ def copy_weights(
             rows.append(ConvertedWeight(source[name].name, None, shape, action))
     if missing:
         raise DataError(
-            f"the checkpoint lacks {_list(missing)}; complete it, or name weights that shall "
-            "start anew with --new"
+            f"the checkpoint lacks {_list(missing)}; complete it, or name weights to "
+            "initialize randomly with --new"
         )
     return *_in_one_dtype(state, rows), used
 
@@ -113,30 +113,30 @@ def _in_one_dtype(
     return state, rows
 
 
-def _check_values(found: SourceWeight) -> None:
+def _check_values(source: SourceWeight) -> None:
     """Raise DataError unless all values are finite floating numbers."""
-    if found.tensor.dtype not in DTYPES:
+    if source.tensor.dtype not in DTYPES:
         raise DataError(
-            f"{found.name} has dtype {found.tensor.dtype}, expected one of "
+            f"{source.name} has dtype {source.tensor.dtype}, expected one of "
             f"{', '.join(map(str, DTYPES))}; save dequantized weights (model.dequantize())"
         )
-    if count := int((~found.tensor.isfinite()).sum()):
+    if count := int((~source.tensor.isfinite()).sum()):
         raise DataError(
-            f"{found.name} has {count:,} of {found.tensor.numel():,} values that are not finite; "
-            "take a checkpoint without them, or start the weight anew with --drop and --new"
+            f"{source.name} has {count:,} of {source.tensor.numel():,} values that are not finite; "
+            "take a checkpoint without them, or replace the weight with --drop and --new"
         )
 
 
 def _copy(
     weight: Weight,
-    found: SourceWeight,
+    source: SourceWeight,
     expected: Mapping[str, Tensor],
     stretch: Mapping[str, Callable[[Tensor], tuple[Tensor, str]]],
     state: dict[str, Tensor],
 ) -> ConvertedWeight:
     """Add one tensor of the source to the state, and return its row of the table."""
     index, parts = weight.part
-    whole = found.tensor.mT if weight.transposed else found.tensor
+    whole = source.tensor.mT if weight.transposed else source.tensor
     tensor = whole.chunk(parts)[index]
     if weight.factor != 1:
         tensor = tensor * weight.factor
@@ -145,7 +145,7 @@ def _copy(
     part += f", part {index + 1} of {parts}" if parts > 1 else ""
     if weight.target not in expected:
         action = f"dropped{part}: the mechanism has no such projection"
-        return ConvertedWeight(found.name, None, tuple(tensor.shape), action)
+        return ConvertedWeight(source.name, None, tuple(tensor.shape), action)
     target = expected[weight.target]
     action = f"copied{part}"
     if weight.target in stretch:
@@ -153,12 +153,12 @@ def _copy(
     tensor = fit_axes(tensor, tuple(target.shape))
     if tensor.shape != target.shape:
         raise DataError(
-            f"{found.name} has shape {tuple(found.tensor.shape)}, which gives "
+            f"{source.name} has shape {tuple(source.tensor.shape)}, which gives "
             f"{tuple(tensor.shape)} for {weight.target}, expected {tuple(target.shape)}; "
             "the weights are not those of config.json"
         )
     state[weight.target] = tensor
-    name, action = (None, "computed") if found.is_computed else (found.name, action)
+    name, action = (None, "computed") if source.is_computed else (source.name, action)
     return ConvertedWeight(name, weight.target, tuple(tensor.shape), action)
 
 
@@ -213,13 +213,13 @@ def start_projections(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str
         parts = {"query": module.query, "key": module.key, "value": module.value}
         copied = _copied_parameters(module.mechanism, parts)
         module.mechanism.copy_projections(*parts.values())
-        for own, parameter in module.mechanism.named_parameters():
-            target = f"{name}.mechanism.{own}"
+        for parameter_name, parameter in module.mechanism.named_parameters():
+            target = f"{name}.mechanism.{parameter_name}"
             if target in state:
                 with torch.no_grad():
                     parameter.copy_(state[target])
-            elif own in copied:
-                started[target] = f"started from {name}.{copied[own]}"
+            elif parameter_name in copied:
+                started[target] = f"started from {name}.{copied[parameter_name]}"
     return started
 
 
@@ -238,12 +238,12 @@ def _copied_parameters(mechanism: Attention, parts: Mapping[str, nn.Linear]) -> 
         for parameter in originals.values():
             parameter.copy_(draw_normal(parameter.shape, generator, torch.float32))
     probe.copy_projections(*marked.values())
-    found = {}
-    for own, parameter in probe.named_parameters():
+    names = {}
+    for parameter_name, parameter in probe.named_parameters():
         equal = [x for x, y in originals.items() if _are_equal(parameter, y)]
         if equal:
-            found[own] = equal[0]
-    return found
+            names[parameter_name] = equal[0]
+    return names
 
 
 def load_weights(

@@ -22,7 +22,7 @@ def find_head(name: str) -> "type[Head]":
     try:
         return importlib.import_module(f"{__name__}.{name}").HEAD
     except (ModuleNotFoundError, AttributeError) as error:
-        known = ", ".join(module.name for module in pkgutil.iter_modules(__path__))
+        names = ", ".join(module.name for module in pkgutil.iter_modules(__path__))
         raise OptionError(
-            f"there is no head {name!r}: expected a file of {__name__} with HEAD, one of {known}"
+            f"there is no head {name!r}: expected a file of {__name__} with HEAD, one of {names}"
         ) from error

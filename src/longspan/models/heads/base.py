@@ -88,8 +88,8 @@ class Head(LongspanPreTrainedModel):
                 loss = loss * ((labels != IGNORED).sum() / items)
         first = encoded[0].items() if encoded else ()
         shared = {name: x for name, x in first if hasattr(output, name)}
-        made = output(**{**shared, "loss": loss, **fields})
-        return self.as_requested(made, requests.get("return_dict"))
+        values = output(**{**shared, "loss": loss, **fields})
+        return self.as_requested(values, requests.get("return_dict"))
 
     @classmethod
     def flops(cls, config: LongspanConfig, shapes: Shapes) -> int:
@@ -134,20 +134,20 @@ class Head(LongspanPreTrainedModel):
             features: numbers at each position of continuous inputs; None for token ids.
             num_global: global tokens at the beginning of each text.
         """
-        known, found = signature(cls.forward).parameters, dict[str, Tensor]()
+        parameters, batch = signature(cls.forward).parameters, dict[str, Tensor]()
         for name, shape in {**shapes, **cls.label_shapes(shapes)}.items():
-            found[name] = torch.zeros(rows, *shape, dtype=torch.long)
+            batch[name] = torch.zeros(rows, *shape, dtype=torch.long)
         for name, shape in text_shapes(shapes).items():
             mask = torch.ones(rows, *shape, dtype=torch.bool)
             mask.view(-1, shape[-1])[0, -1] = False
-            found[name.replace("input_ids", "attention_mask")] = mask
+            batch[name.replace("input_ids", "attention_mask")] = mask
             marked = name.replace("input_ids", "global_attention_mask")
-            if num_global and marked in known:
-                found[marked] = torch.zeros_like(mask)
-                found[marked][..., :num_global] = True
+            if num_global and marked in parameters:
+                batch[marked] = torch.zeros_like(mask)
+                batch[marked][..., :num_global] = True
         if features is not None:
-            found["input_values"] = torch.zeros(*found.pop("input_ids").shape, features)
-        return found
+            batch["input_values"] = torch.zeros(*batch.pop("input_ids").shape, features)
+        return batch
 
 
 def text_shapes(shapes: Shapes) -> Shapes:
@@ -230,10 +230,10 @@ class ClassificationHead(nn.Module):
         return hidden + linear_flops(rows, width or features, num_logits)
 
 
-def exclude(scores: Float[Tensor, "*B"], kept: Tensor | None) -> Float[Tensor, "*B"]:
-    """Return the scores, with the lowest number where `kept` is False; None: all are kept.
+def exclude(scores: Float[Tensor, "*B"], mask: Tensor | None) -> Float[Tensor, "*B"]:
+    """Return the scores, with the lowest number where `mask` is False; None: all are kept.
 
     The number is finite: tools of transformers take infinite outputs for failures.
     """
     lowest = torch.finfo(scores.dtype).min
-    return scores if kept is None else scores.masked_fill(~kept, lowest)
+    return scores if mask is None else scores.masked_fill(~mask, lowest)

@@ -113,12 +113,12 @@ class LongspanForCoreference(HeadModel):
         encoded = self.encode(texts, **requests)
         features = (sentence_ids, word_ids, speaker_ids)
         documents = _documents(encoded.last_hidden_state, inputs, features, genre_ids)
-        found = [self.coreference(document) for document in documents]
+        scores = [self.coreference(document) for document in documents]
         loss = None
         if labels is not None:
-            pairs = zip(found, labels, strict=True)
-            loss = torch.stack([pair_losses(x, own).sum() for x, own in pairs]).mean()
-        return self.finish(CoreferenceOutput, [encoded], loss, requests, **_padded(found))
+            pairs = zip(scores, labels, strict=True)
+            loss = torch.stack([pair_losses(x, mentions).sum() for x, mentions in pairs]).mean()
+        return self.finish(CoreferenceOutput, [encoded], loss, requests, **_padded(scores))
 
     @staticmethod
     def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
@@ -146,11 +146,11 @@ class LongspanForCoreference(HeadModel):
         cls, shapes: Shapes, rows: int, features: int | None = None, num_global: int = 0
     ) -> dict[str, Tensor]:
         """Return arguments of zeros; every token is a word, for as many spans as there can be."""
-        found = super().dummy_batch(shapes, rows, features, num_global)
-        zeros, names = found["input_ids"], ("sentence_ids", "speaker_ids")
+        batch = super().dummy_batch(shapes, rows, features, num_global)
+        zeros, names = batch["input_ids"], ("sentence_ids", "speaker_ids")
         words = torch.arange(zeros[0].numel()).view(zeros.shape[1:]).expand_as(zeros)
         genres = torch.zeros(rows, dtype=torch.long)
-        return {**found, **dict.fromkeys(names, zeros), "word_ids": words, "genre_ids": genres}
+        return {**batch, **dict.fromkeys(names, zeros), "word_ids": words, "genre_ids": genres}
 
 
 def _documents(
@@ -180,29 +180,29 @@ def _documents(
         real = real & (sentences >= 0)
     if not real.any(1).all():
         raise InputError("every document must have a token with a sentence; got one without")
-    found = []
-    for row, kept in enumerate(real):
-        own = flat[row][kept]
-        places = torch.arange(len(own), device=own.device)
-        found.append(
+    documents = []
+    for row, inside in enumerate(real):
+        row_states = flat[row][inside]
+        places = torch.arange(len(row_states), device=row_states.device)
+        documents.append(
             DocumentTokens(
-                states=own,
-                sentences=torch.zeros_like(places) if sentences is None else sentences[row][kept],
-                words=places if words is None else words[row][kept],
-                speakers=None if speakers is None else speakers[row][kept],
+                states=row_states,
+                sentences=torch.zeros_like(places) if sentences is None else sentences[row][inside],
+                words=places if words is None else words[row][inside],
+                speakers=None if speakers is None else speakers[row][inside],
                 genre=None if genres is None else genres[row],
             )
         )
-    return found
+    return documents
 
 
-def _padded(found: list[Scores]) -> dict[str, Tensor]:
+def _padded(documents: list[Scores]) -> dict[str, Tensor]:
     """Return the scores of all documents in the fields of the output."""
-    lowest = torch.finfo(found[0].scores.dtype).min
+    lowest = torch.finfo(documents[0].scores.dtype).min
     values = {"spans": NO_SPAN, "mention_scores": 0, "antecedents": NO_SPAN, "scores": lowest}
     stacked = {}
     for name, value in values.items():
-        parts = [getattr(scores, name) for scores in found]
+        parts = [getattr(scores, name) for scores in documents]
         sizes = [max(sizes) for sizes in zip(*(x.shape for x in parts), strict=True)]
         stacked[name] = torch.stack([_pad(x, sizes, value) for x in parts])
     stacked["antecedent_scores"] = stacked.pop("scores")
@@ -211,7 +211,7 @@ def _padded(found: list[Scores]) -> dict[str, Tensor]:
 
 def _pad(x: Tensor, sizes: list[int], value: float | int) -> Tensor:
     """Return a tensor of larger sizes, filled with a value behind the given one."""
-    missing = [(0, size - own) for size, own in zip(sizes, x.shape, strict=True)]
+    missing = [(0, size - length) for size, length in zip(sizes, x.shape, strict=True)]
     return F.pad(x, [y for pair in reversed(missing) for y in pair], value=value)
 
 

@@ -136,8 +136,8 @@ class CoreferenceHead(nn.Module):
         prior = self.width_scores(_all_rows(self.width_priors, widths))[widths, 0]
         mention_scores = self.mention_scores(self.dropout(features))[:, 0] + prior
         count = max(1, int(self.options.spans_per_token * len(tokens.states)))
-        kept = select_spans(spans, mention_scores, count)
-        spans, features, mention_scores = spans[kept], features[kept], mention_scores[kept]
+        index = select_spans(spans, mention_scores, count)
+        spans, features, mention_scores = spans[index], features[index], mention_scores[index]
         antecedents, coarse = self._coarse(features, mention_scores)
         pairs = self._pair_features(tokens, spans[:, 0], antecedents)
         scores = self._fine(features, antecedents, coarse, pairs)
@@ -157,9 +157,9 @@ class CoreferenceHead(nn.Module):
         last = ends.clamp(max=len(x) - 1)
         inside = (ends < len(x)) & (tokens.sentences[starts] == tokens.sentences[last])
         changes = F.pad(tokens.words.diff() != 0, (1, 1), value=True)
-        chosen = inside & changes[starts] & changes[last + 1]
-        spans = torch.stack((starts[chosen], ends[chosen]), dim=1)
-        heads = head_vectors(x, self.token_scores(x)[:, 0], width)[chosen]
+        is_span = inside & changes[starts] & changes[last + 1]
+        spans = torch.stack((starts[is_span], ends[is_span]), dim=1)
+        heads = head_vectors(x, self.token_scores(x)[:, 0], width)[is_span]
         widths = self.width_features(spans[:, 1] - spans[:, 0])
         return spans, torch.cat((x[spans[:, 0]], x[spans[:, 1]], widths, heads), dim=1)
 
@@ -182,28 +182,29 @@ class CoreferenceHead(nn.Module):
         K, A = antecedents.shape
         other = antecedents.clamp(min=0)
         places = torch.arange(K, device=starts.device)[:, None]
-        found = [self.distances(bucket((places - other).clamp(min=0)))]
+        features = [self.distances(bucket((places - other).clamp(min=0)))]
         if self.same_speaker is not None:
             speakers = _required(tokens.speakers, "speaker_ids")[starts]
-            found.append(self.same_speaker((speakers[:, None] == speakers[other]).long()))
+            features.append(self.same_speaker((speakers[:, None] == speakers[other]).long()))
         if self.genres is not None:
-            found.append(self.genres(_required(tokens.genre, "genre_ids")).expand(K, A, -1))
-        return self.dropout(torch.cat(found, dim=-1))
+            features.append(self.genres(_required(tokens.genre, "genre_ids")).expand(K, A, -1))
+        return self.dropout(torch.cat(features, dim=-1))
 
     def _fine(self, features: Tensor, antecedents: Tensor, coarse: Tensor, pairs: Tensor) -> Tensor:
         """Return the scores of no antecedent and of each antecedent (K, 1 + A)."""
-        others = features[antecedents.clamp(min=0)]
-        own = features[:, None].expand_as(others)
-        fine = self.pair_scores(self.dropout(torch.cat((own, others, own * others, pairs), dim=-1)))
+        candidates = features[antecedents.clamp(min=0)]
+        spans = features[:, None].expand_as(candidates)
+        inputs = torch.cat((spans, candidates, spans * candidates, pairs), dim=-1)
+        fine = self.pair_scores(self.dropout(inputs))
         return F.pad(coarse + fine[..., 0], (1, 0))
 
     def _mix(self, features: Tensor, antecedents: Tensor, scores: Tensor) -> Tensor:
         """Return the spans' features mixed with those of their expected antecedent."""
         assert self.gate is not None
-        kept = F.pad(antecedents >= 0, (1, 0), value=True)
-        weights = exclude(scores, kept).softmax(-1)
-        others = torch.cat((features[:, None], features[antecedents.clamp(min=0)]), dim=1)
-        expected = torch.einsum("ka,kas->ks", weights, others)
+        exists = F.pad(antecedents >= 0, (1, 0), value=True)
+        weights = exclude(scores, exists).softmax(-1)
+        candidates = torch.cat((features[:, None], features[antecedents.clamp(min=0)]), dim=1)
+        expected = torch.einsum("ka,kas->ks", weights, candidates)
         gate = self.gate(torch.cat((features, expected), dim=1)).sigmoid()
         return gate * features + (1 - gate) * expected
 
@@ -220,15 +221,15 @@ def head_vectors(
         scores: logits of their weights.
         width: maximum number W of tokens of a span; span w of token t ends with token t + w.
     """
-    mean, total, found = states, scores, [states]
+    mean, total, vectors = states, scores, [states]
     for w in range(1, min(width, len(states))):
         both = torch.logaddexp(total[:-1], scores[w:])
-        own, following = (total[:-1] - both).exp(), (scores[w:] - both).exp()
-        mean = own[:, None] * mean[:-1] + following[:, None] * states[w:]
+        share, following = (total[:-1] - both).exp(), (scores[w:] - both).exp()
+        mean = share[:, None] * mean[:-1] + following[:, None] * states[w:]
         total = both
-        found.append(F.pad(mean, (0, 0, 0, w)))
-    missing = width - len(found)
-    return F.pad(torch.stack(found, dim=1), (0, 0, 0, missing))
+        vectors.append(F.pad(mean, (0, 0, 0, w)))
+    missing = width - len(vectors)
+    return F.pad(torch.stack(vectors, dim=1), (0, 0, 0, missing))
 
 
 def select_spans(
@@ -249,19 +250,19 @@ def select_spans(
     # Of the kept spans: the last end of those that start at a token, the first start of those that
     # end at it.
     latest_end, earliest_start = np.full(length, -1), np.full(length, length)
-    kept: list[int] = []
+    selection: list[int] = []
     for number in order:
-        if len(kept) == count:
+        if len(selection) == count:
             break
         start, end = bounds[number]
         crosses_end = (latest_end[start + 1 : end + 1] > end).any()
         if crosses_end or (earliest_start[start:end] < start).any():
             continue
-        kept.append(number)
+        selection.append(number)
         latest_end[start] = max(latest_end[start], end)
         earliest_start[end] = min(earliest_start[end], start)
-    kept.sort(key=bounds.__getitem__)
-    return torch.tensor(kept, dtype=torch.long, device=spans.device)
+    selection.sort(key=bounds.__getitem__)
+    return torch.tensor(selection, dtype=torch.long, device=spans.device)
 
 
 def _all_rows(table: nn.Embedding, like: Tensor) -> Tensor:
@@ -286,8 +287,8 @@ def pair_losses(scores: Scores, labels: Int[Tensor, "M 3"]) -> Float[Tensor, " K
         labels: first token, last token and cluster of each mention; rows of -100 are ignored.
     """
     clusters = span_clusters(scores.spans, labels)
-    others = torch.where(scores.antecedents < 0, 0, clusters[scores.antecedents.clamp(min=0)])
-    right = (others == clusters[:, None]) & (others > 0)
+    candidates = torch.where(scores.antecedents < 0, 0, clusters[scores.antecedents.clamp(min=0)])
+    right = (candidates == clusters[:, None]) & (candidates > 0)
     right = torch.cat((~right.any(1, keepdim=True), right), dim=1)
     values = scores.scores.float() if scores.scores.dtype.itemsize < 4 else scores.scores
     return values.logsumexp(1) - exclude(values, right).logsumexp(1)

@@ -221,12 +221,12 @@ class LongspanDualEncoder(HeadModel):
     def _contrastive_loss(self, similarities: Tensor) -> Tensor:
         """Return the mean cross entropy of the documents that answer their queries."""
         scores = _loss_scale(self.config) * at_least_float32(similarities)
-        own = torch.arange(len(scores), device=scores.device)
-        loss = label_loss(scores, own)
+        answers = torch.arange(len(scores), device=scores.device)
+        loss = label_loss(scores, answers)
         if not self.config.symmetric_loss:
             return loss
         # Hard negatives answer no query, so there is none to find for them.
-        return (loss + label_loss(scores[:, : len(scores)].mT, own)) / 2
+        return (loss + label_loss(scores[:, : len(scores)].mT, answers)) / 2
 
 
 def _loss_scale(config: LongspanConfig) -> float:
@@ -257,23 +257,23 @@ def _compare(
     similarities = queries @ documents.mT
     if negatives is None:
         return similarities
-    others = queries @ negatives.flatten(0, 1).mT
-    others = exclude(others, None if real is None else real.flatten())
-    return torch.cat((similarities, others), dim=1)
+    negative_similarities = queries @ negatives.flatten(0, 1).mT
+    negative_similarities = exclude(negative_similarities, None if real is None else real.flatten())
+    return torch.cat((similarities, negative_similarities), dim=1)
 
 
 def _join_numbers(
     similarities: Tensor, documents: Tensor | None, negatives: Tensor | None
 ) -> Int[Tensor, " _"]:
     """Return the number of the document of each column of the similarities."""
-    given = [x.flatten() for x in (documents, negatives) if x is not None]
-    count = sum(map(len, given))
+    numbers = [x.flatten() for x in (documents, negatives) if x is not None]
+    count = sum(map(len, numbers))
     if count != similarities.shape[1]:
         raise InputError(
             f"answer_numbers needs document_numbers (and negative_numbers) of all "
             f"{similarities.shape[1]} documents and negatives, got {count}"
         )
-    return torch.cat(given)
+    return torch.cat(numbers)
 
 
 def _are_other_answers(answers: Tensor, columns: Tensor) -> Bool[Tensor, "B _"]:

@@ -38,15 +38,15 @@ class LongspanGenerationMixin(GenerationMixin):
         **kwargs: Any,
     ) -> None:
         """Give assisted generation, and the assistant, a state that can forget rejected tokens."""
-        given = generation_config, model_kwargs, generation_mode
-        super()._prepare_cache_for_generation(*given, *args, **kwargs)  # type: ignore[misc]
+        arguments = generation_config, model_kwargs, generation_mode
+        super()._prepare_cache_for_generation(*arguments, *args, **kwargs)  # type: ignore[misc]
         assisted = generation_mode == GenerationMode.ASSISTED_GENERATION
         drafts = assisted or getattr(generation_config, "is_assistant", False)
         if drafts and generation_config.use_cache and model_kwargs.get(CACHE_NAME) is None:
             decoder = self.get_decoder()  # type: ignore[attr-defined]
-            made = LongspanCache(decoder.config.num_hidden_layers)
-            made.activate_past_recording()
-            model_kwargs[CACHE_NAME] = made
+            cache = LongspanCache(decoder.config.num_hidden_layers)
+            cache.activate_past_recording()
+            model_kwargs[CACHE_NAME] = cache
 
     def prepare_inputs_for_generation(  # type: ignore[override]
         self,
@@ -69,9 +69,9 @@ class LongspanGenerationMixin(GenerationMixin):
         inputs = super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
         inputs["cache"] = inputs.pop(CACHE_NAME, None)
         mask = inputs.get("attention_mask")
-        own = not self.config.is_encoder_decoder  # type: ignore[attr-defined]
+        is_decoder = not self.config.is_encoder_decoder  # type: ignore[attr-defined]
         is_prompt = past is None or past.get_seq_length() == 0
-        if own and is_prompt and mask is not None and not mask[:, -1].all():
+        if is_decoder and is_prompt and mask is not None and not mask[:, -1].all():
             raise InputError(
                 "a prompt ends in padding, after which no token can be predicted; pad prompts on "
                 "the left (tokenizer.padding_side='left')"

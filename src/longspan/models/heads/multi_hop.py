@@ -240,8 +240,8 @@ def _mean_loss(
             "labels of starts, ends, sentences, paragraphs and types must be given together; "
             f"missing: {', '.join(names)}"
         )
-    given = MultiHopLabels(*cast(tuple[Tensor, ...], labels))
-    return multi_hop_losses(logits, given, support_weight).mean()
+    complete_labels = MultiHopLabels(*cast(tuple[Tensor, ...], labels))
+    return multi_hop_losses(logits, complete_labels, support_weight).mean()
 
 
 HEAD = LongspanForMultiHopQuestionAnswering

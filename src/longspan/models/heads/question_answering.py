@@ -135,8 +135,8 @@ def best_spans(
     if max_length < 1:
         raise InputError(f"max_length must be >= 1, got {max_length}")
     start, end = start_logits, end_logits
-    if (kept := to_boolean_mask("allowed", allowed, start)) is not None:
-        start, end = (x.masked_fill(~kept, -torch.inf) for x in (start, end))
+    if (mask := to_boolean_mask("allowed", allowed, start)) is not None:
+        start, end = (x.masked_fill(~mask, -torch.inf) for x in (start, end))
     width = min(max_length, end.shape[1])
     ends = F.pad(end, (0, width - 1), value=-torch.inf).unfold(1, width, 1)
     score, offset = ends.max(-1)

@@ -250,15 +250,15 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
 
         Cross-attention counts as the mechanism's own count, in proportion to the queries.
         """
-        own, (length,), (target,) = decoder_config(config), *text_shapes(shapes).values()
-        source, D = config.sequence_length(length), own.head_dim
-        cross = own.num_attention_heads * build_cross_mechanism(own, 0).flops(source, D)
+        decoder, (length,), (target,) = decoder_config(config), *text_shapes(shapes).values()
+        source, D = config.sequence_length(length), decoder.head_dim
+        cross = decoder.num_attention_heads * build_cross_mechanism(decoder, 0).flops(source, D)
         cross = cross * target // source
         # Queries and outputs of the target's tokens, keys and values of the input's.
-        cross += 2 * linear_flops(target + source, own.hidden_size, own.all_head_size)
-        decoder = encoder_flops(own, target) + own.num_hidden_layers * cross
+        cross += 2 * linear_flops(target + source, decoder.hidden_size, decoder.all_head_size)
+        layers = encoder_flops(decoder, target) + decoder.num_hidden_layers * cross
         logits = linear_flops(target, config.logits_input_size, config.vocab_size)
-        return encoder_flops(encoder_config(config), length) + decoder + logits
+        return encoder_flops(encoder_config(config), length) + layers + logits
 
     @classmethod
     def label_shapes(cls, shapes: Shapes) -> Shapes:

@@ -139,8 +139,8 @@ def device_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
 def compile_kernel(key: Hashable, compiler: str | Callable) -> Callable[..., Tensor]:
     """Return a function that is compiled at its first call, one for each key."""
     # torch counts compilations by code object: a copy has none.
-    own = types.FunctionType(_ATTEND.replace(), globals(), "attend")
-    return torch.compile(own, backend=compiler, dynamic=False, fullgraph=True)
+    attend = types.FunctionType(_ATTEND.replace(), globals(), "attend")
+    return torch.compile(attend, backend=compiler, dynamic=False, fullgraph=True)
 
 
 def _block_mask(source: Source, causal: bool, q: Tensor, key_mask: Tensor | None) -> BlockMask:

@@ -141,12 +141,12 @@ def mask_function(pairs, masks: TokenMasks):
     length, real, is_global, causal = masks.length, masks.real, masks.is_global, masks.causal
 
     def allowed(b, h, q, kv):
-        found = pairs(b, h, q, kv)
+        pair = pairs(b, h, q, kv)
         if is_global is not None:
-            found = found | is_global[b, q] | is_global[b, kv]
+            pair = pair | is_global[b, q] | is_global[b, kv]
         if causal:
-            found = found & (kv <= q)
-        return found & (kv < length if real is None else real[b, kv])
+            pair = pair & (kv <= q)
+        return pair & (kv < length if real is None else real[b, kv])
 
     return allowed
 

@@ -179,8 +179,8 @@ def sum_segment(x, u, mask, factor, weight, count, shift, state, sizes, FORM: tl
         f = _features(f, inside, FORM)
         value, _ = _load(u, row, tokens, real, sizes.value_width, sizes, FORM.value_tile, FORM)
         if factor is not None:
-            own = tl.load(factor + row * count + tokens, mask=real, other=0.0)
-            value = _times(value, own)
+            scale = tl.load(factor + row * count + tokens, mask=real, other=0.0)
+            value = _times(value, scale)
         total += _dot(tl.trans(f), value, FORM)
         if weight is not None:
             f *= tl.load(weight + row * count + tokens, mask=real, other=0.0)[:, None]
@@ -199,9 +199,9 @@ def scan_segments(state, size, segments, REVERSE: tl.constexpr, BLOCK: tl.conste
     running = tl.zeros((BLOCK,), state.dtype.element_ty)
     for step in range(segments):
         segment = segments - 1 - step if REVERSE else step
-        own = tl.load(state + segment * size + columns, mask=columns < size, other=0.0)
+        segment_sum = tl.load(state + segment * size + columns, mask=columns < size, other=0.0)
         tl.store(state + segment * size + columns, running, mask=columns < size)
-        running += own
+        running += segment_sum
 
 
 @triton.jit
@@ -255,7 +255,7 @@ def query_gradients(q, k, v, mask, state, grad, inverse, dq, dweight, sizes, FOR
         x, inside = _load(
             q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM
         )
-        own = tl.load(inverse + row * sizes.queries + queries, mask=real, other=0.0)
+        scale = tl.load(inverse + row * sizes.queries + queries, mask=real, other=0.0)
         change, seen = _dot(g, summary, FORM), total[None, :]
         if FORM.causal:
             shown = _real_keys(mask, row, keys, sizes)
@@ -269,8 +269,8 @@ def query_gradients(q, k, v, mask, state, grad, inverse, dq, dweight, sizes, FOR
             seen = seen + tl.cumsum(fk, 0)
             summary += _dot(tl.trans(value), fk, FORM)
             total += tl.sum(fk, 0)
-        change = _times(change, own)
-        by_weight = -tl.sum(_features(x, inside, FORM) * change, 1) * own
+        change = _times(change, scale)
+        by_weight = -tl.sum(_features(x, inside, FORM) * change, 1) * scale
         change = _input_gradient(change + by_weight[:, None] * seen, x, inside, FORM)
         _store(dq, row, queries, real, sizes.feature_width, sizes, change, FORM.feature_tile)
         tl.store(dweight + row * sizes.queries + queries, by_weight, mask=real)

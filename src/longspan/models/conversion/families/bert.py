@@ -327,10 +327,10 @@ def _mpnet_weights(config: Any) -> list[Weight]:
 
 def _mpnet_refusals(config: Any) -> list[str]:
     fixed = {"pad_token_id": MPNET_PADDING, "relative_attention_num_buckets": MPNET_BUCKETS}
-    given = {name: getattr(config, name) for name in fixed}
+    values = {name: getattr(config, name) for name in fixed}
     return [
         f"{name} must be {fixed[name]}, which transformers reads whatever it is, got {value}"
-        for name, value in given.items()
+        for name, value in values.items()
         if value != fixed[name]
     ]
 

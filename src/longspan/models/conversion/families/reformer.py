@@ -104,10 +104,10 @@ def _weights(config: Any) -> list[Weight]:
         for name, other in LAYER.items():
             weights += parameters(f"{target}.{name}", f"{source}.{other}")
         for name, other in PROJECTIONS[kind].items():
-            own = f"{source}.attention.self_attention.{other}"
-            weights += parameters(f"{target}.attention.{name}", own, "weight")
-        own = f"{source}.attention.output.dense"
-        weights += parameters(f"{target}.attention.output", own, "weight")
+            prefix = f"{source}.attention.self_attention.{other}"
+            weights += parameters(f"{target}.attention.{name}", prefix, "weight")
+        prefix = f"{source}.attention.output.dense"
+        weights += parameters(f"{target}.attention.output", prefix, "weight")
     return weights
 
 
