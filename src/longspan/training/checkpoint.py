@@ -40,6 +40,7 @@ from longspan.training.checkpoint_pointer import (
     write_pointer,
 )
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
+from longspan.training.distributed.random_state import gather_random_state, restore_random_state
 from longspan.training.distributed.sharding import (
     flatten_optimizer_state,
     gather_tensors,
@@ -48,7 +49,6 @@ from longspan.training.distributed.sharding import (
     load_weights,
 )
 from longspan.training.progress import Progress
-from longspan.training.random_state import gather_random_state, restore_random_state
 
 logger = logging.getLogger(__name__)
 
