@@ -143,7 +143,7 @@ def _check_frequencies(task: Task) -> None:
     """Refuse clusters of words for a task whose ids are not in the order of frequency."""
     if task.sorts_by_frequency:
         return
-    able = [name for name, cls in TASKS.items() if cls.sorts_by_frequency]
+    able = sorted(name for name, cls in TASKS.items() if cls.sorts_by_frequency)
     raise OptionError(
         f"model.adaptive_cutoffs require ids in the order of decreasing frequency, which "
         f"{task.info.name} does not have; use one of {', '.join(able)}, or set them to []"
