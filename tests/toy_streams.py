@@ -65,7 +65,7 @@ def stored(texts):
 class ToyStreamOptions(StreamOptions):
     """Short segments."""
 
-    length: Length = setting("tokens of a segment", 16, in_data=False)
+    length: Length = setting("tokens of a segment", 16)
 
 
 class ToyStream(StreamTask):

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from longspan.config import Budget, ModelConfig, TrainingConfig, help_of, setting, settings
+from longspan.config.base import decides_data
 from longspan.errors import OptionError
 from longspan.tasks import build
 
@@ -158,3 +159,23 @@ def test_every_field_has_a_help_text(kind):
     help_texts = help_of(kind)
     assert set(help_texts) == {field.name for field in dataclasses.fields(kind)}
     assert all(help_texts.values())
+
+
+def test_override_of_an_option_decides_the_data_as_its_base_does():
+    @settings
+    class Base:
+        windows: int = setting("cut out of the data", 1, in_data=False)
+        documents: int = setting("in the data", 1)
+
+    @settings
+    class Override(Base):
+        windows: int = setting("cut out of the data", 2)
+        documents: int = setting("in the data", 2)
+
+    @settings
+    class Reversal(Override):
+        windows: int = setting("cut when the data is built", 3, in_data=True)
+
+    decided = [(decides_data(x, "windows"), decides_data(x, "documents")) for x in (Base, Override)]
+    assert decided == [(False, True), (False, True)]
+    assert decides_data(Reversal, "windows")

@@ -30,7 +30,7 @@ def setting(
     *,
     bounds: tuple[float | int, float | int] | None = None,
     is_fixed: bool = True,
-    in_data: bool = True,
+    in_data: bool | None = None,
 ) -> Any:
     """Return a dataclass field with its help text; a field without a default is required.
 
@@ -41,7 +41,8 @@ def setting(
         is_fixed: whether the default is that of this version of longspan; False: it depends on the
             data of a user, so that it says nothing about equal configurations.
         in_data: whether an option of a task decides the built data; False: it chooses among the
-            examples, or concerns the model, so that all of its values share a data set.
+            examples, or concerns the model, so that all of its values share a data set; None: as
+            in the base class, or True without one.
     """
     notes = {"help": help, "bounds": bounds, "is_fixed": is_fixed, "in_data": in_data}
     return dataclasses.field(default=default, metadata=notes)
@@ -91,6 +92,20 @@ def defaults_of(record: Any) -> dict[str, Any]:
         if field.metadata.get("is_fixed", True)
     }
     return {name: x for name, x in defaults.items() if x is not dataclasses.MISSING}
+
+
+def decides_data(options: type, name: str) -> bool:
+    """Return whether an option of a task decides the built data, by its class or the nearest base.
+
+    Args:
+        options: settings class of the task's options.
+        name: name of the option.
+    """
+    for cls in filter(dataclasses.is_dataclass, options.__mro__):
+        for field in dataclasses.fields(cls):
+            if field.name == name and field.metadata.get("in_data") is not None:
+                return bool(field.metadata["in_data"])
+    return True
 
 
 def help_of(record: Any) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from longspan.config.base import decides_data
 from longspan.data import cache as cached
 from longspan.data.cache import BuildOutput, BuildSize, BuiltDataset, DatasetSpec
 from longspan.data.given_sources import GivenSource, locate, unpacked
@@ -48,8 +49,8 @@ class TaskData(ABC):
 
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; equal ones share a data set."""
-        fields = (f for f in dataclasses.fields(self.Options) if f.metadata.get("in_data", True))
-        return {field.name: getattr(self.options, field.name) for field in fields}
+        names = [field.name for field in dataclasses.fields(self.Options)]
+        return {x: getattr(self.options, x) for x in names if decides_data(self.Options, x)}
 
     @abstractmethod
     def build_splits(
