@@ -34,9 +34,13 @@ LONGER_MEMORY = {**CHANGES, "evaluation.memory": 48}
 # The letters of the toy are around 100.
 ADAPTIVE = {**CHANGES, "model.adaptive_cutoffs": [100, 103]}
 WORDS = {**STREAM, "stream": "toy_words", "changes": ADAPTIVE}
+# The second stage loads the weights at the end of the first before they are sharded.
+STAGES = [{"steps": 4, "changes": {"mechanism.memory": 8}}, {"steps": 4}]
+STAGED = {**CHANGES, "training.stages": STAGES}
 CASES = {
     "ddp": {**STREAM, "changes": ACCUMULATED},
     "fsdp": {**STREAM, "parallel": "fsdp"},
+    "stages, fsdp": {**STREAM, "parallel": "fsdp", "changes": STAGED},
     "bf16": {**STREAM, "changes": BF16},
     "longer memory in evaluation": {**STREAM, "parallel": "fsdp", "changes": LONGER_MEMORY},
     "adaptive softmax, ddp": WORDS,

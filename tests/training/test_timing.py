@@ -5,7 +5,7 @@ import torch
 
 import tiny
 from longspan.arena.model import make_model
-from longspan.bench import limits
+from longspan.bench import machine
 from longspan.training import timing
 from longspan.training.timing import TIMED_STEPS, WARMUP_STEPS, measure_step_seconds
 
@@ -86,8 +86,8 @@ def test_matmul_rate_is_that_of_the_fastest_size(monkeypatch):
 
 def test_limits_hold_the_rate_of_products(monkeypatch):
     given = []
-    monkeypatch.setattr(limits, "COPIED", 2**10)
-    monkeypatch.setattr(limits, "measure_matmul_rate", lambda *x: given.append(x) or 5.0)
-    made = limits.measure_limits(torch.float16, CPU)
+    monkeypatch.setattr(machine, "COPIED", 2**10)
+    monkeypatch.setattr(machine, "measure_matmul_rate", lambda *x: given.append(x) or 5.0)
+    made = machine.measure_limits(torch.float16, CPU)
     assert (made.flops_per_second, given) == (5.0, [(CPU, torch.float16)])
     assert made.bytes_per_second > 0
