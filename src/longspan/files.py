@@ -273,19 +273,11 @@ def read_json_file(path: Path) -> JsonFile:
         UnreadableError: the system does not read it now.
     """
     try:
-        text = read_file(path).decode("utf-8")
-        content = parse_json(text)
+        with explain_json_errors(path):
+            text = read_file(path).decode("utf-8")
+            content = parse_json(text)
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
-    except DataError:
-        raise
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
-    except (RecursionError, ValueError) as error:
-        # too deeply nested, a number that is not finite, or one with thousands of digits
-        raise DataError(f"{path} cannot be read as JSON ({error})") from error
     except OSError as error:
         raise explain_read_error(path, error) from error
     if not isinstance(content, dict) or CHECKSUM not in content:
@@ -297,6 +289,22 @@ def read_json_file(path: Path) -> JsonFile:
             f"restore it, or remove its field {CHECKSUM} after an intended edit"
         )
     return JsonFile(path, json.dumps(content), content)
+
+
+@contextlib.contextmanager
+def explain_json_errors(path: Path) -> Iterator[None]:
+    """Raise DataError, with the file and the line, where the text inside is not JSON."""
+    try:
+        yield
+    except DataError:
+        raise
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
+    except (RecursionError, ValueError) as error:
+        # too deeply nested, a number that is not finite, or one with thousands of digits
+        raise DataError(f"{path} cannot be read as JSON ({error})") from error
 
 
 def parse_json(text: str) -> Any:

@@ -68,6 +68,11 @@ LOGIT_STATISTICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+def statistics_of_mean(values: Float[Tensor, " B"]) -> Float[Tensor, "B 2"]:
+    """Return the value of each example, and 1: the statistics of a mean over examples."""
+    return torch.stack((values, torch.ones_like(values)), dim=-1)
+
+
 def _sums_by_row(*columns: Tensor) -> Tensor:
     """Return the sums of each column over the tokens of each example, (B, columns)."""
     return torch.stack([x.reshape(len(x), -1).double().sum(1) for x in columns], dim=-1)

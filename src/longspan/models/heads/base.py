@@ -165,20 +165,15 @@ class HeadModel(Head):
         super().__init__(config)
         self.model = LongspanModel(config)
 
-    def encode(self, inputs: TextInputs, **requests: Unpack[Requests]) -> LongspanOutput:
-        """Compute the states of the tokens of a batch of texts.
-
-        Texts without a global mask have the global tokens that the configuration names.
+    def mark_global_tokens(self, inputs: TextInputs) -> TextInputs:
+        """Return texts with the global tokens that the configuration names, if they have no mask.
 
         Raises:
-            InputError: the Transformer refuses the inputs, or there are no token ids in which to
-                find the separator.
+            InputError: there are no token ids in which to find the separator.
         """
-        if inputs.global_attention_mask is None:
-            mask = default_global_mask(self.config, inputs)
-            inputs = inputs._replace(global_attention_mask=mask)
-        arguments = {**inputs._asdict(), **requests, "return_dict": True}
-        return self.model(**arguments, use_cache=False)
+        if inputs.global_attention_mask is not None:
+            return inputs
+        return inputs._replace(global_attention_mask=default_global_mask(self.config, inputs))
 
 
 def encode_texts(

@@ -11,7 +11,7 @@ from longspan.errors import InputError
 from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import linear_flops
-from longspan.models.heads.base import HeadModel, Shapes, exclude
+from longspan.models.heads.base import HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TextInputs
 from longspan.shapes import Float, Int, Mask
@@ -82,7 +82,7 @@ class LongspanForCandidates(HeadModel):
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
         windows = inputs if len(inputs.shape) == 3 else inputs.map(lambda x: x[:, None])
         texts, read = _windows_to_read(windows)
-        encoded = self.encode(texts, **requests)
+        encoded = encode_texts(self.model, self.mark_global_tokens(texts), **requests)
         positions = _check_positions(candidate_positions, windows.shape)
         states = cast(Tensor, encoded.last_hidden_state)
         scores = self._score(states, positions, windows.shape[:2], read)

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import ModelOutput
 from longspan.errors import InputError
 from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
-from longspan.models.heads.base import HeadModel, Shapes
+from longspan.models.heads.base import HeadModel, Shapes, encode_texts
 from longspan.models.heads.coreference_head import (
     NO_SPAN,
     CoreferenceHead,
@@ -110,7 +110,7 @@ class LongspanForCoreference(HeadModel):
         )
         windows = inputs if len(inputs.shape) == 3 else inputs.map(lambda x: x[:, None])
         texts = windows.flatten_parts("windows")
-        encoded = self.encode(texts, **requests)
+        encoded = encode_texts(self.model, self.mark_global_tokens(texts), **requests)
         features = (sentence_ids, word_ids, speaker_ids)
         documents = _documents(encoded.last_hidden_state, inputs, features, genre_ids)
         scores = [self.coreference(document) for document in documents]

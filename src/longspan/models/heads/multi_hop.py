@@ -19,7 +19,7 @@ from longspan.errors import InputError
 from longspan.models.base import LongspanOutput, Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import linear_flops
-from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, exclude
+from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import IGNORED, marginal_losses
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_mask
 from longspan.shapes import Float, Int
@@ -185,7 +185,7 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         """
         masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
-        encoded = self.encode(inputs, **requests)
+        encoded = encode_texts(self.model, self.mark_global_tokens(inputs), **requests)
         logits = self._score(encoded, attention_mask)
         labels = (start_labels, end_labels, sentence_labels, paragraph_labels, type_labels)
         loss = _mean_loss(logits, labels, support_weight)

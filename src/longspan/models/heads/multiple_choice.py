@@ -7,7 +7,7 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 
 from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
-from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, exclude
+from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TextInputs
 from longspan.shapes import Float, Int, Mask
@@ -60,7 +60,8 @@ class LongspanForMultipleChoice(HeadModel):
         """
         masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
-        encoded = self.encode(inputs.flatten_parts("candidates"), **requests)
+        texts = self.mark_global_tokens(inputs.flatten_parts("candidates"))
+        encoded = encode_texts(self.model, texts, **requests)
         scores = self.classifier(encoded.pooler_output).reshape(inputs.shape[:2])
         logits = exclude(scores, inputs.real_parts)
         loss = None if labels is None else label_loss(logits, labels)

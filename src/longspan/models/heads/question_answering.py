@@ -12,7 +12,7 @@ from longspan.errors import InputError
 from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import linear_flops
-from longspan.models.heads.base import HeadModel, Shapes, exclude
+from longspan.models.heads.base import HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import IGNORED, label_loss, marginal_losses
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_mask
 from longspan.shapes import Float, Int
@@ -64,7 +64,7 @@ class LongspanForQuestionAnswering(HeadModel):
         """
         masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
-        encoded = self.encode(inputs, **requests)
+        encoded = encode_texts(self.model, self.mark_global_tokens(inputs), **requests)
         start, end = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         real = to_boolean_mask("attention_mask", attention_mask, start)
         start, end = exclude(start, real), exclude(end, real)

@@ -11,7 +11,7 @@ from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError
 from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
-from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes
+from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, encode_texts
 from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
 from longspan.shapes import Float, Int
@@ -72,7 +72,7 @@ class SingleInputClassifier(LongspanClassifier):
         """
         masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
-        encoded = self.encode(inputs, **requests)
+        encoded = encode_texts(self.model, self.mark_global_tokens(inputs), **requests)
         logits = self.classifier(getattr(encoded, self.features))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
         weight = labels, num_items_in_batch

@@ -24,6 +24,7 @@ from longspan.tasks.encoded_text import (
 )
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
 from longspan.tasks.questions.report import Report
+from longspan.tasks.scoring import statistics_of_mean
 from longspan.tasks.summaries.summaries import METRICS, SummaryTask
 from longspan.wording import first_of
 
@@ -118,9 +119,7 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         error = (logits[..., 0].double() - numbers).square()
         statistics = {
             "r2": torch.stack((error, numbers.square()), dim=-1),
-            "rmse": torch.stack(
-                (error * self.description.deviation**2, torch.ones_like(error)), dim=-1
-            ),
+            "rmse": statistics_of_mean(error * self.description.deviation**2),
         }
         return {metric.name: statistics[metric.name] for metric in metrics}
 

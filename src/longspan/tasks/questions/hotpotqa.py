@@ -88,7 +88,7 @@ from longspan.tasks.questions.question_data import (
 )
 from longspan.tasks.questions.report import Report
 from longspan.tasks.registry import register
-from longspan.tasks.scoring import IGNORE
+from longspan.tasks.scoring import IGNORE, statistics_of_mean
 
 URL = "http://curtis.ml.cmu.edu/datasets/hotpot"
 FILES = ("hotpot_train_v1.1.json", "hotpot_dev_distractor_v1.json")
@@ -609,7 +609,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         found = {}
         for metric in metrics:
             values = torch.tensor([one[metric.name] for one in scores], dtype=torch.float64)
-            found[metric.name] = torch.stack((values, torch.ones_like(values)), dim=1)
+            found[metric.name] = statistics_of_mean(values)
         return found
 
     def answers(

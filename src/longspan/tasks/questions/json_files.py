@@ -13,7 +13,7 @@ from longspan.data import archives
 from longspan.data.parquet import SUFFIX, read_records, split_files
 from longspan.data.source_files import PartFiles, SourceFiles, format_paths, search_paths
 from longspan.errors import DataError, MissingSourceError
-from longspan.files import LARGE, explain_read_error, open_file, parse_json
+from longspan.files import LARGE, explain_json_errors, explain_read_error, open_file, parse_json
 from longspan.space import format_bytes
 
 T = TypeVar("T")
@@ -33,14 +33,8 @@ def load_json(path: Path) -> Any:
     if path.suffix == SUFFIX:
         return list(read_records(path))
     raw = _read(path)
-    try:
+    with explain_json_errors(path):
         return parse_json(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
-    except (RecursionError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as JSON ({error})") from error
 
 
 def find_lines(files: SourceFiles, name: str) -> dict[str, int]:

@@ -49,6 +49,7 @@ from longspan.tasks.questions.encoding import (
 )
 from longspan.tasks.questions.json_files import find_lines
 from longspan.tasks.questions.report import Report
+from longspan.tasks.scoring import statistics_of_mean
 from longspan.wording import counted
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -337,7 +338,7 @@ class QuestionTask(QuestionData[Question]):
             score = _SCORES[metric.name]
             scores = [score(text, x["references"], self.normalize) for x, text in predicted]
             values = torch.tensor(scores, dtype=torch.float64)
-            found[metric.name] = torch.stack((values, torch.ones_like(values)), dim=1)
+            found[metric.name] = statistics_of_mean(values)
         return found
 
     def answers(

@@ -31,6 +31,7 @@ from longspan.tasks.global_tokens import mark_global_tokens
 from longspan.tasks.grouping import group_by_quantiles
 from longspan.tasks.ranking.bm25 import Bm25
 from longspan.tasks.ranking.collection import NONE, Collection, Queries
+from longspan.tasks.scoring import statistics_of_mean
 from longspan.words import split_words
 
 DOCUMENTS = "documents"  # file of the data set
@@ -327,10 +328,7 @@ class RankingTask(EncodedTextTask):
             [_grades_of(*known, ranked) for known, ranked in zip(judged, numbers, strict=True)]
         )
         scores = {x.name: ranking_score(x.name, grades, [y for _, y in judged]) for x in metrics}
-        return {
-            name: torch.from_numpy(np.stack((values, np.ones_like(values)), axis=1))
-            for name, values in scores.items()
-        }
+        return {name: statistics_of_mean(torch.from_numpy(x)) for name, x in scores.items()}
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the length of the query, and by the number of its relevant documents."""
