@@ -51,6 +51,7 @@ def main() -> None:
     dtype, fused = getattr(torch, sys.argv[5]), features == values
     for name in NAMES:
         setattr(launches, name, Compiled(getattr(launches, name)))
+    launches.PROGRAMS = 4  # two segments of a row, each a loop over many chunks
     launches.chunk_length = lambda _: launches.CHUNK if int(sys.argv[1]) >= 90 else 32
     q, v = torch.empty(1, 2, 4096, features), torch.empty(1, 2, 4096, values, dtype=dtype)
     q = q.to(dtype) if fused else q

@@ -60,6 +60,14 @@ def test_lengths_and_widths_that_fill_no_tile(causal):
         assert_equals_reference(make(causal=causal), inputs_of(T, S, D, E), key_mask=key_mask)
 
 
+def test_widest_states_in_float32(causal):
+    """Without `causal` a program has one chunk of them."""
+    atol = 10 * TOLERANCE[torch.float32]
+    assert_equals_reference(
+        make(causal=causal).float(), inputs_of(35, D=128, dtype=torch.float32), atol
+    )
+
+
 def test_more_queries_than_keys(causal):
     if causal:
         pytest.skip("causal=True requires T <= S")

@@ -69,7 +69,8 @@ def measure_group(
     planned = [x for x in outcomes if isinstance(x, _Planned)]
     release_memory(device)
     made = None
-    if fit_together([x.estimate for x in planned], free_memory(device)):
+    # A GPU refuses what does not fit together by itself.
+    if device.type == "cuda" or fit_together([x.estimate for x in planned], free_memory(device)):
         made = _measure_together(planned, sizes, limits, runs, device, peaks)
     if made is None:
         made = _measure_apart(planned, sizes, limits, runs, device, peaks)
@@ -116,10 +117,12 @@ def _plan(case: Case, sizes: Sizes, device: torch.device) -> "_Planned | Measure
     if free is not None and least > free:
         needed = f"needs {format_bytes(least)} at least, and {format_bytes(free)} may be used"
         return left_out(case, "out of memory", needed, MemoryEstimate(least, least))
+    if device.type == "cuda":
+        # It refuses what does not fit by itself; a CPU's system would swap, or end the process.
+        return _Planned(case, None)
     estimate = estimate_memory(lambda: make_workload(case, sizes, CPU))
     release_memory(device)
-    # A GPU refuses what does not fit by itself; a CPU's system would swap, or end the process.
-    free = None if device.type == "cuda" else free_memory(device)
+    free = free_memory(device)
     if estimate is not None and free is not None and estimate.peak > free:
         needed = f"needs {format_bytes(estimate.peak)}, and {format_bytes(free)} may be used"
         return left_out(case, "out of memory", needed, estimate)

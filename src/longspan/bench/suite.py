@@ -1,6 +1,8 @@
 """Suites: mechanisms in several scopes and passes, over lengths until memory ends."""
 
+import contextlib
 import dataclasses
+import gc
 import hashlib
 import itertools
 import json
@@ -175,7 +177,7 @@ def run_suite(
         git_commit=git_commit(),
         date=now(),
     )
-    with PeakMeter(device) as peaks:
+    with PeakMeter(device) as peaks, _frozen_objects():
         for group in suite.groups():
             before = record.measurements
             made = _measure_group(suite, group, limits[group[0].precision], device, before, peaks)
@@ -184,6 +186,20 @@ def run_suite(
             record = dataclasses.replace(record, measurements=[*before, *made])
             save(record)
     return record
+
+
+@contextlib.contextmanager
+def _frozen_objects() -> Iterator[None]:
+    """Keep what is loaded out of garbage collections, of which each case has several.
+
+    With torch and transformers loaded, one takes a quarter of a second.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _measure_group(

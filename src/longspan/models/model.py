@@ -318,9 +318,9 @@ class LongspanModel(LongspanPreTrainedModel):
 
 def _join(layers: list[LayerOutput]) -> dict[str, Any]:
     """Return the weights and the loss of all layers, by field of the output."""
-    weights, cross, losses = (
-        tuple(x for layer in layers if (x := getattr(layer, name)) is not None) or None
-        for name in ("weights", "cross_weights", "loss")
-    )
-    total = None if losses is None else torch.stack(losses).sum()
+    # One comprehension a field: torch 2.11 does not compile a nested one that reads a name outside.
+    weights = tuple(x.weights for x in layers if x.weights is not None) or None
+    cross = tuple(x.cross_weights for x in layers if x.cross_weights is not None) or None
+    losses = [x.loss for x in layers if x.loss is not None]
+    total = torch.stack(losses).sum() if losses else None
     return {"attentions": weights, "cross_attentions": cross, "auxiliary_loss": total}

@@ -42,15 +42,31 @@ class Plan(NamedTuple):
     @property
     def options(self) -> dict[str, int]:
         """Options of every launch but the scan."""
-        form = self.form
-        large = form.feature_tile.value * form.value_tile.value > 64 * 64
         # With four warps these would not fit into registers.
-        many = large or form.precision.value == "tf32x3"
+        many = self._state_elements > 64 * 64 or self._is_exact
         return {"num_warps": 8 if many else 4, "num_stages": STAGES}
 
-    def read(self, sizes: Sizes) -> Sizes:
-        """Return the sizes of a walk that reads a state."""
-        return sizes if self.form.causal else sizes._replace(segments=1)
+    def reading(self, sizes: Sizes) -> tuple[tuple[int, int], Sizes]:
+        """Return the grid and the sizes of a walk that reads a state.
+
+        In a loop that does not change the state, Triton keeps both terms of its split into TF32 in
+        shared memory, for each of two layouts. Where they do not fit, a program has one chunk.
+        """
+        programs = sizes.segments
+        if not self.form.causal:
+            if self._is_exact and self._state_elements > 64 * 128:
+                programs *= sizes.steps
+                sizes = sizes._replace(steps=1)
+            sizes = sizes._replace(segments=1)
+        return (self.rows, programs), sizes
+
+    @property
+    def _is_exact(self) -> bool:
+        return self.form.precision.value == "tf32x3"
+
+    @property
+    def _state_elements(self) -> int:
+        return self.form.feature_tile.value * self.form.value_tile.value
 
 
 def mix_values(
@@ -78,10 +94,10 @@ def mix_values(
     mask = None if mask is None else mask.contiguous().view(torch.uint8)
     with _on_device(q):
         state = _state_of_keys(plan, k, v, mask)
-        mix_segment[plan.rows, plan.queries.segments](
+        grid, sizes = plan.reading(plan.queries)
+        mix_segment[grid](
             *(_rows(x) for x in (q, k, v)),
-            *(mask, state, _rows(out), inverse, least),
-            *(plan.read(plan.queries), plan.form),
+            *(mask, state, _rows(out), inverse, least, sizes, plan.form),
             **plan.options,
         )
     return out, inverse
@@ -117,15 +133,16 @@ def mix_gradients(
     inputs = (*(_rows(x) for x in (q, k, v)), mask)
     with _on_device(q):
         state = _state_of_keys(plan, k, v, mask)
-        query_gradients[plan.rows, plan.queries.segments](
-            *(*inputs, state, _rows(grad), inverse, _rows(dq), by_weight),
-            *(plan.read(plan.queries), plan.form),
+        grid, sizes = plan.reading(plan.queries)
+        query_gradients[grid](
+            *(*inputs, state, _rows(grad), inverse, _rows(dq), by_weight, sizes, plan.form),
             **plan.options,
         )
         state = _state_of_queries(plan, q, grad, inverse, by_weight)
-        key_gradients[plan.rows, plan.keys.segments](
+        grid, sizes = plan.reading(plan.keys)
+        key_gradients[grid](
             *(*inputs, state, _rows(grad), inverse, by_weight, _rows(dk), _rows(dv)),
-            *(plan.read(plan.keys), plan.form),
+            *(sizes, plan.form),
             **plan.options,
         )
     return dq, dk, dv
