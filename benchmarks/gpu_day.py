@@ -77,7 +77,7 @@ PARTS = (
     ),
     Part(
         "tests",
-        300,
+        420,
         # Other tests need packages that a GPU machine may lack.
         (PYTHON, "-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "-n", "8", *GPU_TESTS),
         (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",

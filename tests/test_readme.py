@@ -162,13 +162,17 @@ def test_numbers_of_mechanisms_and_seeds_are_those_of_the_records():
     }
 
 
-def test_every_mechanism_ran_on_the_gpu_that_the_readme_names():
-    claim("All ran on a CUDA device, an H200")
+def test_every_mechanism_ran_on_the_gpus_that_the_readme_names():
+    claim("All ran on CUDA devices, an H200 and an H100")
     record = json.loads((ROOT / "benchmarks/results/quick-h200.json").read_text())
     assert "H200" in record["device"]
     assert {x["mechanism"] for x in record["rows"]} == set(MECHANISMS)
     layers = json.loads((ROOT / "results/efficiency/layer-h200.json").read_text())
     assert {x["mechanism"] for x in layers["measurements"]} >= set(MECHANISMS)
+    scaling = json.loads((ROOT / "results/efficiency/scaling-h100.json").read_text())
+    assert "H100" in scaling["device"]
+    measured = {x["mechanism"] for x in scaling["measurements"] if x["state"] == "measured"}
+    assert measured >= set(MECHANISMS)
 
 
 def test_readme_lists_every_mechanism_task_and_protocol():

@@ -135,7 +135,7 @@ ON_CUDA = [
 def test_cuda_kernels_equal_float64(causal, dtype, widths, programs, monkeypatch):
     """Without a host synchronization, and bit for bit in a second call.
 
-    Of twelve rows of 32 chunks, a program computes 16 or one; the code compiled for one has no loop.
+    Of 32 chunks of a row a program computes 16 or one; the code compiled for one has no loop.
     """
     from longspan.attention.kernels.triton import launches
 
