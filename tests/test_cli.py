@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import typer
@@ -160,59 +159,32 @@ def test_help_shows_every_default():
 
 
 def test_interrupt_prints_how_to_resume(cli, tiny_cache, tmp_path, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
+    """Send the signal of Ctrl-C in the middle of training; a process of its own: test_cli_data."""
     from longspan.training.loop import StageTrainer
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with monkeypatch.context() as patch:
-        patch.setattr(StageTrainer, "_validate", interrupt)
+        patch.setattr(StageTrainer, "_validate", lambda *_: signal.raise_signal(signal.SIGINT))
         code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
+    signal.signal(signal.SIGINT, before)
     assert code == 130
     assert out == ""
     assert err.splitlines()[-1] == "Interrupted. Run the same command to resume."
     assert "Traceback" not in err
-    code, _, err = cli(*tiny.command(tmp_path, tiny_cache))
-    assert code == 0
+    code, out, _ = cli(*tiny.command(tmp_path, tiny_cache))
+    assert (code, "local" in out) == (0, True)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of another kind")
-def test_sigint_in_process_prints_how_to_resume(tiny_cache, tmp_path):
-    arguments = tiny.command(tmp_path, tiny_cache, changes={"training.steps": 100_000})
-    command = [sys.executable, "-m", "longspan", *arguments]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=tiny.restore_sigint,
-    )
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.rglob("last.json")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    text, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert text.splitlines()[-1] == "Interrupted. Run the same command to resume."
-    assert "Traceback" not in text
-
-
-def test_train_command_equals_run(cli, tiny_cache, tmp_path, finished):
-    code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
-    assert code == 0
-    assert "local" in out
-    assert "step 12/12" in err
-    (made,) = load_results([tmp_path])
-    expected = next(result for result in load_results([finished]) if result.mechanism == "local")
-    assert (made.config_hash, made.scores) == (expected.config_hash, expected.scores)
-
-
-def test_train_command_prints_json_table(cli, tiny_cache, tmp_path):
-    code, out, _ = cli(*tiny.command(tmp_path, tiny_cache, "--json"))
+def test_train_command_equals_run_and_prints_a_table(cli, tiny_cache, tmp_path, finished):
+    code, out, err = cli(*tiny.command(tmp_path, tiny_cache, "--json"))
     assert code == 0
     (table,) = json.loads(out)
     (row,) = table["rows"]
     assert (row["protocol"], row["mechanism"]) == ("smoke", "local")
+    assert "step 12/12" in err
+    (made,) = load_results([tmp_path])
+    expected = next(result for result in load_results([finished]) if result.mechanism == "local")
+    assert (made.config_hash, made.scores) == (expected.config_hash, expected.scores)
 
 
 def arena_command(runs, cache, *more, changes=None):
@@ -308,10 +280,7 @@ def test_arena_with_failed_run_reports_others_and_exits_with_1(
     assert (code, out) == (1, "")
 
 
-def test_arena_reports_and_skips_tasks_without_data(cli, tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+def test_arena_reports_and_skips_tasks_without_data(cli, nowhere, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
         longspan.cli.running, "_run", lambda made, paths, how: (seen.extend(made), ([], []))[1]

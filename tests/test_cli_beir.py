@@ -6,7 +6,6 @@ import pytest
 
 from beir_files import JUDGMENTS, QUERIES, topics, write_beir, write_lines
 from longspan.validation import validate_records
-from own_files import forgotten_imports
 from test_cli_errors import check_rejected
 
 SMALL = {
@@ -22,10 +21,7 @@ SMALL = {
 FLAGS = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
 
 
-@pytest.fixture(autouse=True)
-def clean_registry(tmp_path):
-    with forgotten_imports(tmp_path / "none"):
-        yield
+pytestmark = pytest.mark.usefixtures("no_imports")
 
 
 def run_import(cli, tmp_path, *words):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from own_files import forgotten_imports, reviews, write_csv
+from own_files import reviews, write_csv
 from test_cli_errors import check_rejected
 
 HEADER = ("body", "stars", "score")
@@ -23,10 +23,7 @@ SMALL = {
 FLAGS = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
 
 
-@pytest.fixture(autouse=True)
-def clean_registry(tmp_path):
-    with forgotten_imports(tmp_path / "none"):
-        yield
+pytestmark = pytest.mark.usefixtures("no_imports")
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from longspan.models import (
 )
 from longspan.results import load_results
 from longspan.validation import validate_records
-from own_files import forgotten_imports, save_tokenizer, write_csv
+from own_files import save_tokenizer, write_csv
 from test_cli_errors import check_rejected
+from tiny import set_flags as flags
 
 HEADER = ("body", "gist")
 COLUMNS = ("--text", "body", "--summary", "gist")
@@ -26,25 +27,13 @@ TRAINING = {"steps": 4, "evaluate_every": 2, "warmup_steps": 0, "batch_size": 8}
 SHORT = {"length": 32, "target_length": 12, "beams": 2}
 
 
-def flags(part, values):
-    return [x for name, value in values.items() for x in ("--set", f"{part}.{name}={value}")]
-
-
 def rows(count):
     """Return texts, and their first sentences as summaries."""
     papers = (paper_files.paper(number)["article_text"] for number in range(count))
     return [(" ".join(sentences), sentences[0]) for sentences in papers]
 
 
-@pytest.fixture(autouse=True)
-def clean_registry(tmp_path):
-    with forgotten_imports(tmp_path / "none"):
-        yield
-
-
-@pytest.fixture
-def places(tmp_path):
-    return ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+pytestmark = pytest.mark.usefixtures("no_imports")
 
 
 @pytest.fixture

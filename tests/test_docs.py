@@ -1,7 +1,6 @@
 """Rendered documentation pages of mechanisms and tasks."""
 
 import dataclasses
-import importlib
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -23,14 +22,6 @@ from longspan.tasks import TASKS, register_imported
 CountFlops = sys.modules[order_runs.__module__].CountFlops
 DOCS = Path(__file__).parents[1] / "docs"
 REMEDY = "run python docs/pages.py"
-
-
-@pytest.fixture(scope="module")
-def import_script():
-    """Function that imports a script of the docs folder together with its neighbors."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(DOCS))
-        yield importlib.import_module
 
 
 @pytest.fixture(scope="module")

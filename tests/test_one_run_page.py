@@ -41,7 +41,8 @@ def record(frame, event, _):
 folder = sys.argv[1]
 for seed in ("1", "2"):
     sys.argv = ["longspan", "train", "local", "needle", "--protocol", "quick", "--runs", folder]
-    sys.argv += ["--set", "training.steps=2", "--seed", seed, "--json"]
+    sys.argv += ["--set", "training.steps=2", "--set", "task.train=400", "--seed", seed, "--json"]
+    sys.argv += ["--set", "task.validation=50", "--set", "task.test=50"]
     sys.setprofile(record if seed == "2" else None)
     try:
         main()

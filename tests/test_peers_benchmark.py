@@ -2,19 +2,17 @@
 
 import argparse
 import dataclasses
-import importlib
+import importlib.metadata
 import importlib.util
 import json
 import sys
 import types
-from pathlib import Path
 
 import pytest
 import torch
 
 from longspan.bench.peaks import PeakMeter
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
 LENGTH = 64
 TINY = {
@@ -37,14 +35,6 @@ NAMES = (
     *("reformer-pytorch", "sinkhorn-transformer", "linear-attention-transformer"),
 )
 FIXED = ("transformers-longformer", "transformers-led", "local-attention", "local-attention-blocks")
-
-
-@pytest.fixture(scope="module")
-def import_script():
-    """Function that imports a script of the benchmarks together with its neighbors."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module
 
 
 @pytest.fixture(scope="module")

@@ -81,6 +81,11 @@ def rescore(record, split, paths):
     return evaluate_run(record, split, paths)[0].score
 
 
+def set_flags(part, values):
+    """Return values of a part of the configuration as command line arguments."""
+    return [x for name, value in values.items() for x in ("--set", f"{part}.{name}={value}")]
+
+
 def flags(changes=None):
     """Return the changes as command line arguments."""
     pairs = {**CHANGES, **(changes or {})}.items()

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from report_records import analysis, build_leaderboard, record
 
+from longspan.report import sections
 from longspan.report.charts.figures import (
     similarity_maps,
     span_figures,
@@ -216,10 +217,12 @@ def test_text_of_labels_is_escaped_on_the_page():
     assert "<dog>" not in page
 
 
-def test_pictures_are_written_as_svg_and_png(tmp_path):
+def test_pictures_are_written_as_svg_and_png(tmp_path, monkeypatch):
     board, (one, *_) = board_and_analyses(tasks=("image",))
     picture = [rollout(range(4), side=2, levels=pack_levels(range(4)))]
     one = replace(one, rollouts=picture, positions=similarity(8, 8))
+    pictures = [x for x in sections.SECTIONS if x.name in ("embeddings", "rollouts")]
+    monkeypatch.setattr(sections, "SECTIONS", pictures)
     written = write_figures([board], tmp_path, "both", Context(analyses=[one]))
     for kind in ("rollout", "position"):
         svg, png = (path for path in written if kind in path.name)

@@ -1,9 +1,7 @@
 """Verdict in words: derived from intervals, ranks and costs, for every shape of leaderboard."""
 
-import importlib
 import io
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -223,9 +221,8 @@ def test_verdict_heads_every_output():
     assert page.index(f"<p>{said[0]}</p>") < page.index("<table>")
 
 
-def test_readme_has_verdict_tasks_and_costs(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    module = importlib.import_module("result_tables")
+def test_readme_has_verdict_tasks_and_costs(import_script):
+    module = import_script("result_tables")
     mebi = 1 << 20
     layers = [
         layer_cost("full", 1_024, 0.1, 100 * mebi),
