@@ -135,13 +135,14 @@ def places(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def tiny_cache(tmp_path_factory):
-    """Cache with the tiny ListOps; its generator is compiled once."""
+def tiny_cache(request, tmp_path_factory):
+    """Cache with the tiny ListOps; its generator is compiled once for all workers of xdist."""
     import tiny
 
-    cache = tmp_path_factory.mktemp("cache")
-    tiny.listops(cache)
-    return cache
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if hasattr(request.config, "workerinput") else base) / "tiny"
+    tiny.listops(shared)  # builds under a lock
+    return shutil.copytree(shared, tmp_path_factory.mktemp("cache"), dirs_exist_ok=True)
 
 
 @pytest.fixture

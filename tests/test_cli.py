@@ -446,14 +446,14 @@ def test_grid_values_are_parsed_as_json_or_words():
 
 
 def test_terminal_without_unicode_gets_every_output(finished, tmp_path):
+    """Print a report, which has dashes and arrows."""
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    report = ["report", str(finished), "--format", "markdown", "--output", str(tmp_path / "x.html")]
-    for arguments in (["show", "local"], report):
-        command = [sys.executable, "-m", "longspan", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.isascii()
-        assert len(done.stdout) > 200
+    report = ["report", finished, "--format", "markdown", "--output", tmp_path / "x.html"]
+    command = [sys.executable, "-m", "longspan", *report]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert len(done.stdout) > 200
 
 
 def test_long_argument_is_cut_in_the_error(cli):

@@ -178,13 +178,6 @@ def test_families_of_reports_equal_traits(import_script, mechanism_pages):
     assert family_of("s4") == OTHER
 
 
-def test_page_of_mechanism_without_paper_says_unpublished(import_script, monkeypatch):
-    unpublished = dataclasses.replace(MECHANISMS["local"].traits, paper=None)
-    monkeypatch.setattr(MECHANISMS["local"], "traits", unpublished)
-    table = import_script("pages").traits_table(MECHANISMS["local"])
-    assert "| paper | unpublished |" in table
-
-
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
 def test_mechanism_picture_has_title_and_paths(name, mechanism_pages):
     for text in (mechanism_pages[f"{name}.svg"], (DOCS / "mechanisms" / f"{name}.svg").read_text()):

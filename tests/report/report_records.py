@@ -22,6 +22,7 @@ from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import measure_noise
+from longspan.report.tables.table import Table
 from longspan.results import (
     Analysis,
     ContextLoss,
@@ -377,6 +378,13 @@ def interval_of(values, metric, num_examples, sample=None, pooled=None):
     """Return the 95 % interval of the mean score of some seeds."""
     noise = measure_noise(values, metric, num_examples, sample, pooled)
     return interval(noise, metric, num_examples, sample)
+
+
+def lines(table: Table) -> list[dict[str, Any]]:
+    """Return the values of a table by row, under the keys of its columns."""
+    return [
+        dict(zip(table.keys, (entry.value for entry in row), strict=True)) for row in table.rows
+    ]
 
 
 def build_leaderboard(results, failures=()):

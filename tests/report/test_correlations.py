@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from report_records import lines as rows
 from report_records import record
 from scipy import stats
 
@@ -49,12 +50,6 @@ def novels(names=NAMES, **changes):
 
 def tables(runs, context=None):
     return section_tables(build_leaderboards(runs), context or Context(), "predicts")
-
-
-def rows(table):
-    return [
-        dict(zip(table.keys, (entry.value for entry in row), strict=True)) for row in table.rows
-    ]
 
 
 @pytest.mark.parametrize("step", [1e-9, 0.7])

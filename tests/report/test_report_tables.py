@@ -20,6 +20,7 @@ from report_records import (
     cross_evaluation,
     curve,
     failure,
+    lines,
     record,
     record_of_answers,
     record_of_statistics,
@@ -240,10 +241,6 @@ def test_settings_are_listed_once_at_widest_scope():
     assert len(warm) == 4
     assert [line["commit"] for line in lines(single)] == ["5a" * 20, None] * 4
     assert {line["seed"] for line in lines(single)} == {0, 1}
-
-
-def lines(table):
-    return json.loads(to_json([table]))[0]["rows"]
 
 
 def test_settings_of_some_runs_are_not_common():
@@ -476,17 +473,15 @@ def test_scores_have_the_best_rule():
     assert float(line["margin"]) == pytest.approx(float(line["score"]) - 0.362)
 
 
-@pytest.mark.parametrize("write", [markdown, latex, lambda tables: print_terminal(tables, 10_000)])
+def print_wide(tables):
+    return print_terminal(tables, 10_000)
+
+
+@pytest.mark.parametrize("write", [markdown, latex, print_wide, render_page])
 def test_legend_is_printed_once(write):
     boards = build_leaderboards([record(), record(protocol="smoke")])
-    text = write([leaderboard(board) for board in boards])
-    assert text.count("One row beats another") == 1
-
-
-def test_page_has_single_legend():
-    text = render_page(build_leaderboards([record(), record(protocol="smoke")]))
-    assert text.count("One row beats another") == 1
-    assert "One row beats another" in LEGEND
+    shown = boards if write is render_page else [leaderboard(board) for board in boards]
+    assert write(shown).count("One row beats another") == 1
 
 
 def test_terminal_ignores_markup_in_records():
