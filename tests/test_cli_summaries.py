@@ -54,6 +54,13 @@ def save_checkpoint(folder, model_class, **fields):
     return folder
 
 
+def save_summarizer(folder, **decoder):
+    """Save a small encoder-decoder; its decoder may have sizes of its own."""
+    fields = {"is_encoder_decoder": True, "decoder_start_token_id": 2}
+    model_class = LongspanForConditionalGeneration
+    return save_checkpoint(folder, model_class, decoder_overrides=decoder, **fields)
+
+
 def finetune(cli, checkpoint, path, places, *more):
     return cli(
         "finetune", checkpoint, "--data", path, *COLUMNS, *flags("training", TRAINING), *more,
@@ -124,10 +131,7 @@ def test_copied_checkpoint_loads_the_finished_run(cli, tmp_path, places, notes):
 
 
 def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
-    fields = {"is_encoder_decoder": True, "decoder_overrides": {"max_position_embeddings": 16}}
-    checkpoint = save_checkpoint(
-        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
-    )
+    checkpoint = save_summarizer(tmp_path / "both", max_position_embeddings=16)
     code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", {"target_length": 12}))
     assert code == 0, err
     (result,) = load_results([tmp_path / "runs"])
@@ -152,10 +156,7 @@ def test_summaries_are_as_long_as_the_decoder_of_the_checkpoint(
     cli, tmp_path, places, notes, given, expected
 ):
     """The recipe's number is lowered, as that of texts is; a user's own is kept."""
-    fields = {"is_encoder_decoder": True, "decoder_overrides": {"max_position_embeddings": 16}}
-    checkpoint = save_checkpoint(
-        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
-    )
+    checkpoint = save_summarizer(tmp_path / "both", max_position_embeddings=16)
     options = {} if given is None else {"target_length": given}
     code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", options))
     assert code == 0, err
@@ -169,10 +170,7 @@ def test_summaries_are_as_long_as_the_decoder_of_the_checkpoint(
 
 @pytest.mark.parametrize("decoder", [{}, {"max_position_embeddings": 16}])
 def test_positions_of_an_encoder_decoder_are_extended(cli, tmp_path, places, notes, decoder):
-    fields = {"is_encoder_decoder": True, "decoder_overrides": decoder}
-    checkpoint = save_checkpoint(
-        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
-    )
+    checkpoint = save_summarizer(tmp_path / "both", **decoder)
     options = flags("task", {"length": 48, "target_length": 12})
     tile = ("--extend-positions", "tile")
     code, _, err = finetune(cli, checkpoint, notes, places, *options, *tile)

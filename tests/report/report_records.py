@@ -2,12 +2,14 @@
 
 import dataclasses
 import hashlib
+import io
 import json
 import math
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from longspan.config import (
     Budget,
@@ -20,8 +22,10 @@ from longspan.config import (
 )
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.output.terminal import terminal
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import measure_noise
+from longspan.report.tables.published import PublishedFigure
 from longspan.report.tables.table import Table
 from longspan.results import (
     Analysis,
@@ -34,8 +38,10 @@ from longspan.results import (
     Point,
     PositionLoss,
     Result,
+    Rollout,
     Score,
     pack_scores,
+    quantize,
 )
 from longspan.results.analysis import AttentionSpans, Span
 
@@ -378,6 +384,36 @@ def interval_of(values, metric, num_examples, sample=None, pooled=None):
     """Return the 95 % interval of the mean score of some seeds."""
     noise = measure_noise(values, metric, num_examples, sample, pooled)
     return interval(noise, metric, num_examples, sample)
+
+
+def published(**changes: Any) -> PublishedFigure:
+    """Return a published accuracy of `full` on ListOps."""
+    fields = {"task": "listops", "mechanism": "full", "value": 0.3637, "quantity": "accuracy"}
+    return PublishedFigure(**{**fields, "protocol": "lra-paper", "source": "table 1", **changes})
+
+
+def rollout(shares: Any, **changes: Any) -> Rollout:
+    """Return the shares of the tokens or pixels of an example."""
+    fields = {
+        "split": "validation",
+        "row": 3,
+        "part": 1,
+        "start": "the CLS token",
+        "label": "cat",
+        "prediction": "<dog>",
+        "side": None,
+        "levels": None,
+        "text": None,
+    }
+    return Rollout(**{**fields, **changes}, shares=quantize(shares, 16))
+
+
+def print_terminal(tables: Iterable[Table], width: int = 80, **options: Any) -> str:
+    """Return the text of tables in a terminal."""
+    console = Console(width=width, record=True, file=io.StringIO(), **options)
+    for part in terminal(tables):
+        console.print(part)
+    return console.export_text(styles=bool(options))
 
 
 def lines(table: Table) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import altair as alt
 import numpy as np
 import pytest
 from PIL import Image
-from report_records import analysis, build_leaderboard, record
+from report_records import analysis, build_leaderboard, record, rollout
 
 from longspan.report import sections
 from longspan.report.charts.figures import (
@@ -31,7 +31,7 @@ from longspan.report.tables.attention_span import (
     required_spans,
     spans_of,
 )
-from longspan.results import BASELINE, Rollout, Similarity, pack_levels, pack_tokens, quantize
+from longspan.results import BASELINE, Similarity, pack_levels, pack_tokens, quantize
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 IMAGE = "{http://www.w3.org/2000/svg}image"
@@ -46,21 +46,6 @@ def similarity(rows, columns, dimensions=64, seed=0):
         dimensions=dimensions,
         vectors=quantize(vectors, 8),
     )
-
-
-def rollout(shares, **changes):
-    fields = {
-        "split": "validation",
-        "row": 3,
-        "part": 1,
-        "start": "the CLS token",
-        "label": "cat",
-        "prediction": "<dog>",
-        "side": None,
-        "levels": None,
-        "text": None,
-    }
-    return Rollout(**{**fields, **changes}, shares=quantize(shares, 16))
 
 
 def elements(picture, tag):

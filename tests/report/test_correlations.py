@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 from report_records import lines as rows
-from report_records import record
+from report_records import published, record
 from scipy import stats
 
 from longspan.config import Budget, TaskConfig
@@ -17,7 +17,7 @@ from longspan.report.output.text import WRITERS
 from longspan.report.sections import section_tables
 from longspan.report.tables import correlations
 from longspan.report.tables.correlations import correlate
-from longspan.report.tables.published import PublishedFigure, read_published
+from longspan.report.tables.published import read_published
 
 NAMES = ("full", "linear", "local", "performer", "reformer", "sinkhorn")
 # Xiong et al. 2022, tables 1 and 2. Rows: Sinkhorn, LSH, Linformer, Nystrom, Performer, Long-Short,
@@ -167,11 +167,10 @@ def test_published_scores_are_those_of_the_tables():
 def test_published_correlations_are_of_one_publication():
     def scores(protocol, task, order):
         return [
-            PublishedFigure(
+            published(
                 task=task,
                 mechanism=name,
                 value=0.1 * order.index(i) + 0.1,
-                quantity="accuracy",
                 protocol=protocol,
                 source=f"{protocol}, table 1",
             )
@@ -179,14 +178,14 @@ def test_published_correlations_are_of_one_publication():
         ]
 
     up, down = [*range(6)], [*range(6)][::-1]
-    published = (
+    figures = (
         *scores("one", "listops", up),
         *scores("one", "letters", down),
         *scores("one", "papers", up),
         *scores("other", "listops", up),
         *scores("other", "letters", up),
     )
-    context = Context(published=published)
+    context = Context(published=figures)
     (table,) = tables([record("full", protocol="one")], context)
     found = [(row["downstream_task"], round(row["spearman"], 9)) for row in rows(table)]
     assert found == [("letters", -1.0), ("papers", 1.0)]

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
+from report_records import published
 
 from longspan.report.tables.efficiency import efficiency_tables
-from longspan.report.tables.published import PublishedFigure
 from longspan.results import EfficiencyRecord, Measurement
 from longspan.results.efficiency import Limits, Sizes
 
@@ -66,10 +66,8 @@ RECORD = EfficiencyRecord(
 
 
 def figure(mechanism, quantity, value, length=1_000, condition="a device"):
-    return PublishedFigure(
-        task="text", mechanism=mechanism, quantity=quantity, value=value, protocol="lra-paper",
-        source="A paper", length=length, condition=condition,
-    )  # fmt: skip
+    about = {"task": "text", "source": "A paper", "length": length, "condition": condition}
+    return published(mechanism=mechanism, quantity=quantity, value=value, **about)
 
 
 FIGURES = (

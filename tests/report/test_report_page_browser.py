@@ -12,8 +12,10 @@ from report_records import (
     analysis,
     curve,
     failure,
+    published,
     record,
     record_of_answers,
+    rollout,
 )
 
 from longspan.report.context import Context
@@ -21,10 +23,8 @@ from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import write_page
 from longspan.report.output.text import to_csv
 from longspan.report.sections import section_tables
-from longspan.report.tables.published import PublishedFigure
 from longspan.results import (
     Alarm,
-    Rollout,
     Similarity,
     Slice,
     TrialRecord,
@@ -77,21 +77,8 @@ def analyses():
     near = [[math.exp(-abs(i - j) / 4) for j in range(16)] for i in range(16)]
     line = np.linalg.cholesky(near)
     tiles = np.random.default_rng(0).normal(size=(64, 8))
-    rollouts = [
-        Rollout(
-            split="validation",
-            row=row,
-            part=1,
-            start="the CLS token",
-            label="cat",
-            prediction="<dog>",
-            shares=quantize([i / 2016 for i in range(64)], 16),
-            side=8,
-            levels=pack_levels(range(0, 256, 4)),
-            text=None,
-        )
-        for row in (0, 5)
-    ]
+    shares, pixels = [i / 2016 for i in range(64)], pack_levels(range(0, 256, 4))
+    rollouts = [rollout(shares, row=row, side=8, levels=pixels) for row in (0, 5)]
     return [
         analysis(
             next(run for run in runs() if run.mechanism == name),
@@ -105,14 +92,7 @@ def analyses():
 
 
 def context():
-    score = PublishedFigure(
-        task="text",
-        mechanism="full",
-        value=0.6427,
-        quantity="accuracy",
-        protocol="p",
-        source="table 1",
-    )
+    score = published(task="text", value=0.6427, protocol="p")
     return Context(published=(score,), analyses=tuple(analyses()))
 
 

@@ -21,13 +21,14 @@ from report_records import (
     curve,
     failure,
     lines,
+    print_terminal,
+    published,
     record,
     record_of_answers,
     record_of_statistics,
     with_second_seed,
     with_train,
 )
-from rich.console import Console
 from test_efficiency_tables import RECORD as EFFICIENCY
 
 from longspan.config import TaskConfig
@@ -36,19 +37,13 @@ from longspan.metrics import get_metric
 from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import render_page
-from longspan.report.output.terminal import terminal
 from longspan.report.output.text import latex, markdown, to_csv, to_json
 from longspan.report.sections import SECTIONS, WITH_TABLES, section_tables
 from longspan.report.tables.leaderboard import LEGEND, leaderboard
-from longspan.report.tables.published import PublishedFigure, compare_figures, read_published
+from longspan.report.tables.published import compare_figures, read_published
 from longspan.report.tables.steps_to_accuracy import goals
 from longspan.report.tables.table import Column, Entry, make_table
 from longspan.results import Alarm, Slice, TrialRecord, Tuning
-
-
-def published(**changes):
-    fields = {"task": "listops", "mechanism": "full", "value": 0.3637, "quantity": "accuracy"}
-    return PublishedFigure(**{**fields, "protocol": "lra-paper", "source": "table 1", **changes})
 
 
 def rich_records():
@@ -312,9 +307,7 @@ def test_second_best_is_underlined_in_every_format():
     table = make_table("t", "T", [Column("A", "higher", value=lambda x: x)], row)
     assert "| <ins>2.0</ins> ±1 |" in markdown([table])
     assert r"\underline{2.0} {\scriptsize $\pm$1}" in latex([table])
-    console = Console(width=40, record=True, file=io.StringIO(), force_terminal=True)
-    console.print(*terminal([table]))
-    styled = console.export_text(styles=True)
+    styled = print_terminal([table], 40, force_terminal=True)
     assert "\x1b[4m2.0\x1b[0m" in styled
     assert not re.search(r"\x1b\[4m[^\x1b]*±1", styled)
     page = render_page([build_leaderboard(rich_records())])
@@ -380,13 +373,6 @@ def test_csv_and_json_have_unrounded_values():
     (data,) = json.loads(to_json([TABLE]))
     assert data["rows"] == [{"mechanism": "a|b", "a_b": 1 / 3}, {"mechanism": "c\\d", "a_b": None}]
     assert data["footer"] == [{"mechanism": "chance", "a_b": 0.1}]
-
-
-def print_terminal(tables, width=80):
-    console = Console(width=width, record=True, file=io.StringIO())
-    for part in terminal(tables):
-        console.print(part)
-    return console.export_text()
 
 
 def test_markdown_and_terminal_show_everything():

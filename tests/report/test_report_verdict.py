@@ -1,6 +1,5 @@
 """Verdict in words: derived from intervals, ranks and costs, for every shape of leaderboard."""
 
-import io
 import json
 
 import numpy as np
@@ -8,17 +7,16 @@ import pytest
 from report_records import (
     build_leaderboard,
     failure,
+    print_terminal,
     record,
     record_of_answers,
     with_second_seed,
 )
-from rich.console import Console
 
 from longspan.report.context import Context
 from longspan.report.leaderboard.levels import SOLVED
 from longspan.report.leaderboard.verdict import podium, verdict, verdict_sentences
 from longspan.report.output.page import render_page
-from longspan.report.output.terminal import terminal
 from longspan.report.output.text import markdown, to_json
 from longspan.report.sections import section_tables
 from longspan.results import EfficiencyRecord, Measurement
@@ -208,10 +206,7 @@ def test_verdict_heads_every_output():
     board = board_of(TWO)
     said = verdict(board)
     tables = section_tables([board], Context(), "leaderboard")
-    console = Console(width=300, record=True, file=io.StringIO())
-    for part in terminal(tables):
-        console.print(part)
-    shown = console.export_text()
+    shown = print_terminal(tables, 300)
     assert 0 < shown.index(said[0]) < shown.index(said[-1]) < shown.index("Leaderboard of")
     assert markdown(tables).index("2 of 4 mechanisms solve") < markdown(tables).index("| Mechanism")
     for section in ("leaderboard", "scores"):
