@@ -5,6 +5,7 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import json
+import pickle
 import sys
 import types
 
@@ -298,11 +299,17 @@ def test_our_errors_are_not_left_out(import_script, sizes, monkeypatch):
         import_script("peers").measure(name, sizes, LENGTH, "float32", 1, CPU, PeakMeter(CPU))
 
 
-def test_records_name_versions_and_allocator(import_script, sizes):
-    # The process that measures memory builds the layers too.
+def test_records_name_versions_and_allocator(import_script, sizes, monkeypatch):
+    """The process that measures memory receives the builder of the layers."""
     pytest.importorskip(
         "linformer", reason="linformer is not installed; install longspan[dev,peers]"
     )
+
+    def build_received(self, make):
+        pickle.loads(pickle.dumps(make))()
+        return 2**20
+
+    monkeypatch.setattr(PeakMeter, "measure", build_received)
     (record,) = import_script("peers").make_records(arguments(), sizes, "default")
     record = json.loads(json.dumps(record))
     assert record["environment"]["allocator"] == "default"
