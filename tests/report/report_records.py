@@ -32,9 +32,11 @@ from longspan.results import (
     ContextLoss,
     ContextUse,
     CrossEvaluation,
+    EfficiencyRecord,
     ExampleScores,
     Failure,
     Inference,
+    Measurement,
     Point,
     PositionLoss,
     Result,
@@ -44,6 +46,7 @@ from longspan.results import (
     quantize,
 )
 from longspan.results.analysis import AttentionSpans, Span
+from longspan.results.efficiency import Limits, Sizes
 
 MAJORITY = {"listops": 0.1745, "text": 0.5, "image": 0.1, "path_x": 0.5}
 CHANCE = {"listops": 0.1, "text": 0.5, "image": 0.1, "path_x": 0.5}
@@ -406,6 +409,32 @@ def rollout(shares: Any, **changes: Any) -> Rollout:
         "text": None,
     }
     return Rollout(**{**fields, **changes}, shares=quantize(shares, 16))
+
+
+def measurement(mechanism: str, length: int, **changes: Any) -> Measurement:
+    """Return a training step of two sequences by a model; a median was measured."""
+    fields = {"scope": "model", "work": "training", "batch_size": 2, "precision": "float32"}
+    state = {"state": "measured"} if "median" in changes else {}
+    return Measurement(
+        **{**fields, "padding": 0.0, **state, **changes, "mechanism": mechanism, "length": length}
+    )
+
+
+def efficiency(measurements: Iterable[Measurement], **changes: Any) -> EfficiencyRecord:
+    """Return a record of measurements of models."""
+    record = EfficiencyRecord(
+        suite="lra-speed",
+        sizes=Sizes(hidden_size=64, heads=4),
+        options={},
+        limits={"float32": Limits(flops_per_second=1e11, bytes_per_second=1e10)},
+        measurements=list(measurements),
+        device="A processor",
+        threads=2,
+        versions={"torch": "2.13.0"},
+        git_commit=None,
+        date="2026-01-01T00:00:00+00:00",
+    )
+    return dataclasses.replace(record, **changes)
 
 
 def print_terminal(tables: Iterable[Table], width: int = 80, **options: Any) -> str:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from report_records import (
     build_leaderboard,
+    efficiency,
     failure,
+    measurement,
     print_terminal,
     record,
     record_of_answers,
@@ -19,8 +21,6 @@ from longspan.report.leaderboard.verdict import podium, verdict, verdict_sentenc
 from longspan.report.output.page import render_page
 from longspan.report.output.text import markdown, to_json
 from longspan.report.sections import section_tables
-from longspan.results import EfficiencyRecord, Measurement
-from longspan.results.efficiency import Sizes
 
 MAJORITY = 0.1  # of `record_of_answers`
 COUNT = 1000
@@ -226,7 +226,7 @@ def test_readme_has_verdict_tasks_and_costs(import_script):
         layer_cost("linear", 4_096, 0.2, 50 * mebi),
         layer_cost("linear", 65_536, 1.5, 800 * mebi),
     ]
-    record = make_efficiency(*layers)
+    record = efficiency(layers, suite="layer", limits={})
     said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), record)
     assert said.startswith("2 of 4 mechanisms solve both")
     assert said.endswith("Runs of 2026-03-01; layers of 2026-01-01.")
@@ -244,29 +244,5 @@ def test_readme_has_verdict_tasks_and_costs(import_script):
 
 def layer_cost(mechanism, length, seconds, memory):
     """Return a measurement of a layer whose limit is 0.1 s."""
-    sizes = {"scope": "layer", "work": "training", "length": length, "batch_size": 1}
-    return Measurement(
-        mechanism=mechanism,
-        **sizes,
-        precision="float32",
-        padding=0.0,
-        state="measured",
-        median=seconds,
-        peak_memory=memory,
-        least_seconds=0.1,
-    )
-
-
-def make_efficiency(*measurements):
-    return EfficiencyRecord(
-        suite="layer",
-        sizes=Sizes(),
-        options={},
-        limits={},
-        measurements=list(measurements),
-        device="cpu",
-        threads=2,
-        versions={},
-        git_commit=None,
-        date="2026-01-01T00:00:00+00:00",
-    )
+    sizes = {"scope": "layer", "batch_size": 1, "median": seconds, "peak_memory": memory}
+    return measurement(mechanism, length, least_seconds=0.1, **sizes)
