@@ -172,18 +172,10 @@ def test_train_command_equals_run_and_prints_a_table(cli, tiny_cache, tmp_path, 
 
 
 def arena_command(runs, cache, *more, changes=None):
-    path_flags = ["--runs", runs, "--cache", cache, "--device", "cpu"]
     return [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "local",
+        *("arena", "--protocol", "smoke", "--tasks", "listops", "--mechanisms", "local"),
         *tiny.flags(changes),
-        *path_flags,
-        *more,
+        *("--runs", runs, "--cache", cache, "--device", "cpu", *more),
     ]
 
 
@@ -382,20 +374,9 @@ def test_report_of_a_record_is_a_page_of_the_run(cli, finished, tmp_path, monkey
 
 
 def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
-    flags = tiny.flags()
-    rate = flags.index("training.learning_rate=0.01")
-    path_flags = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu", "--json"]
-    command = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "local",
-        *path_flags,
-    ]
-    command += [*flags[: rate - 1], *flags[rate + 1 :], "--tune", "--seeds", "0,3"]
+    command = arena_command(tmp_path, tiny_cache, "--json", "--tune", "--seeds", "0,3")
+    rate = command.index("training.learning_rate=0.01")
+    del command[rate - 1 : rate + 1]
     code, out, err = cli(*command, "--grid", "training.learning_rate=1e-12,0.01")
     assert code == 0, err
     assert json.loads(out)
