@@ -25,6 +25,7 @@ DIGESTS = {
     "lra-repo": "a311f17275327921",
     "lra-paper": "3f27b8e4c6b61c71",
     "lra-scaled": "ba8891d55a747596",
+    "lra-converged": "4d58ecc33f9b16b2",
     "questions": "4cb2e8fa6b3c558c",
     "quick": "4e4ac91a3a9968f9",
     "s4-style": "adcd183968d35f35",
