@@ -341,10 +341,9 @@ class Coreference(PieceTask):
             self._encoder.make_windows(ids, details, options.length, options.windows)
             for ids, details in documents
         ]
-        lengths = [sum(int((x.sentences >= 0).sum()) for x in windows) for windows in all_windows]
+        sizes = [sum(int((x.sentences >= 0).sum()) for x in windows) for windows in all_windows]
         mentions = [
-            token_spans(details, count)
-            for (_, details), count in zip(documents, lengths, strict=True)
+            token_spans(details, size) for (_, details), size in zip(documents, sizes, strict=True)
         ]
         targets = np.full((len(rows), max(1, *map(len, mentions)), 3), IGNORE, np.int64)
         for row_targets, spans in zip(targets, mentions, strict=True):
