@@ -8,8 +8,8 @@ from corpus_files import CORPUS, make_task, write_folder
 from longspan.arena import get
 from longspan.arena.grid import grid, misfit
 from longspan.attention import MECHANISMS
-from longspan.data.word_pieces import load_word_pieces
 from longspan.config import flatten
+from longspan.data.word_pieces import load_word_pieces
 from longspan.errors import DataError, UnknownNameError
 from longspan.tasks import build, register_imported
 from published_values import check_sources, unsourced_fields
