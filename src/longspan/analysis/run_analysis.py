@@ -18,16 +18,18 @@ from longspan.analysis.layers import (
     sequences,
 )
 from longspan.analysis.span import Spans, compute_spans, uniform_span
+from longspan.analysis.spectrum import average_spectra, compute_spectra
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
 from longspan.arena.provenance import measured_on
 from longspan.errors import NoWeightsError, OptionError, RunError
 from longspan.models import LongspanModel
-from longspan.results import Analysis, AttentionSpans, Span, run_fields
+from longspan.results import Analysis, AttentionSpans, Span, Spectra, run_fields
 from longspan.tasks import Task
 from longspan.tasks.batching import sample_rows
 
 ProgressCallback = Callable[[int, int], None]  # called with (done, total) examples
+MATRICES = 8  # samples whose matrices are decomposed; one of 1,024 tokens takes half a second
 
 
 class SpanSamples(NamedTuple):
@@ -78,10 +80,11 @@ def analyze_run(
     device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
     cast(nn.Module, model).to(device).float().eval()
     encoder, size = cast(LongspanModel, model.base_model), task.size(SPLIT)
-    spans, rollouts, refusal = None, [], None
+    spans, spectra, rollouts, refusal = None, None, [], None
     try:
         measured = measure_spans(encoder, task, sample_rows(size, samples), progress)
         spans = _average(measured, task, record.name)
+        spectra = measure_spectra(encoder, task, sample_rows(size, min(samples, MATRICES)))
         rollouts = roll_out_examples(model, task, choose_rows(size, examples, first), token)
     except NoWeightsError as error:
         refusal = str(error)
@@ -90,6 +93,7 @@ def analyze_run(
         **_embeddings(encoder, task),
         split=SPLIT,
         spans=spans,
+        spectra=spectra,
         rollouts=rollouts,
         refusal=refusal,
         **measured_on(device.type),
@@ -165,6 +169,21 @@ def measure_spans(
         if progress:
             progress(done, len(rows))
     return SpanSamples(*(np.concatenate(part) for part in zip(*measured, strict=True)))
+
+
+def measure_spectra(encoder: LongspanModel, task: Task, rows: np.ndarray) -> Spectra:
+    """Measure the spectra of every layer and head on rows of the validation split.
+
+    Raises:
+        NoWeightsError: the mechanism has no attention weights.
+    """
+    num_summary, spectra = count_summary_tokens(encoder), []
+    for batch in batches_of_rows(task, rows):
+        for given in sequences(batch):
+            layers = read_layers(encoder, given, lambda call: compute_spectra(call, num_summary))
+            spectra.append(torch.stack(layers, 1).cpu().numpy())
+    values = np.concatenate(spectra)
+    return Spectra(samples=len(values), heads=average_spectra(values))
 
 
 def _average(measured: SpanSamples, task: Task, name: str) -> AttentionSpans:
