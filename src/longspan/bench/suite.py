@@ -180,10 +180,12 @@ def run_suite(
     with PeakMeter(device) as peaks, _frozen_objects():
         for group in suite.groups():
             before = record.measurements
-            made = _measure_group(suite, group, limits[group[0].precision], device, before, peaks)
-            for one in made:
+            measurements = _measure_group(
+                suite, group, limits[group[0].precision], device, before, peaks
+            )
+            for one in measurements:
                 on_measurement(one)
-            record = dataclasses.replace(record, measurements=[*before, *made])
+            record = dataclasses.replace(record, measurements=[*before, *measurements])
             save(record)
     return record
 
@@ -213,8 +215,8 @@ def _measure_group(
     """Measure cases in turns; those that cannot be measured come first."""
     excluded = [(case, _excluded(case, suite, before)) for case in group]
     tried = [case for case, reason in excluded if reason is None]
-    made = measure_group(tried, suite.sizes, limits, suite.runs, device, peaks)
-    return [*(reason for _, reason in excluded if reason is not None), *made]
+    measurements = measure_group(tried, suite.sizes, limits, suite.runs, device, peaks)
+    return [*(reason for _, reason in excluded if reason is not None), *measurements]
 
 
 def _excluded(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measurement | None:
@@ -241,16 +243,16 @@ def _is_shorter(one: Measurement, case: Case) -> bool:
 
 def _options(suite: Suite) -> dict[str, dict[str, Any]]:
     """Return the options of each mechanism, by length where they depend on it."""
-    made = {}
+    options = {}
     for name in suite.mechanisms:
         if name.partition(BACKEND)[0] == IDENTITY:
             continue
-        found = [suite.options_of(name, length) for length in suite.lengths]
-        if all(x == found[0] for x in found):
-            made[name] = found[0]
+        by_length = [suite.options_of(name, length) for length in suite.lengths]
+        if all(x == by_length[0] for x in by_length):
+            options[name] = by_length[0]
         else:
-            made |= {f"{name} at {n}": x for n, x in zip(suite.lengths, found, strict=True)}
-    return made
+            options |= {f"{name} at {n}": x for n, x in zip(suite.lengths, by_length, strict=True)}
+    return options
 
 
 def default_path(runs: Path, suite: Suite, device: torch.device) -> Path:

@@ -178,8 +178,8 @@ class CodeVersion:
         """
         added = self.added_files or {}
         sources = (self.source_files or {}).values()
-        own = (str(x) for x in sources if x.is_external or x.name in added)
-        return list(dict.fromkeys(own))
+        names = (str(x) for x in sources if x.is_external or x.name in added)
+        return list(dict.fromkeys(names))
 
     @property
     def name(self) -> str:
@@ -190,8 +190,8 @@ class CodeVersion:
     def name_before(self, later: "CodeVersion") -> str:
         """Return the name, with the versions and changed files that differ from later code."""
         versions = self.versions.items() - later.versions.items()
-        changed, others = self.changed_files or {}, later.changed_files or {}
-        edited = [x for x in {**changed, **others} if changed.get(x, x) != others.get(x, x)]
+        before, after = self.changed_files or {}, later.changed_files or {}
+        edited = [x for x in {**before, **after} if before.get(x, x) != after.get(x, x)]
         parts = [*(f"{name} {x}" for name, x in sorted(versions)), *sorted(edited)]
         return f"{self.name} ({', '.join(parts)})" if parts else self.name
 
