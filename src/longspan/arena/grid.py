@@ -62,15 +62,15 @@ def grid(
             the tasks, or a change applies to no run.
         UnknownNameError: there is no such protocol, task, mechanism, reference row or field.
     """
-    chosen = protocols.get(protocol)
-    tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
-    named = list(dict.fromkeys(chosen.default_rows if mechanisms is None else mechanisms))
+    definition = protocols.get(protocol)
+    tasks = list(dict.fromkeys(definition.tasks if tasks is None else tasks))
+    rows = list(dict.fromkeys(definition.default_rows if mechanisms is None else mechanisms))
     for task in tasks:
-        chosen.check_task(task)
-    seeds, experiments = dict.fromkeys(chosen.seeds if seeds is None else seeds), []
-    pairs, left_out = row_pairs(chosen, tasks, named)
-    needed = with_sources(chosen.row(*pair, 0, changes, budget) for pair in pairs)
-    check_limits(changes or (), [(x.task, x.row_name) for x in needed], chosen.row_names)
+        definition.check_task(task)
+    seeds, experiments = dict.fromkeys(definition.seeds if seeds is None else seeds), []
+    pairs, left_out = row_pairs(definition, tasks, rows)
+    needed = with_sources(definition.row(*pair, 0, changes, budget) for pair in pairs)
+    check_limits(changes or (), [(x.task, x.row_name) for x in needed], definition.row_names)
     misfits: dict[Pair, str | None] = {}
     for first in needed:  # sources before the runs that start from them
         pair, cell = (first.task, first.row_name), [first.with_seed(seed) for seed in seeds]
@@ -308,8 +308,8 @@ def order_runs(
     cost = CountFlops() if cost is None else cost
     costs = [float(cost(x)) for x in experiments]
     totals: dict[tuple[int, str], float] = defaultdict(float)
-    for x, own in zip(experiments, costs, strict=True):
-        totals[x.seed, x.row_name] += own
+    for x, run_cost in zip(experiments, costs, strict=True):
+        totals[x.seed, x.row_name] += run_cost
     seeds = list(dict.fromkeys(x.seed for x in experiments))
     rows = list(dict.fromkeys((x.seed, x.row_name) for x in experiments))
 

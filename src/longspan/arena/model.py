@@ -76,8 +76,8 @@ def _decoder_fields(task: Task, start: StartConfig | None) -> dict[str, Any]:
     """Return the fields of a model's decoder: that of the checkpoint, or one for the task."""
     if (target := _target_length(task)) is None:
         return {"is_encoder_decoder": False}
-    own = {"decoder_overrides": {"max_position_embeddings": target}}
-    return {"is_encoder_decoder": True, **({} if _has_decoder(start) else own)}
+    new_decoder = {"decoder_overrides": {"max_position_embeddings": target}}
+    return {"is_encoder_decoder": True, **({} if _has_decoder(start) else new_decoder)}
 
 
 def _target_length(task: Task) -> int | None:
@@ -129,10 +129,10 @@ def _check_start(start: StartConfig, task: Task) -> None:
         )
     if reason := _decoder_misfit(start, task):
         reasons.append(reason)
-    known = task.vocab_size - task.num_added_tokens
-    if task.input_features is None and known > start.vocabulary:
+    num_ids = task.vocab_size - task.num_added_tokens
+    if task.input_features is None and num_ids > start.vocabulary:
         reasons.append(
-            f"{task.info.name} has {known} token ids, the checkpoint {start.vocabulary}; "
+            f"{task.info.name} has {num_ids} token ids, the checkpoint {start.vocabulary}; "
             "encode the task with the checkpoint's tokenizer"
         )
     if reasons:
@@ -217,8 +217,8 @@ def is_dense(config: RunConfig, task: Task) -> bool:
     with sizes_alone():
         model = task.head(model_config(config, task))
     length = model.config.sequence_length(task.length)
-    own = MECHANISMS[config.mechanism.name]
-    return all(x.is_dense(length) for x in model.modules() if isinstance(x, own))
+    mechanism = MECHANISMS[config.mechanism.name]
+    return all(x.is_dense(length) for x in model.modules() if isinstance(x, mechanism))
 
 
 def full_num_parameters(config: RunConfig, task: Task) -> int:
