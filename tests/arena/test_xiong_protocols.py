@@ -6,7 +6,7 @@ import pytest
 
 from corpus_files import CORPUS, make_task, write_folder
 from longspan.arena import get
-from longspan.arena.grid import grid, misfit
+from longspan.arena.grid import find_refusal, grid
 from longspan.attention import MECHANISMS
 from longspan.data.word_pieces import load_word_pieces
 from longspan.errors import DataError, UnknownNameError
@@ -87,7 +87,7 @@ def test_every_compared_mechanism_fits_the_small_model(cache):
     register_imported(cache)
     protocol = get("xiong-small")
     rows = [*COMPARED, "full-short"]
-    assert {row: misfit(protocol.row(CORPUS, row, 0)) for row in rows} == dict.fromkeys(rows)
+    assert {row: find_refusal(protocol.row(CORPUS, row, 0)) for row in rows} == dict.fromkeys(rows)
     short = protocol.row(CORPUS, "full-short", 0).config
     assert (short.mechanism.name, short.task.options["length"]) == ("full", 256)
     assert short.start is None

@@ -64,11 +64,11 @@ def evaluate_elsewhere(
     options = mechanism_options(result, changes or {}, split)
     target = build(config.name, config.options)
     run = load_run(record, paths)
-    _refuse(record, config, misfits(run.task, target))
+    _refuse(record, config, find_refusals(run.task, target))
     model = lengthen(run.model, target.length)
     # A vocabulary may be learned from the data, which may take long to build.
     target.open(paths.cache, paths.data, progress)
-    _refuse(record, config, vocabulary_misfits(run.task, target))
+    _refuse(record, config, find_vocabulary_refusals(run.task, target))
     scored_split = cast(Split, split)
     rows = run.choose_rows(scored_split, examples, target)
     evaluating = run.evaluating(scored_split, batch_size, model=model, options=options)
@@ -174,10 +174,10 @@ def _refuse(record: Path, config: TaskConfig, reasons: list[str]) -> None:
         )
 
 
-def misfits(trained: Task, target: Task) -> list[str]:
+def find_refusals(trained: Task, target: Task) -> list[str]:
     """Return the reasons why a model of one task cannot be evaluated on another.
 
-    The tasks need not be open; see `vocabulary_misfits` for those that must be.
+    The tasks need not be open; see `find_vocabulary_refusals` for those that must be.
     """
     reasons = []
     if trained.head is not target.head:
@@ -230,7 +230,7 @@ def _inputs(task: Task) -> str:
     return "token ids" if features is None else f"{features} numbers at each position"
 
 
-def vocabulary_misfits(trained: Task, target: Task) -> list[str]:
+def find_vocabulary_refusals(trained: Task, target: Task) -> list[str]:
     """Return the reasons why the token ids of two open tasks do not mean the same."""
     if target.input_features is not None:
         return []

@@ -89,7 +89,7 @@ def _has_decoder(start: StartConfig | None) -> bool:
     return start is not None and bool((start.fields or {}).get("is_encoder_decoder"))
 
 
-def _decoder_misfit(start: StartConfig, task: Task) -> str | None:
+def _decoder_refusal(start: StartConfig, task: Task) -> str | None:
     """Return the reason why a checkpoint's decoder is too short for the targets, or None."""
     if (target := _target_length(task)) is None or not _has_decoder(start):
         return None
@@ -127,7 +127,7 @@ def _check_start(start: StartConfig, task: Task) -> None:
         reasons.append(
             f"{lengths}, so there is nothing to extend; omit extend_positions, or raise task.length"
         )
-    if reason := _decoder_misfit(start, task):
+    if reason := _decoder_refusal(start, task):
         reasons.append(reason)
     num_ids = task.vocab_size - task.num_added_tokens
     if task.input_features is None and num_ids > start.vocabulary:

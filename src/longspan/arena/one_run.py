@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.experiment import Experiment
-from longspan.arena.grid import arena, misfit
+from longspan.arena.grid import arena, find_refusal
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.files import register_imports
@@ -204,7 +204,7 @@ def _check(
     """
     pairs = [(experiment.task, experiment.row_name)]
     check_limits(choices.changes, pairs, protocol.row_names)
-    if reason := misfit(experiment):
+    if reason := find_refusal(experiment):
         raise OptionError(reason.replace("longify CHECKPOINT", f"longify {folder}"))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.executors import Skipped
 from longspan.arena.experiment import Experiment, override
-from longspan.arena.grid import misfit_of_unfinished, row_pairs, with_sources
+from longspan.arena.grid import find_cell_refusal, row_pairs, with_sources
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.scopes import check_limits
 from longspan.arena.run import is_distributed
@@ -162,7 +162,7 @@ def searches(
         row_search = search(protocol, task, mechanism, space)
         every, size = row_search.experiments, len(row_search.grid[SEED])
         cells = (every[n : n + size] for n in range(0, len(every), size))
-        reasons = (misfit_of_unfinished(cell, trial_paths) for cell in cells)
+        reasons = (find_cell_refusal(cell, trial_paths) for cell in cells)
         if (reason := next(filter(None, reasons), None)) is None:
             row_searches.append(row_search)
         elif mechanisms is not None:

@@ -51,7 +51,7 @@ def load_checkpoint(
         DataError: the checkpoint cannot be read.
     """
     there, here, state = read_config(folder), model.config, model.state_dict()
-    if reasons := architecture_misfits(there, here):
+    if reasons := find_architecture_refusals(there, here):
         raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
     weights = _named_as(model, read_weights(folder), there)
     taken = _taken(weights, state, there, model, is_same_task)
@@ -79,7 +79,7 @@ def load_checkpoint(
     )
 
 
-def architecture_misfits(there: LongspanConfig, here: LongspanConfig) -> list[str]:
+def find_architecture_refusals(there: LongspanConfig, here: LongspanConfig) -> list[str]:
     """Return the fields of two configurations that make weights of one useless in the other."""
     left_out = _OF_DECODERS if is_encoder_of(there, here) else ()
     return [
