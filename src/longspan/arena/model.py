@@ -151,7 +151,7 @@ def _check_frequencies(task: Task) -> None:
 
 
 def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
-    """Build a model with weights drawn from the experiment's seed.
+    """Build a model, randomly initialized with the experiment's seed.
 
     Raises:
         NoMemoryError: the weights are larger than the available memory.
@@ -159,7 +159,7 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
     check_weights(experiment.config, task)
     config, cls = model_config(experiment.config, task), task.head
     config.architectures = [cls.__name__]  # as save_pretrained writes, so that checkpoints name it
-    # Weights are drawn on the CPU, so generators of other devices keep their state.
+    # Weights are initialized on the CPU, so generators of other devices keep their state.
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(experiment.seed)
         model = cls(config)

@@ -56,7 +56,7 @@ def pretrain(
     start: str | Path | None = None,
     choices: RunChoices | None = None,
 ) -> Result:
-    """Train a language model on a corpus, from drawn weights or a checkpoint.
+    """Train a language model on a corpus, from random initialization or a checkpoint.
 
     It predicts masked tokens, or next ones if the corpus was imported with that objective. The same
     call resumes an interrupted run, and loads a finished one.
@@ -65,7 +65,7 @@ def pretrain(
         corpus: task of masked or next tokens, such as an imported corpus.
         paths: folders of results and data sets, and the device.
         callback: receives steps and evaluations.
-        start: checkpoint to start from, as for `finetune`; None: weights are drawn.
+        start: checkpoint to start from, as for `finetune`; None: random initialization.
         choices: mechanism, protocol, seed, changed fields and budget.
 
     Raises:

@@ -76,7 +76,7 @@ def write_state(run_dir: Path, state: RunState) -> None:
 
 
 def recorded_start(run_dir: Path) -> StartRecord | None:
-    """Return the record of the checkpoint that a run has started from; None: weights were drawn."""
+    """Return the record of a run's first checkpoint; None: random initialization."""
     state = read_state(run_dir)
     return None if state is None else state.start
 

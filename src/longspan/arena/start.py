@@ -27,7 +27,7 @@ _EXPORT = (
 def find_start(experiment: Experiment, task: Task, paths: RunPaths) -> SavedCheckpoint | None:
     """Return the checkpoint that an experiment starts from, checked against its open task.
 
-    None: weights are drawn, or loaded from the run's own checkpoint, since it was interrupted.
+    None: random initialization, or the run's own checkpoint, since it was interrupted.
 
     Raises:
         RunError: the run to start from has no model, the named checkpoint has changed, or a resumed

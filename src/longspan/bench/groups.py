@@ -1,4 +1,4 @@
-"""Cases of one shape, measured in turns within the memory that is free."""
+"""Cases of one shape, interleaved within the memory that is free."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from longspan.bench.memory import (
     release_memory,
 )
 from longspan.bench.peaks import PeakMeter
-from longspan.bench.timing import Call, Timing, time_in_turns, timing_of
+from longspan.bench.timing import Call, Timing, time_interleaved, timing_of
 from longspan.bench.workloads import Workload, make_workload
 from longspan.errors import LongspanError, RunError
 from longspan.results.efficiency import Limits, Measurement, Sizes, State
@@ -51,10 +51,10 @@ def measure_group(
     device: torch.device,
     peaks: PeakMeter,
 ) -> list[Measurement]:
-    """Measure cases in turns; those that cannot be measured come first.
+    """Measure interleaved cases; those that cannot be measured come first.
 
     All workloads are held in memory if they fit together. If not, each is built, run once and
-    freed again in every turn, so that a case needs no more than its own memory.
+    freed again in every round, so that a case needs no more than its own memory.
 
     Args:
         cases: cases of different mechanisms.
@@ -148,7 +148,7 @@ def _measure_together(
     calls = {name: x.call for name, x in ready.items()}
     peak_bytes = {name: x.values["peak_memory"] for name, x in ready.items()}
     try:
-        timings = time_in_turns(calls, peak_bytes, runs=runs, device=device)
+        timings = time_interleaved(calls, peak_bytes, runs=runs, device=device)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise

@@ -51,7 +51,7 @@ def _no_options(mechanism: str, length: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Cases to measure. Mechanisms are measured in turns with the others of one shape.
+    """Cases to measure. Mechanisms of one shape are interleaved.
 
     Attributes:
         name: name of the suite.
@@ -120,7 +120,7 @@ class Suite:
         return {} if name == IDENTITY else self.options(name, length)
 
     def groups(self) -> Iterator[list[Case]]:
-        """Yield the cases that are measured in turns: those that differ in the mechanism alone."""
+        """Yield the interleaved cases: those that differ in the mechanism alone."""
         shapes = itertools.product(self.precisions, self.scopes, self.works, sorted(self.lengths))
         for precision, scope, work, length in shapes:
             yield [self._case(x, scope, work, length, precision) for x in self.mechanisms]
@@ -128,7 +128,7 @@ class Suite:
     def _case(
         self, mechanism: str, scope: Scope, work: Pass, length: int, precision: Precision
     ) -> Case:
-        # A decoded token follows a prefix of one row.
+        # A decoded token follows a prefix, at batch size 1.
         most = 1 if work == "decoding" else max(1, self.tokens // length)
         return Case(
             mechanism=mechanism,
@@ -212,7 +212,7 @@ def _measure_group(
     before: Sequence[Measurement],
     peaks: PeakMeter,
 ) -> list[Measurement]:
-    """Measure cases in turns; those that cannot be measured come first."""
+    """Measure interleaved cases; those that cannot be measured come first."""
     excluded = [(case, _excluded(case, suite, before)) for case in group]
     tried = [case for case, reason in excluded if reason is None]
     measurements = measure_group(tried, suite.sizes, limits, suite.runs, device, peaks)

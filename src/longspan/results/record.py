@@ -203,7 +203,7 @@ class StartRecord:
     Attributes:
         source: folder of the checkpoint, below the folder of results for a run's.
         sha256: of its weights.
-        new: names of weights of the model that the checkpoint lacks, drawn as without it.
+        new: names of weights of the model that the checkpoint lacks, initialized as without it.
         started: weights that it lacks and that began as copies of others: of which ones, by name.
         dropped: names of weights of the checkpoint that the model lacks.
         changed: fields that the checkpoint's configuration has with another value, as
@@ -343,7 +343,7 @@ class Result(RunRecord):
     world_size: int
     parallelism: str  # none, ddp, fsdp or context
     dtype: str
-    start: StartRecord | None = None  # checkpoint that it started from; None: drawn weights
+    start: StartRecord | None = None  # checkpoint that it started from; None: random initialization
     # Code of earlier parts of a run that was resumed with other code, oldest first.
     earlier_code: list[CodeVersion] = dataclasses.field(default_factory=list)
     schema: int = SCHEMA

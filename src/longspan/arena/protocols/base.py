@@ -43,7 +43,7 @@ class Recipe(NamedTuple):
     """Recipe of one task: task options that differ from the defaults, model, training.
 
     `start` names the task of the protocol whose run of the same row and seed is the start, or that
-    of another row: its weights are loaded by name. None: weights are drawn.
+    of another row: its weights are loaded by name. None: random initialization.
     """
 
     task_options: Mapping[str, Any]

@@ -145,7 +145,7 @@ def _task_options(
 
 
 def _start(table: Mapping[str, Any], inherited: str | RunStart | None) -> str | RunStart | None:
-    """Return what a task starts from; "none" in the file: drawn weights."""
+    """Return what a task starts from; "none" in the file: random initialization."""
     if "start" not in table:
         return inherited
     start = table["start"]
