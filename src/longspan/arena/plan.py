@@ -160,7 +160,7 @@ class _Planner:
 
         path = self.paths.record_file(experiment)
         if path.exists():
-            return _finished(experiment, load_result(path))
+            return _finished_run(experiment, load_result(path))
         task = self._task(experiment)
         try:
             resolved = self._resolve(experiment, task)
@@ -330,7 +330,7 @@ class _Planner:
         return measure_matmul_rate(torch.device(self.paths.device_type))
 
 
-def _finished(experiment: Experiment, result: Result) -> PlannedRun:
+def _finished_run(experiment: Experiment, result: Result) -> PlannedRun:
     from longspan.arena.stages import mean_step_flops, training_flops
 
     config = result.effective_config

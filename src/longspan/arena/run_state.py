@@ -320,7 +320,7 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
     if paths.is_trial or (paths.run_dir(experiment) / FILE).exists():
         return
     overrides = to_json_types(experiment.overrides)
-    runs = itertools.chain(_finished(experiment, paths), _interrupted(experiment, paths))
+    runs = itertools.chain(_finished_runs(experiment, paths), _interrupted_runs(experiment, paths))
     for path, config, theirs in runs:
         differing = differences(config, experiment.config) if theirs == overrides else []
         if differing:
@@ -333,7 +333,7 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
 EarlierRun = tuple[Path, RunConfig, dict]  # path, configuration and overrides of a run
 
 
-def _finished(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:
+def _finished_runs(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:
     """Yield records of the same row and seed, without those selected from a grid."""
     folder = paths.record_file(experiment).parent
     for path in sorted(folder.glob(f"{experiment.row_name}-*-{experiment.seed}.json")):
@@ -343,7 +343,7 @@ def _finished(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:
                 yield path, result.config, result.overrides
 
 
-def _interrupted(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:
+def _interrupted_runs(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:
     """Yield run directories of the same row and seed that have a checkpoint."""
     folder = paths.run_dir(experiment).parent
     for path in sorted(folder.glob(f"{experiment.row_name}-*-{experiment.seed}/{FILE}")):

@@ -107,7 +107,9 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
         # The run that trials start from has no values of their grid.
-        limited = {_limited(name, task, mechanism): value for name, value in combination.items()}
+        limited = {
+            _setting_name(name, task, mechanism): value for name, value in combination.items()
+        }
         every = {**space.changes, **limited}
         experiment = definition.row(task, mechanism, 0, every, budget)
         experiment = _without_protocol_values(experiment, base, protocol_grid)
@@ -116,7 +118,7 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     return Search(grid={**grid, SEED: seeds}, trials=tuple(trials))
 
 
-def _limited(name: str, task: str, row: str) -> str:
+def _setting_name(name: str, task: str, row: str) -> str:
     """Return the name of a setting for one row on one task alone."""
     return f"{task}.{row}.{name}" if "." in name else name
 

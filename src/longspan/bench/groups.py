@@ -222,7 +222,7 @@ def _prepare(
         "peak_memory": peak,
         "estimated_memory": None if estimate is None else estimate.peak,
         "flops": workload.flops,
-        "executed_flops": None if peaks is None else _executed(workload),
+        "executed_flops": None if peaks is None else _count_executed(workload),
     }
     return _Ready(workload.call, values, workload.traffic)
 
@@ -232,7 +232,7 @@ def call_of(case: Case, sizes: Sizes, device: torch.device) -> Call:
     return make_workload(case, sizes, device).call
 
 
-def _executed(workload: Workload) -> int | None:
+def _count_executed(workload: Workload) -> int | None:
     """Return the operations of a workload; None: torch does not see those of its kernel."""
     if workload.attention.backend_used in UNCOUNTED:
         return None

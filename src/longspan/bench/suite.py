@@ -213,13 +213,13 @@ def _measure_group(
     peaks: PeakMeter,
 ) -> list[Measurement]:
     """Measure interleaved cases; those that cannot be measured come first."""
-    excluded = [(case, _excluded(case, suite, before)) for case in group]
+    excluded = [(case, _exclusion(case, suite, before)) for case in group]
     tried = [case for case, reason in excluded if reason is None]
     measurements = measure_group(tried, suite.sizes, limits, suite.runs, device, peaks)
     return [*(reason for _, reason in excluded if reason is not None), *measurements]
 
 
-def _excluded(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measurement | None:
+def _exclusion(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measurement | None:
     """Return why a case is not tried, by itself or after shorter rows; None: it is."""
     if reason := refusal(case):
         return left_out(case, "refused", reason)

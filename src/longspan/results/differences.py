@@ -98,13 +98,14 @@ def _pair(before: list[Record], after: list[Record]) -> list[tuple[Record | None
 
 def _differing_fields(old: Record, new: Record) -> dict[str, tuple[Any, Any]]:
     one, two = (
-        {"protocol": run.protocol, **_resolved(run), **flatten(run.config)} for run in (old, new)
+        {"protocol": run.protocol, **_resolved_fields(run), **flatten(run.config)}
+        for run in (old, new)
     )
     names = dict.fromkeys((*one, *two))
     return {x: (one.get(x), two.get(x)) for x in names if one.get(x) != two.get(x)}
 
 
-def _resolved(run: Record) -> dict[str, Any]:
+def _resolved_fields(run: Record) -> dict[str, Any]:
     """Return the fields that a budget has changed, as `resolved.training.steps`."""
     resolved = run.resolved_budget if isinstance(run, Result) else None
     return {f"resolved.{name}": x for name, x in resolved.changes.items()} if resolved else {}

@@ -40,7 +40,7 @@ def _check_recipe(file: RecordFile) -> Iterator[Finding]:
     try:
         check_name(record.task, get(record.protocol).tasks, f"task of protocol {record.protocol!r}")
         check_name(record.mechanism, MECHANISMS, "mechanism")
-        experiment = _requested(record)
+        experiment = _requested_experiment(record)
     except LongspanError as error:
         expected = "registered names, and overrides that the protocol accepts"
         if missing := _unloaded_files(record):
@@ -82,7 +82,7 @@ def _lacks_imports(record: Result | Failure) -> bool:
     return not get(record.protocol).imports.keys() <= TASKS.keys()
 
 
-def _requested(record: Result | Failure) -> Experiment:
+def _requested_experiment(record: Result | Failure) -> Experiment:
     """Return the experiment that protocol, tuning and overrides describe."""
     protocol = get(record.protocol)
     tuning = record.tuning if isinstance(record, Result) else None

@@ -117,7 +117,7 @@ def read_protocol(path: Path, content: bytes) -> Protocol:
         OptionError: the file is no TOML, a field is unknown or a value is invalid; the message
             names the field.
     """
-    return _checked(_read(path, _parse(content)))
+    return _check(_read(path, _parse(content)))
 
 
 def _recipe_names() -> list[str]:
@@ -156,7 +156,7 @@ def register_imports(cache: Path) -> None:
         PROTOCOLS[OWN] = _read_recipe(OWN)
 
 
-def _named(name: str) -> Protocol:
+def _find_protocol(name: str) -> Protocol:
     """Return a protocol by name, that of a recipe which is not registered yet included."""
     return _read_recipe(name) if name not in PROTOCOLS and name in _recipe_names() else get(name)
 
@@ -171,13 +171,13 @@ def _read(path: Path, table: dict[str, Any]) -> Protocol:
     parents = {}
     for field in ("base", "mechanisms_from"):
         with naming(field):
-            parents[field] = _named(table[field]) if field in table else None
+            parents[field] = _find_protocol(table[field]) if field in table else None
     table = {"source": path.name, **with_options(table)}
     for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
         with naming(part):
             check_fields(table.get(part, {}), field_types(cls), "field")
     if "compute" in table:
-        return _computed(path, name, table, parents["mechanisms_from"])
+        return _computed_protocol(path, name, table, parents["mechanisms_from"])
     entries = _task_entries(table, parents["base"], parents["mechanisms_from"])
     return _make(path, name, table, parents["base"], parents["mechanisms_from"], entries)
 
@@ -200,7 +200,7 @@ def _parse(content: bytes) -> dict[str, Any]:
     return table
 
 
-def _computed(
+def _computed_protocol(
     path: Path, name: str, table: Mapping[str, Any], options: Protocol | None
 ) -> Protocol:
     """Return a protocol whose tasks and values a function of the package computes."""
@@ -252,7 +252,7 @@ def _task_entries(
 
 def _origin(task: str, name: Any) -> Protocol:
     with naming("from"):
-        origin = _named(name)
+        origin = _find_protocol(name)
         if task not in origin.tasks:
             raise OptionError(
                 f"protocol {name!r} has no task {task!r}; it has {', '.join(origin.tasks)}"
@@ -352,7 +352,7 @@ def _rows(
     file: str,
 ) -> dict[str, Any]:
     """Return the rows and seeds of the base and the file's own ones, as fields of a protocol."""
-    inherited = () if base is None else _kept(base, entries)
+    inherited = () if base is None else _inherited_rows(base, entries)
     file_rows = read_rows(table.get("rows", {}), entries, file)
     taken = {row.name for row in base.named_rows} if base else set()
     for row in file_rows:
@@ -372,7 +372,7 @@ def _rows(
     }
 
 
-def _kept(base: Protocol, entries: Mapping[str, TaskEntry]) -> Iterator[NamedRow]:
+def _inherited_rows(base: Protocol, entries: Mapping[str, TaskEntry]) -> Iterator[NamedRow]:
     """Yield the named rows of the base, for the tasks that start from it."""
     for row in base.named_rows:
         tasks = tuple(task for task in row.tasks if entries[task].origin is base)
@@ -380,7 +380,7 @@ def _kept(base: Protocol, entries: Mapping[str, TaskEntry]) -> Iterator[NamedRow
             yield dataclasses.replace(row, tasks=tasks)
 
 
-def _checked(protocol: Protocol) -> Protocol:
+def _check(protocol: Protocol) -> Protocol:
     """Return a protocol whose every configuration with options is valid, and every start."""
     for task in protocol.tasks:
         with naming(f"tasks.{task}"), naming("start"):
