@@ -58,8 +58,8 @@ def test_cases_of_a_shape_are_interleaved(monkeypatch):
     monkeypatch.setattr(groups, "make_workload", workload_of)
     record = run_suite(TINY, CPU)
     both = ["full", "local"]
-    # Each warms up and its operations are counted; then both are interleaved, once untimed and twice
-    # timed.
+    # Each warms up and its operations are counted; then both run interleaved, once untimed and
+    # twice timed.
     order = ["full"] * 2 + ["local"] * 2 + both * 3
     expected = [(n, name) for n in (16, 32) for name in order]
     assert calls == expected
