@@ -8,6 +8,7 @@ from corpus_files import CORPUS, make_task, write_folder
 from longspan.arena import get
 from longspan.arena.grid import find_refusal, grid
 from longspan.attention import MECHANISMS
+from longspan.config import flatten
 from longspan.data.word_pieces import load_word_pieces
 from longspan.errors import DataError, UnknownNameError
 from longspan.tasks import build, register_imported
@@ -73,6 +74,22 @@ def test_tasks_start_from_the_corpus_with_its_tokenizer(cache, name):
         assert config.model == dataclasses.replace(pretrained, **own)
         # Positions of the corpus's run are all there are.
         assert config.task.options["length"] <= config.start.positions
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_the_ablations_change_one_thing_of_pretraining(cache, name):
+    register_imported(cache)
+    protocol = get(name)
+    for row in protocol.named_rows:
+        if row.source.startswith("Xiong et al. 2022, section 4.3"):
+            config = protocol.row(CORPUS, row.name, 0).config
+            plain = protocol.row(CORPUS, row.mechanism, 0).config
+            values, expected = flatten(config), flatten(plain)
+            changed = [x for x in expected if values[x] != expected[x]]
+            name_of_change = "global_tokens" if row.name.endswith("globals") else "block"
+            assert [x.rpartition(".")[2] for x in changed] == [name_of_change]
+            assert config.start == plain.start
+            assert misfit(protocol.row(CORPUS, row.name, 0)) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
