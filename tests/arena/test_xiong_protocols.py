@@ -89,7 +89,7 @@ def test_rows_of_the_ablations_change_one_thing_of_pretraining(cache, name):
             name_of_change = "global_tokens" if row.name.endswith("globals") else "block"
             assert [x.rpartition(".")[2] for x in changed] == [name_of_change]
             assert config.start == plain.start
-            assert misfit(protocol.row(CORPUS, row.name, 0)) is None
+            assert find_refusal(protocol.row(CORPUS, row.name, 0)) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
