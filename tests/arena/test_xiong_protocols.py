@@ -6,7 +6,7 @@ import pytest
 
 from corpus_files import CORPUS, make_task, write_folder
 from longspan.arena import get
-from longspan.arena.grid import grid, misfit
+from longspan.arena.grid import find_refusal, grid
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
 from longspan.data.word_pieces import load_word_pieces
@@ -89,7 +89,7 @@ def test_rows_of_the_ablations_change_one_thing_of_pretraining(cache, name):
             name_of_change = "global_tokens" if row.name.endswith("globals") else "block"
             assert [x.rpartition(".")[2] for x in changed] == [name_of_change]
             assert config.start == plain.start
-            assert misfit(protocol.row(CORPUS, row.name, 0)) is None
+            assert find_refusal(protocol.row(CORPUS, row.name, 0)) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -104,7 +104,7 @@ def test_every_compared_mechanism_fits_the_small_model(cache):
     register_imported(cache)
     protocol = get("xiong-small")
     rows = [*COMPARED, "full-short"]
-    assert {row: misfit(protocol.row(CORPUS, row, 0)) for row in rows} == dict.fromkeys(rows)
+    assert {row: find_refusal(protocol.row(CORPUS, row, 0)) for row in rows} == dict.fromkeys(rows)
     short = protocol.row(CORPUS, "full-short", 0).config
     assert (short.mechanism.name, short.task.options["length"]) == ("full", 256)
     assert short.start is None

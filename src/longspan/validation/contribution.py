@@ -62,9 +62,9 @@ def _check_record(file: RecordFile[Result], folder: Path) -> Iterator[Finding]:
         remedy = "run it again with this version; tests of significance need them"
         yield file.finding("example_scores", "none", "the score of each test example", remedy)
     if record.git_commit is None or record.git_commit.endswith("-dirty"):
-        found = record.git_commit or "none"
+        actual = record.git_commit or "none"
         remedy = "commit, and run it again from the clean clone"
-        yield file.finding("git_commit", found, "a commit without changes", remedy)
+        yield file.finding("git_commit", actual, "a commit without changes", remedy)
     digests = {file_sha256(path) for path in folder.rglob("*.py")}
     for part, source in (record.source_files or {}).items():
         if source.is_external and source.sha256 not in digests:
