@@ -4,10 +4,12 @@ Heavy modules are imported inside fixtures: the attention tests need only torch.
 """
 
 import gc
+import importlib
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -75,6 +77,15 @@ def frozen_heap():
     gc.freeze()
 
 
+@pytest.fixture(scope="session")
+def import_script():
+    """Function that imports a script of benchmarks or docs together with its neighbors."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("benchmarks", "docs"):
+            patch.syspath_prepend(str(Path(__file__).parents[1] / name))
+        yield importlib.import_module
+
+
 @pytest.fixture
 def fixed_peaks(monkeypatch):
     """Let benchmarks measure no memory: the process that does so takes seconds to start."""
@@ -108,14 +119,30 @@ def nowhere(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def no_imports(tmp_path):
+    """Forget the imports that a test registers."""
+    import own_files
+
+    with own_files.forgotten_imports(tmp_path / "none"):
+        yield
+
+
+@pytest.fixture
+def places(tmp_path):
+    """Return the options that name the folders of runs and of data, and the processor."""
+    return ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+
+
 @pytest.fixture(scope="session")
-def tiny_cache(tmp_path_factory):
-    """Cache with the tiny ListOps; its generator is compiled once."""
+def tiny_cache(request, tmp_path_factory):
+    """Cache with the tiny ListOps; its generator is compiled once for all workers of xdist."""
     import tiny
 
-    cache = tmp_path_factory.mktemp("cache")
-    tiny.listops(cache)
-    return cache
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if hasattr(request.config, "workerinput") else base) / "tiny"
+    tiny.listops(shared)  # builds under a lock
+    return shutil.copytree(shared, tmp_path_factory.mktemp("cache"), dirs_exist_ok=True)
 
 
 @pytest.fixture

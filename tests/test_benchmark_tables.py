@@ -1,6 +1,5 @@
 """Pages of the benchmarks: current, whole, and rendered by files of a readable size."""
 
-import importlib
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,8 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 @pytest.fixture
-def tables(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("tables")
+def tables(import_script):
+    return import_script("tables")
 
 
 def test_committed_page_is_that_of_the_records(tables):

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import typer
@@ -26,82 +25,67 @@ from longspan.config import Budget
 from longspan.results import Failure, RunRecord, load_results, result_paths
 from longspan.tasks import TASKS
 
-PATH_FLAGS = {"--cache", "--data"}
+SHARED, DATA = {"--json", "--import", "--help"}, {"--cache", "--data"}
+RUNS = "--accept-changes --budget --device --dry-run --measure --parallel --protocol --runs --set"
+FILES = "--delimiter --drop-empty --encoding --label --name --pair --replace --summary --target"
+RUNS, FILES = {*RUNS.split()}, {*FILES.split(), "--test", "--text", "--validation"}
 FLAGS = {
-    "": {"--debug", "--no-debug", "--help"},
-    "results score-rules": {"--json", "--cache", "--data", "--help", "--import", "FOLDERS"},
-    "arena": {"--accept-changes", "--budget", "--dry-run", "--measure",
-              "--protocol", "--tasks", "--mechanisms", "--seeds", "--set", "--runs", "--device",
-              "--workers", "--ray", "--cpus-per-run", "--gpus-per-run", "--retry-failed",
-              "--tune", "--grid", "--select", "--parallel",
-              "--json", "--import", "--help", *PATH_FLAGS},
-    "train": {"--accept-changes", "--dry-run", "--measure",
-              "MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
-              "--budget", "--parallel", "--import", "--help", *PATH_FLAGS},
-    "pretrain": {"--accept-changes", "--dry-run", "--measure",
-                 "CORPUS", "--mechanism", "--start", "--protocol", "--seed", "--set", "--budget",
-                 "--extend-positions", "--runs", "--cache", "--device", "--parallel", "--json",
-                 "--import", "--help"},
-    "finetune": {"--accept-changes", "--dry-run", "--measure",
-                 "CHECKPOINT", "--task", "--text", "--label", "--target", "--pair", "--name",
-                 "--summary", "--validation", "--test", "--encoding", "--delimiter",
-                 "--drop-empty", "--replace",
-                 "--mechanism", "--protocol", "--seed", "--set", "--budget", "--runs", "--device",
-                 "--parallel", "--extend-positions", "--json", "--import", "--help", *PATH_FLAGS},
-    "eval": {"RECORD", "--split", "--task", "--set", "--examples", "--batch-size", "--device",
-             "--json", "--import", "--help", *PATH_FLAGS},
-    "predict": {"RECORD", "FILE", "--text", "--pair", "--output", "--encoding", "--delimiter",
-                "--device", "--json", "--import", "--help", *PATH_FLAGS},
-    "generate": {"CHECKPOINT", "--prompt", "--prompt-file", "--prompt-ids", "--max-new-tokens",
-                 "--temperature", "--top-k", "--top-p", "--greedy", "--seed",
-                 "--prefill-chunk-size", "--device", "--json", "--import", "--help", *PATH_FLAGS},
-    "answers": {"RECORD", "--output", "--split", "--batch-size", "--device", "--json",
-                "--import", "--help", *PATH_FLAGS},
-    "export": {"RECORD", "--output", "--license", "--json", "--import", "--help", *PATH_FLAGS},
-    "longify": {"SOURCE", "--attention", "--max-length", "--out", "--set", "--positions",
-                "--freeze", "--decoder-max-length", "--drop", "--new", "--revision", "--seed",
-                "--json", "--import", "--help"},
-    "convert": {"SOURCE", "--out", "--to", "--drop", "--new", "--revision", "--seed",
-                "--json", "--import", "--help"},
-    "list": {"WHAT", "--json", "--import", "--help"},
-    "show": {"NAME", "--json", "--import", "--help"},
+    "": {"--debug", "--help", "--no-debug"},
+    "results score-rules": {*SHARED, *DATA, "FOLDERS"},
+    "arena": {*RUNS, *SHARED, *DATA, "--cpus-per-run", "--gpus-per-run", "--grid", "--mechanisms",
+              "--ray", "--retry-failed", "--seeds", "--select", "--tasks", "--tune", "--workers"},
+    "train": {*RUNS, *SHARED, *DATA, "MECHANISM", "TASK", "--seed"},
+    "pretrain": {*RUNS, *SHARED, "CORPUS", "--cache", "--extend-positions", "--mechanism", "--seed",
+                 "--start"},
+    "finetune": {*RUNS, *FILES, *SHARED, *DATA, "CHECKPOINT", "--extend-positions", "--mechanism",
+                 "--seed", "--task"},
+    "eval": {*SHARED, *DATA, "RECORD", "--batch-size", "--device", "--examples", "--set", "--split",
+             "--task"},
+    "predict": {*SHARED, *DATA, "FILE", "RECORD", "--delimiter", "--device", "--encoding",
+                "--output", "--pair", "--text"},
+    "generate": {*SHARED, *DATA, "CHECKPOINT", "--device", "--greedy", "--max-new-tokens",
+                 "--prefill-chunk-size", "--prompt", "--prompt-file", "--prompt-ids", "--seed",
+                 "--temperature", "--top-k", "--top-p"},
+    "answers": {*SHARED, *DATA, "RECORD", "--batch-size", "--device", "--output", "--split"},
+    "export": {*SHARED, *DATA, "RECORD", "--license", "--output"},
+    "longify": {*SHARED, "SOURCE", "--attention", "--decoder-max-length", "--drop", "--freeze",
+                "--max-length", "--new", "--out", "--positions", "--revision", "--seed", "--set"},
+    "convert": {*SHARED, "SOURCE", "--drop", "--new", "--out", "--revision", "--seed", "--to"},
+    "list": {*SHARED, "WHAT"},
+    "show": {*SHARED, "NAME"},
     "protocols": {"--help"},
-    "protocols list": {"--json", "--import", "--help"},
-    "protocols show": {"NAME", "--json", "--import", "--help"},
-    "protocols check": {"NAME", "--tasks", "--all", "--json", "--import", "--help"},
-    "protocols diff": {"A", "B", "--tasks", "--mechanisms", "--json", "--import", "--help"},
+    "protocols list": {*SHARED},
+    "protocols show": {*SHARED, "NAME"},
+    "protocols check": {*SHARED, "NAME", "--all", "--cache", "--tasks"},
+    "protocols diff": {*SHARED, "A", "B", "--cache", "--mechanisms", "--tasks"},
     "data": {"--help"},
-    "data list": {"--json", "--import", "--help", *PATH_FLAGS},
-    "data build": {"TASK", "--protocol", "--set", "--json", "--import", "--help", *PATH_FLAGS},
-    "data import": {"TASK", "PATH", "--text", "--label", "--target", "--pair", "--name",
-                    "--summary", "--validation", "--test", "--encoding", "--delimiter",
-                    "--drop-empty",
-                    "--replace", "--tokenizer", "--vocab-size", "--kind", "--objective",
-                    "--vocabulary", "--weights", "--document",
-                    "--limit", "--skip-bad", "--protocol", "--set", "--cache", "--json", "--import",
-                    "--help"},
-    "data tokenizer": {"FOLDER", "PATH", "--vocab-size", "--kind", "--lowercase", "--text",
-                       "--encoding", "--delimiter", "--document", "--limit", "--skip-bad",
-                       "--import", "--help"},
-    "data verify": {"TASK", "--cache", "--json", "--import", "--help"},
-    "data card": {"TASK", "--protocol", "--set", "--cache", "--import", "--help"},
-    "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
-                  "--cache", "--import", "--help"},
-    "report": {"PLACES", "--output", "--mechanisms", "--format", "--style", "--spread",
-               "--section", "--figures", "--figure-format", "--json", "--import", "--help"},
-    "analyze": {"RECORDS", "--samples", "--examples", "--rollout", "--token", "--plot", "--device",
-                "--json", "--import", "--help", *PATH_FLAGS},
-    "bench": {"SUITE", "--mechanisms", "--scopes", "--passes", "--lengths", "--dtypes", "--tokens",
-              "--batch-size", "--padding", "--hidden-size", "--heads", "--layers", "--times",
-              "--max-seconds", "--threads", "--runs", "--out", "--device", "--json",
-              "--import", "--help"},
-    "context": {"RECORDS", "--split", "--max-context", "--blocks", "--tolerance", "--device",
-                "--json", "--import", "--help", *PATH_FLAGS},
+    "data list": {*SHARED, *DATA},
+    "data build": {*SHARED, *DATA, "TASK", "--protocol", "--set"},
+    "data import": {*FILES, *SHARED, "PATH", "TASK", "--cache", "--document", "--kind", "--limit",
+                    "--objective", "--protocol", "--set", "--skip-bad", "--tokenizer",
+                    "--vocab-size", "--vocabulary", "--weights"},
+    "data tokenizer": {"FOLDER", "PATH", "--delimiter", "--document", "--encoding", "--help",
+                       "--import", "--kind", "--limit", "--lowercase", "--skip-bad", "--text",
+                       "--vocab-size"},
+    "data verify": {*SHARED, "TASK", "--cache"},
+    "data card": {"TASK", "--cache", "--help", "--import", "--protocol", "--set"},
+    "data show": {"TASK", "--cache", "--count", "--help", "--import", "--png", "--protocol",
+                  "--row", "--set", "--split", "--svg"},
+    "report": {*SHARED, "PLACES", "--figure-format", "--figures", "--format", "--mechanisms",
+               "--output", "--section", "--spread", "--style"},
+    "analyze": {*SHARED, *DATA, "RECORDS", "--device", "--examples", "--plot", "--rollout",
+                "--samples", "--token"},
+    "bench": {*SHARED, "SUITE", "--batch-size", "--device", "--dtypes", "--heads", "--hidden-size",
+              "--layers", "--lengths", "--max-seconds", "--mechanisms", "--out", "--padding",
+              "--passes", "--runs", "--scopes", "--threads", "--times", "--tokens"},
+    "context": {*SHARED, *DATA, "RECORDS", "--blocks", "--device", "--max-context", "--split",
+                "--tolerance"},
     "results": {"--help"},
-    "results list": {"FOLDERS", "--commands", "--json", "--import", "--help"},
-    "results check": {"PATHS", "--json", "--import", "--help"},
-    "results rerun": {"RECORD", "--cache", "--data", "--json", "--import", "--help"},
-    "results diff": {"A", "B", "--json", "--import", "--help"},
+    "results list": {*SHARED, "FOLDERS", "--commands"},
+    "results check": {*SHARED, "PATHS", "--contribution"},
+    "results export": {*SHARED, "FOLDERS", "--output", "--schema"},
+    "results rerun": {*SHARED, *DATA, "RECORD"},
+    "results diff": {*SHARED, "A", "B"},
 }  # fmt: skip
 
 
@@ -124,13 +108,6 @@ def test_set_of_flags_is_frozen():
     assert flags_by_command(typer.main.get_command(longspan.cli.app)) == FLAGS
 
 
-@pytest.mark.parametrize("command", FLAGS)
-def test_every_command_has_help(command):
-    done = CliRunner().invoke(longspan.cli.app, [*command.split(), "--help"])
-    assert done.exit_code == 0
-    assert "Usage" in done.output
-
-
 def stated_defaults(command, name=""):
     """Return the defaults that are documented as text, by command and parameter."""
     found = {
@@ -143,7 +120,7 @@ def stated_defaults(command, name=""):
     return found
 
 
-def test_help_shows_every_default():
+def test_every_command_has_help_with_every_default():
     """Detect defaults that Rich removes because it parses square brackets as markup."""
     stated = stated_defaults(typer.main.get_command(longspan.cli.app))
     assert len(stated) > 20
@@ -151,83 +128,55 @@ def test_help_shows_every_default():
         done = CliRunner().invoke(
             longspan.cli.app, [*command.split(), "--help"], terminal_width=300
         )
+        assert done.exit_code == 0
+        assert "Usage" in done.output
         text = " ".join(done.output.replace("│", " ").split())
         own = {name: words for name, words in stated.items() if name.rpartition(" ")[0] == command}
         for name, words in own.items():
             assert words in text, name
         assert text.count("default: ") >= len(own)
         assert not re.search(r"\w \.( |$)", text)
+        if command == "generate":  # options that commands share are behind its own
+            flags = ("--prompt", "--top-k", "--cache", "--json", "--import")
+            places = [text.index(f" {flag} ") for flag in flags]
+            assert places == sorted(places)
+            assert "Most probable tokens to sample from; none: all." in text
 
 
 def test_interrupt_prints_how_to_resume(cli, tiny_cache, tmp_path, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
+    """Send the signal of Ctrl-C in the middle of training; a process of its own: test_cli_data."""
     from longspan.training.loop import StageTrainer
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with monkeypatch.context() as patch:
-        patch.setattr(StageTrainer, "_validate", interrupt)
+        patch.setattr(StageTrainer, "_validate", lambda *_: signal.raise_signal(signal.SIGINT))
         code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
+    signal.signal(signal.SIGINT, before)
     assert code == 130
     assert out == ""
     assert err.splitlines()[-1] == "Interrupted. Run the same command to resume."
     assert "Traceback" not in err
-    code, _, err = cli(*tiny.command(tmp_path, tiny_cache))
+    code, out, _ = cli(*tiny.command(tmp_path, tiny_cache))
+    assert (code, "local" in out) == (0, True)
+
+
+def test_train_command_equals_run_and_prints_a_table(cli, tiny_cache, tmp_path, finished):
+    code, out, err = cli(*tiny.command(tmp_path, tiny_cache, "--json"))
     assert code == 0
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals of another kind")
-def test_sigint_in_process_prints_how_to_resume(tiny_cache, tmp_path):
-    arguments = tiny.command(tmp_path, tiny_cache, changes={"training.steps": 100_000})
-    command = [sys.executable, "-m", "longspan", *arguments]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=tiny.restore_sigint,
-    )
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.rglob("last.json")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    text, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert text.splitlines()[-1] == "Interrupted. Run the same command to resume."
-    assert "Traceback" not in text
-
-
-def test_train_command_equals_run(cli, tiny_cache, tmp_path, finished):
-    code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
-    assert code == 0
-    assert "local" in out
+    (table,) = json.loads(out)
+    (row,) = table["rows"]
+    assert (row["protocol"], row["mechanism"]) == ("smoke", "local")
     assert "step 12/12" in err
     (made,) = load_results([tmp_path])
     expected = next(result for result in load_results([finished]) if result.mechanism == "local")
     assert (made.config_hash, made.scores) == (expected.config_hash, expected.scores)
 
 
-def test_train_command_prints_json_table(cli, tiny_cache, tmp_path):
-    code, out, _ = cli(*tiny.command(tmp_path, tiny_cache, "--json"))
-    assert code == 0
-    (table,) = json.loads(out)
-    (row,) = table["rows"]
-    assert (row["protocol"], row["mechanism"]) == ("smoke", "local")
-
-
 def arena_command(runs, cache, *more, changes=None):
-    path_flags = ["--runs", runs, "--cache", cache, "--device", "cpu"]
     return [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "local",
+        *("arena", "--protocol", "smoke", "--tasks", "listops", "--mechanisms", "local"),
         *tiny.flags(changes),
-        *path_flags,
-        *more,
+        *("--runs", runs, "--cache", cache, "--device", "cpu", *more),
     ]
 
 
@@ -308,10 +257,7 @@ def test_arena_with_failed_run_reports_others_and_exits_with_1(
     assert (code, out) == (1, "")
 
 
-def test_arena_reports_and_skips_tasks_without_data(cli, tmp_path, monkeypatch):
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+def test_arena_reports_and_skips_tasks_without_data(cli, nowhere, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
         longspan.cli.running, "_run", lambda made, paths, how: (seen.extend(made), ([], []))[1]
@@ -429,20 +375,9 @@ def test_report_of_a_record_is_a_page_of_the_run(cli, finished, tmp_path, monkey
 
 
 def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
-    flags = tiny.flags()
-    rate = flags.index("training.learning_rate=0.01")
-    path_flags = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu", "--json"]
-    command = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "local",
-        *path_flags,
-    ]
-    command += [*flags[: rate - 1], *flags[rate + 1 :], "--tune", "--seeds", "0,3"]
+    command = arena_command(tmp_path, tiny_cache, "--json", "--tune", "--seeds", "0,3")
+    rate = command.index("training.learning_rate=0.01")
+    del command[rate - 1 : rate + 1]
     code, out, err = cli(*command, "--grid", "training.learning_rate=1e-12,0.01")
     assert code == 0, err
     assert json.loads(out)
@@ -477,14 +412,14 @@ def test_grid_values_are_parsed_as_json_or_words():
 
 
 def test_terminal_without_unicode_gets_every_output(finished, tmp_path):
+    """Print a report, which has dashes and arrows."""
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    report = ["report", str(finished), "--format", "markdown", "--output", str(tmp_path / "x.html")]
-    for arguments in (["show", "local"], report):
-        command = [sys.executable, "-m", "longspan", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.isascii()
-        assert len(done.stdout) > 200
+    report = ["report", finished, "--format", "markdown", "--output", tmp_path / "x.html"]
+    command = [sys.executable, "-m", "longspan", *report]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert len(done.stdout) > 200
 
 
 def test_long_argument_is_cut_in_the_error(cli):

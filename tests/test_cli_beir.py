@@ -4,28 +4,15 @@ import json
 
 import pytest
 
+import tiny
 from beir_files import JUDGMENTS, QUERIES, topics, write_beir, write_lines
 from longspan.validation import validate_records
-from own_files import forgotten_imports
 from test_cli_errors import check_rejected
 
-SMALL = {
-    "model.hidden_size": 16,
-    "model.num_attention_heads": 2,
-    "model.num_hidden_layers": 1,
-    "training.steps": 4,
-    "training.evaluate_every": 4,
-    "training.warmup_steps": 0,
-    "task.vocabulary": 128,
-    "task.mined": 4,
-}
-FLAGS = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
+FLAGS = tiny.short_flags({**tiny.SHORT_RUN, "task.vocabulary": 128, "task.mined": 4})
 
 
-@pytest.fixture(autouse=True)
-def clean_registry(tmp_path):
-    with forgotten_imports(tmp_path / "none"):
-        yield
+pytestmark = pytest.mark.usefixtures("no_imports")
 
 
 def run_import(cli, tmp_path, *words):

@@ -2,18 +2,21 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
 import synthetic
+import tiny
 from longspan.bench import groups
 from longspan.bench import suite as suite_module
+from longspan.bench.peaks import PeakMeter
 from longspan.results import load_efficiency
 from longspan.results.efficiency import Limits
 from test_cli_errors import check_rejected
 
-pytestmark = pytest.mark.usefixtures("frozen_heap", "fixed_peaks")
+pytestmark = pytest.mark.usefixtures("frozen_heap")
 
 SMALL = (
     *("--lengths", "16,64", "--hidden-size", 32, "--heads", 2, "--tokens", 64, "--times", 1),
@@ -21,10 +24,21 @@ SMALL = (
 )
 
 
-@pytest.fixture(autouse=True)
-def quick_limits(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def quick_limits():
     made = Limits(flops_per_second=2e9, bytes_per_second=3e9)
-    monkeypatch.setattr(suite_module, "measure_limits", lambda dtype, device: made)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suite_module, "measure_limits", lambda dtype, device: made)
+        patch.setattr(PeakMeter, "measure", lambda self, make: 2**20)
+        yield
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Record of a layer."""
+    path = tmp_path_factory.mktemp("measured") / "mine.json"
+    tiny.run_commands([("bench", *SMALL, "--out", path)])
+    return path
 
 
 def test_tables_and_record(cli, tmp_path):
@@ -42,16 +56,17 @@ def test_tables_and_record(cli, tmp_path):
     assert [x.batch_size for x in record.measurements] == [4, 4, 1, 1]
 
 
-def test_report_shows_records_without_runs(cli, tmp_path, monkeypatch):
+def test_report_shows_records_without_runs(cli, measured, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = cli("report", tmp_path, "--section", "efficiency")
     assert code == 2
     assert "holds no record of efficiency; run `longspan bench` first" in err
-    cli("bench", *SMALL, "--runs", tmp_path)
+    own = tmp_path / "efficiency"
+    own.mkdir()
+    shutil.copy(measured, own)
     code, out, err = cli("report", tmp_path, "--section", "efficiency", "--format", "markdown")
     assert code == 0, err
     assert "layer, training, float32" in out
-    own = tmp_path / "efficiency"
     assert cli("report", own, "--section", "efficiency", "--format", "markdown")[1] == out
     for folder in (tmp_path, own):
         code, _, err = cli("report", folder)
@@ -59,9 +74,9 @@ def test_report_shows_records_without_runs(cli, tmp_path, monkeypatch):
         assert "holds no results; --section efficiency shows what was measured" in err
 
 
-def test_invalid_records_are_named_and_left_out(cli, tmp_path):
-    record = tmp_path / "efficiency" / "mine.json"
-    cli("bench", *SMALL, "--out", record)
+def test_invalid_records_are_named_and_left_out(cli, measured, tmp_path):
+    (tmp_path / "efficiency").mkdir()
+    record = Path(shutil.copy(measured, tmp_path / "efficiency"))
     (tmp_path / "efficiency" / "broken.json").write_text("{")
     look = ("--section", "efficiency", "--format", "markdown")
     code, out, err = cli("report", tmp_path, *look)

@@ -1,75 +1,119 @@
-"""`longspan convert` on the command line."""
+"""`longspan convert` and `longspan longify` on the command line."""
 
 import json
 
 import pytest
-from transformers import AutoModelForMaskedLM, LongformerForMaskedLM
+from transformers import AutoConfig, AutoModelForMaskedLM, LongformerForMaskedLM
 
 import long_sources
+import short_sources
 from longspan.models import LongspanForMaskedLM
+
+NO_TOKENIZER = "no tokenizer: the source has none"
+LONGIFY = (
+    *("--attention", "longformer", "--max-length", "50"),
+    *("--set", "window=4", "--set", "global_projections=true"),
+)
 
 
 @pytest.fixture
-def source(tmp_path):
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def longformer(tmp_path):
     long_sources.make_longformer().save_pretrained(tmp_path / "source")
     return tmp_path / "source"
 
 
-def test_converts_there_and_back(cli, source):
-    ours, back = source.parent / "ours", source.parent / "back"
-    code, out, err = cli("convert", source, "--out", ours)
+@pytest.fixture
+def roberta(tmp_path):
+    short_sources.make("roberta").save_pretrained(tmp_path / "short")
+    return tmp_path / "short"
+
+
+def printed(result):
+    """Return the output of a command that succeeds, and its lines as words."""
+    code, text, err = result
     assert (code, "Traceback" in err) == (0, False)
-    rows = [line.split() for line in out.splitlines()]
+    return text, [line.split() for line in text.splitlines()]
+
+
+def test_converts_there_and_back(cli, longformer, out, tmp_path):
+    back = tmp_path / "back"
+    text, rows = printed(cli("convert", longformer, "--out", out))
     layer = "longformer.encoder.layer.*.attention.self.query_global.weight"
     own = "model.layers.*.attention.mechanism.projections.query.weight"
     assert [layer, own, "16", "x", "16", "2", "copied"] in rows
-    last = "LongspanForMaskedLM for 64 tokens, no tokenizer: the source has none"
-    assert f"{last}: {ours}" in out
-    assert type(AutoModelForMaskedLM.from_pretrained(ours)) is LongspanForMaskedLM
+    assert f"LongspanForMaskedLM for 64 tokens, {NO_TOKENIZER}: {out}" in text
+    assert type(AutoModelForMaskedLM.from_pretrained(out)) is LongspanForMaskedLM
 
-    code, out, err = cli("convert", ours, "--to", "longformer", "--out", back)
-    assert (code, "Traceback" in err) == (0, False)
-    assert [own, layer, "16", "x", "16", "2", "copied"] in [x.split() for x in out.splitlines()]
-    assert "copied, after 2 rows of zeros (padding)" in out
-    assert f"LongformerForMaskedLM, no tokenizer: the source has none: {back}" in out
+    text, rows = printed(cli("convert", out, "--to", "longformer", "--out", back))
+    assert [own, layer, "16", "x", "16", "2", "copied"] in rows
+    assert "copied, after 2 rows of zeros (padding)" in text
+    assert f"LongformerForMaskedLM, {NO_TOKENIZER}: {back}" in text
     assert type(AutoModelForMaskedLM.from_pretrained(back)) is LongformerForMaskedLM
 
 
-def test_prints_every_weight_as_json(cli, source):
-    code, out, _ = cli("convert", source, "--out", source.parent / "out", "--json")
-    made = json.loads(out)
-    assert (code, made["class"]) == (0, "LongspanForMaskedLM")
-    state = AutoModelForMaskedLM.from_pretrained(made["output"]).state_dict()
-    assert {row["target"] for row in made["weights"]} == set(state)
-
-
-def test_longify_keeps_the_attention_of_a_long_source(cli, source):
-    out = source.parent / "long"
-    code, _, _ = cli("longify", source, "--max-length", "100", "--out", out)
+def test_longify_prints_one_row_for_all_layers(cli, roberta, out):
+    text, rows = printed(cli("longify", roberta, "--out", out, *LONGIFY))
+    query = "roberta.encoder.layer.*.attention.self.query.weight"
+    target = "model.layers.*.attention.query.weight"
+    assert [query, target, "16", "x", "16", "2", "copied"] in rows
+    layer = "model.layers.*.attention"
+    own = f"{layer}.mechanism.projections.query.weight"
+    action = f"started from {layer}.query.weight"
+    assert ["-", own, "16", "x", "16", "2", *action.split()] in rows
+    assert "tiled, 20 to 50 rows, without the first 2 (padding)" in text
+    assert f"LongspanForMaskedLM for 50 tokens, {NO_TOKENIZER}: {out}" in text
     config = AutoModelForMaskedLM.from_pretrained(out).config
-    assert (code, config.max_position_embeddings) == (0, 100)
-    assert [x["window"] for x in config.attention_options] == [2, 4]
+    assert config.attention_options == {"window": 4, "global_projections": True}
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("command", "source", "more"), [("convert", "longformer", ()), ("longify", "roberta", LONGIFY)]
+)
+def test_json_has_every_weight(cli, request, out, command, source, more):
+    source = request.getfixturevalue(source)
+    made = json.loads(printed(cli(command, source, "--out", out, "--json", *more))[0])
+    assert (made["class"], made["output"]) == ("LongspanForMaskedLM", str(out))
+    state = AutoModelForMaskedLM.from_pretrained(out).state_dict()
+    assert {row["target"] for row in made["weights"]} == set(state)
+
+
+def test_longify_keeps_the_attention_of_a_long_source(cli, longformer, out):
+    printed(cli("longify", longformer, "--max-length", "100", "--out", out))
+    config = AutoModelForMaskedLM.from_pretrained(out).config
+    assert config.max_position_embeddings == 100
+    assert [x["window"] for x in config.attention_options] == [2, 4]
+
+
+def test_decoder_of_an_encoder_decoder_is_extended_on_request(cli, out, tmp_path):
+    short_sources.make_encoder_decoder("bart").save_pretrained(tmp_path / "bart")
+    extended = (*LONGIFY, "--decoder-max-length", "30")
+    text, _ = printed(cli("longify", tmp_path / "bart", "--out", out, *extended))
+    assert "LongspanForConditionalGeneration for 50 tokens" in text
+    config = AutoConfig.from_pretrained(out)
+    assert config.decoder_overrides["max_position_embeddings"] == 30
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "message"),
     [
-        (["--to", "longformer"], "has model_type 'longformer', expected 'longspan'"),
-        (["--to", "longformr"], "did you mean longformer"),
-        (["--to", "longformer", "--drop", "x"], "are of sources of transformers"),
+        ("convert", ("--to", "longformer"), "has model_type 'longformer', expected 'longspan'"),
+        ("convert", ("--to", "longformr"), "did you mean longformer"),
+        ("convert", ("--to", "longformer", "--drop", "x"), "are of sources of transformers"),
+        ("longify", ("--max-length", "99", "--set", "window=3"), "options are those of an attent"),
+        ("longify", LONGIFY, "exists; remove it"),
     ],
 )
-def test_refusal_is_one_line(cli, source, more, message):
-    code, out, err = cli("convert", source, "--out", source.parent / "out", *more)
-    assert (code, out) == (2, "")
+def test_refusal_is_one_line(cli, longformer, out, command, more, message):
+    if exists := more == LONGIFY:
+        out.mkdir()
+    code, text, err = cli(command, longformer, "--out", out, *more)
+    assert (code, text) == (2, "")
     assert err.splitlines()[-1].startswith("error:")
     assert message in " ".join(err.split())
     assert "Traceback" not in err
-    assert not (source.parent / "out").exists()
-
-
-def test_options_without_attention_are_refused(cli, source):
-    out = source.parent / "out"
-    code, _, err = cli("longify", source, "--max-length", "99", "--out", out, "--set", "window=3")
-    assert code == 2
-    assert "options are those of an attention" in " ".join(err.split())
+    assert out.exists() == exists

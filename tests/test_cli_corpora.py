@@ -7,16 +7,13 @@ from transformers import AutoTokenizer
 
 from corpus_files import TEXTS, write_folder
 from longspan.data.word_pieces import load_word_pieces
-from own_files import forgotten_imports, write_csv
+from own_files import write_csv
 from test_cli_errors import check_rejected
 
 SMALL = ("--vocab-size", "300")
 
 
-@pytest.fixture(autouse=True)
-def clean_registry(tmp_path):
-    with forgotten_imports(tmp_path / "none"):
-        yield
+pytestmark = pytest.mark.usefixtures("no_imports")
 
 
 @pytest.fixture

@@ -26,15 +26,6 @@ LISTOPS = [part for name, value in tiny.TASK.items() for part in ("--set", f"{na
 SMALL = ["--set", "validation=4", "--set", "length=16"]
 
 
-@pytest.fixture
-def home_without_data(tmp_path, monkeypatch):
-    """Empty home folder without any data set."""
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
-
-
 def write_parquet(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "test"):
@@ -59,8 +50,8 @@ def write_archive(folder):
 
 
 @pytest.fixture
-def reviews(home_without_data):
-    return write_parquet(home_without_data / "imdb")
+def reviews(nowhere):
+    return write_parquet(nowhere / "imdb")
 
 
 def list_files(folder):
@@ -119,66 +110,60 @@ def test_task_outside_protocol_is_built_with_defaults(cli, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("write", [write_parquet, write_archive])
-def test_import_reads_only_given_path(cli, home_without_data, monkeypatch, write):
+def test_import_reads_only_given_path(cli, nowhere, monkeypatch, write):
     # A build would find this other copy.
-    monkeypatch.setenv("LONGSPAN_DATA", str(write_parquet(home_without_data / "elsewhere")))
-    path = write(home_without_data / "named")
-    record = run_json(cli, home_without_data / "cache", "import", "text", path, *SMALL)
+    monkeypatch.setenv("LONGSPAN_DATA", str(write_parquet(nowhere / "elsewhere")))
+    path = write(nowhere / "named")
+    record = run_json(cli, nowhere / "cache", "import", "text", path, *SMALL)
     assert (record["train"], record["validation"], record["test"]) == (8, 4, 12)
     manifest = cached.load_manifest(Path(record["folder"]))
     form = "archive" if path.is_file() else "parquet"
     assert manifest.origin["form"] == form
     # The built data does not need the source.
     monkeypatch.delenv("LONGSPAN_DATA")
-    code, out, _ = cli("data", "show", "text", *SMALL, "--cache", home_without_data / "cache")
+    code, out, _ = cli("data", "show", "text", *SMALL, "--cache", nowhere / "cache")
     assert code == 0
     assert "a review"[:3] in out
 
 
-def test_import_selects_released_source(cli, home_without_data):
-    folder = home_without_data / "listops-1000"
+def test_import_selects_released_source(cli, nowhere):
+    folder = nowhere / "listops-1000"
     folder.mkdir()
     source = "( ( ( [MAX 2 ) 9 ) ] )"
     for part in ("train", "val", "test"):
         (folder / f"basic_{part}.tsv").write_text(f"Source\tTarget\r\n{source}\t9\r\n")
     ones = [part for split in SPLITS for part in ("--set", f"{split}=1")]
-    record = run_json(cli, home_without_data / "cache", "import", "listops", folder, *ones)
+    record = run_json(cli, nowhere / "cache", "import", "listops", folder, *ones)
     assert record["options"] == {"source": "release", **dict.fromkeys(SPLITS, 1)}
     assert "generated" not in record["source"]
 
 
-def test_import_without_files_is_rejected(cli, home_without_data):
-    (home_without_data / "empty").mkdir()
-    cache = ["--cache", home_without_data / "cache"]
+def test_import_without_files_is_rejected(cli, nowhere):
+    (nowhere / "empty").mkdir()
+    cache = ["--cache", nowhere / "cache"]
+    check_rejected(cli("data", "import", "text", nowhere / "empty", *cache), "IMDB is not here")
+    check_rejected(cli("data", "import", "text", nowhere / "gone", *cache), "gone does not exist")
     check_rejected(
-        cli("data", "import", "text", home_without_data / "empty", *cache), "IMDB is not here"
-    )
-    check_rejected(
-        cli("data", "import", "text", home_without_data / "gone", *cache), "gone does not exist"
-    )
-    check_rejected(
-        cli("data", "import", "listops", home_without_data / "empty", *cache),
+        cli("data", "import", "listops", nowhere / "empty", *cache),
         "is not here (searched",
     )
-    assert list_files(home_without_data) == set()
+    assert list_files(nowhere) == set()
 
 
-def test_import_of_generated_task_is_rejected(cli, home_without_data):
+def test_import_of_generated_task_is_rejected(cli, nowhere):
     message = "recall is generated and reads no files; run `longspan data build recall`"
     check_rejected(
-        cli("data", "import", "recall", home_without_data, "--cache", home_without_data / "cache"),
+        cli("data", "import", "recall", nowhere, "--cache", nowhere / "cache"),
         message,
     )
-    forced = ["--set", "source=generated", "--cache", home_without_data / "cache"]
-    check_rejected(
-        cli("data", "import", "listops", home_without_data, *forced), "listops is generated"
-    )
-    assert list_files(home_without_data) == set()
+    forced = ["--set", "source=generated", "--cache", nowhere / "cache"]
+    check_rejected(cli("data", "import", "listops", nowhere, *forced), "listops is generated")
+    assert list_files(nowhere) == set()
 
 
 @pytest.mark.parametrize(("path", "name"), [("hub", "stanfordnlp/imdb"), ("hf:one/two", "one/two")])
 def test_hub_import_fetches_by_name_and_keeps_built_data_only(
-    cli, home_without_data, monkeypatch, path, name
+    cli, nowhere, monkeypatch, path, name
 ):
     asked = []
 
@@ -187,17 +172,15 @@ def test_hub_import_fetches_by_name_and_keeps_built_data_only(
         return write_parquet(folder)
 
     monkeypatch.setattr(hub, "fetch_parquet", fetch)
-    record = run_json(cli, home_without_data / "cache", "import", "text", path, *SMALL)
+    record = run_json(cli, nowhere / "cache", "import", "text", path, *SMALL)
     assert asked == [name]
     assert record["test"] == 12
     kept = {"manifest.json", *(f"{split}.arrow" for split in SPLITS)}
-    assert {found.name for found in list_files(home_without_data)} == kept
+    assert {found.name for found in list_files(nowhere)} == kept
 
 
-def test_hub_import_without_known_data_set_or_network_is_rejected(
-    cli, home_without_data, monkeypatch
-):
-    cache = ["--cache", home_without_data / "cache"]
+def test_hub_import_without_known_data_set_or_network_is_rejected(cli, nowhere, monkeypatch):
+    cache = ["--cache", nowhere / "cache"]
     message = "listops has no known data set on the hub; pass hf:NAME or a path"
     check_rejected(cli("data", "import", "listops", "hub", *cache), message)
 
@@ -209,14 +192,14 @@ def test_hub_import_without_known_data_set_or_network_is_rejected(
     )
     monkeypatch.setitem(sys.modules, "datasets", library)
     check_rejected(cli("data", "import", "text", "hub", *cache), "stanfordnlp/imdb", "(no network)")
-    assert list_files(home_without_data) == set()
+    assert list_files(nowhere) == set()
 
 
 # list
 
 
-def test_list_shows_built_and_missing_data(cli, home_without_data, reviews):
-    cache = home_without_data / "cache"
+def test_list_shows_built_and_missing_data(cli, nowhere, reviews):
+    cache = nowhere / "cache"
     record = run_json(cli, cache, "import", "text", reviews, *SMALL)
     code, out, err = cli("data", "list", "--cache", cache)
     assert (code, err) == (0, "")
@@ -239,11 +222,11 @@ def test_list_shows_built_and_missing_data(cli, home_without_data, reviews):
     assert [one["folder"] for one in rows["text"]["built"]] == [record["folder"]]
 
 
-def test_list_of_empty_cache_creates_nothing(cli, home_without_data):
-    code, out, _ = cli("data", "list", "--cache", home_without_data / "cache")
+def test_list_of_empty_cache_creates_nothing(cli, nowhere):
+    code, out, _ = cli("data", "list", "--cache", nowhere / "cache")
     assert code == 0
     assert all(f"{name}  " in out for name in TASKS)
-    assert not (home_without_data / "cache").exists()
+    assert not (nowhere / "cache").exists()
 
 
 def test_listed_options_can_be_passed_to_set(cli, reviews, tmp_path):
@@ -274,10 +257,13 @@ def test_verify_reports_verified_data_and_corruption(cli, reviews, tmp_path):
     assert json.loads(out) == {"cache": str(cache), "verified": [text]}
     path = Path(listops) / "train.arrow"
     whole = bytearray(path.read_bytes())
+    verify, remedy = ["data", "verify", "--cache", cache], ("delete", "rebuild")
+    path.write_bytes(whole[:-1])
+    sizes = f"has {len(whole) - 1} bytes, expected {len(whole)}"
+    check_rejected(cli(*verify), path, sizes, *remedy)
     whole[len(whole) // 2] ^= 1
     path.write_bytes(whole)
-    verify = ["data", "verify", "--cache", cache]
-    check_rejected(cli(*verify), path, "does not match its recorded sha256", "delete", "rebuild")
+    check_rejected(cli(*verify), path, "does not match its recorded sha256", *remedy)
     check_rejected(cli(*verify, "listops"), path)
     assert cli(*verify, "text")[0] == 0
     check_rejected(cli(*verify, "txt"), "no task called 'txt'; did you mean text, text8?")
@@ -313,12 +299,12 @@ def test_show_prints_examples(cli, tiny_cache, listops):
     assert out == f"train 0\n{listops.show('train', 0)}\n"
 
 
-def test_show_replaces_control_characters(cli, home_without_data):
-    folder = write_parquet(home_without_data / "imdb")
+def test_show_replaces_control_characters(cli, nowhere):
+    folder = write_parquet(nowhere / "imdb")
     texts = [f"{row}\x1b[31m\x07\tred\nline\x9b" for row in range(12)]
     table = pa.table({"text": texts, "label": [row % 2 for row in range(12)]})
     pq.write_table(table, folder / "test.parquet")
-    command = [*SMALL, "--cache", home_without_data / "cache"]
+    command = [*SMALL, "--cache", nowhere / "cache"]
     code, *_ = cli("data", "import", "text", folder, *command)
     assert code == 0
     _, out, _ = cli("data", "show", "text", *command, "--split", "test")
@@ -368,17 +354,17 @@ def test_invalid_show_arguments_are_rejected(cli, tiny_cache, reviews, tmp_path,
     assert not (tmp_path / "x.png").exists()
 
 
-def test_show_builds_nothing(cli, home_without_data):
-    code, *_ = cli("data", "show", "listops", *LISTOPS, "--cache", home_without_data / "cache")
+def test_show_builds_nothing(cli, nowhere):
+    code, *_ = cli("data", "show", "listops", *LISTOPS, "--cache", nowhere / "cache")
     assert code == 2
-    assert list_files(home_without_data) == set()
+    assert list_files(nowhere) == set()
 
 
 # interruption
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of another kind")
-def test_sigint_during_import_leaves_no_files(home_without_data, reviews):
+def test_sigint_during_import_leaves_no_files(nowhere, reviews):
     """Interrupt an import in a separate process whose hub never answers."""
     script = (
         "import pathlib, sys, time\n"
@@ -392,12 +378,12 @@ def test_sigint_during_import_leaves_no_files(home_without_data, reviews):
         "longspan.cli.main()\n"
     )
     command = [sys.executable, "-c", script, "data", "import", "text", "hub", "--cache"]
-    cache = home_without_data / "cache"
+    cache = nowhere / "cache"
     process = subprocess.Popen(
         [*command, cache], stderr=subprocess.PIPE, text=True, preexec_fn=tiny.restore_sigint
     )
     deadline = time.monotonic() + 60
-    while not (home_without_data / "ready").exists() and time.monotonic() < deadline:
+    while not (nowhere / "ready").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

@@ -1,7 +1,6 @@
 """Rejected input, foreign files and full disks: single-line errors and no partial files."""
 
 import dataclasses
-import json
 import os
 import shutil
 import subprocess
@@ -136,13 +135,9 @@ def test_error_of_nonzero_rank_names_rank():
 
 
 def test_debug_flag_prints_traceback():
-    """Compare the output of processes with and without --debug."""
-    command = [sys.executable, "-m", "longspan"]
-    bad = ["report", "--format", "cvs"]
-    plain = subprocess.run([*command, *bad], capture_output=True, text=True, check=False)
-    assert (plain.returncode, plain.stdout) == (2, "")
-    assert plain.stderr == "error: no format called 'cvs'; did you mean csv?\n"
-    debug = subprocess.run([*command, "--debug", *bad], capture_output=True, text=True, check=False)
+    """Without it, the same command prints one line: case "format" above."""
+    command = [sys.executable, "-m", "longspan", "--debug", "report", "--format", "cvs"]
+    debug = subprocess.run(command, capture_output=True, text=True, check=False)
     assert debug.returncode == 1
     assert "Traceback (most recent call last)" in debug.stderr
     assert debug.stderr.endswith("UnknownNameError: no format called 'cvs'; did you mean csv?\n")
@@ -164,32 +159,6 @@ def build_command(cache, monkeypatch):
     small = dataclasses.replace(smoke, recipe=lambda task: recipe)
     monkeypatch.setitem(PROTOCOLS, "smoke", small)
     return ["data", "build", "listops", "--protocol", "smoke", "--cache", cache]
-
-
-def test_data_is_built_verified_and_checked_for_corruption(cli, tmp_path, monkeypatch):
-    command = build_command(tmp_path, monkeypatch)
-    code, out, _ = cli(*command, "--json")
-    assert code == 0
-    record = json.loads(out)
-    assert {split: record[split] for split in ("train", "validation", "test")} == {
-        split: tiny.TASK[split] for split in ("train", "validation", "test")
-    }
-    code, out, _ = cli(*command)
-    assert f"checksum: {record['checksum']}" in out
-    code, out, _ = cli("data", "verify", "--cache", tmp_path, "--json")
-    assert len(json.loads(out)["verified"]) == 1
-    code, out, _ = cli("data", "verify", "--cache", tmp_path)
-    assert out.startswith("1 data sets in")
-    (path,) = tmp_path.rglob("test.arrow")
-    whole = path.read_bytes()
-    for content, message in (
-        (whole[:-1], f"has {len(whole) - 1} bytes, expected {len(whole)}"),
-        (bytes([whole[0] ^ 1]) + whole[1:], "does not match its recorded sha256"),
-    ):
-        path.write_bytes(content)
-        check_rejected(
-            cli("data", "verify", "--cache", tmp_path), path, message, "delete", "rebuild"
-        )
 
 
 def test_run_directory_with_changed_configuration_is_rejected(cli, finished, tiny_cache, tmp_path):

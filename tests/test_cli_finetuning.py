@@ -9,9 +9,10 @@ import toy_heads
 from longspan.data.imports.texts import TextsDescription
 from longspan.results import load_results
 from longspan.tasks import TASKS, register
-from own_files import forgotten_imports, reviews, write_csv
+from own_files import reviews, write_csv
 from short_sources import save_tokenizer
 from test_cli_errors import check_rejected
+from tiny import set_flags as flags
 
 HEADER = ("body", "stars", "score")
 COLUMNS = ("--text", "body", "--label", "stars")
@@ -19,19 +20,7 @@ TRAINING = {"steps": 4, "evaluate_every": 4, "warmup_steps": 0, "batch_size": 8}
 MODEL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
 
 
-def flags(part, values):
-    return [x for name, value in values.items() for x in ("--set", f"{part}.{name}={value}")]
-
-
-@pytest.fixture(autouse=True)
-def clean_registry(tmp_path):
-    with forgotten_imports(tmp_path / "none"):
-        yield
-
-
-@pytest.fixture
-def places(tmp_path):
-    return ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+pytestmark = pytest.mark.usefixtures("no_imports")
 
 
 @pytest.fixture

@@ -1,32 +1,20 @@
 """`longspan data import texts`, and the commands that use its tasks, on the command line."""
 
-import contextlib
 import csv
 import json
 
 import pytest
 
-from own_files import forgotten_imports, reviews, write_csv
+import tiny
+from own_files import reviews, write_csv
 from test_cli_errors import check_rejected
 
 HEADER = ("body", "stars", "score")
 COLUMNS = ("--text", "body", "--label", "stars")
-SMALL = {
-    "model.hidden_size": 16,
-    "model.num_attention_heads": 2,
-    "model.num_hidden_layers": 1,
-    "training.steps": 4,
-    "training.evaluate_every": 4,
-    "training.warmup_steps": 0,
-    "task.vocabulary": 64,
-}
-FLAGS = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
+FLAGS = tiny.short_flags({**tiny.SHORT_RUN, "task.vocabulary": 64})
 
 
-@pytest.fixture(autouse=True)
-def clean_registry(tmp_path):
-    with forgotten_imports(tmp_path / "none"):
-        yield
+pytestmark = pytest.mark.usefixtures("no_imports")
 
 
 @pytest.fixture
@@ -37,36 +25,16 @@ def file(tmp_path):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Folder with trained models of classes and of numbers."""
-    import sys
-
-    import longspan.cli
-
     folder = tmp_path_factory.mktemp("trained")
     path = write_csv(folder / "reviews.csv", reviews(40), HEADER)
-    cache = ("--cache", str(folder / "cache"))
-    commands = [
-        ["data", "import", "texts", str(path), *COLUMNS, *cache],
-        [
-            "data",
-            "import",
-            "texts",
-            str(path),
-            *COLUMNS[:2],
-            "--target",
-            "score",
-            "--name",
-            "rated",
-        ],
-        *(["train", "local", task, *FLAGS] for task in ("reviews", "rated")),
-    ]
-    commands[1] += cache
-    for command in commands[2:]:
-        command += ["--runs", str(folder / "runs"), "--device", "cpu", *cache]
-    with pytest.MonkeyPatch.context() as patch:
-        for command in commands:
-            patch.setattr(sys, "argv", ["longspan", *command])
-            with contextlib.suppress(SystemExit):
-                longspan.cli.main()
+    cache = ("--cache", folder / "cache")
+    to_import = ("data", "import", "texts", path, *cache)
+    places = ("--runs", folder / "runs", "--device", "cpu", *cache)
+    tiny.run_commands([
+        (*to_import, *COLUMNS),
+        (*to_import, *COLUMNS[:2], "--target", "score", "--name", "rated"),
+        *(("train", "local", task, *FLAGS, *places) for task in ("reviews", "rated")),
+    ])  # fmt: skip
     return folder
 
 

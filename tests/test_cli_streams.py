@@ -1,4 +1,4 @@
-"""Language models on the command line: import, a staged protocol of one's own, workers."""
+"""Language models on the command line: import, and a staged protocol of one's own."""
 
 import json
 import re
@@ -41,11 +41,11 @@ def documented_file(folder):
     return path
 
 
-def test_the_documented_stages_run_in_two_workers(places, cli, tmp_path):
+def test_the_documented_stages_run(places, cli, tmp_path):
     path = documented_file(tmp_path)
     changes = [x for name, value in SMALL.items() for x in ("--set", f"{name}={value}")]
     code, _, message = cli(
-        *("arena", "--protocol", path, "--mechanisms", "local,full", "--workers", "2"),
+        *("arena", "--protocol", path, "--mechanisms", "local,full"),
         *changes,
         *places,
     )

@@ -16,8 +16,9 @@ from longspan.models import (
 )
 from longspan.results import load_results
 from longspan.validation import validate_records
-from own_files import forgotten_imports, save_tokenizer, write_csv
+from own_files import save_tokenizer, write_csv
 from test_cli_errors import check_rejected
+from tiny import set_flags as flags
 
 HEADER = ("body", "gist")
 COLUMNS = ("--text", "body", "--summary", "gist")
@@ -26,25 +27,13 @@ TRAINING = {"steps": 4, "evaluate_every": 2, "warmup_steps": 0, "batch_size": 8}
 SHORT = {"length": 32, "target_length": 12, "beams": 2}
 
 
-def flags(part, values):
-    return [x for name, value in values.items() for x in ("--set", f"{part}.{name}={value}")]
-
-
 def rows(count):
     """Return texts, and their first sentences as summaries."""
     papers = (paper_files.paper(number)["article_text"] for number in range(count))
     return [(" ".join(sentences), sentences[0]) for sentences in papers]
 
 
-@pytest.fixture(autouse=True)
-def clean_registry(tmp_path):
-    with forgotten_imports(tmp_path / "none"):
-        yield
-
-
-@pytest.fixture
-def places(tmp_path):
-    return ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+pytestmark = pytest.mark.usefixtures("no_imports")
 
 
 @pytest.fixture
@@ -63,6 +52,13 @@ def save_checkpoint(folder, model_class, **fields):
     )  # fmt: skip
     model_class(config).save_pretrained(folder)
     return folder
+
+
+def save_summarizer(folder, **decoder):
+    """Save a small encoder-decoder; its decoder may have sizes of its own."""
+    fields = {"is_encoder_decoder": True, "decoder_start_token_id": 2}
+    model_class = LongspanForConditionalGeneration
+    return save_checkpoint(folder, model_class, decoder_overrides=decoder, **fields)
 
 
 def finetune(cli, checkpoint, path, places, *more):
@@ -135,10 +131,7 @@ def test_copied_checkpoint_loads_the_finished_run(cli, tmp_path, places, notes):
 
 
 def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
-    fields = {"is_encoder_decoder": True, "decoder_overrides": {"max_position_embeddings": 16}}
-    checkpoint = save_checkpoint(
-        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
-    )
+    checkpoint = save_summarizer(tmp_path / "both", max_position_embeddings=16)
     code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", {"target_length": 12}))
     assert code == 0, err
     (result,) = load_results([tmp_path / "runs"])
@@ -163,10 +156,7 @@ def test_summaries_are_as_long_as_the_decoder_of_the_checkpoint(
     cli, tmp_path, places, notes, given, expected
 ):
     """The recipe's number is lowered, as that of texts is; a user's own is kept."""
-    fields = {"is_encoder_decoder": True, "decoder_overrides": {"max_position_embeddings": 16}}
-    checkpoint = save_checkpoint(
-        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
-    )
+    checkpoint = save_summarizer(tmp_path / "both", max_position_embeddings=16)
     options = {} if given is None else {"target_length": given}
     code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", options))
     assert code == 0, err
@@ -180,10 +170,7 @@ def test_summaries_are_as_long_as_the_decoder_of_the_checkpoint(
 
 @pytest.mark.parametrize("decoder", [{}, {"max_position_embeddings": 16}])
 def test_positions_of_an_encoder_decoder_are_extended(cli, tmp_path, places, notes, decoder):
-    fields = {"is_encoder_decoder": True, "decoder_overrides": decoder}
-    checkpoint = save_checkpoint(
-        tmp_path / "both", LongspanForConditionalGeneration, **fields, decoder_start_token_id=2
-    )
+    checkpoint = save_summarizer(tmp_path / "both", **decoder)
     options = flags("task", {"length": 48, "target_length": 12})
     tile = ("--extend-positions", "tile")
     code, _, err = finetune(cli, checkpoint, notes, places, *options, *tile)

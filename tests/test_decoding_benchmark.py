@@ -1,26 +1,15 @@
 """Benchmark of decoding: prefixes, turns with `full`, limits, and its table."""
 
 import argparse
-import importlib
 import json
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from longspan.attention.cache import MOST_UNUSED
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def import_script():
-    """Function that imports a script of the benchmarks together with its neighbors."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module
 
 
 def arguments(**changes):

@@ -1,7 +1,6 @@
 """Rendered documentation pages of mechanisms and tasks."""
 
 import dataclasses
-import importlib
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -23,14 +22,6 @@ from longspan.tasks import TASKS, register_imported
 CountFlops = sys.modules[order_runs.__module__].CountFlops
 DOCS = Path(__file__).parents[1] / "docs"
 REMEDY = "run python docs/pages.py"
-
-
-@pytest.fixture(scope="module")
-def import_script():
-    """Function that imports a script of the docs folder together with its neighbors."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(DOCS))
-        yield importlib.import_module
 
 
 @pytest.fixture(scope="module")
@@ -185,13 +176,6 @@ def test_families_of_reports_equal_traits(import_script, mechanism_pages):
             rf"\(`?{name}.md\) \| .* \| {cls.traits.family} \|", mechanism_pages["README.md"]
         )
     assert family_of("s4") == OTHER
-
-
-def test_page_of_mechanism_without_paper_says_unpublished(import_script, monkeypatch):
-    unpublished = dataclasses.replace(MECHANISMS["local"].traits, paper=None)
-    monkeypatch.setattr(MECHANISMS["local"], "traits", unpublished)
-    table = import_script("pages").traits_table(MECHANISMS["local"])
-    assert "| paper | unpublished |" in table
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))

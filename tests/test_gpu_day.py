@@ -1,7 +1,6 @@
 """The day on a GPU: parts end as they should, are not repeated, and can be rehearsed."""
 
 import argparse
-import importlib
 import json
 import subprocess
 import sys
@@ -15,10 +14,8 @@ COUNT = "import pathlib; p = pathlib.Path(r'{out}/calls'); p.open('a').write('x'
 
 
 @pytest.fixture(scope="module")
-def gpu_day():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield importlib.import_module("gpu_day")
+def gpu_day(import_script):
+    return import_script("gpu_day")
 
 
 @pytest.fixture

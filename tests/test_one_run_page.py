@@ -12,25 +12,22 @@ MOST = 25  # functions to read
 # layer attends for the first time, in training, and when the record is written carry the run.
 # Decorators, lambdas and other functions inside functions are left out.
 TRACE = """
-import json, sys
+import inspect, json, sys
 from pathlib import Path
 import longspan
 from longspan.cli import main
 
 ROOT = str(Path(longspan.__file__).parent)
-moments = ["attention.base.Attention.forward", "results.record.write_record"]
-carriers = []
+folder, carriers = sys.argv[1], []
 
 def name(code):
     file = Path(code.co_filename).relative_to(ROOT).with_suffix("")
     return ".".join((*(x for x in file.parts if x != "__init__"), code.co_qualname))
 
 def record(frame, event, _):
-    if event != "call" or not frame.f_code.co_filename.startswith(ROOT):
+    if event != "call" or not any(frame.f_code is x for x in moments):
         return
-    if name(frame.f_code) not in moments:
-        return
-    moments.remove(name(frame.f_code))
+    moments.remove(frame.f_code)
     stack = []
     while frame is not None:
         if frame.f_code.co_filename.startswith(ROOT) and "<" not in frame.f_code.co_qualname:
@@ -38,16 +35,25 @@ def record(frame, event, _):
         frame = frame.f_back
     carriers.extend(x for x in reversed(stack) if x not in carriers)
 
-folder = sys.argv[1]
-for seed in ("1", "2"):
-    sys.argv = ["longspan", "train", "local", "needle", "--protocol", "quick", "--runs", folder]
-    sys.argv += ["--set", "training.steps=2", "--seed", seed, "--json"]
-    sys.setprofile(record if seed == "2" else None)
+def run(seed):
+    changes = {"training.steps": 2, "task.train": 400, "task.validation": 50, "task.test": 50}
+    sys.argv = ["longspan", "train", "local", "needle", "--protocol", "quick", "--seed", seed]
+    sys.argv += [x for name, y in changes.items() for x in ("--set", f"{name}={y}")]
+    sys.argv += ["--runs", folder, "--json"]
     try:
         main()
     except SystemExit as end:
         assert not end.code, end.code
+
+run("1")
+from longspan.attention.base import Attention
+from longspan.results.record import write_record
+
+moments = [inspect.unwrap(x).__code__ for x in (Attention.forward, write_record)]
+sys.setprofile(record)
+run("2")
 sys.setprofile(None)
+assert not moments
 sys.stderr.write("\\n" + json.dumps(carriers))
 """
 

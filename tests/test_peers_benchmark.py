@@ -2,19 +2,18 @@
 
 import argparse
 import dataclasses
-import importlib
+import importlib.metadata
 import importlib.util
 import json
+import pickle
 import sys
 import types
-from pathlib import Path
 
 import pytest
 import torch
 
 from longspan.bench.peaks import PeakMeter
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
 LENGTH = 64
 TINY = {
@@ -37,14 +36,6 @@ NAMES = (
     *("reformer-pytorch", "sinkhorn-transformer", "linear-attention-transformer"),
 )
 FIXED = ("transformers-longformer", "transformers-led", "local-attention", "local-attention-blocks")
-
-
-@pytest.fixture(scope="module")
-def import_script():
-    """Function that imports a script of the benchmarks together with its neighbors."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module
 
 
 @pytest.fixture(scope="module")
@@ -308,11 +299,17 @@ def test_our_errors_are_not_left_out(import_script, sizes, monkeypatch):
         import_script("peers").measure(name, sizes, LENGTH, "float32", 1, CPU, PeakMeter(CPU))
 
 
-def test_records_name_versions_and_allocator(import_script, sizes):
-    # The process that measures memory builds the layers too.
+def test_records_name_versions_and_allocator(import_script, sizes, monkeypatch):
+    """The process that measures memory receives the builder of the layers."""
     pytest.importorskip(
         "linformer", reason="linformer is not installed; install longspan[dev,peers]"
     )
+
+    def build_received(self, make):
+        pickle.loads(pickle.dumps(make))()
+        return 2**20
+
+    monkeypatch.setattr(PeakMeter, "measure", build_received)
     (record,) = import_script("peers").make_records(arguments(), sizes, "default")
     record = json.loads(json.dumps(record))
     assert record["environment"]["allocator"] == "default"

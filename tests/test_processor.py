@@ -1,9 +1,7 @@
 """The line that names the processor, at the start of tests and of continuous integration."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
@@ -19,16 +17,12 @@ def test_processor_is_named_with_its_vectors_and_torch():
     assert f"threads {torch.get_num_threads()}," in found
 
 
-def test_test_runs_and_continuous_integration_begin_with_the_processor():
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "tests/test_processor.py"],
-        cwd=ROOT,
-        env={**os.environ, "ATEN_CPU_CAPABILITY": "default", "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("processor ")
-    assert "vectors DEFAULT" in done.stdout.splitlines()[0]
+def test_test_runs_and_continuous_integration_begin_with_the_processor(pytestconfig):
+    written = []
+    reporter = SimpleNamespace(write_line=written.append)
+    plugins = SimpleNamespace(getplugin={"terminalreporter": reporter}.get)
+    conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
+    conftest.pytest_sessionstart(SimpleNamespace(config=SimpleNamespace(pluginmanager=plugins)))
+    assert written == [processor.describe()]
     steps = (ROOT / ".ci/run").read_text()
     assert 0 < steps.index("tests/processor.py") < steps.index("make lint")

@@ -1,11 +1,14 @@
 """Tiny experiments, and processes to run and kill them in."""
 
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
 import sys
 from pathlib import Path
+
+import pytest
 
 from longspan.arena import RunPaths, get, override
 from longspan.tasks import build
@@ -48,6 +51,15 @@ TRAIN = {
     "checkpoint_every": 2,
     "eval_batch_size": 16,
 }
+# Changes of `train` that make a run on imported texts short.
+SHORT_RUN = {
+    "model.hidden_size": 16,
+    "model.num_attention_heads": 2,
+    "model.num_hidden_layers": 1,
+    "training.steps": 4,
+    "training.evaluate_every": 4,
+    "training.warmup_steps": 0,
+}
 # Environment of one of two processes.
 LAUNCH = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 CHANGES = {
@@ -79,6 +91,27 @@ def rescore(record, split, paths):
     from longspan.arena.finished_run import evaluate_run
 
     return evaluate_run(record, split, paths)[0].score
+
+
+def set_flags(part, values):
+    """Return values of a part of the configuration as command line arguments."""
+    return short_flags({f"{part}.{name}": value for name, value in values.items()})
+
+
+def short_flags(changes):
+    """Return changes as command line arguments, texts without quotes."""
+    return [x for name, value in changes.items() for x in ("--set", f"{name}={value}")]
+
+
+def run_commands(commands):
+    """Run commands in this process, each to its end."""
+    import longspan.cli
+
+    with pytest.MonkeyPatch.context() as patch:
+        for command in commands:
+            patch.setattr(sys, "argv", ["longspan", *map(str, command)])
+            with contextlib.suppress(SystemExit):
+                longspan.cli.main()
 
 
 def flags(changes=None):

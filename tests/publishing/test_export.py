@@ -1,6 +1,5 @@
 """`longspan export`: folders of finished runs, and their model cards."""
 
-import contextlib
 import json
 import re
 import subprocess
@@ -11,6 +10,7 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+import tiny
 from longspan.arena import RunPaths
 from longspan.arena.predict import predict
 from longspan.report.statistics.intervals import interval
@@ -18,14 +18,6 @@ from longspan.report.statistics.noise import measure_noise
 from longspan.results import load_result
 from own_files import forgotten_imports, reviews, save_tokenizer, write_csv
 
-SMALL = {
-    "model.hidden_size": 16,
-    "model.num_attention_heads": 2,
-    "model.num_hidden_layers": 1,
-    "training.steps": 4,
-    "training.evaluate_every": 4,
-    "training.warmup_steps": 0,
-}
 # "tokenizer:" stands for a tokenizer in the folder of the runs.
 VOCABULARIES = {"bytes": "bytes", "characters": "characters", "words": 40, "pieces": "tokenizer:"}
 
@@ -33,8 +25,6 @@ VOCABULARIES = {"bytes": "bytes", "characters": "characters", "words": 40, "piec
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Folder of tiny runs on imported texts: of each vocabulary, and a regression on pairs."""
-    import longspan.cli
-
     folder = tmp_path_factory.mktemp("texts")
     rows = [(text, text[::-1], label, number) for text, label, number in reviews(40)]
     path = write_csv(folder / "reviews.csv", rows, ("body", "other", "stars", "score"))
@@ -47,18 +37,14 @@ def runs(tmp_path_factory):
     where = ["--runs", folder / "runs", "--device", "cpu", *cache]
     save_tokenizer(folder / "pieces", [text for text, *_ in rows])
     for task, vocabulary in [*(("reviews", x) for x in VOCABULARIES.values()), ("pairs", "bytes")]:
-        changes = {**SMALL, "task.vocabulary": vocabulary, "task.length": 60}
+        changes = {**tiny.SHORT_RUN, "task.vocabulary": vocabulary, "task.length": 60}
         if vocabulary == "tokenizer:":
             changes["task.vocabulary"] = f"tokenizer:{folder / 'pieces'}"
         if vocabulary == "characters":
             changes["task.end"] = "true"
-        flags = [word for name, x in changes.items() for word in ("--set", f"{name}={x}")]
-        commands.append(["train", "local", task, *flags, *where])
-    with pytest.MonkeyPatch.context() as patch, forgotten_imports(folder / "none"):
-        for command in commands:
-            patch.setattr(sys, "argv", ["longspan", *map(str, command)])
-            with contextlib.suppress(SystemExit):
-                longspan.cli.main()
+        commands.append(["train", "local", task, *tiny.short_flags(changes), *where])
+    with forgotten_imports(folder / "none"):
+        tiny.run_commands(commands)
         yield folder
 
 

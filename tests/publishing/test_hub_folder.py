@@ -1,5 +1,6 @@
 """Folders for the hub: models load, compute and save where longspan is not installed."""
 
+import functools
 import importlib
 import json
 import os
@@ -22,7 +23,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanModel,
 )
-from longspan.publishing import write_hub_folder
+from longspan.publishing import flattening, write_hub_folder
 from longspan.publishing.remote_code import ENTRY, auto_classes
 from longspan.tokenizers import ByteTokenizer, make_fast_tokenizer
 
@@ -73,6 +74,14 @@ print(json.dumps({
     "same": same, "modules": [type(model).__module__, type(other).__module__],
 }))
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def flattened_once():
+    """Rewrite each module of the package once for all folders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flattening, "_flatten", functools.cache(flattening._flatten))
+        yield
 
 
 def make_model(cls=LongspanForSequenceClassification, **fields):

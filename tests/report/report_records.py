@@ -2,12 +2,14 @@
 
 import dataclasses
 import hashlib
+import io
 import json
 import math
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from longspan.config import (
     Budget,
@@ -20,23 +22,31 @@ from longspan.config import (
 )
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.output.terminal import terminal
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import measure_noise
+from longspan.report.tables.published import PublishedFigure
+from longspan.report.tables.table import Table
 from longspan.results import (
     Analysis,
     ContextLoss,
     ContextUse,
     CrossEvaluation,
+    EfficiencyRecord,
     ExampleScores,
     Failure,
     Inference,
+    Measurement,
     Point,
     PositionLoss,
     Result,
+    Rollout,
     Score,
     pack_scores,
+    quantize,
 )
 from longspan.results.analysis import AttentionSpans, Span
+from longspan.results.efficiency import Limits, Sizes
 
 MAJORITY = {"listops": 0.1745, "text": 0.5, "image": 0.1, "path_x": 0.5}
 CHANCE = {"listops": 0.1, "text": 0.5, "image": 0.1, "path_x": 0.5}
@@ -377,6 +387,69 @@ def interval_of(values, metric, num_examples, sample=None, pooled=None):
     """Return the 95 % interval of the mean score of some seeds."""
     noise = measure_noise(values, metric, num_examples, sample, pooled)
     return interval(noise, metric, num_examples, sample)
+
+
+def published(**changes: Any) -> PublishedFigure:
+    """Return a published accuracy of `full` on ListOps."""
+    fields = {"task": "listops", "mechanism": "full", "value": 0.3637, "quantity": "accuracy"}
+    return PublishedFigure(**{**fields, "protocol": "lra-paper", "source": "table 1", **changes})
+
+
+def rollout(shares: Any, **changes: Any) -> Rollout:
+    """Return the shares of the tokens or pixels of an example."""
+    fields = {
+        "split": "validation",
+        "row": 3,
+        "part": 1,
+        "start": "the CLS token",
+        "label": "cat",
+        "prediction": "<dog>",
+        "side": None,
+        "levels": None,
+        "text": None,
+    }
+    return Rollout(**{**fields, **changes}, shares=quantize(shares, 16))
+
+
+def measurement(mechanism: str, length: int, **changes: Any) -> Measurement:
+    """Return a training step of two sequences by a model; a median was measured."""
+    fields = {"scope": "model", "work": "training", "batch_size": 2, "precision": "float32"}
+    state = {"state": "measured"} if "median" in changes else {}
+    return Measurement(
+        **{**fields, "padding": 0.0, **state, **changes, "mechanism": mechanism, "length": length}
+    )
+
+
+def efficiency(measurements: Iterable[Measurement], **changes: Any) -> EfficiencyRecord:
+    """Return a record of measurements of models."""
+    record = EfficiencyRecord(
+        suite="lra-speed",
+        sizes=Sizes(hidden_size=64, heads=4),
+        options={},
+        limits={"float32": Limits(flops_per_second=1e11, bytes_per_second=1e10)},
+        measurements=list(measurements),
+        device="A processor",
+        threads=2,
+        versions={"torch": "2.13.0"},
+        git_commit=None,
+        date="2026-01-01T00:00:00+00:00",
+    )
+    return dataclasses.replace(record, **changes)
+
+
+def print_terminal(tables: Iterable[Table], width: int = 80, **options: Any) -> str:
+    """Return the text of tables in a terminal."""
+    console = Console(width=width, record=True, file=io.StringIO(), **options)
+    for part in terminal(tables):
+        console.print(part)
+    return console.export_text(styles=bool(options))
+
+
+def lines(table: Table) -> list[dict[str, Any]]:
+    """Return the values of a table by row, under the keys of its columns."""
+    return [
+        dict(zip(table.keys, (entry.value for entry in row), strict=True)) for row in table.rows
+    ]
 
 
 def build_leaderboard(results, failures=()):

@@ -10,8 +10,9 @@ import altair as alt
 import numpy as np
 import pytest
 from PIL import Image
-from report_records import analysis, build_leaderboard, record
+from report_records import analysis, build_leaderboard, record, rollout
 
+from longspan.report import sections
 from longspan.report.charts.figures import (
     similarity_maps,
     span_figures,
@@ -30,7 +31,7 @@ from longspan.report.tables.attention_span import (
     required_spans,
     spans_of,
 )
-from longspan.results import BASELINE, Rollout, Similarity, pack_levels, pack_tokens, quantize
+from longspan.results import BASELINE, Similarity, pack_levels, pack_tokens, quantize
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 IMAGE = "{http://www.w3.org/2000/svg}image"
@@ -45,21 +46,6 @@ def similarity(rows, columns, dimensions=64, seed=0):
         dimensions=dimensions,
         vectors=quantize(vectors, 8),
     )
-
-
-def rollout(shares, **changes):
-    fields = {
-        "split": "validation",
-        "row": 3,
-        "part": 1,
-        "start": "the CLS token",
-        "label": "cat",
-        "prediction": "<dog>",
-        "side": None,
-        "levels": None,
-        "text": None,
-    }
-    return Rollout(**{**fields, **changes}, shares=quantize(shares, 16))
 
 
 def elements(picture, tag):
@@ -216,10 +202,12 @@ def test_text_of_labels_is_escaped_on_the_page():
     assert "<dog>" not in page
 
 
-def test_pictures_are_written_as_svg_and_png(tmp_path):
+def test_pictures_are_written_as_svg_and_png(tmp_path, monkeypatch):
     board, (one, *_) = board_and_analyses(tasks=("image",))
     picture = [rollout(range(4), side=2, levels=pack_levels(range(4)))]
     one = replace(one, rollouts=picture, positions=similarity(8, 8))
+    pictures = [x for x in sections.SECTIONS if x.name in ("embeddings", "rollouts")]
+    monkeypatch.setattr(sections, "SECTIONS", pictures)
     written = write_figures([board], tmp_path, "both", Context(analyses=[one]))
     for kind in ("rollout", "position"):
         svg, png = (path for path in written if kind in path.name)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import altair as alt
 import pytest
-from report_records import build_leaderboard, context_use, record
+from report_records import build_leaderboard, context_use, lines, record
 
 from longspan.report.charts.figures import context_figures
 from longspan.report.context import Context, styles_of
@@ -32,12 +32,6 @@ def board_and_uses():
         context_use(runs[2], config_hash="0" * 10),
     ]
     return build_leaderboard(runs), tuple(uses)
-
-
-def lines(table):
-    return [
-        dict(zip(table.keys, (entry.value for entry in row), strict=True)) for row in table.rows
-    ]
 
 
 @pytest.fixture

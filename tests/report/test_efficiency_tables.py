@@ -3,33 +3,17 @@
 import dataclasses
 
 import pytest
+from report_records import efficiency, measurement, published
 
 from longspan.report.tables.efficiency import efficiency_tables
-from longspan.report.tables.published import PublishedFigure
-from longspan.results import EfficiencyRecord, Measurement
-from longspan.results.efficiency import Limits, Sizes
 
 LENGTHS = (1_024, 2_048, 4_096)
-
-
-def measurement(mechanism, length, **fields):
-    return Measurement(
-        mechanism=mechanism,
-        scope="model",
-        work="training",
-        length=length,
-        batch_size=2,
-        precision="float32",
-        padding=0.0,
-        **fields,
-    )
 
 
 def measured(mechanism, length, seconds, memory):
     return measurement(
         mechanism,
         length,
-        state="measured",
         backend="torch",
         median=seconds,
         minimum=0.9 * seconds,
@@ -47,29 +31,16 @@ def lost(mechanism, length):
     return measurement(mechanism, length, state="out of memory", reason=reason)
 
 
-RECORD = EfficiencyRecord(
-    suite="lra-speed",
-    sizes=Sizes(hidden_size=64, heads=4),
-    options={},
-    limits={"float32": Limits(flops_per_second=1e11, bytes_per_second=1e10)},
-    measurements=[
-        *(measured("linear", n, n * 1e-3, 2**20 * n) for n in LENGTHS),
-        *(measured("full", n, n**2 * 1e-6, 2**9 * n**2) for n in LENGTHS),
-        lost("synthesizer", 4_096),
-    ],
-    device="A processor",
-    threads=2,
-    versions={"torch": "2.13.0"},
-    git_commit=None,
-    date="2026-01-01T00:00:00+00:00",
-)
+RECORD = efficiency([
+    *(measured("linear", n, n * 1e-3, 2**20 * n) for n in LENGTHS),
+    *(measured("full", n, n**2 * 1e-6, 2**9 * n**2) for n in LENGTHS),
+    lost("synthesizer", 4_096),
+])  # fmt: skip
 
 
 def figure(mechanism, quantity, value, length=1_000, condition="a device"):
-    return PublishedFigure(
-        task="text", mechanism=mechanism, quantity=quantity, value=value, protocol="lra-paper",
-        source="A paper", length=length, condition=condition,
-    )  # fmt: skip
+    about = {"task": "text", "source": "A paper", "length": length, "condition": condition}
+    return published(mechanism=mechanism, quantity=quantity, value=value, **about)
 
 
 FIGURES = (

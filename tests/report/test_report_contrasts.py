@@ -501,6 +501,8 @@ def test_single_seed_without_example_scores_has_no_interval():
 
 
 def test_intervals_stay_within_range_of_metric():
-    assert interval_of([0.9, 0.99], F1, 100).high == 1.0
+    for metric in (ACCURACY, F1):
+        assert interval_of([0.9, 0.99], metric, 100).high == 1.0
+        assert interval_of([0.01, 0.1], metric, 100).low == 0.0
     assert interval_of([0.9, 2.0], BITS, 100).high > 2.0
     assert interval_of([0.1, 2.0], BITS, 100).low == 0.0

@@ -1,7 +1,6 @@
 """Leaderboards: grouping, means, costs, ranks and marks."""
 
 import dataclasses
-import io
 import re
 
 import numpy as np
@@ -11,13 +10,13 @@ from report_records import (
     damaged_example_scores,
     digest,
     failure,
+    print_terminal,
     record,
     record_of_answers,
     record_of_statistics,
     scores,
     with_second_seed,
 )
-from rich.console import Console
 
 from longspan.config import Budget
 from longspan.errors import DataError
@@ -27,7 +26,6 @@ from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.ranking import find_score_wins
 from longspan.report.output.page import render_page
 from longspan.report.output.paper import paper_tables
-from longspan.report.output.terminal import terminal
 from longspan.report.sections import board_figures
 from longspan.report.tables.leaderboard import leaderboard, leaderboards
 from longspan.report.tables.runs import cost
@@ -148,9 +146,8 @@ def test_rows_name_the_size_that_a_budget_of_memory_chose():
     boards = build_leaderboards(runs)
     label = "bigbird (block=128|256)"
     assert {row.label for row in boards[0].rows} == {label, "full"}
-    console = Console(record=True, width=300, file=io.StringIO())
-    console.print(*terminal(leaderboards(boards[0])))
-    outputs = [console.export_text(), render_page(boards), paper_tables(boards)]
+    shown = print_terminal(leaderboards(boards[0]), 300)
+    outputs = [shown, render_page(boards), paper_tables(boards)]
     assert all(re.search(r"bigbird.{0,9}\(block=128.{1,16}256\)", text) for text in outputs)
 
 
@@ -668,17 +665,20 @@ def test_other_tasks_have_own_mean_and_single_task_has_none():
 def test_parameters_beyond_tolerance_are_noted():
     board = build_leaderboard(
         [
-            record("fat", num_parameters=240, full_num_parameters=200),
-            record("thin", num_parameters=160, full_num_parameters=200),
+            record("fat", num_parameters=221, full_num_parameters=200),
+            record("thin", num_parameters=179, full_num_parameters=200),
             record("fit", num_parameters=219, full_num_parameters=200),
+            record("slim", num_parameters=181, full_num_parameters=200),
+            record("unknown", full_num_parameters=None),
         ]
     )
-    assert find_row(board, "fat").parameter_excess == pytest.approx(0.2)
+    assert find_row(board, "fat").parameter_excess == pytest.approx(0.105)
     assert [board.notes[i] for i in find_row(board, "fat").notes] == [
-        "20.0 % more parameters than full; 10 % is allowed."
+        "10.5 % more parameters than full; 10 % is allowed."
     ]
-    assert "20.0 % fewer parameters" in board.notes[find_row(board, "thin").notes[0]]
-    assert find_row(board, "fit").notes == ()
+    assert "10.5 % fewer parameters" in board.notes[find_row(board, "thin").notes[0]]
+    for name in ("fit", "slim", "unknown"):
+        assert find_row(board, name).notes == ()
     assert parameter_excess(record(full_num_parameters=None)) is None
 
 

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 import vl_convert
-from report_records import analysis, build_leaderboard, curve, record
+from report_records import analysis, build_leaderboard, curve, record, rollout
 
 from longspan.report.charts.intervals import slice_series
 from longspan.report.charts.rollout_pictures import draw_rollouts
@@ -17,7 +17,7 @@ from longspan.report.charts.tradeoff import score_against_cost
 from longspan.report.context import Context, styles_of
 from longspan.report.mechanisms import family_of
 from longspan.report.sections import board_figures, write_figures
-from longspan.results import Rollout, Slice, pack_tokens, quantize
+from longspan.results import Slice, pack_tokens
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 WINDOWS = (16, 64, 256)
@@ -139,16 +139,10 @@ def test_class_names_are_complete_at_every_width(width):
 
 
 def crowd():
-    names = [
-        "full",
-        "bigbird",
-        "local",
-        "longformer",
-        "linear",
-        "performer",
-        "nystrom",
-        "linformer",
-    ]
+    names = (
+        *("full", "bigbird", "local", "longformer"),
+        *("linear", "performer", "nystrom", "linformer"),
+    )
     return build_leaderboard(
         record(name, score=0.3 + 0.001 * i, seconds=500 + 2 * i, peak_memory=2**28 + i * 2**20)
         for i, name in enumerate(names)
@@ -185,24 +179,10 @@ def test_figures_are_written_as_pdf(tmp_path):
     assert save_chart(chart, tmp_path / "scores.pdf").read_bytes().startswith(b"%PDF")
 
 
-def rollout(tokens):
-    return Rollout(
-        split="validation",
-        row=3,
-        part=1,
-        label="positive",
-        prediction="negative",
-        start="the mean of states",
-        shares=quantize([1 / len(tokens)] * len(tokens), 16),
-        side=None,
-        levels=None,
-        **pack_tokens(tokens),
-    )
-
-
 def test_rollouts_show_their_tokens_and_fit_a_phone():
     words = [f"token{i}" for i in range(60)]
-    picture = draw_rollouts([rollout(words), rollout(words)])
+    one = rollout([1 / 60] * 60, **pack_tokens(words))
+    picture = draw_rollouts([one, one])
     # A screen of 390 pixels less the margins of the page.
     assert picture.width <= 358
     tree = ElementTree.fromstring(picture.file_svg)

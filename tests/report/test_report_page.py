@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_records import failure, record
+from report_records import failure, published, record
 
 import longspan.report
 import synthetic
@@ -22,7 +22,6 @@ from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import render_page, write_page
 from longspan.report.output.vega import pack
-from longspan.report.tables.published import PublishedFigure
 from longspan.results import Alarm
 
 HOSTILE = "</script><img src=http://evil onerror=alert(1)>'\"&"
@@ -69,15 +68,8 @@ def write_report(runs, path, published=(), failures=()):
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    published = [
-        PublishedFigure(
-            task="text",
-            mechanism=mechanism,
-            value=value,
-            quantity="accuracy",
-            protocol="lra-paper",
-            source=source,
-        )
+    figures = [
+        published(task="text", mechanism=mechanism, value=value, source=source)
         for mechanism, value, source in ((HOSTILE, 0.64, HOSTILE), ("bigbird", 0.6402, "table 1"))
     ]
     hostile = record(
@@ -89,7 +81,7 @@ def text(tmp_path_factory):
         options={},
     )
     path = tmp_path_factory.mktemp("page") / "report.html"
-    return write_report([*runs(), hostile], path, published=published).read_text(encoding="utf-8")
+    return write_report([*runs(), hostile], path, published=figures).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,12 @@
 import dataclasses
 
 import pytest
-from report_records import build_leaderboard, failure, record
+from report_records import build_leaderboard, failure, published, record
 
 from longspan.report.context import Context, styles_of
 from longspan.report.sections import section_tables
 from longspan.report.tables.published import (
     QUANTITIES,
-    PublishedFigure,
     compare_figures,
     read_published,
 )
@@ -19,8 +18,7 @@ TASKS_OF_LRA = ("listops", "text", "retrieval", "image", "pathfinder", "path_x")
 
 def figure(mechanism="linear", **changes):
     fields = {"task": "text", "quantity": "memory", "value": 1.0, "length": 4000}
-    fields |= {"protocol": "lra-paper", "source": "table 2", "mechanism": mechanism}
-    return PublishedFigure(**{**fields, **changes})
+    return published(**{**fields, "mechanism": mechanism, **changes})
 
 
 def own_records(**changes):

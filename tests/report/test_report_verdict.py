@@ -1,30 +1,26 @@
 """Verdict in words: derived from intervals, ranks and costs, for every shape of leaderboard."""
 
-import importlib
-import io
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from report_records import (
     build_leaderboard,
+    efficiency,
     failure,
+    measurement,
+    print_terminal,
     record,
     record_of_answers,
     with_second_seed,
 )
-from rich.console import Console
 
 from longspan.report.context import Context
 from longspan.report.leaderboard.levels import SOLVED
 from longspan.report.leaderboard.verdict import podium, verdict, verdict_sentences
 from longspan.report.output.page import render_page
-from longspan.report.output.terminal import terminal
 from longspan.report.output.text import markdown, to_json
 from longspan.report.sections import section_tables
-from longspan.results import EfficiencyRecord, Measurement
-from longspan.results.efficiency import Sizes
 
 MAJORITY = 0.1  # of `record_of_answers`
 COUNT = 1000
@@ -210,10 +206,7 @@ def test_verdict_heads_every_output():
     board = board_of(TWO)
     said = verdict(board)
     tables = section_tables([board], Context(), "leaderboard")
-    console = Console(width=300, record=True, file=io.StringIO())
-    for part in terminal(tables):
-        console.print(part)
-    shown = console.export_text()
+    shown = print_terminal(tables, 300)
     assert 0 < shown.index(said[0]) < shown.index(said[-1]) < shown.index("Leaderboard of")
     assert markdown(tables).index("2 of 4 mechanisms solve") < markdown(tables).index("| Mechanism")
     for section in ("leaderboard", "scores"):
@@ -223,9 +216,8 @@ def test_verdict_heads_every_output():
     assert page.index(f"<p>{said[0]}</p>") < page.index("<table>")
 
 
-def test_readme_has_verdict_tasks_and_costs(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    module = importlib.import_module("result_tables")
+def test_readme_has_verdict_tasks_and_costs(import_script):
+    module = import_script("result_tables")
     mebi = 1 << 20
     layers = [
         layer_cost("full", 1_024, 0.1, 100 * mebi),
@@ -234,7 +226,7 @@ def test_readme_has_verdict_tasks_and_costs(monkeypatch):
         layer_cost("linear", 4_096, 0.2, 50 * mebi),
         layer_cost("linear", 65_536, 1.5, 800 * mebi),
     ]
-    record = make_efficiency(*layers)
+    record = efficiency(layers, suite="layer", limits={})
     said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), record)
     assert said.startswith("2 of 4 mechanisms solve both")
     assert said.endswith("Runs of 2026-03-01; layers of 2026-01-01.")
@@ -252,29 +244,5 @@ def test_readme_has_verdict_tasks_and_costs(monkeypatch):
 
 def layer_cost(mechanism, length, seconds, memory):
     """Return a measurement of a layer whose limit is 0.1 s."""
-    sizes = {"scope": "layer", "work": "training", "length": length, "batch_size": 1}
-    return Measurement(
-        mechanism=mechanism,
-        **sizes,
-        precision="float32",
-        padding=0.0,
-        state="measured",
-        median=seconds,
-        peak_memory=memory,
-        least_seconds=0.1,
-    )
-
-
-def make_efficiency(*measurements):
-    return EfficiencyRecord(
-        suite="layer",
-        sizes=Sizes(),
-        options={},
-        limits={},
-        measurements=list(measurements),
-        device="cpu",
-        threads=2,
-        versions={},
-        git_commit=None,
-        date="2026-01-01T00:00:00+00:00",
-    )
+    sizes = {"scope": "layer", "batch_size": 1, "median": seconds, "peak_memory": memory}
+    return measurement(mechanism, length, least_seconds=0.1, **sizes)
