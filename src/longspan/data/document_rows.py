@@ -21,18 +21,19 @@ class DocumentWriter:
         num_short: number of documents that were left out, as they have too few tokens.
     """
 
-    def __init__(self, path: Path, dtype: type[np.unsignedinteger], *, least: int = 1):
+    def __init__(self, path: Path, dtype: type[np.unsignedinteger], *, min_length: int = 1):
         """Create an empty file.
 
         Args:
             path: file of the tokens.
             dtype: type of the tokens.
-            least: fewest tokens of a document, at most `ROW`.
+            min_length: fewest tokens of a document, at most `ROW`.
 
         Raises:
             RunError: the disk is full or the folder cannot be written; all methods raise it.
         """
-        self._spool, self._documents, self._least = Spool(path, dtype), array.array("q"), least
+        self._spool, self._documents = Spool(path, dtype), array.array("q")
+        self._min_length = min_length
         self._pending, self._length = np.empty(0, dtype), 0
         self._number, self.num_short = 0, 0
 
@@ -53,7 +54,7 @@ class DocumentWriter:
 
     def end_document(self) -> None:
         """Write the rest of the document, and begin the next one; leave out one that is short."""
-        is_short = self._length < self._least
+        is_short = self._length < self._min_length
         if len(self._pending) and not is_short:
             self._spool.add(self._pending)
             self._documents.append(self._number)

@@ -61,10 +61,10 @@ def locate(data: Path | None, identify: Identify) -> GivenSource:
     except MissingSourceError:
         if data is None:
             raise
-        found = (_search_below if data.is_dir() else _describe_archive)(data, identify)
-        if found is None:
+        source = (_search_below if data.is_dir() else _describe_archive)(data, identify)
+        if source is None:
             raise
-        return found
+        return source
 
 
 @contextlib.contextmanager
@@ -107,20 +107,20 @@ def _search_below(data: Path, identify: Identify) -> GivenSource | None:
     """
     malformed: list[DataError] = []
     for folders in _levels(data):
-        found: list[GivenSource] = []
+        sources: list[GivenSource] = []
         for folder in folders:
             try:
-                found.append(GivenSource(path=folder, identity=identify(folder)))
+                sources.append(GivenSource(path=folder, identity=identify(folder)))
             except MissingSourceError:
                 continue
             except DataError as error:
                 malformed.append(error)
-        if len(found) > 1:
-            names = ", ".join(str(one.path) for one in found)
+        if len(sources) > 1:
+            names = ", ".join(str(one.path) for one in sources)
             raise DataError(f"{data} has several folders with such files, {names}; pass one")
-        if found:
-            logger.info("reading %s", found[0].path)
-            return found[0]
+        if sources:
+            logger.info("reading %s", sources[0].path)
+            return sources[0]
     if len(malformed) == 1:
         raise malformed[0]
     return None
@@ -137,8 +137,8 @@ def _levels(data: Path) -> Iterator[list[Path]]:
         if not level or count > _MOST_FOLDERS:
             return
         below = {folder: _subfolders(folder) for folder in level}
-        yield [folder for folder, found in below.items() if found is not None]
-        level = [folder for found in below.values() for folder in found or ()]
+        yield [folder for folder, subfolders in below.items() if subfolders is not None]
+        level = [folder for subfolders in below.values() for folder in subfolders or ()]
 
 
 def _subfolders(folder: Path) -> list[Path] | None:

@@ -162,8 +162,8 @@ class Examples:
     @property
     def lists(self) -> dict[str, Ragged]:
         """Sequences of the examples by name: tokens, and the other ones if present."""
-        named = {name: getattr(self, name) for name in _LISTS}
-        return {name: part for name, part in named.items() if part is not None}
+        lists = {name: getattr(self, name) for name in _LISTS}
+        return {name: part for name, part in lists.items() if part is not None}
 
     def select(self, rows: Sequence[int]) -> "Examples":
         """Return the examples of these rows, in this order."""

@@ -85,12 +85,12 @@ class ReadingReport:
     def left_out(self) -> str:
         """Return what was left out, with the first places, in brackets; empty if nothing was."""
         counts = {"empty": (self.num_empty, self.empty), "unreadable": (self.num_bad, self.reasons)}
-        found = [
-            f"{number:,} {what}: {'; '.join(places)}{', ...' if number > len(places) else ''}"
-            for what, (number, places) in counts.items()
+        clauses = [
+            f"{number:,} {kind}: {'; '.join(places)}{', ...' if number > len(places) else ''}"
+            for kind, (number, places) in counts.items()
             if number
         ]
-        return f" (left out: {'; '.join(found)})" if found else ""
+        return f" (left out: {'; '.join(clauses)})" if clauses else ""
 
 
 class _BadTextError(Exception):
@@ -285,7 +285,7 @@ def _split_units(
     path: Path, blocks: Iterable[str], is_line: bool, report: ReadingReport
 ) -> Iterator[tuple[int, str]]:
     """Yield lines, or paragraphs between blank lines, with the number of their first line."""
-    what, rest, line, is_dropping = "line" if is_line else "paragraph", "", 1, False
+    unit, rest, line, is_dropping = "line" if is_line else "paragraph", "", 1, False
     for block in blocks:
         *whole, rest = (rest + block).split("\n") if is_line else _BLANK_LINE.split(rest + block)
         for text in whole:
@@ -295,11 +295,11 @@ def _split_units(
             is_dropping = False
         if len(rest) > LONGEST and not is_dropping:
             where = f"{path}, line {line + _leading_lines(rest)}"
-            report.add_bad(where, f"a {what} of more than {LONGEST:,} characters")
+            report.add_bad(where, f"a {unit} of more than {LONGEST:,} characters")
             is_dropping = True
         if is_dropping:
-            dropped = rest.removesuffix("\n")  # which may begin the end of the paragraph
-            line, rest = line + dropped.count("\n"), rest[len(dropped) :]
+            prefix = rest.removesuffix("\n")  # which may begin the end of the paragraph
+            line, rest = line + prefix.count("\n"), rest[len(prefix) :]
     if not is_dropping:
         yield line + _leading_lines(rest), rest.strip("\n")
 

@@ -19,8 +19,8 @@ from longspan.data.document_rows import DocumentWriter
 from longspan.data.parquet import read_records, split_files
 from longspan.data.source_files import (
     CopyFiles,
+    find_archives,
     format_paths,
-    named_archives,
     search_paths,
     usual_folders,
 )
@@ -84,7 +84,7 @@ def find(published: WikiText, data: Path | None) -> CopyFiles:
         for folder in folders[1:]:
             if any((folder / x).is_file() for x in FILES.values()):
                 return _checked(folder)
-        for archive in named_archives(path, folders, f"{name}-v1.zip", _is_in_zip, _LIMITS):
+        for archive in find_archives(path, folders, f"{name}-v1.zip", _is_in_zip, _LIMITS):
             return CopyFiles(form="zip", path=archive)
     raw = [
         x for path in paths for x in usual_folders(path, name) if (x / "wiki.train.raw").exists()
@@ -183,7 +183,7 @@ def read_split(
             in the vocabulary, or is damaged.
         RunError: the disk is full.
     """
-    writer = DocumentWriter(scratch / f"{split}.tokens", words.dtype, least=2)
+    writer = DocumentWriter(scratch / f"{split}.tokens", words.dtype, min_length=2)
     tokens, known, lacking = 0, set(words.words), ""
     for article in read_articles(read_lines(copy, split)):
         own = [word for line in article for word in (*line, END)]

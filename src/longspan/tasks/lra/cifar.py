@@ -20,9 +20,9 @@ from longspan.data import archives
 from longspan.data.parquet import SOURCE_SPLITS, SourceSplit, explain_parquet_errors, split_files
 from longspan.data.source_files import (
     SplitFiles,
+    find_archives,
     find_copies,
     most_complete,
-    named_archives,
     usual_folders,
 )
 from longspan.errors import DataError
@@ -232,7 +232,7 @@ def _copies_in(path: Path) -> Iterator[CifarFiles]:
     for folder in [*folders, *(one / _FOLDER for one in folders)]:
         if any((folder / name).is_file() for name in _MD5):
             yield _batches_copy(folder)
-    for archive in named_archives(path, folders, "cifar-10*.tar.gz", _is_batch, _LIMITS):
+    for archive in find_archives(path, folders, "cifar-10*.tar.gz", _is_batch, _LIMITS):
         rows = _WHOLE if archive.stat().st_size == _WHOLE_ARCHIVE else None
         both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
         yield CifarFiles(form="archive", files=both, rows=rows, exact=True, order="official")

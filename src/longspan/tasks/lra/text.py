@@ -33,9 +33,9 @@ from longspan.data.parquet import (
 )
 from longspan.data.source_files import (
     SplitFiles,
+    find_archives,
     find_copies,
     most_complete,
-    named_archives,
     usual_folders,
 )
 from longspan.data.tokenizers import ByteTokenizer
@@ -128,7 +128,7 @@ def _copies_in(path: Path) -> Iterator[ImdbFiles]:
             unpacked = {split: (folder / split,) for split in SOURCE_SPLITS}
             rows = sum(1 for one in classes for _ in one.glob("*.txt"))
             yield ImdbFiles(form="folder", files=unpacked, rows=rows)
-    for archive in named_archives(path, folders, "aclImdb*.tar.gz", _MEMBER.fullmatch, _LIMITS):
+    for archive in find_archives(path, folders, "aclImdb*.tar.gz", _MEMBER.fullmatch, _LIMITS):
         both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
         yield ImdbFiles(form="archive", files=both, rows=None)
 
