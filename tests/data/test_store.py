@@ -305,7 +305,7 @@ def test_old_pages_of_a_large_file_are_released(tmp_path, monkeypatch, large):
     )
     store.write_examples(tmp_path / "a.arrow", examples)
     monkeypatch.setattr(store, "_SMALL", 0 if large else 1 << 40)
-    monkeypatch.setattr(store, "_KEPT", 4)
+    monkeypatch.setattr(store, "_RELEASE_EVERY", 4)
     back, before, most = store.read_examples(tmp_path / "a.arrow"), file_pages(), 0
     for row in range(rows):
         back.check(np.array([row]))
@@ -318,7 +318,7 @@ def test_old_pages_of_a_large_file_are_released(tmp_path, monkeypatch, large):
 def test_pages_may_be_released_while_another_thread_reads(tmp_path, monkeypatch):
     store.write_examples(tmp_path / "a.arrow", make([[row] * 5000 for row in range(200)]))
     monkeypatch.setattr(store, "_SMALL", 0)
-    monkeypatch.setattr(store, "_KEPT", 1)
+    monkeypatch.setattr(store, "_RELEASE_EVERY", 1)
     examples, wrong = store.read_examples(tmp_path / "a.arrow"), []
 
     def read():

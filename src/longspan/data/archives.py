@@ -267,7 +267,7 @@ def _read_tar(name_filter: NameFilter, usage: _Usage) -> Iterator[Member]:
             archive.members.clear()  # type: ignore[attr-defined]
             if info.isdir() or not name_filter(os.path.normpath(info.name)):
                 continue
-            name = _filtered_name(usage.path, info)
+            name = _filter_name(usage.path, info)
             where, is_regular = f"{usage.path}: {name}", info.isreg() and not info.issparse()
             usage.check_file(where, is_regular, info.size)
             with _explain_read_errors(where):
@@ -284,7 +284,7 @@ def _read_zip(name_filter: NameFilter, usage: _Usage) -> Iterator[Member]:
             usage.count_member()
             if info.is_dir() or not name_filter(os.path.normpath(info.filename)):
                 continue
-            name = _filtered_name(usage.path, tarfile.TarInfo(info.filename))
+            name = _filter_name(usage.path, tarfile.TarInfo(info.filename))
             where, kind = f"{usage.path}: {name}", stat.S_IFMT(info.external_attr >> 16)
             usage.check_file(where, kind in (0, stat.S_IFREG), info.file_size)
             with _explain_read_errors(where), archive.open(info) as content:
@@ -292,7 +292,7 @@ def _read_zip(name_filter: NameFilter, usage: _Usage) -> Iterator[Member]:
                 yield Member(name, where, stream, usage.limits.member, info.file_size)
 
 
-def _filtered_name(path: Path, info: tarfile.TarInfo) -> str:
+def _filter_name(path: Path, info: tarfile.TarInfo) -> str:
     """Return the normalized name of a member.
 
     Raises:

@@ -327,14 +327,14 @@ def _write_manifest(folder: Path, spec: DatasetSpec, built: BuildOutput) -> None
     for split, examples in built.splits.items():
         path = folder / f"{split}.arrow"
         store.write_examples(path, examples)
-        written = store.read_examples(path)
+        stored_examples = store.read_examples(path)
         files[split] = SplitFile(
-            rows=len(written),
+            rows=len(stored_examples),
             bytes=path.stat().st_size,
             sha256=file_sha256(path),
-            index=written.index_checksum(),
+            index=stored_examples.index_checksum(),
         )
-        splits[split] = written
+        splits[split] = stored_examples
     for name, text in built.reports.items():
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8", errors="replace")

@@ -23,8 +23,8 @@ _LISTS = ("tokens", "second", "targets", "details")
 # Values and rows processed at a time, since a split may be larger than memory.
 _PIECE, _ROWS = 1 << 22, 1 << 16
 _BUFFER = 1 << 17  # bytes written at a time
-# Pages of a file above _SMALL bytes are released after _KEPT rows (a page may have megabytes).
-_SMALL, _KEPT = 1 << 28, 64
+# Pages (of up to megabytes) of a file above _SMALL bytes are released after _RELEASE_EVERY rows.
+_SMALL, _RELEASE_EVERY = 1 << 28, 64
 _OPTIONS = pa.ipc.IpcWriteOptions(allow_64bit=True)  # lists of more than 2**31 values
 
 
@@ -89,9 +89,13 @@ class MappedFile:
         self._rows = 0
 
     def read(self, rows: int) -> None:
-        """Count rows that were read; release the pages after every `_KEPT` rows."""
+        """Count rows that were read; release the pages after every `_RELEASE_EVERY` rows."""
         self._rows += rows
-        if self._rows >= _KEPT and len(self.bytes) > _SMALL and hasattr(self.bytes, "madvise"):
+        if (
+            self._rows >= _RELEASE_EVERY
+            and len(self.bytes) > _SMALL
+            and hasattr(self.bytes, "madvise")
+        ):
             self._rows = 0
             # a later read finds them in the cache of the system, or on the disk
             self.bytes.madvise(mmap.MADV_DONTNEED)

@@ -158,7 +158,7 @@ class CharacterVocabulary(StreamVocabulary):
             missing = text[int(np.argmin(ids))]
             raise OptionError(
                 f"the vocabulary of {len(self.alphabet)} characters lacks {missing!r}; expected "
-                f"{_shown(self.alphabet)}"
+                f"{_abbreviate(self.alphabet)}"
             )
         return ids
 
@@ -338,5 +338,5 @@ def _code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le"), "<u4")
 
 
-def _shown(alphabet: str) -> str:
+def _abbreviate(alphabet: str) -> str:
     return repr(alphabet if len(alphabet) <= 40 else f"{alphabet[:40]}...")

@@ -167,7 +167,7 @@ class IncrementalDecoder:
         """
         self._decode = decode
         self._ids = [int(token) for token in context[-CONTEXT:]]
-        self._shown = self._text(self._ids)
+        self._output = self._text(self._ids)
         self._complete = len(self._ids)  # tokens at whose end every character was complete
 
     def add(self, token: int) -> str:
@@ -183,7 +183,7 @@ class IncrementalDecoder:
         piece = self._show(text)
         self._ids = self._ids[self._complete :]
         self._complete = len(self._ids)
-        self._shown = self._text(self._ids)
+        self._output = self._text(self._ids)
         return piece
 
     def finish(self) -> str:
@@ -191,8 +191,8 @@ class IncrementalDecoder:
         return self._show(self._text(self._ids))
 
     def _show(self, text: str) -> str:
-        piece = text[len(self._shown) :]
-        self._shown += piece
+        piece = text[len(self._output) :]
+        self._output += piece
         return piece
 
     def _text(self, ids: list[int]) -> str:

@@ -46,9 +46,9 @@ def reciprocal_rank_statistics(
     Of equal logits the target ranks last, so constant logits gain nothing from ties.
     """
     is_scored = targets != IGNORE
-    own = logits.gather(-1, targets.clamp(min=0).unsqueeze(-1))
+    target_logits = logits.gather(-1, targets.clamp(min=0).unsqueeze(-1))
     # Negated so that NaN ranks ahead of the target.
-    ranks = (~(logits < own)).sum(-1)
+    ranks = (~(logits < target_logits)).sum(-1)
     return _sums_by_row(is_scored / ranks, is_scored)
 
 

@@ -142,13 +142,13 @@ class TaskData(ABC):
             if built is None:
                 raise
             return
-        opened = cached.open_dataset(
+        dataset = cached.open_dataset(
             cache,
             self._dataset_spec(source.identity),
             lambda scratch: self._build(source, scratch, progress or _ignore),
             self.estimate_build,
         )
-        self._use_dataset(opened)
+        self._use_dataset(dataset)
 
     def open_built(self, cache: Path) -> bool:
         """Open the data set built earlier, from any source; return whether there is one."""

@@ -294,7 +294,7 @@ def _describe(
     return CorpusDescription(
         name=name,
         objective=request.objective,
-        sources=[dataclasses.asdict(_absolute(source)) for source in sources],
+        sources=[dataclasses.asdict(_make_absolute(source)) for source in sources],
         weights=list(request.weights),
         form={**dataclasses.asdict(request.form), "encodings": [*request.form.encodings]},
         tokenizer=tokenizer,
@@ -314,7 +314,7 @@ def _describe(
     )
 
 
-def _absolute(source: CorpusSource) -> CorpusSource:
+def _make_absolute(source: CorpusSource) -> CorpusSource:
     """Return a source whose path does not depend on the working folder."""
     if source.is_dataset:
         return source

@@ -23,7 +23,7 @@ from longspan.errors import DataError
 # arrays, the cores work for the other.
 BATCH, _THREADS = 8 * PART * (os.cpu_count() or 1), 2
 Piece = tuple[int, str, bool]  # number of the document, text, and whether it is the last part
-_CHANGED = "has changed since the corpus was imported; import it again with --replace"
+_CHANGE_MESSAGE = "has changed since the corpus was imported; import it again with --replace"
 
 
 def separator_id(tokenizer: WordPieceTokenizer) -> int:
@@ -51,7 +51,7 @@ def surveyed_documents(
         if parts is None:
             continue
         if row == len(survey.splits):
-            raise DataError(f"{document.where} {_CHANGED}")
+            raise DataError(f"{document.where} {_CHANGE_MESSAGE}")
         checked_parts = _check_parts(document, parts, survey.digests[row].tobytes())
         if survey.splits[row] == DROPPED:
             for _part in checked_parts:
@@ -60,7 +60,9 @@ def surveyed_documents(
             yield row, Document(document.where, checked_parts)
         row += 1
     if row < len(survey.splits):
-        raise DataError(f"{sources[-1].path} {_CHANGED}: {len(survey.splits) - row} documents less")
+        raise DataError(
+            f"{sources[-1].path} {_CHANGE_MESSAGE}: {len(survey.splits) - row} documents less"
+        )
 
 
 def tokenize(
@@ -74,13 +76,13 @@ def tokenize(
     min_length: int = 1,
     inspect: Callable[[str, np.ndarray], None] | None = None,
 ) -> dict[str, DocumentWriter]:
-    """Tokenize documents into spools; return the documents of each split.
+    """Tokenize documents into files; return the documents of each split.
 
     Args:
         documents: documents that are kept, with their number in the survey.
         survey: survey of the corpus.
         vocabulary: vocabulary of their parts.
-        scratch: folder of the spools.
+        scratch: folder of the files.
         progress: called with the characters so far and the sum.
         end: ids that end a document.
         min_length: fewest ids of a document; shorter ones are left out.
@@ -166,4 +168,4 @@ def _check_parts(document: Document, parts: Iterator[str], expected: bytes) -> I
         digest.update(part.encode())
         yield part
     if digest.digest() != expected:
-        raise DataError(f"{document.where} {_CHANGED}")
+        raise DataError(f"{document.where} {_CHANGE_MESSAGE}")

@@ -23,7 +23,7 @@ PACKED = (".gz", ".zst")
 LONGEST = 1 << 26  # characters of a line, paragraph, field or object that is read whole
 SKIP_REMEDY = "correct it, or pass --skip-bad to leave such documents out and count them"
 _BLOCK = 1 << 20  # bytes decoded at a time
-_SHOWN = 5  # reasons that are kept for the report
+_MAX_REASONS = 5  # reasons that are kept for the report
 _BLANK_LINE = re.compile(r"\n[^\S\n]*(?=\n)")
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException)
 
@@ -75,12 +75,12 @@ class ReadingReport:
         if not self.skip_bad:
             raise DataError(f"{where}: {reason}; {self.remedy}")
         self.num_bad += 1
-        self.reasons += [f"{where}: {reason}"][: _SHOWN - len(self.reasons)]
+        self.reasons += [f"{where}: {reason}"][: _MAX_REASONS - len(self.reasons)]
 
     def add_empty(self, where: str) -> None:
         """Count a document without text."""
         self.num_empty += 1
-        self.empty += [where][: _SHOWN - len(self.empty)]
+        self.empty += [where][: _MAX_REASONS - len(self.empty)]
 
     def left_out(self) -> str:
         """Return what was left out, with the first places, in brackets; empty if nothing was."""

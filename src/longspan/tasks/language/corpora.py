@@ -149,8 +149,11 @@ class CorpusTask(ImportedCorpus):
         if split != "train" or rows is not None or weights is None:
             return plain
         examples = self._examples(split)
-        drawn = enumerate(self._weighted_rows(weights, batch_size, seed, start), start)
-        return (self.collate(examples, own, (seed, number)) for number, own in drawn)
+        numbered_batches = enumerate(self._weighted_rows(weights, batch_size, seed, start), start)
+        return (
+            self.collate(examples, batch_rows, (seed, number))
+            for number, batch_rows in numbered_batches
+        )
 
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
@@ -170,8 +173,8 @@ class CorpusTask(ImportedCorpus):
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
         tokens = self._examples(split).tokens
-        chosen = [tokens[row] for row in rows] if rows is not None else [tokens.values]
-        return torch.from_numpy(np.concatenate(chosen).astype(np.int64))
+        sequences = [tokens[row] for row in rows] if rows is not None else [tokens.values]
+        return torch.from_numpy(np.concatenate(sequences).astype(np.int64))
 
     def units(self, split: Split) -> np.ndarray:
         """Return the number of the document that each example begins in, (N,)."""
@@ -269,12 +272,12 @@ def _make(folder: Path, description: CorpusDescription) -> type[Task]:
 
 def _options(description: CorpusDescription) -> type[CorpusOptions]:
     """Return the options of a corpus, whose default weights are those of its import."""
-    given = tuple(description.weights) or None
+    default_weights = tuple(description.weights) or None
 
     @settings
     class Options(CorpusOptions):
         """Windows of documents, masks, and the weights of the import."""
 
-        weights: Weights | None = setting(_WEIGHTS, given, is_fixed=False)
+        weights: Weights | None = setting(_WEIGHTS, default_weights, is_fixed=False)
 
     return Options

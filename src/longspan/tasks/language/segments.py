@@ -130,11 +130,11 @@ def evaluation_walks(
     places = np.arange(width)
     firsts = places * steps + np.minimum(places, longer)
     for number in range(start, steps + (longer > 0)):
-        own = firsts if number < steps else firsts[:longer]
-        chosen, continues = rows[own + number], np.zeros(len(own), bool)
+        batch_firsts = firsts if number < steps else firsts[:longer]
+        batch_rows, continues = rows[batch_firsts + number], np.zeros(len(batch_firsts), bool)
         if number > start:
-            continues = segments.follows(chosen, rows[own + number - 1])
-        yield chosen, continues
+            continues = segments.follows(batch_rows, rows[batch_firsts + number - 1])
+        yield batch_rows, continues
 
 
 def _shuffle_documents(documents: np.ndarray, seed: int, epoch: int) -> np.ndarray:

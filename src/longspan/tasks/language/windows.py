@@ -71,10 +71,10 @@ def thin(windows: Windows, most: int) -> Windows:
     number = np.arange(len(windows)) - np.searchsorted(windows.labels, windows.labels)
     share = np.minimum(most, counts)
     rows = np.flatnonzero(number * share // counts > (number - 1) * share // counts)
-    kept = [windows.tokens[row] for row in rows]
+    sequences = [windows.tokens[row] for row in rows]
     return dataclasses.replace(
         windows,
-        tokens=Ragged.pack(kept, windows.tokens.values.dtype.type),
+        tokens=Ragged.pack(sequences, windows.tokens.values.dtype.type),
         labels=windows.labels[rows],
         starts=windows.starts[rows],
     )
@@ -109,9 +109,9 @@ def weighted_rows(
                 order = _permutation((seed, 0, cycle), np.repeat(np.arange(len(counts)), counts))
             within = place % _CYCLE
             source = int(order[within])
-            drawn = cycle * int(counts[source]) + int((order[:within] == source).sum())
+            num_draws = cycle * int(counts[source]) + int((order[:within] == source).sum())
             rows = rows_by_source[source]
-            epoch, number = divmod(drawn, len(rows))
+            epoch, number = divmod(num_draws, len(rows))
             if epochs.get(source, (-1, rows))[0] != epoch:
                 epochs[source] = epoch, _permutation((seed, 1 + source, epoch), rows)
             batch[slot] = epochs[source][1][number]

@@ -90,8 +90,8 @@ def find(data: Path | None) -> AanFiles:
     if by_id is None or release.path.is_file():
         return release
     rows = sum(_count_lines(by_id.folder / name) for name in _FILES.values())
-    found = sum(1 for _ in itertools.islice(lra_release.read_pairs(release), rows))
-    return release if found == rows else by_id
+    num_pairs = sum(1 for _ in itertools.islice(lra_release.read_pairs(release), rows))
+    return release if num_pairs == rows else by_id
 
 
 def read(source: AanFiles) -> Iterator[Pair]:
@@ -200,10 +200,10 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
         labels[pair.split].append(pair.label)
         if done % 1000 == 0:
             progress(done)
-    for split, own in labels.items():
-        if set(own) != {0, 1}:
+    for split, split_labels in labels.items():
+        if set(split_labels) != {0, 1}:
             raise DataError(
-                f"AAN: {split} has {len(own)} pairs, expected some of each label, 0 and 1"
+                f"AAN: {split} has {len(split_labels)} pairs, expected some of each label, 0 and 1"
             )
     splits = {
         split: Pairs(

@@ -91,12 +91,12 @@ def _read_contents(path: Path, count: int) -> Iterator[list[bytes]]:
 def _image_column(path: Path) -> str:
     with explain_parquet_errors(path):
         names = pq.read_schema(path).names
-    found = [name for name in IMAGES if name in names]
-    if not found or LABEL not in names:
+    columns = [name for name in IMAGES if name in names]
+    if not columns or LABEL not in names:
         raise DataError(
             f"{path} lacks column {LABEL} or one of {', '.join(IMAGES)}; it has {', '.join(names)}"
         )
-    return found[0]
+    return columns[0]
 
 
 def _decode(raw: bytes, side: int, where: str) -> np.ndarray:
@@ -264,8 +264,8 @@ def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
             with archives.open_member(path.parent, name, _LIMITS) as member:
                 yield member
         return
-    if path.name == _ARCHIVE and (found := file_sha256(path)) != SHA256:
-        raise DataError(f"{path} has sha256 {found}, expected {SHA256}; download {URL}")
+    if path.name == _ARCHIVE and (digest := file_sha256(path)) != SHA256:
+        raise DataError(f"{path} has sha256 {digest}, expected {SHA256}; download {URL}")
     yield from archives.read_members(path, _is_batch, _LIMITS)
 
 

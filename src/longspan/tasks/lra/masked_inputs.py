@@ -150,8 +150,10 @@ class MaskedInputs(Task):
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
         tokens = self._examples(split).tokens
-        chosen = range(len(tokens)) if rows is None else rows
-        return torch.from_numpy(np.concatenate([tokens[row] for row in chosen]).astype(np.int64))
+        row_numbers = range(len(tokens)) if rows is None else rows
+        return torch.from_numpy(
+            np.concatenate([tokens[row] for row in row_numbers]).astype(np.int64)
+        )
 
     def units(self, split: Split) -> np.ndarray | None:
         """Return the number of the pair that each text is of; None where examples are no pairs."""

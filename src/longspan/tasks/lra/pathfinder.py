@@ -91,8 +91,10 @@ def generate_images(
 
     def generate_shard(number: int) -> dict[str, np.ndarray]:
         first = number * _CHUNK
-        images, found = generate(settings, range(first, min(first + _CHUNK, total)), seed=seed)
-        return {"images": images, "labels": found}
+        images, shard_labels = generate(
+            settings, range(first, min(first + _CHUNK, total)), seed=seed
+        )
+        return {"images": images, "labels": shard_labels}
 
     for number in range(-(-total // _CHUNK)):
         build = functools.partial(generate_shard, number)
@@ -167,7 +169,9 @@ GENERATED = (
 )
 
 _INDEX_BYTES = 24  # of an image in memory: its label, place, length and offset
-_FITTED = 20_000  # training images that the rule is fitted on: finding their markers takes a second
+_NUM_FITTED = (
+    20_000  # training images that the rule is fitted on: finding their markers takes a second
+)
 _COLORS = ("#e6550d", "#3182bd")  # of the two marked contours
 
 
@@ -367,13 +371,13 @@ class ContourTask(PixelTask):
         rows = {}
         for split, available in splits.items():
             size = len(available)
-            wanted = getattr(self.options, split) or size
-            if not 0 < wanted <= size:
+            count = getattr(self.options, split) or size
+            if not 0 < count <= size:
                 raise OptionError(
-                    f"{split}={wanted}, but the split has {size} of the {total} images; use "
+                    f"{split}={count}, but the split has {size} of the {total} images; use "
                     f"{size} or less"
                 )
-            rows[split] = available[:wanted]
+            rows[split] = available[:count]
         return rows
 
     def _slices(self, total: int) -> dict[Split, np.ndarray]:
@@ -465,12 +469,12 @@ def predict_by_marker_distance(
     settings: PathfinderSettings, train: Examples, examples: Examples
 ) -> np.ndarray:
     """Return the most frequent training label of the distance between the markers."""
-    rows = sample_rows(len(train), _FITTED)
+    rows = sample_rows(len(train), _NUM_FITTED)
     pixels = train.tokens.values.reshape(len(train), -1)[rows]
-    known, others = (
+    train_distances, distances = (
         _marker_distances(values, settings) for values in (pixels, examples.tokens.values)
     )
-    return most_frequent_labels(known, train.labels[rows], others)
+    return most_frequent_labels(train_distances, train.labels[rows], distances)
 
 
 def _marker_distances(pixels: np.ndarray, settings: PathfinderSettings) -> np.ndarray:
@@ -484,8 +488,8 @@ def _group_by_contour(distance: np.ndarray, is_joined: np.ndarray) -> Grouping:
     """Group joined markers by their distance, in thirds, and all others in one group."""
     group, labels = np.zeros(len(is_joined), np.int64), ["one contour"]
     joined = distance[is_joined]
-    for found in group_by_quantiles("", joined, 3, " px") if len(joined) else []:
-        labels = [f"one contour, ends {label} apart" for label in found.labels]
-        group[is_joined] = found.group
+    for grouping in group_by_quantiles("", joined, 3, " px") if len(joined) else []:
+        labels = [f"one contour, ends {label} apart" for label in grouping.labels]
+        group[is_joined] = grouping.group
     group[~is_joined] = len(labels)
     return Grouping(name="contour", labels=(*labels, "two contours"), group=group)

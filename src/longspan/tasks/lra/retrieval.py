@@ -31,7 +31,7 @@ from longspan.tasks.lra.published import published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels
 
-_SHOWN = 400  # characters of each paper
+_MAX_CHARACTERS = 400  # characters of each paper
 
 
 def predict_by_second_paper(train: Examples, examples: Examples) -> np.ndarray:
@@ -40,8 +40,8 @@ def predict_by_second_paper(train: Examples, examples: Examples) -> np.ndarray:
     Some papers are cited more often than others, so this label says how often the paper is cited in
     training.
     """
-    cited, others = (_identify_texts(part.second) for part in (train, examples))
-    return most_frequent_labels(cited, train.labels, others)
+    train_keys, keys = (_identify_texts(part.second) for part in (train, examples))
+    return most_frequent_labels(train_keys, train.labels, keys)
 
 
 def _identify_texts(texts: Ragged | None) -> np.ndarray:
@@ -126,14 +126,17 @@ class Retrieval(EncodedTextTask):
         collection = aan.collect(
             aan.read(source), scratch, lambda done: progress("reading AAN", done, expected)
         )
-        chosen = {split: self._sample(split, pairs) for split, pairs in collection.splits.items()}
-        tokenizer = self.make_tokenizer(lambda: _count_texts(collection, chosen["train"]))
+        pairs_by_split = {
+            split: self._sample(split, pairs) for split, pairs in collection.splits.items()
+        }
+        tokenizer = self.make_tokenizer(lambda: _count_texts(collection, pairs_by_split["train"]))
         ids = Spool(scratch / "ids", tokenizer.dtype)
         for text in collection.texts:
             ids.add(tokenizer.encode(text.tobytes(), self.options.length))
         encoded = ids.ragged()
         splits: dict[str, Examples] = {
-            split: _pack_pairs(encoded, pairs, scratch / split) for split, pairs in chosen.items()
+            split: _pack_pairs(encoded, pairs, scratch / split)
+            for split, pairs in pairs_by_split.items()
         }
         return BuildOutput(
             splits=splits,
@@ -152,7 +155,7 @@ class Retrieval(EncodedTextTask):
         tokens, label = self._example(split, row)
         second = self._examples(split).second
         assert second is not None
-        beginnings = [self.decode(ids[:_SHOWN]) for ids in (tokens, second[row])]
+        beginnings = [self.decode(ids[:_MAX_CHARACTERS]) for ids in (tokens, second[row])]
         return "\n\n".join([*beginnings, f"= {aan.LABELS[label]}"])
 
     def _sample(self, split: Split, pairs: aan.Pairs) -> aan.Pairs:
