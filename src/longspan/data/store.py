@@ -101,7 +101,7 @@ class MappedFile:
             self.bytes.madvise(mmap.MADV_DONTNEED)
 
 
-class Spool:
+class SequenceWriter:
     """Sequences appended to a file, for splits larger than memory."""
 
     def __init__(self, path: Path, dtype: type[np.unsignedinteger]):

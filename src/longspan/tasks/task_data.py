@@ -56,7 +56,7 @@ class TaskData(ABC):
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
-        """Build the splits; `scratch` is a folder for spools and shards.
+        """Build the splits; `scratch` is a folder for files and shards.
 
         Raises:
             DataError: the source is missing, truncated or malformed.

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from longspan.data.parquet import check_columns, explain_parquet_errors
 from longspan.data.source_files import SourceFiles, search_paths
-from longspan.data.store import Ragged, Spool
+from longspan.data.store import Ragged, SequenceWriter
 from longspan.errors import DataError
 from longspan.files import open_file
 from longspan.tasks.lra import release as lra_release
@@ -185,7 +185,7 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
     Raises:
         DataError: a split lacks pairs of a label.
     """
-    spool = Spool(scratch / "papers", np.uint8)
+    writer = SequenceWriter(scratch / "papers", np.uint8)
     rows: dict[bytes, int] = {}
     numbers: dict[str, int] = {}
     labels, texts, papers = (_empty() for _ in range(3))
@@ -194,7 +194,7 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
             key = hashlib.blake2b(text, digest_size=16).digest()
             if key not in rows:
                 rows[key] = len(rows)
-                spool.add(np.frombuffer(text, np.uint8))
+                writer.add(np.frombuffer(text, np.uint8))
             texts[pair.split].append(rows[key])
         papers[pair.split].extend(numbers.setdefault(paper, len(numbers)) for paper in pair.ids)
         labels[pair.split].append(pair.label)
@@ -213,7 +213,7 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
         )
         for split in _FILES
     }
-    return Collection(texts=spool.ragged(), splits=splits)
+    return Collection(texts=writer.ragged(), splits=splits)
 
 
 def _empty() -> dict[Split, array]:

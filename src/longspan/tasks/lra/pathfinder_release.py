@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from longspan.data import archives
-from longspan.data.store import Spool
+from longspan.data.store import SequenceWriter
 from longspan.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ class _InnermostCopy:
         self.rows: dict[int, list[_Row]] = {}
         self.images: dict[str, int] = {}  # index in the file
         self.empty: str | None = None
-        self.spool = Spool(self.path, np.uint8)
+        self.pixels = SequenceWriter(self.path, np.uint8)
 
     def accepts(self, root: str) -> bool:
         """Return whether files below this root belong to the copy; drop an outer copy."""
@@ -252,7 +252,7 @@ class _InnermostCopy:
             return
         pixels = decode_png(content, self.resolution, member.where)
         self.images[name] = len(self.images)
-        self.spool.add(pixels.reshape(-1))
+        self.pixels.add(pixels.reshape(-1))
 
     def ordered_images(self, where: str) -> PathfinderImages:
         rows, facts = _order_rows(where, self.rows, self.images, self.empty)
@@ -261,7 +261,7 @@ class _InnermostCopy:
             labels=np.array([row.label for row in rows], np.uint8),
             contour_lengths=np.array([row.contour_length for row in rows], np.uint16),
             facts=facts,
-            pixels=self.spool.ragged().values.reshape(-1, self.resolution**2),
+            pixels=self.pixels.ragged().values.reshape(-1, self.resolution**2),
             places=np.array([self.images[row.name] for row in rows]),
             keys=tuple(row.key for row in rows),
             empty_keys=tuple(row.key for row in all_rows if row.name == self.empty),

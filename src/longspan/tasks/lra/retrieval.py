@@ -15,7 +15,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
-from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks.base import SPLITS, ProgressCallback, Split
 from longspan.tasks.encoded_text import (
@@ -130,7 +130,7 @@ class Retrieval(EncodedTextTask):
             split: self._sample(split, pairs) for split, pairs in collection.splits.items()
         }
         tokenizer = self.make_tokenizer(lambda: _count_texts(collection, pairs_by_split["train"]))
-        ids = Spool(scratch / "ids", tokenizer.dtype)
+        ids = SequenceWriter(scratch / "ids", tokenizer.dtype)
         for text in collection.texts:
             ids.add(tokenizer.encode(text.tobytes(), self.options.length))
         encoded = ids.ragged()
@@ -181,8 +181,8 @@ def _pack_pairs(encoded: Ragged, pairs: aan.Pairs, path: Path) -> Examples:
     """Return the examples of a split, with their tokens in files named after `path`."""
     sides = []
     for side in range(2):
-        spool = Spool(path.with_suffix(f".{side}"), encoded.values.dtype.type)
+        writer = SequenceWriter(path.with_suffix(f".{side}"), encoded.values.dtype.type)
         for row in pairs.texts[:, side].tolist():
-            spool.add(encoded[row])
-        sides.append(spool.ragged())
+            writer.add(encoded[row])
+        sides.append(writer.ragged())
     return Examples(tokens=sides[0], second=sides[1], labels=pairs.labels)
