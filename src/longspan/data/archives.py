@@ -121,11 +121,11 @@ def read_members(path: Path, name_filter: NameFilter, limits: Limits) -> Iterato
             head = file.read(4)
         if not head:
             raise DataError(f"{path} is empty; expected a tar or zip archive")
-        seen: set[str] = set()
+        names: set[str] = set()
         for member in (_read_zip if head in _ZIP_SIGNATURES else _read_tar)(name_filter, usage):
-            if member.name in seen:
+            if member.name in names:
                 raise DataError(f"{path} contains {member.name} twice; expected it once")
-            seen.add(member.name)
+            names.add(member.name)
             yield member
 
 
@@ -166,8 +166,8 @@ def list_names(folder: Path, name_filter: NameFilter) -> Iterator[str]:
         for one in (Path(parent, name) for name in folders):
             if one.is_symlink():
                 raise DataError(f"{one} is a link to a folder; put the folder itself there")
-        below = Path(parent).relative_to(folder)
-        yield from filter(name_filter, ((below / name).as_posix() for name in sorted(names)))
+        subfolder = Path(parent).relative_to(folder)
+        yield from filter(name_filter, ((subfolder / name).as_posix() for name in sorted(names)))
 
 
 def open_member(

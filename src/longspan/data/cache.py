@@ -222,16 +222,16 @@ def verify(cache: Path, task: str | None = None) -> dict[Path, Manifest]:
     Raises:
         DataError: a dataset differs; the message lists each one with the remedy.
     """
-    verified, errors = {}, []
+    manifests, errors = {}, []
     sweep_cache(cache)
     for folder in built_folders(cache, task):
         try:
-            verified[folder] = _verify(folder)
+            manifests[folder] = _verify(folder)
         except DataError as error:
             errors.append(str(error))
     if errors:
         raise DataError("; ".join(errors))
-    return verified
+    return manifests
 
 
 def _verify(folder: Path) -> Manifest:

@@ -114,14 +114,14 @@ def _similar_rows(
     for row, runs in enumerate(texts):
         prefix = _prefix(runs, counts, threshold)
         for source in sorted({x for run in prefix for x in owners.get(run, ())}):
-            shared = len(runs & training[source])
-            similarity = shared / (len(runs) + len(training[source]) - shared)
+            intersection = len(runs & training[source])
+            similarity = intersection / (len(runs) + len(training[source]) - intersection)
             if similarity >= threshold:
                 yield row, source, similarity
 
 
 def _prefix(runs: Runs, counts: Counter[int], threshold: float) -> list[int]:
     """Return the rarest runs, one of which every text that is similar enough has among its own."""
-    ordered = sorted(runs, key=lambda run: (counts[run], run))
+    runs_by_rarity = sorted(runs, key=lambda run: (counts[run], run))
     # A product just above an integer, such as 0.55 * 100, must not raise the bound by one.
-    return ordered[: len(runs) - math.ceil(threshold * len(runs) - 1e-9) + 1]
+    return runs_by_rarity[: len(runs) - math.ceil(threshold * len(runs) - 1e-9) + 1]

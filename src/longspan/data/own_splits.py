@@ -109,9 +109,9 @@ def assign_digests(
 
 def _number_texts(values: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Return the number of the text of each row, in the order of their sha256."""
-    ordered = values[order]
+    sorted_values = values[order]
     texts = np.zeros(len(order), np.int64)
-    texts[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
+    texts[order[1:]] = np.cumsum(sorted_values[1:] != sorted_values[:-1])
     return texts
 
 
@@ -138,11 +138,11 @@ def _hold_out(
         # Rounded sums: the parts of many small groups add up to the share.
         ends = (done, done + len(group))
         counts = {s: round(x * ends[1]) - round(x * ends[0]) for s, x in shares.items()}
-        spare, done = len(group) - 1, ends[1]  # a text is left for training
+        available, done = len(group) - 1, ends[1]  # a text is left for training
         for rank, split in enumerate(sorted(counts, reverse=True)):  # test first
             rest = len(counts) - rank - 1
-            counts[split] = min(max(1, counts[split]), max(spare - rest, min(spare, 1)))
-            spare -= counts[split]
+            counts[split] = min(max(1, counts[split]), max(available - rest, min(available, 1)))
+            available -= counts[split]
         first = 0
         for split, count in counts.items():
             splits[group[first : first + count]] = split

@@ -180,14 +180,14 @@ class Examples:
     @classmethod
     def concatenate(cls, parts: Sequence["Examples"]) -> "Examples":
         """Concatenate the examples of all parts."""
-        joined: dict[str, Any] = {}
+        lists: dict[str, Any] = {}
         for name in parts[0].lists:
             ragged = [part.lists[name] for part in parts]
             shifts = np.cumsum([0, *(len(part.values) for part in ragged)])
             ends = [part.offsets[1:] + shift for part, shift in zip(ragged, shifts, strict=False)]
             offsets = np.concatenate([np.zeros(1, np.int64), *ends])
-            joined[name] = Ragged(np.concatenate([part.values for part in ragged]), offsets)
-        return cls(**joined, labels=np.concatenate([part.labels for part in parts]))
+            lists[name] = Ragged(np.concatenate([part.values for part in ragged]), offsets)
+        return cls(**lists, labels=np.concatenate([part.labels for part in parts]))
 
     def checksum(self) -> str:
         """Return the sha256 of the content, independent of the file format."""
@@ -235,11 +235,11 @@ class Examples:
             self.mapping.read(len(rows))
         if self.checks is None:
             return
-        changed = rows[self._crcs(rows) != self.checks[rows]]
-        if len(changed):
+        changed_rows = rows[self._crcs(rows) != self.checks[rows]]
+        if len(changed_rows):
             raise DataError(
-                f"{self.path}: row {changed[0]} has changed since it was written; run `longspan "
-                "data verify`, or delete the folder to rebuild it"
+                f"{self.path}: row {changed_rows[0]} has changed since it was written; run "
+                "`longspan data verify`, or delete the folder to rebuild it"
             )
 
     def _crcs(self, rows: np.ndarray) -> np.ndarray:

@@ -234,8 +234,8 @@ class WordVocabulary(StreamVocabulary):
     def decode(self, ids: np.ndarray) -> str:
         """Return the words of ids, separated by spaces; `<eos>` is a line feed."""
         symbols = self.symbols
-        joined = " ".join("\n" if symbols[x] == END else symbols[x] for x in ids.tolist())
-        return joined.replace(" \n", "\n").replace("\n ", "\n")
+        text = " ".join("\n" if symbols[x] == END else symbols[x] for x in ids.tolist())
+        return text.replace(" \n", "\n").replace("\n ", "\n")
 
     def count(self, name: str, tokens: np.ndarray, is_scored: np.ndarray) -> int:
         """Count scored tokens, each of which is a word, or the bytes or characters of the text.
@@ -295,8 +295,8 @@ def token_texts(tokenizer: WordPieceTokenizer) -> tuple[bytes, ...]:
     anchor, anchor_text = _find_anchor(tokenizer, texts)
     for token in tokenizer.fast.get_vocab().values():
         if texts[token] is None:
-            both = pipeline.decode([anchor, token], skip_special_tokens=False)
-            texts[token] = both.removeprefix(anchor_text).encode()
+            pair_text = pipeline.decode([anchor, token], skip_special_tokens=False)
+            texts[token] = pair_text.removeprefix(anchor_text).encode()
     return tuple(text or b"" for text in texts)
 
 

@@ -151,8 +151,8 @@ class WordTokenizer:
         for text, repeats in texts:
             for word in split_words(text, length):
                 counts[word] += repeats
-        ordered = sorted(counts, key=lambda word: (-counts[word], word))
-        words = tuple(ordered[: vocab_size - _FIRST_WORD])
+        words_by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
+        words = tuple(words_by_frequency[: vocab_size - _FIRST_WORD])
         return cls(words, vocab_size=vocab_size, left_out=len(counts) - len(words))
 
     @property

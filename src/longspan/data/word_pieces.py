@@ -71,8 +71,10 @@ class WordPieceTokenizer:
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of special tokens: padding, mask, separators, unknown and further ones."""
-        added = self.fast.added_tokens_decoder.items()
-        return frozenset(self.fast.all_special_ids) | {x for x, token in added if token.special}
+        added_tokens = self.fast.added_tokens_decoder.items()
+        return frozenset(self.fast.all_special_ids) | {
+            x for x, token in added_tokens if token.special
+        }
 
     @cached_property
     def frame(self) -> tuple[np.ndarray, ...]:

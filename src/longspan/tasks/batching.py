@@ -196,8 +196,8 @@ def pad_sequences(
     starts, ends = sequences.offsets[rows], sequences.offsets[rows + 1]
     lengths = ends - starts
     longest = int(lengths.max())
-    rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-    width = max(longest, min(rounded, max_length))
+    multiple = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
+    width = max(longest, min(multiple, max_length))
     if width == lengths.min():
         windows = np.lib.stride_tricks.sliding_window_view(sequences.values, width)
         return windows[starts], np.ones((len(rows), width), bool)

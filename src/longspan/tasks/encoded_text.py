@@ -155,11 +155,11 @@ class EncodedTextTask(Task):
         )
         examples: dict[str, Examples] = {}
         cut: dict[str, int] = {}
-        for split, labeled in splits.items():
-            encoded = [encode_texts(tokenizer, x, self.length) for x in labeled.sides]
-            cut[split] = sum(count for _, count in encoded)
-            tokens, *second = (x for x, _ in encoded)
-            labels = labeled.labels
+        for split, split_texts in splits.items():
+            encodings = [encode_texts(tokenizer, x, self.length) for x in split_texts.sides]
+            cut[split] = sum(count for _, count in encodings)
+            tokens, *second = (x for x, _ in encodings)
+            labels = split_texts.labels
             examples[split] = Examples(
                 tokens=tokens, second=next(iter(second), None), labels=labels
             )

@@ -35,8 +35,8 @@ def mark_global_tokens(batch: Batch, option: GlobalTokens) -> Batch:
     inputs = dict(batch.inputs)
     for name in text_names(batch.inputs):
         mask = find_mask(batch.inputs, name)
-        marked = mask & global_positions(option, mask.shape[1])
-        inputs[mask_name(name, "global_attention_mask")] = marked
+        is_global = mask & global_positions(option, mask.shape[1])
+        inputs[mask_name(name, "global_attention_mask")] = is_global
     return dataclasses.replace(batch, inputs=inputs)
 
 
@@ -56,8 +56,8 @@ def mask_sentences(
     """
     if option == "none":
         return None
-    marked = real & (torch.arange(real.shape[-1]) == 0)
+    is_global = real & (torch.arange(real.shape[-1]) == 0)
     if option == "first":
-        return marked
+        return is_global
     begins = (sentences >= 0) & (sentences != sentences.roll(1, -1))
-    return marked | (begins & (begins.cumsum(-1) <= most))
+    return is_global | (begins & (begins.cumsum(-1) <= most))

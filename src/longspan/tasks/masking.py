@@ -77,8 +77,8 @@ class Masking:
             # without padding, whose width is that of the batch
             line = ids[row : row + 1, :count]
             draws = _generator(zlib.crc32(np.ascontiguousarray(line, "<i8").data))
-            masked = self.apply(line, np.ones_like(line, bool), draws)
-            inputs[row, :count], targets[row, :count] = masked[0][0], masked[1][0]
+            row_inputs, row_targets = self.apply(line, np.ones_like(line, bool), draws)
+            inputs[row, :count], targets[row, :count] = row_inputs[0], row_targets[0]
         return inputs, targets
 
     def _choose(self, is_maskable: np.ndarray, draws: np.random.Generator) -> np.ndarray:

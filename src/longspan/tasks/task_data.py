@@ -197,8 +197,8 @@ class TaskData(ABC):
 
     def _build(self, source: GivenSource, scratch: Path, progress: ProgressCallback) -> BuildOutput:
         """Build the splits; an archive is unpacked meanwhile, beside the data sets of the task."""
-        beside = scratch.parent.with_name("source")
-        with unpacked(source, beside, self.identify_source, progress) as data:
+        location = scratch.parent.with_name("source")
+        with unpacked(source, location, self.identify_source, progress) as data:
             return self.build_splits(data, scratch, progress)
 
     def _use_dataset(self, dataset: BuiltDataset | None) -> None:

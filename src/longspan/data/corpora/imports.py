@@ -152,10 +152,11 @@ def _save_tokenizer(
 ) -> CorpusDescription:
     """Store the tokenizer of a corpus; return the description with its checksums."""
     tokenizer.save(folder / _TOKENIZER)
-    saved = folder_sha256(folder / _TOKENIZER)
-    sha256 = description.tokenizer["sha256"] or saved  # one that was just trained has no files
-    stored = {**description.tokenizer, "sha256": sha256, "saved_sha256": saved}
-    return dataclasses.replace(description, tokenizer=stored)
+    saved_sha256 = folder_sha256(folder / _TOKENIZER)
+    # one that was just trained has no files
+    sha256 = description.tokenizer["sha256"] or saved_sha256
+    facts = {**description.tokenizer, "sha256": sha256, "saved_sha256": saved_sha256}
+    return dataclasses.replace(description, tokenizer=facts)
 
 
 def name_tokenizers(folders: Iterable[Path]) -> None:
@@ -190,30 +191,20 @@ def build_tokens(
         DataError: a source is missing, or has changed since the import.
         RunError: the disk is full.
     """
-    with explain_parquet_errors(folder / _DOCUMENTS):
-        survey = _from_table(pq.read_table(folder / _DOCUMENTS))
-    if survey.sha256() != description.rows_sha256:
-        raise DataError(f"{folder / _DOCUMENTS} has changed; import the corpus again")
+    survey = _read_survey(folder / _DOCUMENTS, description)
     sources = [CorpusSource(**source) for source in description.sources]
     form = FileFormat(**{**description.form, "encodings": tuple(description.form["encodings"])})
     documents = surveyed_documents(sources, form, survey)
     vocabulary, check = load_corpus_vocabulary(folder, description), None
     end: tuple[int, ...] = ()
-    min_length = _MIN_LENGTH
+    minimum = _MIN_LENGTH
     if isinstance(vocabulary, WordPieceVocabulary):
         if description.objective == "masked":
-            end, min_length = (separator_id(vocabulary.tokenizer),), 1
+            end, minimum = (separator_id(vocabulary.tokenizer),), 1
         else:
             check = PartsCheck(vocabulary)
     writers = tokenize(
-        documents,
-        survey,
-        vocabulary,
-        scratch,
-        progress,
-        end=end,
-        min_length=min_length,
-        inspect=check,
+        documents, survey, vocabulary, scratch, progress, end=end, min_length=minimum, inspect=check
     )
     splits = {name: writer.examples() for name, writer in writers.items()}
     facts = _next_facts(description, writers, check) if description.objective == "next" else {}
@@ -232,6 +223,15 @@ def build_tokens(
             **facts,
         },
     )
+
+
+def _read_survey(path: Path, description: CorpusDescription) -> Survey:
+    """Return the survey that is stored with a corpus; refuse one that has changed."""
+    with explain_parquet_errors(path):
+        survey = _from_table(pq.read_table(path))
+    if survey.sha256() != description.rows_sha256:
+        raise DataError(f"{path} has changed; import the corpus again")
+    return survey
 
 
 def load_corpus_vocabulary(folder: Path, description: CorpusDescription) -> StreamVocabulary:
@@ -264,11 +264,11 @@ def _next_facts(
                 f"fewer than {_MIN_LENGTH} tokens, so that there is nothing to predict; import "
                 "longer ones, or pass --document file"
             )
-    changed = {} if check is None else {"parts": check.parts, "changed_parts": check.changed}
+    part_counts = {} if check is None else {"parts": check.parts, "changed_parts": check.changed}
     return {
         "documents": {name: writer.num_documents for name, writer in writers.items()},
         "too_short": {name: writer.num_short for name, writer in writers.items()},
-        **changed,
+        **part_counts,
     }
 
 

@@ -76,16 +76,16 @@ class PartsCheck:
         Raises:
             DataError: its bytes are not the sum of those of its tokens.
         """
-        decoded = self.vocabulary.decode(ids)
+        round_trip = self.vocabulary.decode(ids)
         # A decoder may omit the space before the first word.
-        spare = self.vocabulary.num_bytes(ids) - len(decoded.encode())
-        if spare not in (0, 1):
+        difference = self.vocabulary.num_bytes(ids) - len(round_trip.encode())
+        if difference not in (0, 1):
             raise DataError(
                 f"tokenizer {self.vocabulary.tokenizer.name}: the text of a token depends on the "
                 "tokens around it, so that bytes cannot be counted; choose a byte-level one"
             )
         self.parts += 1
-        self.changed += text not in (decoded, f" {decoded}")
+        self.changed += text not in (round_trip, f" {round_trip}")
 
 
 def _make_tokenizer(

@@ -369,12 +369,12 @@ def _describe_training(
     rows: _Rows, targets: Targets, training: np.ndarray, kind: Kind
 ) -> dict[str, Any]:
     """Return lengths of the training texts and summaries, and mean and deviation of numbers."""
-    encoded = [text.encode() for row in training for text in rows.texts[row]]
+    texts = [text.encode() for row in training for text in rows.texts[row]]
     summaries = [rows.targets[row].encode() for row in training] if kind == "summary" else []
     numbers = targets.values[training] if kind == "number" else np.array([-1.0, 1.0])
     return {
-        "words": covered([len(split_words(x, len(x))) for x in encoded]),
-        "bytes": covered([len(x) for x in encoded]),
+        "words": covered([len(split_words(x, len(x))) for x in texts]),
+        "bytes": covered([len(x) for x in texts]),
         "summary_words": covered([len(split_words(x, len(x))) for x in summaries]),
         "mean": float(numbers.mean()),
         "deviation": float(numbers.std()),

@@ -82,8 +82,8 @@ def find_files(path: Path) -> list[Path]:
         )
     if not path.is_dir():
         return [path]
-    below = (x for x in path.rglob("*") if x.is_file() and x.name not in _DESCRIPTIONS)
-    visible = [x for x in below if not _is_hidden(x.relative_to(path))]
+    candidates = (x for x in path.rglob("*") if x.is_file() and x.name not in _DESCRIPTIONS)
+    visible = [x for x in candidates if not _is_hidden(x.relative_to(path))]
     if not visible:
         raise DataError(f"{path} has no files; pass a folder of text, JSONL or parquet files")
     return sorted(visible)
@@ -162,14 +162,14 @@ def _is_table(path: Path) -> bool:
 
 def _find_below(folder: Path, entries: Sequence[Path]) -> dict[int, tuple[Path, ...]]:
     """Return the tables of the one subfolder that has parquet files, or of `data`."""
-    below = [x for x in entries if x.is_dir() and any(x.glob("*.parquet"))]
-    if not below or all(x.name in SPLITS for x in below):
+    subfolders = [x for x in entries if x.is_dir() and any(x.glob("*.parquet"))]
+    if not subfolders or all(x.name in SPLITS for x in subfolders):
         return {}
-    folders = [x for x in below if x.name == _DATA] or below
+    folders = [x for x in subfolders if x.name == _DATA] or subfolders
     if len(folders) > 1:
         raise DataError(
-            f"{folder} has parquet files in {', '.join(x.name for x in below)}; pass one of these "
-            "folders"
+            f"{folder} has parquet files in {', '.join(x.name for x in subfolders)}; pass one of "
+            "these folders"
         )
     return find_tables(folders[0])
 

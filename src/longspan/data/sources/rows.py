@@ -172,9 +172,9 @@ def _read_values(path: Path, encoding: str, report: ReadingReport) -> Iterator[R
     place = _skip_space(text, 0)
     is_array = text.startswith("[", place)
     place = _skip_space(text, place + is_array)
-    line, seen = 1, 0
+    line, previous = 1, 0
     while place < len(text) and not (is_array and text[place] == "]"):
-        line, seen = line + text.count("\n", seen, place), place
+        line, previous = line + text.count("\n", previous, place), place
         try:
             value, place = _DECODER.raw_decode(text, place)
             yield f"line {line}", _check_object(value)

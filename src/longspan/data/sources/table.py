@@ -244,9 +244,9 @@ def _join(shards: Sequence[Table]) -> Table:
         rows += [[row[n] for n in order] for row in shard.rows]
         places += [shard.locate(number) for number in range(len(shard.rows))]
     folder = shards[0].path.parent
-    shared = tuple(names)
+    columns = tuple(names)
     return Table(
-        path=folder, names=shared, rows=rows, places=places, nested=nested, shards=tuple(shards)
+        path=folder, names=columns, rows=rows, places=places, nested=nested, shards=tuple(shards)
     )
 
 
@@ -258,9 +258,9 @@ def _read_classes(folder: Path, form: FileFormat) -> Table:
             file nor a folder of classes.
     """
     groups = list(visible_entries(folder))
-    if beside := [group.name for group in groups if not group.is_dir()]:
+    if stray_files := [group.name for group in groups if not group.is_dir()]:
         raise DataError(
-            f"{folder} has files in no subfolder: {first_of(beside)}; expected one "
+            f"{folder} has files in no subfolder: {first_of(stray_files)}; expected one "
             "subfolder for each class, with a file for each text. Move them elsewhere"
         )
     rows = [

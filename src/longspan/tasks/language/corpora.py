@@ -221,12 +221,12 @@ class CorpusTask(ImportedCorpus):
     def _examples(self, split: str) -> Windows:
         """Return the windows of a split; their labels are the numbers of the documents."""
         if split not in self._windows:
-            stored = super()._examples(split)
+            examples = super()._examples(split)
             size = self.length - len(self._first_ids)
             if split == "train" and self.options.pack == "stream":
-                self._windows[split] = cut_stream(stored, size, self._source_bounds)
+                self._windows[split] = cut_stream(examples, size, self._source_bounds)
             else:
-                windows = cut_documents(stored, size)
+                windows = cut_documents(examples, size)
                 most = None if split == "train" else self.options.held_out_windows
                 self._windows[split] = windows if most is None else thin(windows, most)
         return self._windows[split]

@@ -148,12 +148,12 @@ class StreamTask(Task):
     def segments(self, split: Split) -> Segments:
         """Return the segments of a split, or its sliding windows."""
         if split not in self._segments:
-            stored, options = self._examples(split), self.options
+            examples, options = self._examples(split), self.options
             if split == "train":
-                segments = cut_windows(stored, options.length, options.length)
+                segments = cut_windows(examples, options.length, options.length)
             else:
                 segments = cut_windows(
-                    stored, options.window, options.resolved_stride, options.held_out_tokens
+                    examples, options.window, options.resolved_stride, options.held_out_tokens
                 )
             self._segments[split] = segments
         return self._segments[split]

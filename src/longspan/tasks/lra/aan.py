@@ -153,7 +153,7 @@ class Collection:
     @property
     def facts(self) -> dict[str, Any]:
         """Counts of repeated and shared papers and pairs, by id; the splits keep all of them."""
-        shared = {
+        overlaps = {
             f"{one} and {other}": {
                 "papers": len(np.intersect1d(a.papers, b.papers)),
                 "pairs": len(np.intersect1d(a.undirected, b.undirected)),
@@ -170,7 +170,7 @@ class Collection:
                 split: len(p.labels) - len(np.unique(p.undirected))
                 for split, p in self.splits.items()
             },
-            "shared": shared,
+            "shared": overlaps,
         }
 
 

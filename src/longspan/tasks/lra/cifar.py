@@ -234,8 +234,12 @@ def _copies_in(path: Path) -> Iterator[CifarFiles]:
             yield _batches_copy(folder)
     for archive in find_archives(path, folders, "cifar-10*.tar.gz", _is_batch, _LIMITS):
         rows = _WHOLE if archive.stat().st_size == _WHOLE_ARCHIVE else None
-        both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
-        yield CifarFiles(form="archive", files=both, rows=rows, exact=True, order="official")
+        archive_files: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(
+            SOURCE_SPLITS, (archive,)
+        )
+        yield CifarFiles(
+            form="archive", files=archive_files, rows=rows, exact=True, order="official"
+        )
 
 
 def _batches_copy(folder: Path) -> CifarFiles:
@@ -271,7 +275,7 @@ def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
 
 def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
     """Yield the images of each batch; those of an archive in its order."""
-    size, seen = 0, set()
+    size, names = 0, set()
     for member in _batch_files(source):
         name = PurePath(member.name).name
         pixels, labels = _read_batch(name, member.read(), member.where)
@@ -279,15 +283,15 @@ def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
         if split == "train":
             size = size or len(labels)
             start = size * (int(name[-1]) - 1)
-        if name in seen or (split == "train" and len(labels) != size):
+        if name in names or (split == "train" and len(labels) != size):
             raise DataError(
                 f"{member.where} is a second {name}, or has {len(labels)} images where the first "
                 f"batch has {size}"
             )
-        seen.add(name)
+        names.add(name)
         rows = np.arange(start, start + len(labels))
         yield CifarImages(split=split, rows=rows, pixels=pixels, labels=labels)
-    if missing := [name for name in _MD5 if name not in seen]:
+    if missing := [name for name in _MD5 if name not in names]:
         raise DataError(f"{source.files['train'][0]} lacks {', '.join(missing)}; download {URL}")
 
 
@@ -344,7 +348,7 @@ def _find_order(labels: np.ndarray) -> Order:
 
 
 def _read_parquet(source: CifarFiles, split: SourceSplit) -> Iterator[CifarImages]:
-    reordered = split == "train" and source.order == "hub"
+    is_reordered = split == "train" and source.order == "hub"
     first = 0  # row of the split
     for path in source.files[split]:
         labels, start = read_labels(path), first
@@ -352,7 +356,7 @@ def _read_parquet(source: CifarFiles, split: SourceSplit) -> Iterator[CifarImage
             rows = np.arange(first, first + len(pixels))
             yield CifarImages(
                 split=split,
-                rows=_official_rows(rows) if reordered else rows,
+                rows=_official_rows(rows) if is_reordered else rows,
                 pixels=pixels,
                 labels=_check_classes(labels[rows - start], str(path)),
             )

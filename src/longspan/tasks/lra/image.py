@@ -166,12 +166,12 @@ class ImageTask(PixelTask):
             split_chunks[images.split].append((images.rows, levels, images.labels))
             done += len(images.rows)
             progress("reading CIFAR-10", done, source.rows or 0)
-        ordered = {}
+        levels_and_labels = {}
         for split, chunks in split_chunks.items():
             rows, levels, labels = (np.concatenate(column) for column in zip(*chunks, strict=True))
             order = np.argsort(rows)
-            ordered[split] = levels[order], labels[order]
-        return ordered
+            levels_and_labels[split] = levels[order], labels[order]
+        return levels_and_labels
 
     def _hold_out(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows to train on and the held-out rows of the training images."""

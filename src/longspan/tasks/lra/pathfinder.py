@@ -487,8 +487,8 @@ def _marker_distances(pixels: np.ndarray, settings: PathfinderSettings) -> np.nd
 def _group_by_contour(distance: np.ndarray, is_joined: np.ndarray) -> Grouping:
     """Group joined markers by their distance, in thirds, and all others in one group."""
     group, labels = np.zeros(len(is_joined), np.int64), ["one contour"]
-    joined = distance[is_joined]
-    for grouping in group_by_quantiles("", joined, 3, " px") if len(joined) else []:
+    distances = distance[is_joined]
+    for grouping in group_by_quantiles("", distances, 3, " px") if len(distances) else []:
         labels = [f"one contour, ends {label} apart" for label in grouping.labels]
         group[is_joined] = grouping.group
     group[~is_joined] = len(labels)

@@ -84,11 +84,11 @@ def read_images(
     """
     root = "()" if path.is_dir() else rf"((?:.*/)?){re.escape(part)}/"
     pattern = re.compile(rf"{root}({_FILE.pattern})")
-    around: set[str] = set()  # parent of each inner lra_release
+    parents: set[str] = set()  # parent of each inner lra_release
 
     def match_name(name: str) -> re.Match[str] | None:
         if inner := re.match(r"((?:.*/)?)lra_release/", name):
-            around.add(inner[1])
+            parents.add(inner[1])
         return pattern.fullmatch(name)
 
     resolution = int(part.partition("/")[0].removeprefix("pathfinder"))
@@ -101,7 +101,7 @@ def read_images(
     where = str(path) if path.is_dir() else f"{path}: {copy.root}{part}"
     if copy.root is None:
         raise DataError(f"{path} does not contain {part}; expected imgs/ and metadata/")
-    if part.startswith(f"{TWO_COPIES}/") and copy.root in around:
+    if part.startswith(f"{TWO_COPIES}/") and copy.root in parents:
         raise DataError(describe_outer_copy(where))
     return copy.ordered_images(where)
 
@@ -193,14 +193,14 @@ def _order_rows(
     where: str, rows: dict[int, list[_Row]], images: dict[str, int], empty: str | None
 ) -> tuple[list[_Row], dict[str, Any]]:
     """Return the rows in order without the empty image, and the facts about them."""
-    ordered = [row for number in sorted(rows) for row in rows[number]]
+    all_rows = [row for number in sorted(rows) for row in rows[number]]
     rows_by_name: dict[str, _Row] = {}
-    for row in ordered:
+    for row in all_rows:
         if (first := rows_by_name.setdefault(row.name, row)) is not row:
             raise DataError(f"{row.where} names {row.name} again; {first.where} names it too")
         if row.name not in images and row.name != empty:
             raise DataError(f"{row.where} names {row.name}, which is missing")
-    image_rows = [row for row in ordered if row.name != empty]
+    image_rows = [row for row in all_rows if row.name != empty]
     if not image_rows:
         raise DataError(f"{where} lacks metadata or images; expected imgs/ and metadata/")
     share = sum(row.label for row in image_rows) / len(image_rows)

@@ -206,9 +206,9 @@ def _copies_in(path: Path, part: str) -> Iterator[Path]:
         if archives.may_contain(path, is_of_part, _LIMITS):
             yield path
         return
-    top, _, below = part.partition("/")
+    top, _, subpath = part.partition("/")
     # the last one: `path` is the task's own folder
-    folders = (path / _INNER / _INNER / part, path / _INNER / part, path / part, path / below)
+    folders = (path / _INNER / _INNER / part, path / _INNER / part, path / part, path / subpath)
     yield from (folder for folder in folders if any(_variants(folder, name) for name in names))
     for pattern in (f"{_INNER}*", f"{top}*"):
         candidates = (one for one in path.glob(pattern) if one.name.endswith(_SUFFIXES))

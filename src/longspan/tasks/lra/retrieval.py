@@ -133,9 +133,9 @@ class Retrieval(EncodedTextTask):
         ids = SequenceWriter(scratch / "ids", tokenizer.dtype)
         for text in collection.texts:
             ids.add(tokenizer.encode(text.tobytes(), self.options.length))
-        encoded = ids.ragged()
+        paper_tokens = ids.ragged()
         splits: dict[str, Examples] = {
-            split: _pack_pairs(encoded, pairs, scratch / split)
+            split: _pack_pairs(paper_tokens, pairs, scratch / split)
             for split, pairs in pairs_by_split.items()
         }
         return BuildOutput(
@@ -177,12 +177,12 @@ def _count_texts(collection: aan.Collection, pairs: aan.Pairs) -> Iterator[tuple
         yield collection.texts[int(row)].tobytes(), int(count)
 
 
-def _pack_pairs(encoded: Ragged, pairs: aan.Pairs, path: Path) -> Examples:
+def _pack_pairs(paper_tokens: Ragged, pairs: aan.Pairs, path: Path) -> Examples:
     """Return the examples of a split, with their tokens in files named after `path`."""
     sides = []
     for side in range(2):
-        writer = SequenceWriter(path.with_suffix(f".{side}"), encoded.values.dtype.type)
+        writer = SequenceWriter(path.with_suffix(f".{side}"), paper_tokens.values.dtype.type)
         for row in pairs.texts[:, side].tolist():
-            writer.add(encoded[row])
+            writer.add(paper_tokens[row])
         sides.append(writer.ragged())
     return Examples(tokens=sides[0], second=sides[1], labels=pairs.labels)

@@ -129,8 +129,10 @@ def _copies_in(path: Path) -> Iterator[ImdbFiles]:
             rows = sum(1 for one in classes for _ in one.glob("*.txt"))
             yield ImdbFiles(form="folder", files=split_folders, rows=rows)
     for archive in find_archives(path, folders, "aclImdb*.tar.gz", _MEMBER.fullmatch, _LIMITS):
-        both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
-        yield ImdbFiles(form="archive", files=both, rows=None)
+        archive_files: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(
+            SOURCE_SPLITS, (archive,)
+        )
+        yield ImdbFiles(form="archive", files=archive_files, rows=None)
 
 
 def _check_text(raw: bytes, where: str) -> bytes:
@@ -302,8 +304,8 @@ class Text(EncodedTextTask):
         if self.validation_is_test:
             rows, held_out = all_rows["train"], ("test", test)
             test_texts = set(reviews["test"].texts)
-            shared = sum(text in test_texts for text in reviews["train"].texts)
-            duplicates = {"kept": {"train_text_in_test": shared}}
+            overlap = sum(text in test_texts for text in reviews["train"].texts)
+            duplicates = {"kept": {"train_text_in_test": overlap}}
         else:
             rows, validation, counts = self._hold_out(reviews)
             held_out, duplicates = ("train", validation), {"dropped": counts}
@@ -321,23 +323,23 @@ class Text(EncodedTextTask):
         """Return the training rows, the held-out rows, and the numbers of dropped reviews."""
         texts, labels = reviews["train"].texts, reviews["train"].labels
         test_texts = set(reviews["test"].texts)
-        unseen = [row for row, text in enumerate(texts) if text not in test_texts]
+        new_rows = [row for row, text in enumerate(texts) if text not in test_texts]
         # One row of each text, so that validation counts no review twice.
-        first_rows = {texts[row]: row for row in reversed(unseen)}
+        first_rows = {texts[row]: row for row in reversed(new_rows)}
         unique = np.array(list(first_rows.values()), np.int64)[::-1]
         if set(labels[unique]) != {0, 1}:
             raise DataError(
-                f"IMDB: of {len(texts):,} training reviews, {len(texts) - len(unseen):,} are in "
+                f"IMDB: of {len(texts):,} training reviews, {len(texts) - len(new_rows):,} are in "
                 "the test split too, and of the others a class has none; expected different "
                 "reviews in train and test"
             )
         count = int(self.options.validation)
         validation = self._sample(unique, labels, count, _VALIDATION, "validation")
         held_out = {texts[row] for row in validation}
-        train = np.array([row for row in unseen if texts[row] not in held_out], np.int64)
+        train = np.array([row for row in new_rows if texts[row] not in held_out], np.int64)
         counts = {
-            "train_text_in_test": len(texts) - len(unseen),
-            "train_text_in_validation": len(unseen) - len(train) - len(validation),
+            "train_text_in_test": len(texts) - len(new_rows),
+            "train_text_in_validation": len(new_rows) - len(train) - len(validation),
         }
         return train, validation, counts
 

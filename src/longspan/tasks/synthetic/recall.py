@@ -78,12 +78,12 @@ class RecallOptions(GeneratedOptions):
             raise OptionError(f"power={self.power}; expected 0 (near slots) to 1 (any slot)")
         if self.vocabulary % 2:
             raise OptionError(f"vocabulary={self.vocabulary}; half are values, use an even number")
-        spare = 1 if self.noise else 0
-        if self.pairs + spare > self.keys:
-            needed = 2 * (self.pairs + spare + FIRST_KEY)
+        num_fillers = 1 if self.noise else 0
+        if self.pairs + num_fillers > self.keys:
+            min_vocabulary = 2 * (self.pairs + num_fillers + FIRST_KEY)
             raise OptionError(
                 f"vocabulary={self.vocabulary} has {self.keys} keys, {self.pairs} pairs"
-                f"{' and noise' if spare else ''} need more; use {needed} or more"
+                f"{' and noise' if num_fillers else ''} need more; use {min_vocabulary} or more"
             )
         if self.num_queries > self.slots:
             raise OptionError(
@@ -152,9 +152,9 @@ def _draw_slots(options: RecallOptions, draws: np.random.Generator) -> np.ndarra
 
 def _draw_queries(options: RecallOptions, draws: np.random.Generator) -> np.ndarray:
     """Draw the pair of each query; every pair is queried once before any is queried again."""
-    every = np.broadcast_to(np.arange(options.pairs), (CHUNK_SIZE, options.pairs))
+    pairs = np.broadcast_to(np.arange(options.pairs), (CHUNK_SIZE, options.pairs))
     rounds = -(-options.num_queries // options.pairs)
-    permutations = [draws.permuted(every, axis=1) for _ in range(rounds)]
+    permutations = [draws.permuted(pairs, axis=1) for _ in range(rounds)]
     return np.concatenate(permutations, 1)[:, : options.num_queries]
 
 

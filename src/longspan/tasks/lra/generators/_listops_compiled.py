@@ -23,9 +23,9 @@ def draw_chunk(state, candidates, max_depth, max_args, min_length, max_length):
     used, count = 0, 0
     for _ in range(candidates):
         if used + max_length > len(tokens):
-            grown = np.empty(2 * len(tokens), np.uint8)
-            grown[:used] = tokens[:used]
-            tokens = grown
+            buffer = np.empty(2 * len(tokens), np.uint8)
+            buffer[:used] = tokens[:used]
+            tokens = buffer
         length, state = _draw_tree(state, tokens[used:], children, max_depth, max_args, max_length)
         if length > min_length:
             labels[count] = _value(tokens[used : used + length], values, frames)

@@ -121,9 +121,9 @@ def _two_tails(scene, tables, rng, ground, strokes, pivots):
     strokes[0, 0], strokes[1, 0] = FIRST, SECOND
     for _ in range(_TRIALS):
         strokes[1, 1] = _below(rng, DEGREES)
-        away = _below(rng, DEGREES)
+        direction = _below(rng, DEGREES)
         for axis in range(2):
-            strokes[1, 2 + axis] = strokes[0, 2 + axis] + scene.ring[away, axis]
+            strokes[1, 2 + axis] = strokes[0, 2 + axis] + scene.ring[direction, axis]
         if _inside(tables, ground.shape[1], strokes[1], pivots[1]):
             return True
     return False

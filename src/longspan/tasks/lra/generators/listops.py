@@ -81,22 +81,22 @@ def generate(
     Raises:
         OptionError: there are too few distinct expressions within the bounds.
     """
-    seen: set[bytes] = set()
+    digests: set[bytes] = set()
     parts: list[Examples] = []
     chunks = num_expressions = fresh = 0
     for chunk in _chunks(grammar, seed, workers or os.cpu_count() or 1):
-        part = _unseen(chunk, seen, count - len(seen))
+        part = _select_new(chunk, digests, count - len(digests))
         parts.append(part)
         if progress:
-            progress(len(seen), count)
-        if len(seen) == count:
+            progress(len(digests), count)
+        if len(digests) == count:
             break
         chunks, num_expressions, fresh = chunks + 1, num_expressions + len(chunk), fresh + len(part)
         if chunks < _PATIENCE_CHUNKS and num_expressions < _PATIENCE_EXPRESSIONS:
             continue
         if fresh < _MINIMUM:
             raise OptionError(
-                f"found {len(seen)} of {count} distinct expressions with {grammar}; "
+                f"found {len(digests)} of {count} distinct expressions with {grammar}; "
                 "request fewer or widen the bounds"
             )
         chunks = num_expressions = fresh = 0
@@ -200,15 +200,15 @@ def deciding_depths(expressions: Ragged) -> np.ndarray:
     return depths
 
 
-def _unseen(chunk: Examples, seen: set[bytes], count: int) -> Examples:
-    """Return the first `count` expressions of the chunk that are not in `seen`; add them to it."""
+def _select_new(chunk: Examples, digests: set[bytes], count: int) -> Examples:
+    """Return the first `count` expressions of a chunk that are not in `digests`; add them to it."""
     rows: list[int] = []
     for row in range(len(chunk)):
         if len(rows) == count:
             break
         digest = hashlib.blake2b(chunk.tokens[row].data, digest_size=16).digest()
-        if digest not in seen:
-            seen.add(digest)
+        if digest not in digests:
+            digests.add(digest)
             rows.append(row)
     return chunk if len(rows) == len(chunk) else chunk.select(rows)
 

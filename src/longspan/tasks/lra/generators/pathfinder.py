@@ -83,11 +83,11 @@ class PathfinderSettings:
                 f"antialias={self.antialias}; use a multiple of {1 / self.antialias:g}"
             )
         room = self.resolution - 4 * self.seed_distance
-        needed = self.paddle_length // 2 + 2
-        if room < needed:
+        min_room = self.paddle_length // 2 + 2
+        if room < min_room:
             raise OptionError(
                 f"seed_distance={self.seed_distance} leaves {room} pixels of {self.resolution} "
-                f"to start in; use {(self.resolution - needed) // 4} or less"
+                f"to start in; use {(self.resolution - min_room) // 4} or less"
             )
 
 
