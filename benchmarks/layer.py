@@ -26,7 +26,7 @@ from timing import environment, matmul_rate, write_record
 
 from longspan.attention import MECHANISMS
 from longspan.bench.peaks import PeakMeter
-from longspan.bench.timing import time_in_turns
+from longspan.bench.timing import time_interleaved
 from longspan.memory import keep_freed_memory
 from longspan.models import LongspanConfig
 from longspan.models.attention_layer import SelfAttention
@@ -92,7 +92,7 @@ def measure(
     modules = {name: build_layer(name, *case) for name in names}
     rate = matmul_rate(torch_dtype, device)
     calls = {name: make_pass(module, *case) for name, module in modules.items()}
-    timings = time_in_turns(calls, measured, runs=runs, device=device)
+    timings = time_interleaved(calls, measured, runs=runs, device=device)
     rows = []
     for name, timing in timings.items():
         mechanism = modules[name].mechanism

@@ -319,7 +319,7 @@ def test_commands_of_figures_make_runs(command, cli, monkeypatch, cache_of_corpu
     monkeypatch.setattr(CountFlops, "__call__", lambda *_: 0)
     for module in ("grid", "search"):
         loaded = sys.modules[f"longspan.arena.{module}"]
-        monkeypatch.setattr(loaded, "misfit_of_unfinished", lambda *_: None)
+        monkeypatch.setattr(loaded, "find_cell_refusal", lambda *_: None)
     dry = ["--dry-run"] if command.startswith("arena") else []
     code, _, err = cli(*command.split(), *dry, "--cache", cache_of_corpus)
     assert code == 0, err

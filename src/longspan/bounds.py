@@ -32,9 +32,9 @@ def check_range(name: str, value: int | float, least: int | float, most: int | f
 def range_error(name: str, value: int | float, least: int | float, most: int | float) -> str | None:
     """Return the reason why a value is out of range, or None; NaN is out of every range."""
     if not value >= least:
-        return f"{name} must be at least {_shown(least)}, got {value}"
-    return f"{name} must be at most {_shown(most)}, got {value}" if not value <= most else None
+        return f"{name} must be at least {_text(least)}, got {value}"
+    return f"{name} must be at most {_text(most)}, got {value}" if not value <= most else None
 
 
-def _shown(bound: int | float) -> str:
+def _text(bound: int | float) -> str:
     return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"

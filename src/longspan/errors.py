@@ -78,14 +78,14 @@ def reason_of(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def check_name(name: str, names: Iterable[str], what: str, others: Iterable[str] = ()) -> str:
+def check_name(name: str, names: Iterable[str], what: str, suggestions: Iterable[str] = ()) -> str:
     """Return `name` if it is one of `names`.
 
     Args:
         name: the name to check.
         names: the valid names.
         what: the kind of name, for the message.
-        others: names that are not valid here, and that the message may suggest too.
+        suggestions: names that are not valid here, and that the message may suggest too.
 
     Raises:
         UnknownNameError: `name` is not one of them; the message suggests similar names, or lists
@@ -94,7 +94,7 @@ def check_name(name: str, names: Iterable[str], what: str, others: Iterable[str]
     names = sorted(names)
     if name in names:
         return name
-    near = difflib.get_close_matches(str(name), sorted({*names, *others}), n=3)
+    near = difflib.get_close_matches(str(name), sorted({*names, *suggestions}), n=3)
     if near:
         hint = f"did you mean {', '.join(near)}?"
     else:

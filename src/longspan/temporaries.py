@@ -39,7 +39,7 @@ def locked_temporary(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be created.
     """
-    with _locked(path, is_folder=False) as temporary:
+    with _create_locked(path, is_folder=False) as temporary:
         yield temporary
 
 
@@ -50,7 +50,7 @@ def locked_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the folder cannot be created.
     """
-    with _locked(path, is_folder=True) as temporary:
+    with _create_locked(path, is_folder=True) as temporary:
         yield temporary
 
 
@@ -87,7 +87,7 @@ def machine_id() -> str:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, *, is_folder: bool) -> Iterator[Path]:
+def _create_locked(path: Path, *, is_folder: bool) -> Iterator[Path]:
     """Create a temporary and lock it; before, remove those in its folder that were left behind."""
     sweep_temporaries(path.parent)
     descriptor, temporary = _create(path, is_folder)

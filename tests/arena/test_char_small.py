@@ -6,7 +6,7 @@ import pytest
 
 from corpus_files import write_folder
 from longspan.arena import get
-from longspan.arena.grid import grid, misfit
+from longspan.arena.grid import find_refusal, grid
 from longspan.attention import MECHANISMS
 from longspan.data.corpora.imports import CorpusRequest, import_corpus
 from longspan.errors import UnknownNameError
@@ -46,10 +46,10 @@ def test_every_causal_mechanism_takes_part(protocol):
 def test_every_row_has_a_model_and_equal_bytes(protocol):
     for row in protocol.named_rows:
         experiment = protocol.row(CORPUS, row.name, 0)
-        assert misfit(experiment) is None
+        assert find_refusal(experiment) is None
         for config in experiment.config.stages():
             stage = dataclasses.replace(experiment, config=config)
-            assert misfit(stage) is None
+            assert find_refusal(stage) is None
             tokens = config.task.options["length"] * config.training.batch_size
             assert tokens == TOKENS
 

@@ -12,9 +12,9 @@ import tiny
 from longspan.arena import get, override, run
 from longspan.arena.cross_evaluation import (
     evaluate_elsewhere,
-    misfits,
+    find_refusals,
+    find_vocabulary_refusals,
     task_config,
-    vocabulary_misfits,
 )
 from longspan.arena.finished_run import evaluate_run
 from longspan.arena.protocols.files import register_imports
@@ -115,17 +115,17 @@ def test_learned_positions_are_refused(tiny_cache, tmp_path):
 def test_other_layouts_vocabularies_and_classes_are_refused_with_every_reason(trained):
     _, paths, record = trained
     listops = build("listops", tiny.TASK)
-    assert misfits(listops, build("listops", {**tiny.TASK, **OPTIONS})) == []
-    assert misfits(listops, build("recall")) == [
+    assert find_refusals(listops, build("listops", {**tiny.TASK, **OPTIONS})) == []
+    assert find_refusals(listops, build("recall")) == [
         "its head is token_classification, the model was trained with sequence_classification",
         "it has 4096 classes, the model 10",
     ]
     pathfinder = build("pathfinder")
-    assert misfits(pathfinder, build("path_x")) == []
-    assert misfits(pathfinder, build("path_x", {"pixels": "continuous"})) == [
+    assert find_refusals(pathfinder, build("path_x")) == []
+    assert find_refusals(pathfinder, build("path_x", {"pixels": "continuous"})) == [
         "its inputs are 1 numbers at each position, those of the model token ids"
     ]
-    assert misfits(pathfinder, build("image")) == ["it has 10 classes, the model 2"]
+    assert find_refusals(pathfinder, build("image")) == ["it has 10 classes, the model 2"]
     with pytest.raises(OptionError, match=r"cannot be evaluated on recall: its head .*; it has"):
         evaluate_elsewhere(record, paths, task="recall")
 
@@ -147,29 +147,29 @@ def test_other_names_of_classes_and_scales_of_numbers_are_refused(tmp_path):
         other = own_task(tmp_path, "other", ["0", "1"])
         numbers = own_task(tmp_path, "numbers", range(5), is_regression=True)
         larger = own_task(tmp_path, "larger", range(0, 50, 10), is_regression=True)
-        assert misfits(good, same) == []
-        assert misfits(numbers, numbers) == []
-        (reason,) = misfits(good, other)
+        assert find_refusals(good, same) == []
+        assert find_refusals(numbers, numbers) == []
+        (reason,) = find_refusals(good, other)
         assert "its class 0 is '0', that of the model 'neg'" in reason
-        (reason,) = misfits(numbers, larger)
+        (reason,) = find_refusals(numbers, larger)
         assert "in training, those of the model" in reason
         assert "--test FILE" in reason
 
 
 def test_other_vocabularies_are_refused():
     listops, pathfinder = build("listops", tiny.TASK), build("pathfinder")
-    assert vocabulary_misfits(pathfinder, build("path_x")) == []
-    assert vocabulary_misfits(listops, pathfinder) == [
+    assert find_vocabulary_refusals(pathfinder, build("path_x")) == []
+    assert find_vocabulary_refusals(listops, pathfinder) == [
         "its vocabulary has 256 ids, that of the model 16"
     ]
     # Numbers have no vocabulary.
-    assert vocabulary_misfits(listops, build("path_x", {"pixels": "continuous"})) == []
+    assert find_vocabulary_refusals(listops, build("path_x", {"pixels": "continuous"})) == []
 
 
 def test_equally_many_ids_with_other_tokens_are_refused():
     listops, other = build("listops", tiny.TASK), build("listops", tiny.TASK)
     other.ids_to_tokens = lambda ids: [str(i) for i in ids]
-    (reason,) = vocabulary_misfits(listops, other)
+    (reason,) = find_vocabulary_refusals(listops, other)
     assert "15 ids of its vocabulary are other tokens than those of the model" in reason
     assert "such as 1: '1' here, '0' there" in reason
 

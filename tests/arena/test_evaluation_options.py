@@ -12,7 +12,7 @@ from longspan.arena import PROTOCOLS, get, load_protocol, override, run
 from longspan.arena.cross_evaluation import evaluate_elsewhere
 from longspan.arena.experiment import hash_config
 from longspan.arena.finished_run import evaluate_run
-from longspan.arena.grid import grid, misfit
+from longspan.arena.grid import find_refusal, grid
 from longspan.arena.model import make_model
 from longspan.arena.protocols import Protocol, Recipe
 from longspan.arena.protocols.base import NamedRow
@@ -130,8 +130,8 @@ def test_settings_are_limited_to_rows_like_those_of_training():
 
 def test_options_that_change_parameters_are_refused_before_training():
     made = tiny.experiment("performer", changes={"evaluation.features": 3})
-    assert "cannot be evaluated with features=3" in misfit(made)
-    assert "train with these options instead" in misfit(made)
+    assert "cannot be evaluated with features=3" in find_refusal(made)
+    assert "train with these options instead" in find_refusal(made)
     with pytest.raises(OptionError, match="memory must be >= 0"):
         grid("smoke", tasks=["listops"], mechanisms=["transformer_xl"],
              changes={"evaluation.memory": -1})  # fmt: skip
@@ -147,15 +147,15 @@ def test_lists_of_another_number_of_layers_are_refused():
 
     message = f"window of longformer must be one value, or a list with one for each of the {layers}"
     made = experiment([4] * (layers + 1))
-    assert f"evaluation: {message} layers, got {layers + 1}" in misfit(made)
+    assert f"evaluation: {message} layers, got {layers + 1}" in find_refusal(made)
     with pytest.raises(OptionError, match=f"{message} layers, got {layers + 1}"):
         EvaluationOptions(
             make_model(made, build("listops", tiny.TASK)),
             *("longformer", made.config.evaluation_changes),
         )
-    assert misfit(experiment([4] * layers)) is None
+    assert find_refusal(experiment([4] * layers)) is None
     made = tiny.experiment("longformer", changes={"mechanism.window": []})
-    assert f"each of the {layers} layers, got 0" in misfit(made)
+    assert f"each of the {layers} layers, got 0" in find_refusal(made)
 
 
 def test_a_stage_has_the_options_of_its_run():

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import tiny
-from longspan.arena import Experiment, get, misfit, override, replace_budget, run
+from longspan.arena import Experiment, find_refusal, get, override, replace_budget, run
 from longspan.arena.experiment import hash_config
 from longspan.config import Budget
 from longspan.errors import OptionError, UnknownNameError
@@ -52,8 +52,8 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), MISFITS)
-def test_misfit_detects_invalid_model_before_run(name, value, message):
-    reason = misfit(override(tiny.experiment(), {name: value}))
+def test_find_refusal_detects_invalid_model_before_run(name, value, message):
+    reason = find_refusal(override(tiny.experiment(), {name: value}))
     assert reason is not None
     assert re.search(message, reason), reason
 

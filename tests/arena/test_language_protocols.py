@@ -6,7 +6,7 @@ import math
 import pytest
 
 from longspan.arena import get, override
-from longspan.arena.grid import misfit
+from longspan.arena.grid import find_refusal
 from longspan.arena.model import full_num_parameters, num_parameters
 from longspan.attention import MECHANISMS
 from longspan.attention import build as build_mechanism
@@ -33,7 +33,7 @@ def differing(protocol, name, other, task):
 @pytest.mark.parametrize(("protocol", "name", "task"), ROWS)
 def test_rows_of_the_papers_are_built_with_every_stage(protocol, name, task):
     made = row(protocol, name, task)
-    assert misfit(made) is None
+    assert find_refusal(made) is None
     stages = made.config.stages()
     assert sum(x.training.steps for x in stages) == made.config.training.steps
     for stage in stages:
@@ -50,7 +50,7 @@ def test_every_causal_mechanism_has_a_row_in_every_stage(protocol):
                 stages = made.config.stages()
                 assert {x.mechanism.name for x in stages} == {name}
                 shortest = min(stages, key=lambda x: x.task.options["length"])
-                assert misfit(dataclasses.replace(made, config=shortest)) is None
+                assert find_refusal(dataclasses.replace(made, config=shortest)) is None
 
 
 @pytest.mark.parametrize("protocol", NAMES)

@@ -244,7 +244,7 @@ def test_texts_are_encoded_with_the_tokenizer_of_the_checkpoint(trained, record,
 
 def test_a_shorter_length_than_that_of_the_protocol_is_reported(record, monkeypatch, caplog):
     monkeypatch.setattr(
-        "longspan.arena.one_run.misfit", lambda experiment: None
+        "longspan.arena.one_run.find_refusal", lambda experiment: None
     )  # of the vocabulary
     with caplog.at_level("INFO", "longspan.arena.one_run"):
         finetuning_experiment(record, "aan_retrieval", RunChoices())
@@ -259,7 +259,7 @@ def test_a_shorter_length_than_that_of_the_protocol_is_reported(record, monkeypa
 
 def test_queries_fit_the_positions_of_the_checkpoint(record, monkeypatch):
     monkeypatch.setattr(
-        "longspan.arena.one_run.misfit", lambda experiment: None
+        "longspan.arena.one_run.find_refusal", lambda experiment: None
     )  # of the vocabulary
     made = finetuning_experiment(record, "aan_retrieval", RunChoices())
     assert {made.config.task.options[x] for x in ("length", "query_length")} == {24}

@@ -11,10 +11,10 @@ import tiny
 from longspan.arena import (
     PROTOCOLS,
     SearchSpace,
+    find_refusal,
     get,
     grid,
     make_model,
-    misfit,
     override,
     plan,
     search,
@@ -43,9 +43,9 @@ def test_every_cell_builds_an_experiment_and_a_model(protocol, task, mechanism):
     is_stream = TASKS[task].info.head == "causal_lm"
     builds = MECHANISMS[mechanism].traits.causal or not is_stream
     if mechanism == "synthesizer" and protocol in SHORT_FIRST:
-        assert "stage 2 has other weights" in misfit(experiment)
+        assert "stage 2 has other weights" in find_refusal(experiment)
     else:
-        assert (misfit(experiment) is None) == builds
+        assert (find_refusal(experiment) is None) == builds
     flat = flatten(experiment.config)
     assert json.loads(json.dumps(flat, allow_nan=False)) == flat
     own = get(protocol).options_for(task, mechanism)
@@ -215,7 +215,7 @@ def test_references_are_rows_with_their_own_architecture(name):
             assert experiment.overrides == {"row": reference.name}
             flat = flatten(experiment.config)
             assert {field: flat[field] for field in reference.changes} == reference.changes
-            assert misfit(experiment) is None
+            assert find_refusal(experiment) is None
             assert experiment.hash != protocol.row(task, reference.mechanism, 3).hash
     (experiment,), left_out = grid(name, tasks=["image"], mechanisms=["cnn"])
     assert (experiment.mechanism, left_out) == ("full", [])

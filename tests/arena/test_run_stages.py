@@ -5,7 +5,7 @@ import pytest
 import tiny
 import toy_streams
 from longspan.arena import get, override
-from longspan.arena.grid import misfit
+from longspan.arena.grid import find_refusal
 from longspan.arena.protocols import Protocol, Recipe
 from longspan.arena.stages import check_stages
 from longspan.config import ModelConfig, StageConfig, TrainingConfig
@@ -55,7 +55,7 @@ def test_stages_that_cannot_be_trained_are_named(experiment, mechanism, changes,
     made = experiment(mechanism, StageConfig(steps=1, changes=changes), LAST)
     with pytest.raises(OptionError, match=message):
         check_stages(made.config, TASKS["toy_stream"](TASKS["toy_stream"].Options(length=32)))
-    assert misfit(made) is not None
+    assert find_refusal(made) is not None
 
 
 @pytest.mark.parametrize("position", ["learned", "rotary"])
@@ -65,7 +65,7 @@ def test_stages_of_other_lengths_and_windows_fit(experiment, position):
         made = experiment(
             "local", StageConfig(steps=1, changes=changes), LAST, **{"model.position": position}
         )
-        assert misfit(made) is None
+        assert find_refusal(made) is None
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_stages_of_other_lengths_and_windows_fit(experiment, position):
 def test_published_stages_fit(protocol, task, row):
     made = get(protocol).row(task, row, 0)
     assert len(made.config.stages()) > 1
-    assert misfit(made) is None
+    assert find_refusal(made) is None
 
 
 def test_positions_that_end_are_refused_where_a_state_goes_on(experiment):
     learned = {"model.position": "learned"}
     for mechanism, changes in (("transformer_xl", {}), ("full", {"task.keep_state": "all"})):
-        found = misfit(experiment(mechanism, **learned, **changes))
+        found = find_refusal(experiment(mechanism, **learned, **changes))
         assert found.startswith("model.position=learned ends at 32 tokens")
         assert "set model.position=rotary or sinusoidal, or task.keep_state=none" in found
-        assert misfit(experiment(mechanism, **learned, **{"task.keep_state": "none"})) is None
-    table = misfit(experiment("synthesizer", **{"task.keep_state": "all"}))
+        assert find_refusal(experiment(mechanism, **learned, **{"task.keep_state": "none"})) is None
+    table = find_refusal(experiment("synthesizer", **{"task.keep_state": "all"}))
     assert table.startswith("the table of synthesizer by position ends at 32 tokens")
-    assert misfit(experiment("full", **learned)) is None
+    assert find_refusal(experiment("full", **learned)) is None

@@ -13,7 +13,7 @@ import toy_heads
 from corpus_files import CORPUS, make_task, write_folder
 from longspan.arena import RunChoices, arena, get, grid, load_protocol, make_model, pretrain
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.grid import misfit
+from longspan.arena.grid import find_refusal
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
 from longspan.arena.protocols.base import PROTOCOLS
 from longspan.arena.start import find_start, load_start
@@ -156,12 +156,12 @@ def test_other_methods_keep_or_stretch_the_learned_rows(protocol, paths):
 def test_extension_is_named_only_where_it_is_needed(protocol):
     with pytest.raises(UnknownNameError, match="no method to extend learned positions called"):
         protocol.row(SOURCE, "full", 0, tile_from("short-stage", "copy"))
-    assert misfit(protocol.row(SOURCE, "full", 0, tile_from("short-stage"))) is None
-    reason = misfit(protocol.row(SOURCE, "full", 0, tile_from("short-stage", None)))
+    assert find_refusal(protocol.row(SOURCE, "full", 0, tile_from("short-stage"))) is None
+    reason = find_refusal(protocol.row(SOURCE, "full", 0, tile_from("short-stage", None)))
     remedy = f"copy positions with {SOURCE}.start.extend_positions=tile"
     assert f"up to {LONG} tokens, the checkpoint {SHORT} positions; {remedy}" in reason
     changes = {**tile_from("full"), f"{SOURCE}.short-stage.start.task": None}
-    reason = misfit(protocol.row(SOURCE, "local", 0, changes))
+    reason = find_refusal(protocol.row(SOURCE, "local", 0, changes))
     assert "so there is nothing to extend; omit extend_positions" in reason
 
 
@@ -197,7 +197,7 @@ def test_rows_of_xiong_small_read_equally_many_tokens(tmp_path):
         assert len(scratch_rows) == 4
         for variant in scratch_rows:
             long, scratch = (protocol.row(CORPUS, x, 0) for x in (variant.mechanism, variant.name))
-            assert [misfit(x) for x in (short, long, scratch)] == [None] * 3
+            assert [find_refusal(x) for x in (short, long, scratch)] == [None] * 3
             assert (long.config.start.run, scratch.config.start) == (short.hash, None)
             assert _tokens(scratch.config) == _tokens(short.config) + _tokens(long.config)
             assert long.config.model == scratch.config.model

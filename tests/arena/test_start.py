@@ -478,7 +478,7 @@ def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypa
 def test_grid_leaves_out_what_has_nothing_to_start_from(staged, paths, monkeypatch):
     # The package has a function of this name.
     module = importlib.import_module("longspan.arena.grid")
-    monkeypatch.setattr(module, "misfit", lambda x: "too long" if x.task == SOURCE else None)
+    monkeypatch.setattr(module, "find_refusal", lambda x: "too long" if x.task == SOURCE else None)
     experiments, left_out = grid("staged", tasks=["toy_labels"])
     assert experiments == []
     assert {x.name: x.reason for x in left_out}["local on toy_labels"] == (

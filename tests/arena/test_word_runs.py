@@ -7,7 +7,7 @@ import pytest
 
 from longspan.arena import RunPaths, arena, get, override
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.grid import misfit
+from longspan.arena.grid import find_refusal
 from longspan.arena.model import model_config
 from longspan.errors import OptionError
 from longspan.models.adaptive import AdaptiveSoftmax
@@ -94,4 +94,4 @@ def test_ids_in_another_order_are_refused(protocol, task):
     made = get(protocol).row(task, "local", 0, {"model.adaptive_cutoffs": [10]})
     with pytest.raises(OptionError, match=r"frequency, which .* use one of wikitext_103, wiki"):
         model_config(made.config, build(task, made.config.task.options))
-    assert "adaptive_cutoffs" in str(misfit(made))
+    assert "adaptive_cutoffs" in str(find_refusal(made))

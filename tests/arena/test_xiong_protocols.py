@@ -6,8 +6,9 @@ import pytest
 
 from corpus_files import CORPUS, make_task, write_folder
 from longspan.arena import get
-from longspan.arena.grid import grid, misfit
+from longspan.arena.grid import find_refusal, grid
 from longspan.attention import MECHANISMS
+from longspan.config import flatten
 from longspan.data.word_pieces import load_word_pieces
 from longspan.errors import DataError, UnknownNameError
 from longspan.tasks import build, register_imported
@@ -76,6 +77,22 @@ def test_tasks_start_from_the_corpus_with_its_tokenizer(cache, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_rows_of_the_ablations_change_one_thing_of_pretraining(cache, name):
+    register_imported(cache)
+    protocol = get(name)
+    for row in protocol.named_rows:
+        if row.source.startswith("Xiong et al. 2022, section 4.3"):
+            config = protocol.row(CORPUS, row.name, 0).config
+            plain = protocol.row(CORPUS, row.mechanism, 0).config
+            values, expected = flatten(config), flatten(plain)
+            changed = [x for x in expected if values[x] != expected[x]]
+            name_of_change = "global_tokens" if row.name.endswith("globals") else "block"
+            assert [x.rpartition(".")[2] for x in changed] == [name_of_change]
+            assert config.start == plain.start
+            assert find_refusal(protocol.row(CORPUS, row.name, 0)) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_corpus_that_is_not_imported_is_named_with_its_command(cache, name):
     register_imported(cache / "none")
     for ask in (lambda: grid(name), lambda: get(name).experiment(CORPUS, "local", 0)):
@@ -87,7 +104,7 @@ def test_every_compared_mechanism_fits_the_small_model(cache):
     register_imported(cache)
     protocol = get("xiong-small")
     rows = [*COMPARED, "full-short"]
-    assert {row: misfit(protocol.row(CORPUS, row, 0)) for row in rows} == dict.fromkeys(rows)
+    assert {row: find_refusal(protocol.row(CORPUS, row, 0)) for row in rows} == dict.fromkeys(rows)
     short = protocol.row(CORPUS, "full-short", 0).config
     assert (short.mechanism.name, short.task.options["length"]) == ("full", 256)
     assert short.start is None

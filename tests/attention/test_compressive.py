@@ -43,7 +43,7 @@ def last_cache(attention, inputs, sizes):
     ]
     + [
         {"segment": 4, "memory": 0, "compressed_memory": 30, "ratio": 6, "compression": "dilated"},
-        {"segment": 8, "memory": 3, "compressed_memory": 1, "ratio": 2, "clamp": 7},
+        {"segment": 8, "memory": 3, "compressed_memory": 1, "ratio": 2},
         {"segment": 7, "memory": 5, "compressed_memory": 0, "ratio": 3},
         {"segment": 6, "memory": 4, "compressed_memory": 3, "ratio": 3, "compression": "conv"}
         | {"backprop_through_memory": True},

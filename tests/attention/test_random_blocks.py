@@ -35,8 +35,8 @@ def test_seed_determines_the_blocks():
     assert torch.equal(torch.get_rng_state(), before)
     assert first == again != other
     assert len({first, again, other}) == 2
-    assert all(len(set(row)) == 3 and set(row) <= set(range(10)) for row in first.chosen)
-    assert {len(row) for row in RandomBlocks.seeded(4, 7, 5, 0).chosen} == {5}
+    assert all(len(set(row)) == 3 and set(row) <= set(range(10)) for row in first.key_blocks)
+    assert {len(row) for row in RandomBlocks.seeded(4, 7, 5, 0).key_blocks} == {5}
 
 
 def test_draws_choose_every_subset_equally_often():

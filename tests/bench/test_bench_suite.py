@@ -1,4 +1,4 @@
-"""Suites: what is measured in turns, what memory forbids, records and what they say."""
+"""Suites: what is interleaved, what memory forbids, records and what they say."""
 
 import dataclasses
 import math
@@ -40,7 +40,7 @@ def quick_limits(monkeypatch):
     monkeypatch.setattr(suite_module, "measure_limits", lambda dtype, device: made)
 
 
-def test_cases_of_a_shape_are_measured_in_turns(monkeypatch):
+def test_cases_of_a_shape_are_interleaved(monkeypatch):
     calls = []
 
     def workload_of(case, sizes, device):
@@ -58,8 +58,8 @@ def test_cases_of_a_shape_are_measured_in_turns(monkeypatch):
     monkeypatch.setattr(groups, "make_workload", workload_of)
     record = run_suite(TINY, CPU)
     both = ["full", "local"]
-    # Each warms up and its operations are counted; then both run in turns, once untimed and twice
-    # timed.
+    # Each warms up and its operations are counted; then both run interleaved, once untimed and
+    # twice timed.
     order = ["full"] * 2 + ["local"] * 2 + both * 3
     expected = [(n, name) for n in (16, 32) for name in order]
     assert calls == expected
@@ -170,7 +170,7 @@ def test_memory_that_ends_while_workloads_are_held_is_tried_one_at_a_time(monkey
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     built, _ = live_workloads(monkeypatch)
-    monkeypatch.setattr(groups, "time_in_turns", fail)
+    monkeypatch.setattr(groups, "time_interleaved", fail)
     suite = dataclasses.replace(TINY, mechanisms=THREE, lengths=(16,))
     assert {x.state for x in run_suite(suite, CPU).measurements} == {"measured"}
     assert built[3:] == [(name, 1) for name in (*THREE, *THREE)]
@@ -182,7 +182,7 @@ def test_slow_mechanisms_are_not_tried_at_longer_lengths(monkeypatch):
         timing = Timing(median=2.0, minimum=1.0, maximum=3.0, runs=runs, peak_memory=None)
         return dict.fromkeys(calls, timing)
 
-    monkeypatch.setattr(groups, "time_in_turns", timed)
+    monkeypatch.setattr(groups, "time_interleaved", timed)
     suite = dataclasses.replace(
         TINY, mechanisms=("full",), lengths=(16, 24, 64, 128), batch_size=1, max_seconds=4.0
     )

@@ -32,7 +32,11 @@ def network(seed=0, count=80):
 
 def split_of(collection):
     """Return the split of each citing paper, by number."""
-    return {own: split for split, queries in collection.queries.items() for own in queries.own}
+    return {
+        number: split
+        for split, queries in collection.queries.items()
+        for number in queries.self_documents
+    }
 
 
 def test_queries_are_citing_papers_with_all_of_their_citations(tmp_path):
@@ -45,7 +49,9 @@ def test_queries_are_citing_papers_with_all_of_their_citations(tmp_path):
         expected[names.index(one)].add(names.index(other))
     judged = {}
     for queries in found.queries.values():
-        for text, own, grades in zip(queries.texts, queries.own, queries.judged, strict=True):
+        for text, own, grades in zip(
+            queries.texts, queries.self_documents, queries.judged, strict=True
+        ):
             assert text == found.documents[own].tobytes()
             assert set(grades.values()) == {1}
             judged[own] = set(grades)
@@ -103,7 +109,7 @@ def test_what_splits_share_is_counted(tmp_path):
     shared = found.facts["in_two_splits"]["train and test"]
     cited = {number for judged in test.judged for number in judged}
     assert shared["relevant_documents"] == len(known & cited)
-    assert shared["queries_among_documents"] == sum(own in known for own in test.own)
+    assert shared["queries_among_documents"] == sum(own in known for own in test.self_documents)
 
 
 def test_paper_with_another_text_keeps_the_first_and_is_counted(tmp_path):

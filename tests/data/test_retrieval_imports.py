@@ -47,7 +47,7 @@ def test_query_is_the_document_of_its_id_unless_that_answers_it(tmp_path):
     documents = {**DOCUMENTS, "q1": ("", "a query"), "q2": ("", "another one")}
     rows = {**JUDGMENTS, "train": [*JUDGMENTS["train"], ("q2", "q2", 1)]}
     run_import(tmp_path, write_beir(tmp_path / "set", documents, judgments=rows))
-    assert stored(tmp_path).queries["train"].own == [5, -1, -1, -1]
+    assert stored(tmp_path).queries["train"].self_documents == [5, -1, -1, -1]
 
 
 def test_judgments_of_unknown_ids_are_counted_and_named(tmp_path):

@@ -14,7 +14,7 @@ from longspan.errors import InputError, OptionError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.conversion.to_source import list_differences
 from longspan.models.parts import decoder_config
-from longspan.training.stage_weights import architecture_misfits
+from longspan.training.stage_weights import find_architecture_refusals
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_new_field_is_known_to_all_that_read_declarations():
         Newer(shade="pale")
     with pytest.raises(OptionError, match="depth must be at most 9, got 10"):
         Newer(depth=10)
-    assert architecture_misfits(Newer(), Newer(shade="light", depth=5)) == [
+    assert find_architecture_refusals(Newer(), Newer(shade="light", depth=5)) == [
         "shade is 'dark' there, 'light' here"
     ]
     assert list_differences(Newer(), Newer(shade="light", depth=5), ()) == [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from longspan.arena import PROTOCOLS, get, misfit
+from longspan.arena import PROTOCOLS, find_refusal, get
 from longspan.arena.model import make_model, model_config
 from longspan.arena.protocols.files import register_imports
 from longspan.attention import MECHANISMS
@@ -151,7 +151,7 @@ def test_damaged_import_and_taken_name_are_left_out_with_a_warning(cache, tmp_pa
 @pytest.mark.parametrize("length", [64, 1024])
 def test_protocol_fits_every_mechanism(cache, mechanism, length):
     experiment = get("own").row("stars", mechanism, 0, {"task.length": length})
-    assert misfit(experiment) is None
+    assert find_refusal(experiment) is None
 
 
 def test_recipe_fits_the_file(cache):

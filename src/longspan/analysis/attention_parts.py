@@ -52,7 +52,7 @@ def window_with_memory(layers: Sequence[SegmentAttention]) -> int:
 
 def shares_by_part(buckets: Sequence[BucketShares]) -> list[Shares]:
     """Return the share of the attention weight on each part of the keys, for each layer."""
-    return [{name: math.fsum(shares) for name, shares in own.items()} for own in buckets]
+    return [{name: math.fsum(shares) for name, shares in layer.items()} for layer in buckets]
 
 
 @torch.no_grad()
@@ -77,9 +77,9 @@ def shares_by_bucket(
     def add(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
         call = Call.of_arguments(module, args, kwargs)
         for name, weights in _bucket_weights(call).items():
-            own = sums[places[call.attention]]
+            layer_sums = sums[places[call.attention]]
             total = weights[:, :, first:].double().mean((1, 2)).sum(0).cpu()
-            own[name] = own[name] + total if name in own else total
+            layer_sums[name] = layer_sums[name] + total if name in layer_sums else total
 
     places = {layer.mechanism: number for number, layer in enumerate(layers)}
     size = max(1, TOKENS_PER_BATCH // tokens.shape[1])
@@ -89,7 +89,7 @@ def shares_by_bucket(
             hooks.callback(handle.remove)
         for part in torch.from_numpy(tokens).split(size):
             model.base_model(input_ids=part.to(model.device), use_cache=False)
-    return [{name: (x / len(rows)).tolist() for name, x in own.items()} for own in sums]
+    return [{name: (x / len(rows)).tolist() for name, x in layer.items()} for layer in sums]
 
 
 def _bucket_weights(call: Call) -> dict[str, Tensor]:

@@ -61,36 +61,37 @@ def sum_by_position(
     batches = task.batches_of(segments, batch_size)
     with contextlib.closing(prefetch_batches(batches, device)) as prefetched:
         for batch in prefetched:
-            given = batch if keeps_state else dataclasses.replace(batch, continues=None)
+            if not keeps_state:
+                batch = dataclasses.replace(batch, continues=None)
             first_rows = first_rows or len(batch.rows)
-            own = stream.shard(SINGLE_PROCESS, len(batch.rows), first_rows)
+            shard = stream.shard(SINGLE_PROCESS, len(batch.rows), first_rows)
             inputs = model_inputs(model, batch.inputs, device)
-            output = model(**inputs, **stream.arguments(given, own))
-            stream.store(own, output)
+            output = model(**inputs, **stream.arguments(batch, shard))
+            stream.store(shard, output)
             targets = batch.targets.to(device)
             nats = _losses(output.logits, targets).double().sum(0)
-            found = torch.stack((nats, (targets != IGNORE).sum(0)))
-            sums[:, : found.shape[1]] += found.cpu().numpy()
+            sums_of_batch = torch.stack((nats, (targets != IGNORE).sum(0)))
+            sums[:, : sums_of_batch.shape[1]] += sums_of_batch.cpu().numpy()
     return sums
 
 
-def losses_by_position(fresh: np.ndarray, kept: np.ndarray | None) -> list[PositionLoss]:
+def losses_by_position(fresh: np.ndarray, stateful: np.ndarray | None) -> list[PositionLoss]:
     """Return mean losses by ranges of positions.
 
     Args:
         fresh: sums of a model that begins anew with every segment; see `sum_by_position`.
-        kept: sums of a model that keeps its state; None: it keeps none.
+        stateful: sums of a model that keeps its state; None: it keeps none.
     """
-    found = []
+    losses = []
     for first, last in position_ranges(fresh.shape[1]):
-        (nats, count), own = fresh[:, first : last + 1].sum(1), None
-        if kept is not None:
-            own = float(kept[0, first : last + 1].sum() / count)
+        (nats, count), mean = fresh[:, first : last + 1].sum(1), None
+        if stateful is not None:
+            mean = float(stateful[0, first : last + 1].sum() / count)
         loss = PositionLoss(
-            first=first, last=last, targets=int(count), fresh=float(nats / count), kept=own
+            first=first, last=last, targets=int(count), fresh=float(nats / count), kept=mean
         )
-        found.append(loss)
-    return found
+        losses.append(loss)
+    return losses
 
 
 def context_lengths(longest: int) -> list[int]:

@@ -46,12 +46,12 @@ def roll_out_examples(
     Raises:
         NoWeightsError: the model has no attention weights.
     """
-    found: dict[int, list[Rollout]] = {}
+    rollouts: dict[int, list[Rollout]] = {}
     for batch in batches_of_rows(task, np.array(rows, np.int64)):
         for i, row in enumerate(batch.rows.tolist()):
-            own = token if row == rows[0] else None
-            found[row] = _roll_out(model, task, select(batch, torch.tensor([i])), own)
-    return [rollout for row in rows for rollout in found[row]]
+            start_token = token if row == rows[0] else None
+            rollouts[row] = _roll_out(model, task, select(batch, torch.tensor([i])), start_token)
+    return [rollout for row in rows for rollout in rollouts[row]]
 
 
 def _rollout_start(
@@ -86,14 +86,14 @@ def _roll_out(
     (row,) = example.rows.tolist()
     label, prediction = _classes(model, task, example)
     stored, scored = task.dataset.splits[SPLIT], _scored_tokens(example)
-    found = []
-    for part, given in enumerate(sequences(example), 1):
-        shares, start = _shares(model, given, scored, token if part == 1 else None)
+    rollouts = []
+    for part, sequence in enumerate(sequences(example), 1):
+        shares, start = _shares(model, sequence, scored, token if part == 1 else None)
         ragged = stored.tokens if part == 1 else stored.second
         assert ragged is not None
-        in_windows = example.inputs.get("input_ids", given.mask).ndim == 3
+        in_windows = example.inputs.get("input_ids", sequence.mask).ndim == 3
         # Windows have tokens that are not stored: special ones, or the question again.
-        tokens = given.inputs[given.mask].numpy() if in_windows else ragged[row]
+        tokens = sequence.inputs[sequence.mask].numpy() if in_windows else ragged[row]
         side = task.image_side
         text = pack_tokens(task.ids_to_tokens(tokens)) if side is None else {"text": None}
         rollout = Rollout(
@@ -108,8 +108,8 @@ def _roll_out(
             levels=None if side is None else pack_levels(tokens),
             **text,
         )
-        found.append(rollout)
-    return found
+        rollouts.append(rollout)
+    return rollouts
 
 
 def _scored_tokens(example: Batch) -> Tensor | None:
@@ -125,12 +125,12 @@ def _scored_tokens(example: Batch) -> Tensor | None:
 
 
 def _shares(
-    model: LongspanPreTrainedModel, given: Sequences, scored: Tensor | None, token: int | None
+    model: LongspanPreTrainedModel, sequence: Sequences, scored: Tensor | None, token: int | None
 ) -> tuple[np.ndarray, str]:
     """Return the share of each token of one sequence, and the name of the start."""
     encoder = model.base_model
     assert isinstance(encoder, LongspanModel)
-    calls = read_layers(encoder, given, lambda call: call, check=True)
+    calls = read_layers(encoder, sequence, lambda call: call, check=True)
     start, distribution = _rollout_start(encoder, calls[-1].real, scored, token)
     shares = attention_rollout(calls, distribution)[0, count_summary_tokens(encoder) :]
     return shares.cpu().numpy(), start

@@ -48,9 +48,9 @@ def batches_of_rows(task: Task, rows: np.ndarray) -> Iterator[Batch]:
     return task.batches(SPLIT, batch_size=batch_size, rows=np.sort(rows))
 
 
-def select(batch: Batch, chosen: Tensor) -> Batch:
+def select(batch: Batch, indices: Tensor) -> Batch:
     """Return some examples of a batch, by index."""
-    return batch.map(lambda x: x[chosen])
+    return batch.map(lambda x: x[indices])
 
 
 def sequences(batch: Batch) -> Iterator[Sequences]:
@@ -71,7 +71,7 @@ def sequences(batch: Batch) -> Iterator[Sequences]:
 
 def read_layers(
     encoder: LongspanModel,
-    given: Sequences,
+    sequences: Sequences,
     read: Callable[[Call], T],
     check: bool = False,
 ) -> list[T]:
@@ -79,7 +79,7 @@ def read_layers(
 
     Args:
         encoder: model.
-        given: sequences; their global tokens have an effect on models that have such.
+        sequences: sequences; their global tokens have an effect on models that have such.
         read: function of a call, which runs before the next layer.
         check: check that the outputs are weighted sums of the values.
 
@@ -95,11 +95,11 @@ def read_layers(
         values.append(read(call))
 
     device = next(encoder.parameters()).device
-    kind = "input_values" if given.inputs.is_floating_point() else "input_ids"
-    arguments = {kind: given.inputs, "attention_mask": given.mask}
-    config = encoder.config
-    if given.global_mask is not None and config.supports_global_tokens and config.num_hidden_layers:
-        arguments["global_attention_mask"] = given.global_mask
+    kind = "input_values" if sequences.inputs.is_floating_point() else "input_ids"
+    arguments = {kind: sequences.inputs, "attention_mask": sequences.mask}
+    config, global_mask = encoder.config, sequences.global_mask
+    if global_mask is not None and config.supports_global_tokens and config.num_hidden_layers:
+        arguments["global_attention_mask"] = global_mask
     with torch.no_grad(), contextlib.ExitStack() as hooks:
         for module in encoder.modules():
             if isinstance(module, SelfAttention):

@@ -18,16 +18,18 @@ from longspan.analysis.layers import (
     sequences,
 )
 from longspan.analysis.span import Spans, compute_spans, uniform_span
+from longspan.analysis.spectrum import average_spectra, compute_spectra
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
 from longspan.arena.provenance import measured_on
 from longspan.errors import NoWeightsError, OptionError, RunError
 from longspan.models import LongspanModel
-from longspan.results import Analysis, AttentionSpans, Span, run_fields
+from longspan.results import Analysis, AttentionSpans, Span, Spectra, run_fields
 from longspan.tasks import Task
 from longspan.tasks.batching import sample_rows
 
 ProgressCallback = Callable[[int, int], None]  # called with (done, total) examples
+MATRICES = 8  # samples whose matrices are decomposed; one of 1,024 tokens takes half a second
 
 
 class SpanSamples(NamedTuple):
@@ -78,25 +80,27 @@ def analyze_run(
     device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
     cast(nn.Module, model).to(device).float().eval()
     encoder, size = cast(LongspanModel, model.base_model), task.size(SPLIT)
-    spans, rollouts, refusal = None, [], None
+    spans, spectra, rollouts, refusal = None, None, [], None
     try:
         measured = measure_spans(encoder, task, sample_rows(size, samples), progress)
         spans = _average(measured, task, record.name)
+        spectra = measure_spectra(encoder, task, sample_rows(size, min(samples, MATRICES)))
         rollouts = roll_out_examples(model, task, choose_rows(size, examples, first), token)
     except NoWeightsError as error:
         refusal = str(error)
-    found = Analysis(
+    analysis = Analysis(
         **run_fields(Analysis, run.result),
         **_embeddings(encoder, task),
         split=SPLIT,
         spans=spans,
+        spectra=spectra,
         rollouts=rollouts,
         refusal=refusal,
         **measured_on(device.type),
     )
-    if refusal and found.positions is None and found.tokens is None:
+    if refusal and analysis.positions is None and analysis.tokens is None:
         raise RunError(f"{record.name} cannot be analyzed: {refusal}")
-    return found
+    return analysis
 
 
 def _check_layout(record: Path, task: Task) -> None:
@@ -149,10 +153,10 @@ def measure_spans(
     measured: list[SpanSamples] = []
     done, num_summary = 0, count_summary_tokens(encoder)
     for batch in batches_of_rows(task, rows):
-        for given in sequences(batch):
+        for sequence in sequences(batch):
             layers = read_layers(
                 encoder,
-                given,
+                sequence,
                 lambda call: compute_spans(call, num_summary),
                 check=not measured,
             )
@@ -160,18 +164,33 @@ def measure_spans(
                 np.stack([getattr(layer, field).cpu().numpy() for layer in layers], 1)
                 for field in Spans._fields
             ]
-            measured.append(SpanSamples(stacked[0], stacked[1], given.mask.sum(1).numpy()))
+            measured.append(SpanSamples(stacked[0], stacked[1], sequence.mask.sum(1).numpy()))
         done += len(batch.rows)
         if progress:
             progress(done, len(rows))
     return SpanSamples(*(np.concatenate(part) for part in zip(*measured, strict=True)))
 
 
+def measure_spectra(encoder: LongspanModel, task: Task, rows: np.ndarray) -> Spectra:
+    """Measure the spectra of every layer and head on rows of the validation split.
+
+    Raises:
+        NoWeightsError: the mechanism has no attention weights.
+    """
+    num_summary, spectra = count_summary_tokens(encoder), []
+    for batch in batches_of_rows(task, rows):
+        for given in sequences(batch):
+            layers = read_layers(encoder, given, lambda call: compute_spectra(call, num_summary))
+            spectra.append(torch.stack(layers, 1).cpu().numpy())
+    values = np.concatenate(spectra)
+    return Spectra(samples=len(values), heads=average_spectra(values))
+
+
 def _average(measured: SpanSamples, task: Task, name: str) -> AttentionSpans:
     """Return means over the samples."""
-    kept = ~np.isnan(measured.spans).all((1, 2))
+    has_spans = ~np.isnan(measured.spans).all((1, 2))
     # A head can attend to nothing in some samples; it is averaged over the other samples.
-    values = np.ma.masked_invalid(measured.spans[kept])
+    values = np.ma.masked_invalid(measured.spans[has_spans])
     if not values.count(0).all():
         raise RunError(f"{name}: a head attends to nothing in every sample")
     heads = range(values.shape[2])
@@ -179,9 +198,9 @@ def _average(measured: SpanSamples, task: Task, name: str) -> AttentionSpans:
     return AttentionSpans(
         samples=len(values),
         available=task.size(SPLIT) * (2 if "input_ids_b" in task.head.texts else 1),
-        mean_length=float(measured.lengths[kept].mean()),
-        uniform=uniform_span(measured.lengths[kept].tolist()),
-        negative=float(np.nanmean(measured.negative[kept])),
+        mean_length=float(measured.lengths[has_spans].mean()),
+        uniform=uniform_span(measured.lengths[has_spans].tolist()),
+        negative=float(np.nanmean(measured.negative[has_spans])),
         mean=_mean_span(values.mean((1, 2))),
         layers=[_mean_span(values[:, layer].mean(1)) for layer in layers],
         heads=[[_mean_span(values[:, layer, head]) for head in heads] for layer in layers],

@@ -142,10 +142,10 @@ def _measure_positions(
     """Measure losses by position, with state too if the model keeps one."""
     segments = task.windows(split, task.options.window, task.options.window)
     fresh = sum_by_position(model, task, segments, size, keeps_state=False)
-    kept = None
+    stateful = None
     if task.keeps_state(model.config.attention_names):
-        kept = sum_by_position(model, task, segments, size, keeps_state=True)
-    return losses_by_position(fresh, kept)
+        stateful = sum_by_position(model, task, segments, size, keeps_state=True)
+    return losses_by_position(fresh, stateful)
 
 
 def _measure_contexts(
@@ -168,8 +168,8 @@ def _measure_contexts(
     lengths = context_lengths(longest)
     per_batch = size * max(task.options.window, longest)
     losses = block_losses(model, windows, rows, lengths, per_batch, progress)
-    found = compare_contexts(losses, lengths)
-    return {"contexts": found, "blocks": len(rows), "available": available}
+    contexts = compare_contexts(losses, lengths)
+    return {"contexts": contexts, "blocks": len(rows), "available": available}
 
 
 def _longest_document(task: StreamTask, split: Split) -> int:

@@ -15,7 +15,7 @@ from longspan.arena.executors import (
     WorkerPoolExecutor,
 )
 from longspan.arena.experiment import Experiment, override, replace_budget
-from longspan.arena.grid import arena, grid, misfit, order_runs
+from longspan.arena.grid import arena, find_refusal, grid, order_runs
 from longspan.arena.one_run import RunChoices, finetune, pretrain
 from longspan.arena.paths import RunPaths
 from longspan.arena.plan import plan
@@ -48,6 +48,7 @@ __all__ = [
     "Skipped",
     "WorkerPoolExecutor",
     "arena",
+    "find_refusal",
     "finetune",
     "generate",
     "get",
@@ -55,7 +56,6 @@ __all__ = [
     "load_plugin",
     "load_protocol",
     "make_model",
-    "misfit",
     "order_runs",
     "override",
     "plan",

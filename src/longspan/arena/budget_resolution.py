@@ -86,10 +86,10 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
     training, limit = experiment.config.training, _limit(experiment)
     patience = PATIENCE * limit / max(1, len(training.stages))
 
-    def measure(stage: RunConfig, own: Task) -> float:
-        model = make_model(dataclasses.replace(experiment, config=stage), own)
+    def measure(stage: RunConfig, task: Task) -> float:
+        model = make_model(dataclasses.replace(experiment, config=stage), task)
         return measure_step_seconds(
-            model, own, stage.training, seed=experiment.seed, device=device, patience=patience
+            model, task, stage.training, seed=experiment.seed, device=device, patience=patience
         )
 
     step = mean_over_stages(experiment.config, task, measure)
@@ -170,15 +170,15 @@ def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) 
 
     # Two micro-batches may need more than one, since the second holds the gradients of the first.
     # From two on, more of them need less.
-    chosen = 1 if fits(1) else 2 + bisect.bisect_left(range(2, most + 1), True, key=fits)
-    if chosen > most:
+    number = 1 if fits(1) else 2 + bisect.bisect_left(range(2, most + 1), True, key=fits)
+    if number > most:
         how = "one example at a time" if most > 1 else "with a batch that cannot be split"
         raise NoMemoryError(
             f"{experiment.name}: a step needs at least {min(candidates.values()):,} bytes, {how}, "
             f"and the budget is {limit:,.0f}; raise it, or set training.gradient_checkpointing=true"
         )
-    found = {"bytes": candidates[chosen], "candidates": sorted(candidates.items())}
-    return ResolvedBudget(changes={MICROBATCHES: chosen}, measurements=to_json_types(found))
+    measurements = {"bytes": candidates[number], "candidates": sorted(candidates.items())}
+    return ResolvedBudget(changes={MICROBATCHES: number}, measurements=to_json_types(measurements))
 
 
 def _sparse_sizes(experiment: Experiment, task: Task, option: str) -> Iterator[int]:
@@ -220,9 +220,9 @@ def step_memory(experiment: Experiment, task: Task) -> int:
     from longspan.training.footprint import measure_step_memory
 
     needed = []
-    for config, own in stages_of(experiment.config, task):
-        model = make_model(dataclasses.replace(experiment, config=config), own)
-        needed.append(measure_step_memory(model, own, config.training).total)
+    for config, stage_task in stages_of(experiment.config, task):
+        model = make_model(dataclasses.replace(experiment, config=config), stage_task)
+        needed.append(measure_step_memory(model, stage_task, config.training).total)
     return max(needed)
 
 

@@ -64,19 +64,19 @@ def evaluate_elsewhere(
     options = mechanism_options(result, changes or {}, split)
     target = build(config.name, config.options)
     run = load_run(record, paths)
-    _refuse(record, config, misfits(run.task, target))
+    _refuse(record, config, find_refusals(run.task, target))
     model = lengthen(run.model, target.length)
     # A vocabulary may be learned from the data, which may take long to build.
     target.open(paths.cache, paths.data, progress)
-    _refuse(record, config, vocabulary_misfits(run.task, target))
-    chosen = cast(Split, split)
-    rows = run.choose_rows(chosen, examples, target)
-    evaluating = run.evaluating(chosen, batch_size, model=model, options=options)
+    _refuse(record, config, find_vocabulary_refusals(run.task, target))
+    scored_split = cast(Split, split)
+    rows = run.choose_rows(scored_split, examples, target)
+    evaluating = run.evaluating(scored_split, batch_size, model=model, options=options)
     with evaluating as (prepared, where):
-        evaluation, inference = evaluate_timed(prepared, target, chosen, rows=rows, **where)
+        evaluation, inference = evaluate_timed(prepared, target, scored_split, rows=rows, **where)
     return CrossEvaluation(
         **_identity(result),
-        **_data(target, chosen),
+        **_data(target, scored_split),
         evaluated_on=config,
         score=evaluation.score,
         inference=inference,
@@ -116,17 +116,17 @@ def task_config(result: Result, task: str | None, changes: Mapping[str, Any]) ->
         OptionError: a change is none of the task, an option has an invalid value, or the run was
             trained on the same task and options.
     """
-    if others := [name for name in changes if not name.startswith(("task.", OPTIONS))]:
+    if names := [name for name in changes if not name.startswith(("task.", OPTIONS))]:
         raise OptionError(
             "an evaluation changes options of the task, such as task.length, and of the mechanism "
-            f"in held-out evaluation, such as {OPTIONS}memory; got {others[0]}"
+            f"in held-out evaluation, such as {OPTIONS}memory; got {names[0]}"
         )
     config = result.config.task
     if task is not None and task != config.name:
         config = configure(task, _protocol_options(result.protocol, task))
-    made = replace_fields(dataclasses.replace(result.effective_config, task=config), changes)
-    changed = made.task
-    is_equal = made.evaluation_changes == result.effective_config.evaluation_changes
+    run_config = replace_fields(dataclasses.replace(result.effective_config, task=config), changes)
+    changed = run_config.task
+    is_equal = run_config.evaluation_changes == result.effective_config.evaluation_changes
     if changed == result.config.task and is_equal:
         raise OptionError(
             f"the run was trained on {changed.name} with these options; name another task, or "
@@ -144,13 +144,13 @@ def mechanism_options(result: Result, changes: Mapping[str, Any], split: str) ->
         UnknownNameError: there is no such option.
         OptionError: the split is that of training, and the changes have options.
     """
-    own = {name: value for name, value in changes.items() if name.startswith(OPTIONS)}
+    options = {name: value for name, value in changes.items() if name.startswith(OPTIONS)}
     if split in HELD_OUT:
-        return replace_fields(result.effective_config, own).evaluation_changes
-    if own:
+        return replace_fields(result.effective_config, options).evaluation_changes
+    if options:
         raise OptionError(
-            f"{', '.join(own)}: options of evaluation are those of {' and '.join(HELD_OUT)}, got "
-            f"split {split!r}; choose one of them, or omit the options"
+            f"{', '.join(options)}: options of evaluation are those of {' and '.join(HELD_OUT)}, "
+            f"got split {split!r}; choose one of them, or omit the options"
         )
     return {}
 
@@ -174,10 +174,10 @@ def _refuse(record: Path, config: TaskConfig, reasons: list[str]) -> None:
         )
 
 
-def misfits(trained: Task, target: Task) -> list[str]:
+def find_refusals(trained: Task, target: Task) -> list[str]:
     """Return the reasons why a model of one task cannot be evaluated on another.
 
-    The tasks need not be open; see `vocabulary_misfits` for those that must be.
+    The tasks need not be open; see `find_vocabulary_refusals` for those that must be.
     """
     reasons = []
     if trained.head is not target.head:
@@ -230,7 +230,7 @@ def _inputs(task: Task) -> str:
     return "token ids" if features is None else f"{features} numbers at each position"
 
 
-def vocabulary_misfits(trained: Task, target: Task) -> list[str]:
+def find_vocabulary_refusals(trained: Task, target: Task) -> list[str]:
     """Return the reasons why the token ids of two open tasks do not mean the same."""
     if target.input_features is not None:
         return []

@@ -112,7 +112,9 @@ def hash_config(config: RunConfig) -> str:
     for part, options in _default_options(config).items():
         parts[part] = {**defaults_of(getattr(config, part)), **options}
     defaults = {
-        f"{part}.{name}": to_json_types(x) for part, own in parts.items() for name, x in own.items()
+        f"{part}.{name}": to_json_types(x)
+        for part, fields in parts.items()
+        for name, x in fields.items()
     }
     values = identity(config).items()
     tree = {name: x for name, x in values if name not in defaults or x != defaults[name]}
@@ -150,9 +152,9 @@ def add_default_options(config: RunConfig) -> RunConfig:
     Raises:
         UnknownNameError: the task or the mechanism is not registered.
     """
-    own = {part: getattr(config, part) for part in ("task", "mechanism")}
+    configs = {part: getattr(config, part) for part in ("task", "mechanism")}
     parts = {
-        part: dataclasses.replace(own[part], options={**options, **own[part].options})
+        part: dataclasses.replace(configs[part], options={**options, **configs[part].options})
         for part, options in _default_options(config).items()
     }
     return dataclasses.replace(config, **parts)
@@ -196,11 +198,11 @@ def override(
     changes = expand_scale(replace_fields(experiment.config, of_model).model, changes)
     config = replace_fields(experiment.config, {**fitted, **changes})
     before, after = flatten(experiment.config), flatten(config)
-    made = {name: after[name] for name in changes if _before(before, name) != after[name]}
+    differences = {name: after[name] for name in changes if _before(before, name) != after[name]}
     # Reject values that the task rejects.
     TASKS[config.task.name].Options(**config.task.options)
     return dataclasses.replace(
-        experiment, config=config, overrides={**experiment.overrides, **made}
+        experiment, config=config, overrides={**experiment.overrides, **differences}
     )
 
 

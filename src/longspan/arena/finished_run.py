@@ -198,10 +198,10 @@ def evaluate_run(
         DataError: the record or the model is absent, or the data differs.
     """
     check_request(split, examples, batch_size)
-    run, chosen = load_run(record, paths), cast(Split, split)
-    rows = run.choose_rows(chosen, examples)
-    with run.evaluating(chosen, batch_size) as (model, where):
-        return evaluate_timed(model, run.task, chosen, rows=rows, **where)
+    run, scored_split = load_run(record, paths), cast(Split, split)
+    rows = run.choose_rows(scored_split, examples)
+    with run.evaluating(scored_split, batch_size) as (model, where):
+        return evaluate_timed(model, run.task, scored_split, rows=rows, **where)
 
 
 def evaluate_selected(record: Path, result: Result, task: Task, paths: RunPaths) -> FinalEvaluation:
@@ -272,23 +272,23 @@ def score_rules(records: Iterable[Path], paths: RunPaths) -> list[ScoredRecord]:
         records: files of finished runs.
         paths: folders of the data.
     """
-    known: dict[Hashable, Rules | str] = {}
-    found = []
+    rules_of_data: dict[Hashable, Rules | str] = {}
+    outcomes = []
     for path in records:
         result = load_result(path)
         if result.rules is not None:
             continue
         key = (result.config.task.key, result.data_checksum)
-        if key not in known:
-            known[key] = _score(path, result, paths)
-        rules = known[key]
+        if key not in rules_of_data:
+            rules_of_data[key] = _score(path, result, paths)
+        rules = rules_of_data[key]
         if isinstance(rules, str):
-            found.append(ScoredRecord(path=path, metric=result.metric, rules=None, reason=rules))
+            outcomes.append(ScoredRecord(path=path, metric=result.metric, rules=None, reason=rules))
             continue
-        own = {str(x): rules[x] for x in HELD_OUT if x in result.scores}
-        write_record(dataclasses.replace(result, rules=own), path)
-        found.append(ScoredRecord(path=path, metric=result.metric, rules=own))
-    return found
+        rules_by_split = {str(x): rules[x] for x in HELD_OUT if x in result.scores}
+        write_record(dataclasses.replace(result, rules=rules_by_split), path)
+        outcomes.append(ScoredRecord(path=path, metric=result.metric, rules=rules_by_split))
+    return outcomes
 
 
 def _score(path: Path, result: Result, paths: RunPaths) -> Rules | str:

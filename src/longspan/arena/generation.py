@@ -124,10 +124,10 @@ def _open(
     checkpoint: str | Path, paths: RunPaths, *, needs_codec: bool
 ) -> tuple[LongspanForCausalLM, TextCodec | None]:
     """Load a saved causal language model with its vocabulary, which may be unknown."""
-    given = open_checkpoint(checkpoint)
-    _check_causal(given)
+    source = open_checkpoint(checkpoint)
+    _check_causal(source)
     try:
-        codec = _find_codec(given, paths)
+        codec = _find_codec(source, paths)
     except LongspanError:
         # Ids need no vocabulary; they are printed as they are.
         if needs_codec:
@@ -135,10 +135,10 @@ def _open(
         codec = None
     if codec is None and needs_codec:
         raise OptionError(
-            f"{given.folder} has no tokenizer, and is of no run on a task of texts; save a "
+            f"{source.folder} has no tokenizer, and is of no run on a task of texts; save a "
             "tokenizer into the folder, or give the prompt as token ids"
         )
-    model = load_pretrained(LongspanForCausalLM, given.folder, "write the checkpoint again")
+    model = load_pretrained(LongspanForCausalLM, source.folder, "write the checkpoint again")
     cast(nn.Module, model).to(paths.device_type).eval()
     return model, codec
 
@@ -160,44 +160,44 @@ class _IdWriter:
         return ""
 
 
-def _check_causal(given: SavedCheckpoint) -> None:
+def _check_causal(source: SavedCheckpoint) -> None:
     """Refuse a checkpoint of another model than a causal language model."""
-    names = given.config.architectures or []
+    names = source.config.architectures or []
     if LongspanForCausalLM.__name__ in names:
         return
-    found = f"is of {names[0]}" if names else "names no model in its config.json"
+    description = f"is of {names[0]}" if names else "names no model in its config.json"
     other = (
         "; longspan predict writes the texts of a run of it"
         if LongspanForConditionalGeneration.__name__ in names
         else ""
     )
     raise OptionError(
-        f"{given.folder} {found}; longspan generate continues texts with "
+        f"{source.folder} {description}; longspan generate continues texts with "
         f"{LongspanForCausalLM.__name__}, a decoder trained to predict the next token{other}"
     )
 
 
-def _find_codec(given: SavedCheckpoint, paths: RunPaths) -> TextCodec | None:
+def _find_codec(source: SavedCheckpoint, paths: RunPaths) -> TextCodec | None:
     """Return the vocabulary of a checkpoint: its folder's tokenizer, or its run's task."""
-    if has_word_pieces(given.folder):
-        return PromptTokenizer(load_word_pieces(given.folder))
-    if given.task is None:
+    if has_word_pieces(source.folder):
+        return PromptTokenizer(load_word_pieces(source.folder))
+    if source.task is None:
         return None
-    name = given.task.name
+    name = source.task.name
     if name not in TASKS:
         raise UnknownNameError(
-            f"{given.folder} was trained on task {name!r}, which is not registered here; pass the "
+            f"{source.folder} was trained on task {name!r}, which is not registered here; pass the "
             "file that registers it: --import FILE"
         )
-    task = build(name, given.task.options)
+    task = build(name, source.task.options)
     if not isinstance(task, TextCodec):
         return None
     # The vocabulary may have been learned from the data.
     task.open(paths.cache, paths.data)
-    state = read_state(given.folder.parent)
+    state = read_state(source.folder.parent)
     if state is not None and state.data_checksum != task.checksum:
         raise DataError(
-            f"{given.folder} was trained on data {state.data_checksum[:12]}, but the data here is "
+            f"{source.folder} was trained on data {state.data_checksum[:12]}, but the data here is "
             f"{task.checksum[:12]}; pass the same source with --data"
         )
     return task

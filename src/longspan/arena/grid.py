@@ -62,20 +62,20 @@ def grid(
             the tasks, or a change applies to no run.
         UnknownNameError: there is no such protocol, task, mechanism, reference row or field.
     """
-    chosen = protocols.get(protocol)
-    tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
-    named = list(dict.fromkeys(chosen.default_rows if mechanisms is None else mechanisms))
+    definition = protocols.get(protocol)
+    tasks = list(dict.fromkeys(definition.tasks if tasks is None else tasks))
+    rows = list(dict.fromkeys(definition.default_rows if mechanisms is None else mechanisms))
     for task in tasks:
-        chosen.check_task(task)
-    seeds, experiments = dict.fromkeys(chosen.seeds if seeds is None else seeds), []
-    pairs, left_out = row_pairs(chosen, tasks, named)
-    needed = with_sources(chosen.row(*pair, 0, changes, budget) for pair in pairs)
-    check_limits(changes or (), [(x.task, x.row_name) for x in needed], chosen.row_names)
-    misfits: dict[Pair, str | None] = {}
+        definition.check_task(task)
+    seeds, experiments = dict.fromkeys(definition.seeds if seeds is None else seeds), []
+    pairs, left_out = row_pairs(definition, tasks, rows)
+    needed = with_sources(definition.row(*pair, 0, changes, budget) for pair in pairs)
+    check_limits(changes or (), [(x.task, x.row_name) for x in needed], definition.row_names)
+    refusals: dict[Pair, str | None] = {}
     for first in needed:  # sources before the runs that start from them
         pair, cell = (first.task, first.row_name), [first.with_seed(seed) for seed in seeds]
-        misfits[pair] = misfit_of_unfinished(cell, paths) or _missing_source(first, misfits)
-        if (reason := misfits[pair]) is None:
+        refusals[pair] = find_cell_refusal(cell, paths) or _missing_source(first, refusals)
+        if (reason := refusals[pair]) is None:
             experiments += cell
         elif mechanisms is not None:
             raise OptionError(reason)
@@ -84,10 +84,10 @@ def grid(
     return order_runs(experiments, CountFlops(paths)), left_out
 
 
-def _missing_source(experiment: Experiment, misfits: Mapping[Pair, str | None]) -> str | None:
+def _missing_source(experiment: Experiment, refusals: Mapping[Pair, str | None]) -> str | None:
     """Return why a run has nothing to start from, or None."""
     for source in experiment.sources:
-        if reason := misfits[source.task, source.row_name]:
+        if reason := refusals[source.task, source.row_name]:
             return f"it starts from {source.row_name} on {source.task}, which is left out: {reason}"
     return None
 
@@ -117,17 +117,17 @@ def row_pairs(
     return pairs, left_out
 
 
-def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) -> str | None:
+def find_cell_refusal(seeds: Sequence[Experiment], paths: RunPaths | None) -> str | None:
     """Return why the model of one experiment under several seeds cannot be built, or None.
 
     A finished run shows that it can, without importing what builds it.
     """
     if paths is not None and any(paths.record_file(x).exists() for x in seeds):
         return None
-    return misfit(seeds[0]) if seeds else None
+    return find_refusal(seeds[0]) if seeds else None
 
 
-def misfit(experiment: Experiment) -> str | None:
+def find_refusal(experiment: Experiment) -> str | None:
     """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
     from longspan.arena.stages import check_evaluations, check_stages
@@ -308,8 +308,8 @@ def order_runs(
     cost = CountFlops() if cost is None else cost
     costs = [float(cost(x)) for x in experiments]
     totals: dict[tuple[int, str], float] = defaultdict(float)
-    for x, own in zip(experiments, costs, strict=True):
-        totals[x.seed, x.row_name] += own
+    for x, run_cost in zip(experiments, costs, strict=True):
+        totals[x.seed, x.row_name] += run_cost
     seeds = list(dict.fromkeys(x.seed for x in experiments))
     rows = list(dict.fromkeys((x.seed, x.row_name) for x in experiments))
 

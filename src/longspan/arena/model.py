@@ -76,8 +76,8 @@ def _decoder_fields(task: Task, start: StartConfig | None) -> dict[str, Any]:
     """Return the fields of a model's decoder: that of the checkpoint, or one for the task."""
     if (target := _target_length(task)) is None:
         return {"is_encoder_decoder": False}
-    own = {"decoder_overrides": {"max_position_embeddings": target}}
-    return {"is_encoder_decoder": True, **({} if _has_decoder(start) else own)}
+    new_decoder = {"decoder_overrides": {"max_position_embeddings": target}}
+    return {"is_encoder_decoder": True, **({} if _has_decoder(start) else new_decoder)}
 
 
 def _target_length(task: Task) -> int | None:
@@ -89,7 +89,7 @@ def _has_decoder(start: StartConfig | None) -> bool:
     return start is not None and bool((start.fields or {}).get("is_encoder_decoder"))
 
 
-def _decoder_misfit(start: StartConfig, task: Task) -> str | None:
+def _decoder_refusal(start: StartConfig, task: Task) -> str | None:
     """Return the reason why a checkpoint's decoder is too short for the targets, or None."""
     if (target := _target_length(task)) is None or not _has_decoder(start):
         return None
@@ -127,12 +127,12 @@ def _check_start(start: StartConfig, task: Task) -> None:
         reasons.append(
             f"{lengths}, so there is nothing to extend; omit extend_positions, or raise task.length"
         )
-    if reason := _decoder_misfit(start, task):
+    if reason := _decoder_refusal(start, task):
         reasons.append(reason)
-    known = task.vocab_size - task.num_added_tokens
-    if task.input_features is None and known > start.vocabulary:
+    num_ids = task.vocab_size - task.num_added_tokens
+    if task.input_features is None and num_ids > start.vocabulary:
         reasons.append(
-            f"{task.info.name} has {known} token ids, the checkpoint {start.vocabulary}; "
+            f"{task.info.name} has {num_ids} token ids, the checkpoint {start.vocabulary}; "
             "encode the task with the checkpoint's tokenizer"
         )
     if reasons:
@@ -151,7 +151,7 @@ def _check_frequencies(task: Task) -> None:
 
 
 def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
-    """Build a model with weights drawn from the experiment's seed.
+    """Build a model, randomly initialized with the experiment's seed.
 
     Raises:
         NoMemoryError: the weights are larger than the available memory.
@@ -159,7 +159,7 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
     check_weights(experiment.config, task)
     config, cls = model_config(experiment.config, task), task.head
     config.architectures = [cls.__name__]  # as save_pretrained writes, so that checkpoints name it
-    # Weights are drawn on the CPU, so generators of other devices keep their state.
+    # Weights are initialized on the CPU, so generators of other devices keep their state.
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(experiment.seed)
         model = cls(config)
@@ -217,8 +217,8 @@ def is_dense(config: RunConfig, task: Task) -> bool:
     with sizes_alone():
         model = task.head(model_config(config, task))
     length = model.config.sequence_length(task.length)
-    own = MECHANISMS[config.mechanism.name]
-    return all(x.is_dense(length) for x in model.modules() if isinstance(x, own))
+    mechanism = MECHANISMS[config.mechanism.name]
+    return all(x.is_dense(length) for x in model.modules() if isinstance(x, mechanism))
 
 
 def full_num_parameters(config: RunConfig, task: Task) -> int:

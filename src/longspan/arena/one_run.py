@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.experiment import Experiment
-from longspan.arena.grid import arena, misfit
+from longspan.arena.grid import arena, find_refusal
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.files import register_imports
@@ -56,7 +56,7 @@ def pretrain(
     start: str | Path | None = None,
     choices: RunChoices | None = None,
 ) -> Result:
-    """Train a language model on a corpus, from drawn weights or a checkpoint.
+    """Train a language model on a corpus, from random initialization or a checkpoint.
 
     It predicts masked tokens, or next ones if the corpus was imported with that objective. The same
     call resumes an interrupted run, and loads a finished one.
@@ -65,7 +65,7 @@ def pretrain(
         corpus: task of masked or next tokens, such as an imported corpus.
         paths: folders of results and data sets, and the device.
         callback: receives steps and evaluations.
-        start: checkpoint to start from, as for `finetune`; None: weights are drawn.
+        start: checkpoint to start from, as for `finetune`; None: random initialization.
         choices: mechanism, protocol, seed, changed fields and budget.
 
     Raises:
@@ -119,7 +119,7 @@ def pretraining_experiment(
         OptionError: see `pretrain`.
         DataError: see `pretrain`.
     """
-    chosen = protocols.get(choices.protocol or "pretrain")
+    protocol = protocols.get(choices.protocol or "pretrain")
     if corpus in TASKS and TASKS[corpus].info.head not in LANGUAGE_MODELING:
         raise OptionError(
             f"{corpus} has neither masked nor next tokens to predict; name an imported corpus, "
@@ -130,24 +130,24 @@ def pretraining_experiment(
             f"{corpus} is no imported corpus; import it first: longspan data import corpus {corpus}"
         )
     try:
-        chosen.check_task(corpus)
+        protocol.check_task(corpus)
     except UnknownNameError as error:
-        if corpus in TASKS or corpus in chosen.imports:
+        if corpus in TASKS or corpus in protocol.imports:
             raise
         raise UnknownNameError(
             f"{error}; texts become one: longspan data import corpus PATH --name {corpus}"
         ) from None
     if start is not None:
-        return _from_checkpoint(chosen, start, corpus, choices)
+        return _from_checkpoint(protocol, start, corpus, choices)
     if choices.extend_positions is not None:
         raise OptionError(
             "positions of a checkpoint are extended, and none is named; add --start CHECKPOINT, or "
             "omit --extend-positions"
         )
     name = choices.mechanism or BASELINE
-    made = chosen.row(corpus, name, choices.seed, choices.changes, choices.budget)
-    _check(chosen, made, choices)
-    return made
+    experiment = protocol.row(corpus, name, choices.seed, choices.changes, choices.budget)
+    _check(protocol, experiment, choices)
+    return experiment
 
 
 def finetuning_experiment(
@@ -160,9 +160,9 @@ def finetuning_experiment(
         OptionError: see `finetune`.
         DataError: see `finetune`.
     """
-    chosen = protocols.get(choices.protocol or "finetune")
-    chosen.check_task(task)
-    return _from_checkpoint(chosen, checkpoint, task, choices)
+    protocol = protocols.get(choices.protocol or "finetune")
+    protocol.check_task(task)
+    return _from_checkpoint(protocol, checkpoint, task, choices)
 
 
 def _from_checkpoint(
@@ -174,15 +174,15 @@ def _from_checkpoint(
     """Return an experiment that starts from a checkpoint; given changes take precedence."""
     from longspan.arena.saved_checkpoint import open_checkpoint  # imports transformers
 
-    given = open_checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
-    name = choices.mechanism or given.mechanism
+    source = open_checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+    name = choices.mechanism or source.mechanism
     published = build(task, dict(protocol.recipe(task).task_options))
     changes = protocol.changes(task, name, choices.changes)
-    fitted = given.changes(published, choices.mechanism, choices.extend_positions)
+    fitted = source.changes(published, choices.mechanism, choices.extend_positions)
     if "task.vocabulary" in changes:
         fitted.pop("start.tokenizer", None)  # the user has chosen another one
-    made = protocol.row(task, name, choices.seed, choices.changes, choices.budget, fitted)
-    _check(protocol, made, choices, given.folder)
+    experiment = protocol.row(task, name, choices.seed, choices.changes, choices.budget, fitted)
+    _check(protocol, experiment, choices, source.folder)
     if "task.length" in fitted.keys() - changes.keys() and not published.is_own:
         logger.info(
             "inputs have up to %d tokens, the positions of the checkpoint; the %d of the protocol "
@@ -191,7 +191,7 @@ def _from_checkpoint(
             published.length,
             published.length,
         )
-    return dataclasses.replace(made, checkpoint=given.folder)
+    return dataclasses.replace(experiment, checkpoint=source.folder)
 
 
 def _check(
@@ -204,7 +204,7 @@ def _check(
     """
     pairs = [(experiment.task, experiment.row_name)]
     check_limits(choices.changes, pairs, protocol.row_names)
-    if reason := misfit(experiment):
+    if reason := find_refusal(experiment):
         raise OptionError(reason.replace("longify CHECKPOINT", f"longify {folder}"))
 
 

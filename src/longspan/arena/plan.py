@@ -26,7 +26,7 @@ from longspan.training.checkpoint_pointer import saved_step
 State = Literal["new", "interrupted", "finished", "failed"]
 MEASURED_STEPS = 3
 # Training fields that decide the time of a step.
-PACE = (
+STEP_FIELDS = (
     *("batch_size", "gradient_accumulation_steps", "precision", "gradient_checkpointing", "stages"),
 )
 
@@ -141,7 +141,7 @@ class _Cost:
     flops: int
     step_flops: float
     memory: int | None
-    misfit: str | None
+    refusal: str | None
 
 
 class _Planner:
@@ -160,7 +160,7 @@ class _Planner:
 
         path = self.paths.record_file(experiment)
         if path.exists():
-            return _finished(experiment, load_result(path))
+            return _finished_run(experiment, load_result(path))
         task = self._task(experiment)
         try:
             resolved = self._resolve(experiment, task)
@@ -174,7 +174,7 @@ class _Planner:
     ) -> PlannedRun:
         config, budget = effective.config, requested.config.budget
         cost = self._cost(effective, task)
-        reason = reason or cost.misfit
+        reason = reason or cost.refusal
         per_step, source = self._seconds_per_step(effective, task)
         steps = config.training.steps
         if budget.kind == "seconds" and budget.limit and config == requested.config:
@@ -240,21 +240,21 @@ class _Planner:
         if effective.hash not in self.costs:
             config = effective.config
             parameters = num_parameters(config, task)
-            misfit, memory = self._weights_misfit(config, parameters), None
-            if self.measure and misfit is None:
+            refusal, memory = self._weights_refusal(config, parameters), None
+            if self.measure and refusal is None:
                 memory = step_memory(effective, task)
-                misfit = self._step_misfit(config, memory)
+                refusal = self._step_refusal(config, memory)
             self.costs[effective.hash] = _Cost(
                 num_parameters=parameters,
                 full_num_parameters=full_num_parameters(config, task),
                 flops=forward_flops(config, task),
                 step_flops=mean_step_flops(config, task),
                 memory=memory,
-                misfit=misfit,
+                refusal=refusal,
             )
         return self.costs[effective.hash]
 
-    def _weights_misfit(self, config: RunConfig, parameters: int) -> str | None:
+    def _weights_refusal(self, config: RunConfig, parameters: int) -> str | None:
         """Return why the weights cannot be trained on this machine, or None."""
         from longspan.arena.model import TRAINING_COPIES, check_parameters
 
@@ -266,7 +266,7 @@ class _Planner:
             return str(error)
         return None
 
-    def _step_misfit(self, config: RunConfig, memory: int) -> str | None:
+    def _step_refusal(self, config: RunConfig, memory: int) -> str | None:
         """Return why a step cannot be timed in the memory of the CPU, or None."""
         if self.paths.device_type != "cpu":
             return None  # the count is of the operators of the CPU
@@ -289,16 +289,16 @@ class _Planner:
             if is_same_machine and _shape(result.effective_config) == _shape(effective.config):
                 return result.seconds / result.steps, "record"
         cost = self.costs[effective.hash]
-        if not self.measure or cost.misfit is not None:
+        if not self.measure or cost.refusal is not None:
             return cost.step_flops / self._rate, "FLOPs"
         from longspan.arena.model import make_model
         from longspan.arena.stages import mean_over_stages
         from longspan.training.timing import measure_step_seconds
 
-        def measure(stage: RunConfig, own: Task) -> float:
+        def measure(stage: RunConfig, task: Task) -> float:
             return measure_step_seconds(
-                make_model(dataclasses.replace(effective, config=stage), own),
-                own,
+                make_model(dataclasses.replace(effective, config=stage), task),
+                task,
                 stage.training,
                 seed=effective.seed,
                 device=self.paths.device,
@@ -330,7 +330,7 @@ class _Planner:
         return measure_matmul_rate(torch.device(self.paths.device_type))
 
 
-def _finished(experiment: Experiment, result: Result) -> PlannedRun:
+def _finished_run(experiment: Experiment, result: Result) -> PlannedRun:
     from longspan.arena.stages import mean_step_flops, training_flops
 
     config = result.effective_config
@@ -370,4 +370,5 @@ def _size_option(resolved: ResolvedBudget | None) -> tuple[str, int] | None:
 def _shape(config: RunConfig) -> list[Any]:
     """Return the parts of a configuration that decide the time of a step."""
     training = config.training
-    return [config.task, config.mechanism, config.model, *(getattr(training, x) for x in PACE)]
+    fields = [getattr(training, x) for x in STEP_FIELDS]
+    return [config.task, config.mechanism, config.model, *fields]

@@ -98,17 +98,17 @@ def load_protocol(source: str) -> Protocol:
             has the file's name.
     """
     path = Path(load_plugin(source).source)
-    own = {x.name: x for x in PROTOCOLS.values() if x.file == path}
-    if not own:
+    by_name = {x.name: x for x in PROTOCOLS.values() if x.file == path}
+    if not by_name:
         raise PluginError(
             f"{source} registers no protocol; call longspan.arena.protocols.register in it"
         )
-    if len(own) > 1 and path.stem not in own:
+    if len(by_name) > 1 and path.stem not in by_name:
         raise PluginError(
             f"{source} registers several protocols; pass --import {source} and --protocol with one "
-            f"of {', '.join(own)}"
+            f"of {', '.join(by_name)}"
         )
-    return own[path.stem] if path.stem in own else next(iter(own.values()))
+    return by_name[path.stem] if path.stem in by_name else next(iter(by_name.values()))
 
 
 def load_entry_points() -> None:
@@ -221,8 +221,8 @@ def _execute(path: Path, content: bytes) -> Path:
     # Modules beside the file are importable, after all installed ones.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    known = sys.modules.get(path.stem)
-    if known is not None and known.__name__ == path.stem and _file_of(known) == path:
+    other = sys.modules.get(path.stem)
+    if other is not None and other.__name__ == path.stem and _file_of(other) == path:
         return path  # another plug-in has imported it
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     module = ModuleType(f"longspan_plugin_{path.stem}_{digest}")
@@ -248,8 +248,8 @@ def _file_of(module: ModuleType) -> Path | None:
 
 def _is_found_by_name(path: Path) -> bool:
     """Return whether `import` finds this file by its name, and no other module has the name."""
-    known = sys.modules.get(path.stem)
-    if path.stem in sys.stdlib_module_names or (known is not None and _file_of(known) != path):
+    other = sys.modules.get(path.stem)
+    if path.stem in sys.stdlib_module_names or (other is not None and _file_of(other) != path):
         return False
     importlib.invalidate_caches()
     spec = importlib.machinery.PathFinder.find_spec(path.stem)
@@ -279,7 +279,7 @@ def _restored_on_error() -> Iterator[dict[str, dict]]:
         "metric": METRICS,
     }
     before = {kind: dict(registry) for kind, registry in registries.items()}
-    kernels = {cls: dict(own) for cls, own in KERNELS.items()}
+    kernels = {cls: dict(by_name) for cls, by_name in KERNELS.items()}
     try:
         yield before
     except BaseException:
@@ -294,8 +294,8 @@ def _check_names(before: Mapping[str, Mapping]) -> None:
     """Check that each new name means one thing, and can be part of a path and of a setting."""
     registries: dict[str, dict] = {"mechanism": MECHANISMS, "task": TASKS, "protocol": PROTOCOLS}
     for kind, registry in registries.items():
-        others = {name: x for x, names in registries.items() if x != kind for name in names}
-        others |= dict.fromkeys(PARTS, "part of a configuration")
+        owners = {name: x for x, names in registries.items() if x != kind for name in names}
+        owners |= dict.fromkeys(PARTS, "part of a configuration")
         for name in registry.keys() - before[kind].keys():
             form = files.NAME if kind == "protocol" else NAME
             if not form.fullmatch(name):
@@ -303,9 +303,9 @@ def _check_names(before: Mapping[str, Mapping]) -> None:
                     f"the name of a {kind} must consist of letters, digits, '_' and '-', got "
                     f"{name!r}"
                 )
-            if name in others:
+            if name in owners:
                 raise OptionError(
-                    f"{kind} {name!r} has the name of a {others[name]}; choose another name"
+                    f"{kind} {name!r} has the name of a {owners[name]}; choose another name"
                 )
 
 
@@ -338,8 +338,8 @@ def _place(name: str, path: Path | None, error: BaseException) -> str:
         lines = [line for file, line in frames if file == str(path)]
         return f"{name}, line {lines[-1]}" if lines else name
     roots = _module_files(name)
-    own = [x for x in frames if roots and x[0].startswith(roots)]
-    return f"{name} ({own[-1][0]}, line {own[-1][1]})" if own else name
+    places = [x for x in frames if roots and x[0].startswith(roots)]
+    return f"{name} ({places[-1][0]}, line {places[-1][1]})" if places else name
 
 
 def _module_files(name: str) -> tuple[str, ...]:

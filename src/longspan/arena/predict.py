@@ -87,13 +87,13 @@ def _generate(
     where: dict[str, Any],
 ) -> list[str]:
     """Return the summary of each text."""
-    found = [""] * len(texts)
+    summaries = [""] * len(texts)
     for rows, inputs in _batches(model, task, texts, where):
         output = model(**inputs)
         generated = generate_tokens(model, inputs, output, task.generation, where["group"]).cpu()
         for row, ids in zip(rows.tolist(), generated.numpy(), strict=True):
-            found[row] = task.decode_generated(ids)
-    return found
+            summaries[row] = task.decode_generated(ids)
+    return summaries
 
 
 def _logits(
@@ -103,10 +103,10 @@ def _logits(
     where: dict[str, Any],
 ) -> Tensor:
     """Return the logits of each text, (N, C) in float64 on the CPU."""
-    found = torch.zeros(len(texts), task.num_classes, dtype=torch.float64)
+    logits = torch.zeros(len(texts), task.num_classes, dtype=torch.float64)
     for rows, inputs in _batches(model, task, texts, where):
-        found[rows] = model(**inputs).logits.double().cpu()
-    return found
+        logits[rows] = model(**inputs).logits.double().cpu()
+    return logits
 
 
 def _batches(

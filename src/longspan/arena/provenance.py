@@ -61,13 +61,13 @@ def code_differences(there: CodeVersion, here: CodeVersion) -> list[str]:
 
     Commits differ only where Python files of the package do.
     """
-    parts = _named("", there.versions, here.versions)
+    parts = _entry_differences("", there.versions, here.versions)
     if there.source_files is not None:
-        parts += _named("", there.source_files, here.source_files or {})
+        parts += _entry_differences("", there.source_files, here.source_files or {})
     return parts + _package_differences(there, here)
 
 
-def _named(prefix: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def _entry_differences(prefix: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Return the entries that differ, as `torch: 2.11.0 there, 2.12.0 here`."""
     return [
         f"{prefix}{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} here"
@@ -83,19 +83,19 @@ def _package_differences(there: CodeVersion, here: CodeVersion) -> list[str]:
         committed: set[str] = set()
     elif all(commits):
         try:
-            found = _list_files("diff", "--name-only", "--relative", "--no-renames", "-z", *commits)
+            paths = _list_files("diff", "--name-only", "--relative", "--no-renames", "-z", *commits)
         except (OSError, subprocess.SubprocessError):
-            return _named("", {"commit": commits[0]}, {"commit": commits[1]})
-        committed = {_name(path) for path in found}
+            return _entry_differences("", {"commit": commits[0]}, {"commit": commits[1]})
+        committed = {_name(path) for path in paths}
     else:
-        return _named("", {"commit": there.git_commit}, {"commit": here.git_commit})
+        return _entry_differences("", {"commit": there.git_commit}, {"commit": here.git_commit})
     old, new = ({**(x.changed_files or {}), **(x.added_files or {})} for x in (there, here))
-    named = [str(x.name) for x in (there.source_files or {}).values() if not x.is_external]
+    part_files = [str(x.name) for x in (there.source_files or {}).values() if not x.is_external]
     return [
         f"{name} changed"
         for name in sorted(committed | {*old, *new})
         # Named above, with its part.
-        if name not in named
+        if name not in part_files
         # A file may change after this process has imported it.
         and (name not in old or old[name] != (new[name] if name in new else _sha256(name)))
     ]
@@ -114,8 +114,8 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    found = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"longspan": __version__, "python": platform.python_version(), **found}
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"longspan": __version__, "python": platform.python_version(), **packages}
 
 
 def device_name(device: str) -> str:
@@ -217,9 +217,9 @@ def source_files(experiment: Experiment) -> dict[str, SourceFile]:
     always = {"mechanism": mechanism, "task": TASKS[experiment.task]}
     files = {part: _describe(_source_path(value)) for part, value in always.items()}
     for name, kernel in KERNELS.get(mechanism, {}).items():
-        found = _describe(_source_path(_function_of(kernel.run)))
-        if found.is_external:
-            files[f"kernel {name}"] = found
+        file = _describe(_source_path(_function_of(kernel.run)))
+        if file.is_external:
+            files[f"kernel {name}"] = file
     for part, loaded in _LOADED.items():
         if loaded.protocol in (None, experiment.protocol):
             files[part] = loaded.file

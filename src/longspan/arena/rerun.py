@@ -81,8 +81,8 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
         raise DataError(reason)
     callback.on_run_begin(1, 1, experiment)
     with tempfile.TemporaryDirectory(prefix="longspan-rerun-") as folder, _threads_of(before):
-        own = dataclasses.replace(paths, runs=Path(folder), device="cpu", parallel=None)
-        after = train(experiment, task, own, callback.for_run(1))
+        temporary_paths = dataclasses.replace(paths, runs=Path(folder), device="cpu", parallel=None)
+        after = train(experiment, task, temporary_paths, callback.for_run(1))
     callback.on_run_end(after)
     callback.close_run(1)
     return compare(before, after)
@@ -90,8 +90,8 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
 
 def _experiment(record: Result, runs: Path) -> Experiment:
     """Return the experiment of a record in a folder of runs, with its budget resolved as it was."""
-    for part, known in (("mechanism", MECHANISMS), ("task", TASKS)):
-        if (name := getattr(record, part)) not in known:
+    for part, registry in (("mechanism", MECHANISMS), ("task", TASKS)):
+        if (name := getattr(record, part)) not in registry:
             source = (record.source_files or {}).get(part)
             remedy = (
                 f"load {source}, which defined it" if source else "load the file that defines it"
@@ -119,8 +119,8 @@ def _experiment(record: Result, runs: Path) -> Experiment:
 @contextlib.contextmanager
 def _threads_of(record: Result) -> Iterator[None]:
     """Use as many threads as a run on the CPU had: their number decides how sums are rounded."""
-    threads, found = torch.get_num_threads(), _THREADS.fullmatch(record.device)
-    torch.set_num_threads(int(found[1]) if found else threads)
+    threads, match = torch.get_num_threads(), _THREADS.fullmatch(record.device)
+    torch.set_num_threads(int(match[1]) if match else threads)
     try:
         yield
     finally:

@@ -57,7 +57,7 @@ def run(
         RunError: the directory belongs to another configuration, or the run cannot continue.
     """
     with contextlib.ExitStack() as locks:
-        result = run_on_main(paths, lambda: _finished(experiment, task, paths, locks))
+        result = run_on_main(paths, lambda: _load_or_lock(experiment, task, paths, locks))
         if result is None:
             trained = result = train(experiment, task, paths, callback)
             run_on_main(paths, lambda: save(experiment, trained, paths))
@@ -180,7 +180,7 @@ def _process_group(paths: RunPaths) -> "ProcessGroup":
     return current_group(paths.device, paths.parallel)
 
 
-def _finished(
+def _load_or_lock(
     experiment: Experiment, task: Task, paths: RunPaths, locks: contextlib.ExitStack
 ) -> Result | None:
     """Return the record of a finished run; for another, acquire its lock and return None."""

@@ -76,7 +76,7 @@ def write_state(run_dir: Path, state: RunState) -> None:
 
 
 def recorded_start(run_dir: Path) -> StartRecord | None:
-    """Return the record of the checkpoint that a run has started from; None: weights were drawn."""
+    """Return the record of a run's first checkpoint; None: random initialization."""
     state = read_state(run_dir)
     return None if state is None else state.start
 
@@ -320,8 +320,8 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
     if paths.is_trial or (paths.run_dir(experiment) / FILE).exists():
         return
     overrides = to_json_types(experiment.overrides)
-    found = itertools.chain(_finished(experiment, paths), _interrupted(experiment, paths))
-    for path, config, theirs in found:
+    runs = itertools.chain(_finished_runs(experiment, paths), _interrupted_runs(experiment, paths))
+    for path, config, theirs in runs:
         differing = differences(config, experiment.config) if theirs == overrides else []
         if differing:
             raise RunError(
@@ -330,10 +330,10 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
             )
 
 
-Found = tuple[Path, RunConfig, dict]  # path, configuration and overrides of a run
+EarlierRun = tuple[Path, RunConfig, dict]  # path, configuration and overrides of a run
 
 
-def _finished(experiment: Experiment, paths: RunPaths) -> Iterator[Found]:
+def _finished_runs(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:
     """Yield records of the same row and seed, without those selected from a grid."""
     folder = paths.record_file(experiment).parent
     for path in sorted(folder.glob(f"{experiment.row_name}-*-{experiment.seed}.json")):
@@ -343,7 +343,7 @@ def _finished(experiment: Experiment, paths: RunPaths) -> Iterator[Found]:
                 yield path, result.config, result.overrides
 
 
-def _interrupted(experiment: Experiment, paths: RunPaths) -> Iterator[Found]:
+def _interrupted_runs(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:
     """Yield run directories of the same row and seed that have a checkpoint."""
     folder = paths.run_dir(experiment).parent
     for path in sorted(folder.glob(f"{experiment.row_name}-*-{experiment.seed}/{FILE}")):

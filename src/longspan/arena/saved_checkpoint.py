@@ -70,8 +70,8 @@ class SavedCheckpoint:
             return f"tokenizer:{self.folder}"
         if self.task is None or self.task.name not in TASKS:
             return None
-        if isinstance(named := self.task.options.get("vocabulary"), str | int):
-            return named
+        if isinstance(option := self.task.options.get("vocabulary"), str | int):
+            return option
         tokenizer = getattr(build(self.task.name, self.task.options), "tokenizer", None)
         return f"tokenizer:{tokenizer.name}" if isinstance(tokenizer, WordPieceTokenizer) else None
 

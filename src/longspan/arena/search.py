@@ -13,7 +13,7 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.executors import Skipped
 from longspan.arena.experiment import Experiment, override
-from longspan.arena.grid import misfit_of_unfinished, row_pairs, with_sources
+from longspan.arena.grid import find_cell_refusal, row_pairs, with_sources
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.scopes import check_limits
 from longspan.arena.run import is_distributed
@@ -89,14 +89,14 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
             "a search runs in one process, but torchrun has started several; leave torchrun out "
             "(--workers N assigns GPUs round-robin)"
         )
-    chosen = protocols.get(protocol)
-    changes = chosen.changes(task, mechanism, space.changes)
-    added = chosen.changes(task, mechanism, space.grid)
-    budget = space.budget or chosen.budget
-    base = chosen.row(task, mechanism, 0, space.changes, budget)
-    own = chosen.grids.get(task, {})
-    grid = {name: _distinct(name, values) for name, values in {**own, **added}.items()}
-    grid_seeds = grid.pop(SEED, chosen.seeds)
+    definition = protocols.get(protocol)
+    changes = definition.changes(task, mechanism, space.changes)
+    added = definition.changes(task, mechanism, space.grid)
+    budget = space.budget or definition.budget
+    base = definition.row(task, mechanism, 0, space.changes, budget)
+    protocol_grid = definition.grids.get(task, {})
+    grid = {name: _distinct(name, values) for name, values in {**protocol_grid, **added}.items()}
+    grid_seeds = grid.pop(SEED, definition.seeds)
     if space.seeds is not None and SEED in space.grid:
         raise OptionError(
             f"seeds are given twice: {list(space.seeds)}, and {list(grid_seeds)} in the grid"
@@ -107,16 +107,18 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
         # The run that trials start from has no values of their grid.
-        limited = {_limited(name, task, mechanism): value for name, value in combination.items()}
+        limited = {
+            _setting_name(name, task, mechanism): value for name, value in combination.items()
+        }
         every = {**space.changes, **limited}
-        made = chosen.row(task, mechanism, 0, every, budget)
-        made = _without_protocol_values(made, base, own)
+        experiment = definition.row(task, mechanism, 0, every, budget)
+        experiment = _without_protocol_values(experiment, base, protocol_grid)
         for seed in seeds:
-            trials.append(Trial(changes=combination, experiment=made.with_seed(seed)))
+            trials.append(Trial(changes=combination, experiment=experiment.with_seed(seed)))
     return Search(grid={**grid, SEED: seeds}, trials=tuple(trials))
 
 
-def _limited(name: str, task: str, row: str) -> str:
+def _setting_name(name: str, task: str, row: str) -> str:
     """Return the name of a setting for one row on one task alone."""
     return f"{task}.{row}.{name}" if "." in name else name
 
@@ -148,51 +150,51 @@ def searches(
         UnknownNameError: see `search`.
         OptionError: see `search`; or a mechanism requested by name does not fit.
     """
-    found: list[Search] = []
+    row_searches: list[Search] = []
     skipped: list[Skipped] = []
     if tasks is None:
         tasks = _tasks_with_grid(protocol, space, skipped)
-    chosen = protocols.get(protocol)
-    named = dict.fromkeys(chosen.default_rows if mechanisms is None else mechanisms)
+    definition = protocols.get(protocol)
+    rows = dict.fromkeys(definition.default_rows if mechanisms is None else mechanisms)
     trial_paths = paths and paths.for_trials()
-    pairs, left_out = row_pairs(chosen, dict.fromkeys(tasks), named)
-    check_limits([*space.changes, *space.grid], pairs, chosen.row_names)
+    pairs, left_out = row_pairs(definition, dict.fromkeys(tasks), rows)
+    check_limits([*space.changes, *space.grid], pairs, definition.row_names)
     skipped += left_out
     for task, mechanism in pairs:
-        made = search(protocol, task, mechanism, space)
-        every, size = made.experiments, len(made.grid[SEED])
+        row_search = search(protocol, task, mechanism, space)
+        every, size = row_search.experiments, len(row_search.grid[SEED])
         cells = (every[n : n + size] for n in range(0, len(every), size))
-        reasons = (misfit_of_unfinished(cell, trial_paths) for cell in cells)
+        reasons = (find_cell_refusal(cell, trial_paths) for cell in cells)
         if (reason := next(filter(None, reasons), None)) is None:
-            found.append(made)
+            row_searches.append(row_search)
         elif mechanisms is not None:
             raise OptionError(reason)
         else:
-            skipped.append(Skipped(made.title, reason))
-    return found, skipped
+            skipped.append(Skipped(row_search.title, reason))
+    return row_searches, skipped
 
 
-def sources_of(found: Iterable[Search]) -> list[Experiment]:
+def sources_of(searches: Iterable[Search]) -> list[Experiment]:
     """Return the runs that the trials of searches start from, each once, in their order."""
-    return with_sources(x for search in found for y in search.experiments for x in y.sources)
+    return with_sources(x for search in searches for y in search.experiments for x in y.sources)
 
 
 def _tasks_with_grid(protocol: str, space: SearchSpace, skipped: list[Skipped]) -> list[str]:
     """Return the tasks of a protocol to search on; skip those that would select on test."""
-    chosen, found = protocols.get(protocol), []
-    for task in chosen.tasks if space.grid else chosen.grids:
+    definition, tasks = protocols.get(protocol), []
+    for task in definition.tasks if space.grid else definition.grids:
         # Options of a mechanism do not apply to the baseline.
-        changes = chosen.changes(task, BASELINE, space.changes)
-        own = {name: x for name, x in changes.items() if name.startswith("task.")}
-        base = override(chosen.experiment(task, BASELINE, 0), own)
-        grid = chosen.changes(task, BASELINE, space.grid)
-        if reason := _selects_on_test(base, {**chosen.grids.get(task, {}), **grid}):
+        changes = definition.changes(task, BASELINE, space.changes)
+        task_changes = {name: x for name, x in changes.items() if name.startswith("task.")}
+        base = override(definition.experiment(task, BASELINE, 0), task_changes)
+        grid = definition.changes(task, BASELINE, space.grid)
+        if reason := _selects_on_test(base, {**definition.grids.get(task, {}), **grid}):
             skipped.append(Skipped(task, reason))
         else:
-            found.append(task)
-    if not (found or skipped):
+            tasks.append(task)
+    if not (tasks or skipped):
         raise OptionError(_no_grid(protocol, "any of its tasks"))
-    return found
+    return tasks
 
 
 def _no_grid(protocol: str, task: str) -> str:
@@ -236,11 +238,11 @@ def _distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(x for n, x in enumerate(values) if x not in values[:n])
 
 
-def _without_protocol_values(made: Experiment, base: Experiment, own: Grid) -> Experiment:
+def _without_protocol_values(experiment: Experiment, base: Experiment, grid: Grid) -> Experiment:
     """Remove values that the protocol itself searches from the overrides."""
     overrides = {
         name: value
-        for name, value in made.overrides.items()
-        if name in base.overrides or value not in own.get(name, ())
+        for name, value in experiment.overrides.items()
+        if name in base.overrides or value not in grid.get(name, ())
     }
-    return dataclasses.replace(made, overrides=overrides)
+    return dataclasses.replace(experiment, overrides=overrides)

@@ -116,33 +116,33 @@ def tune(
         OptionError: the grid is invalid, or would select on test.
     """
     check_name(rule, RULES, "rule")
-    found, skipped = searches(
+    row_searches, skipped = searches(
         protocol, space or SearchSpace(), tasks=tasks, mechanisms=mechanisms, paths=paths
     )
     run_all = functools.partial(arena, executor=executor, retry_failed=retry_failed)
-    _, missing = run_all(sources_of(found), paths, callback)
-    experiments = [experiment for search in found for experiment in search.experiments]
+    _, missing = run_all(sources_of(row_searches), paths, callback)
+    experiments = [experiment for search in row_searches for experiment in search.experiments]
     _, failed = run_all(experiments, paths.for_trials(), callback)
-    outcome = select_and_score(found, paths, callback, rule)
+    outcome = select_and_score(row_searches, paths, callback, rule)
     return dataclasses.replace(outcome, failed=[*skipped, *missing, *failed, *outcome.failed])
 
 
 def select_and_score(
-    found: Sequence[Search], paths: RunPaths, callback: GridCallback, rule: str = "mean"
+    searches: Sequence[Search], paths: RunPaths, callback: GridCallback, rule: str = "mean"
 ) -> SearchResult:
     """Select from searches whose trials have ended, and score the selected trials on test.
 
     A search that cannot be selected from yet is reported, and the others continue.
     """
     outcome = SearchResult(results=[], failed=[], moved=[])
-    for number, search in enumerate(found, 1):
+    for number, search in enumerate(searches, 1):
         try:
             ended = _load_trials(search, paths)
             selected = select_trials(ended, rule)
             tuning = _tuning(search, ended, selected, rule)
             for one in selected:
                 experiment = one.trial.experiment
-                callback.on_run_begin(number, len(found), experiment)
+                callback.on_run_begin(number, len(searches), experiment)
                 result, moved = _score_selected(experiment, tuning, paths, callback.on_build)
                 outcome.results.append(result)
                 outcome.moved.extend(moved)
@@ -229,13 +229,13 @@ def _merit(group: Sequence[TrialResult]) -> tuple[float, float]:
 def _tuning(
     search: Search, ended: Sequence[TrialResult], selected: Sequence[TrialResult], rule: str
 ) -> Tuning:
-    chosen = dict(selected[0].trial.changes)
+    changes = dict(selected[0].trial.changes)
     if rule == "best-run":
-        chosen[SEED] = selected[0].trial.experiment.seed
+        changes[SEED] = selected[0].trial.experiment.seed
     return Tuning(
         rule=f"{rule}: {RULES[rule]}",
         grid={name: to_json_types(list(values)) for name, values in search.grid.items()},
-        chosen=to_json_types(chosen),
+        chosen=to_json_types(changes),
         trials=[one.record() for one in ended],
     )
 
@@ -302,10 +302,10 @@ def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: Ru
 
 def _move_earlier_selections(selected: Sequence[Experiment], paths: RunPaths) -> list[Skipped]:
     """Move the records of earlier selections from grids of the same configuration."""
-    kept = [paths.record_file(experiment) for experiment in selected]
-    current, moved = load_result(kept[0]), []
-    for path in sorted(kept[0].parent.glob(f"{current.row_name}-*.json")):
-        if path.name.endswith(FAILED) or path in kept:
+    files = [paths.record_file(experiment) for experiment in selected]
+    current, moved = load_result(files[0]), []
+    for path in sorted(files[0].parent.glob(f"{current.row_name}-*.json")):
+        if path.name.endswith(FAILED) or path in files:
             continue
         other = load_result(path)
         if other.tuning is None or other.row_name != current.row_name:

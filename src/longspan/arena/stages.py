@@ -44,11 +44,11 @@ def _stage_task(config: RunConfig, task: Task) -> Task:
     Raises:
         OptionError: the options of the stage are invalid, or need other data than those of the run.
     """
-    made = build(config.task.name, config.task.options)
-    if made.options == task.options:
+    stage_task = build(config.task.name, config.task.options)
+    if stage_task.options == task.options:
         return task
-    made.share_data(task)
-    return made
+    stage_task.share_data(task)
+    return stage_task
 
 
 def make_stages(
@@ -65,22 +65,22 @@ def make_stages(
 
     keeps = [stage.keep_optimizer for stage in experiment.config.training.stages] or [True]
 
-    def make(config: RunConfig, own: Task, is_first: bool) -> LongspanPreTrainedModel:
-        model = make_model(dataclasses.replace(experiment, config=config), own)
+    def make(config: RunConfig, task: Task, is_first: bool) -> LongspanPreTrainedModel:
+        model = make_model(dataclasses.replace(experiment, config=config), task)
         if is_first:
             start(model)
         return model
 
     return [
         Stage(
-            task=own,
+            task=stage_task,
             config=config.training,
-            make_model=functools.partial(make, config, own, number == 0),
+            make_model=functools.partial(make, config, stage_task, number == 0),
             keep_optimizer=keeps[number],
             mechanism=experiment.mechanism,
             evaluation_changes=config.evaluation_changes,
         )
-        for number, (config, own) in enumerate(stages_of(experiment.config, task))
+        for number, (config, stage_task) in enumerate(stages_of(experiment.config, task))
     ]
 
 
@@ -102,14 +102,14 @@ def mean_over_stages(
     stages = list(stages_of(config, task))
     if len(stages) == 1:
         return measure(*stages[0])
-    total = sum(stage.training.steps * measure(stage, own) for stage, own in stages)
+    total = sum(stage.training.steps * measure(stage, stage_task) for stage, stage_task in stages)
     return total / sum(stage.training.steps for stage, _ in stages)
 
 
 def mean_step_flops(config: RunConfig, task: Task) -> float:
     """Return the mean FLOPs of a training step, every example at the length of its stage."""
     return mean_over_stages(
-        config, task, lambda x, own: training_flops(forward_flops(x, own), x.training.batch_size)
+        config, task, lambda x, y: training_flops(forward_flops(x, y), x.training.batch_size)
     )
 
 
@@ -158,10 +158,10 @@ def check_evaluations(config: RunConfig, task: Task) -> None:
             changes a parameter or a buffer.
         UnknownNameError: the mechanism has no such option.
     """
-    for stage, own in stages_of(config, task):
+    for stage, stage_task in stages_of(config, task):
         if not (changes := stage.evaluation_changes):
             continue
-        model = model_config(stage, own)
+        model = model_config(stage, stage_task)
         if reasons := layered_refusals(stage.mechanism.name, changes, model.num_hidden_layers):
             raise OptionError(f"evaluation: {'; '.join(reasons)}")
         OtherOptions(build_mechanism(model, layer=0), changes)
@@ -174,9 +174,9 @@ def _shapes(number: int, stage: RunConfig, task: Task) -> Shapes:
         OptionError: the model cannot be built.
     """
     try:
-        own = _stage_task(stage, task)
+        stage_task = _stage_task(stage, task)
         with sizes_alone():
-            model = own.head(model_config(stage, own))
+            model = stage_task.head(model_config(stage, stage_task))
     except LongspanError as error:
         raise OptionError(f"stage {number}: {error}") from None
     parameters = model.named_parameters()

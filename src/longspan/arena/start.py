@@ -27,7 +27,7 @@ _EXPORT = (
 def find_start(experiment: Experiment, task: Task, paths: RunPaths) -> SavedCheckpoint | None:
     """Return the checkpoint that an experiment starts from, checked against its open task.
 
-    None: weights are drawn, or loaded from the run's own checkpoint, since it was interrupted.
+    None: random initialization, or the run's own checkpoint, since it was interrupted.
 
     Raises:
         RunError: the run to start from has no model, the named checkpoint has changed, or a resumed
@@ -63,11 +63,11 @@ def load_start(
     start, folder = experiment.config.start, checkpoint.folder
     assert start is not None
     # A record names a run below the folder of runs, which may be moved.
-    named = folder if start.checkpoint is not None else Path(*folder.parts[-BELOW_RUNS:])
+    source = folder if start.checkpoint is not None else Path(*folder.parts[-BELOW_RUNS:])
     return load_checkpoint(
         model,
         folder,
-        source=named.as_posix(),
+        source=source.as_posix(),
         sha256=checkpoint.sha256,
         extend_positions=start.extend_positions,
     )

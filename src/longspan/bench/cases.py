@@ -94,5 +94,5 @@ def check_row(row: str) -> None:
     name, mark, backend = row.partition(BACKEND)
     check_name(name, (*MECHANISMS, IDENTITY), "mechanism")
     if mark:
-        own = ("auto",) if name == IDENTITY else backends(name)
-        check_name(backend, own, f"backend of {name!r}")
+        backend_names = ("auto",) if name == IDENTITY else backends(name)
+        check_name(backend, backend_names, f"backend of {name!r}")

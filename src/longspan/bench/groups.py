@@ -1,4 +1,4 @@
-"""Cases of one shape, measured in turns within the memory that is free."""
+"""Cases of one shape, interleaved within the memory that is free."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from longspan.bench.memory import (
     release_memory,
 )
 from longspan.bench.peaks import PeakMeter
-from longspan.bench.timing import Call, Timing, time_in_turns, timing_of
+from longspan.bench.timing import Call, Timing, time_interleaved, timing_of
 from longspan.bench.workloads import Workload, make_workload
 from longspan.errors import LongspanError, RunError
 from longspan.results.efficiency import Limits, Measurement, Sizes, State
@@ -51,10 +51,10 @@ def measure_group(
     device: torch.device,
     peaks: PeakMeter,
 ) -> list[Measurement]:
-    """Measure cases in turns; those that cannot be measured come first.
+    """Measure interleaved cases; those that cannot be measured come first.
 
     All workloads are held in memory if they fit together. If not, each is built, run once and
-    freed again in every turn, so that a case needs no more than its own memory.
+    freed again in every round, so that a case needs no more than its own memory.
 
     Args:
         cases: cases of different mechanisms.
@@ -68,14 +68,14 @@ def measure_group(
     left_out = [x for x in outcomes if isinstance(x, Measurement)]
     planned = [x for x in outcomes if isinstance(x, _Planned)]
     release_memory(device)
-    made = None
+    measurements = None
     # A GPU refuses what does not fit together by itself.
     if device.type == "cuda" or fit_together([x.estimate for x in planned], free_memory(device)):
-        made = _measure_together(planned, sizes, limits, runs, device, peaks)
-    if made is None:
-        made = _measure_apart(planned, sizes, limits, runs, device, peaks)
-    left_out += [x for x in made if x.state != "measured"]
-    return [*left_out, *(x for x in made if x.state == "measured")]
+        measurements = _measure_together(planned, sizes, limits, runs, device, peaks)
+    if measurements is None:
+        measurements = _measure_apart(planned, sizes, limits, runs, device, peaks)
+    left_out += [x for x in measurements if x.state != "measured"]
+    return [*left_out, *(x for x in measurements if x.state == "measured")]
 
 
 def fit_together(estimates: Sequence[MemoryEstimate | None], free: int | None) -> bool:
@@ -89,10 +89,10 @@ def fit_together(estimates: Sequence[MemoryEstimate | None], free: int | None) -
     """
     if free is None or len(estimates) < 2:
         return True
-    known = [x for x in estimates if x is not None]
-    if len(known) < len(estimates):
+    needs = [x for x in estimates if x is not None]
+    if len(needs) < len(estimates):
         return False
-    return sum(x.held for x in known) + max(x.peak for x in known) <= free
+    return sum(x.held for x in needs) + max(x.peak for x in needs) <= free
 
 
 def left_out(
@@ -138,20 +138,22 @@ def _measure_together(
     peaks: PeakMeter,
 ) -> list[Measurement] | None:
     """Measure workloads that are all in memory; None: they do not fit after all."""
-    made = [_attempt(x.case, functools.partial(_prepare, x, sizes, device, peaks)) for x in planned]
-    ready = {x.values["mechanism"]: x for x in made if isinstance(x, _Ready)}
-    failed = [x for x in made if isinstance(x, Measurement)]
+    outcomes = [
+        _attempt(x.case, functools.partial(_prepare, x, sizes, device, peaks)) for x in planned
+    ]
+    ready = {x.values["mechanism"]: x for x in outcomes if isinstance(x, _Ready)}
+    failed = [x for x in outcomes if isinstance(x, Measurement)]
     if len(planned) > 1 and any(x.state == "out of memory" for x in failed):
         return None
     calls = {name: x.call for name, x in ready.items()}
-    known = {name: x.values["peak_memory"] for name, x in ready.items()}
+    peak_bytes = {name: x.values["peak_memory"] for name, x in ready.items()}
     try:
-        timings = time_in_turns(calls, known, runs=runs, device=device)
+        timings = time_interleaved(calls, peak_bytes, runs=runs, device=device)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         return None
-    return [*failed, *(_measured(x, timings[name], limits) for name, x in ready.items())]
+    return [*failed, *(_measurement(x, timings[name], limits) for name, x in ready.items())]
 
 
 def _measure_apart(
@@ -174,14 +176,14 @@ def _measure_apart(
             release_memory(device)
             measures = peaks if name not in first else None
             action = functools.partial(_time_once, one, sizes, device, measures)
-            found = _attempt(one.case, action)
-            if isinstance(found, Measurement):
-                failed[name] = found
+            outcome = _attempt(one.case, action)
+            if isinstance(outcome, Measurement):
+                failed[name] = outcome
                 continue
-            seconds[name].append(found[0])
-            first.setdefault(name, found[1])
+            seconds[name].append(outcome[0])
+            first.setdefault(name, outcome[1])
     measured = [
-        _measured(ready, timing_of(seconds[name], ready.values["peak_memory"]), limits)
+        _measurement(ready, timing_of(seconds[name], ready.values["peak_memory"]), limits)
         for name, ready in first.items()
         if name not in failed
     ]
@@ -220,7 +222,7 @@ def _prepare(
         "peak_memory": peak,
         "estimated_memory": None if estimate is None else estimate.peak,
         "flops": workload.flops,
-        "executed_flops": None if peaks is None else _executed(workload),
+        "executed_flops": None if peaks is None else _count_executed(workload),
     }
     return _Ready(workload.call, values, workload.traffic)
 
@@ -230,20 +232,20 @@ def call_of(case: Case, sizes: Sizes, device: torch.device) -> Call:
     return make_workload(case, sizes, device).call
 
 
-def _executed(workload: Workload) -> int | None:
+def _count_executed(workload: Workload) -> int | None:
     """Return the operations of a workload; None: torch does not see those of its kernel."""
     if workload.attention.backend_used in UNCOUNTED:
         return None
     return count_executed(workload.call)
 
 
-def _measured(ready: _Ready, timing: Timing, limits: Limits) -> Measurement:
+def _measurement(ready: _Ready, timing: Timing, limits: Limits) -> Measurement:
     """Return the record of a timed workload."""
-    known = [x for x in (ready.values["flops"], ready.values["executed_flops"]) if x is not None]
+    flops = [x for x in (ready.values["flops"], ready.values["executed_flops"]) if x is not None]
     return Measurement(
         **ready.values | dataclasses.asdict(timing),
         state="measured",
-        least_seconds=limits.least_seconds(min(known, default=0), ready.traffic),
+        least_seconds=limits.least_seconds(min(flops, default=0), ready.traffic),
     )
 
 

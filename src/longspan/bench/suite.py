@@ -51,7 +51,7 @@ def _no_options(mechanism: str, length: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Cases to measure. Mechanisms are measured in turns with the others of one shape.
+    """Cases to measure. Mechanisms of one shape are interleaved.
 
     Attributes:
         name: name of the suite.
@@ -120,7 +120,7 @@ class Suite:
         return {} if name == IDENTITY else self.options(name, length)
 
     def groups(self) -> Iterator[list[Case]]:
-        """Yield the cases that are measured in turns: those that differ in the mechanism alone."""
+        """Yield the interleaved cases: those that differ in the mechanism alone."""
         shapes = itertools.product(self.precisions, self.scopes, self.works, sorted(self.lengths))
         for precision, scope, work, length in shapes:
             yield [self._case(x, scope, work, length, precision) for x in self.mechanisms]
@@ -128,7 +128,7 @@ class Suite:
     def _case(
         self, mechanism: str, scope: Scope, work: Pass, length: int, precision: Precision
     ) -> Case:
-        # A decoded token follows a prefix of one row.
+        # A decoded token follows a prefix, at batch size 1.
         most = 1 if work == "decoding" else max(1, self.tokens // length)
         return Case(
             mechanism=mechanism,
@@ -180,10 +180,12 @@ def run_suite(
     with PeakMeter(device) as peaks, _frozen_objects():
         for group in suite.groups():
             before = record.measurements
-            made = _measure_group(suite, group, limits[group[0].precision], device, before, peaks)
-            for one in made:
+            measurements = _measure_group(
+                suite, group, limits[group[0].precision], device, before, peaks
+            )
+            for one in measurements:
                 on_measurement(one)
-            record = dataclasses.replace(record, measurements=[*before, *made])
+            record = dataclasses.replace(record, measurements=[*before, *measurements])
             save(record)
     return record
 
@@ -210,14 +212,14 @@ def _measure_group(
     before: Sequence[Measurement],
     peaks: PeakMeter,
 ) -> list[Measurement]:
-    """Measure cases in turns; those that cannot be measured come first."""
-    excluded = [(case, _excluded(case, suite, before)) for case in group]
+    """Measure interleaved cases; those that cannot be measured come first."""
+    excluded = [(case, _exclusion(case, suite, before)) for case in group]
     tried = [case for case, reason in excluded if reason is None]
-    made = measure_group(tried, suite.sizes, limits, suite.runs, device, peaks)
-    return [*(reason for _, reason in excluded if reason is not None), *made]
+    measurements = measure_group(tried, suite.sizes, limits, suite.runs, device, peaks)
+    return [*(reason for _, reason in excluded if reason is not None), *measurements]
 
 
-def _excluded(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measurement | None:
+def _exclusion(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measurement | None:
     """Return why a case is not tried, by itself or after shorter rows; None: it is."""
     if reason := refusal(case):
         return left_out(case, "refused", reason)
@@ -241,16 +243,16 @@ def _is_shorter(one: Measurement, case: Case) -> bool:
 
 def _options(suite: Suite) -> dict[str, dict[str, Any]]:
     """Return the options of each mechanism, by length where they depend on it."""
-    made = {}
+    options = {}
     for name in suite.mechanisms:
         if name.partition(BACKEND)[0] == IDENTITY:
             continue
-        found = [suite.options_of(name, length) for length in suite.lengths]
-        if all(x == found[0] for x in found):
-            made[name] = found[0]
+        by_length = [suite.options_of(name, length) for length in suite.lengths]
+        if all(x == by_length[0] for x in by_length):
+            options[name] = by_length[0]
         else:
-            made |= {f"{name} at {n}": x for n, x in zip(suite.lengths, found, strict=True)}
-    return made
+            options |= {f"{name} at {n}": x for n, x in zip(suite.lengths, by_length, strict=True)}
+    return options
 
 
 def default_path(runs: Path, suite: Suite, device: torch.device) -> Path:

@@ -127,13 +127,13 @@ def change_suite(suite: Suite, changes: dict[str, Any]) -> Suite:
     Raises:
         OptionError: a value is out of range; `UnknownNameError`: a name is unknown.
     """
-    given = {name: x for name, x in changes.items() if x is not None}
+    values = {name: x for name, x in changes.items() if x is not None}
     fields = {field.name for field in dataclasses.fields(Sizes)}
-    own = {name: given.pop(name) for name in list(given) if name in fields}
-    if "tokens" in given:
-        given.setdefault("batch_size", None)
-    sizes = dataclasses.replace(suite.sizes, **own)
-    return dataclasses.replace(suite, sizes=sizes, **given)
+    size_values = {name: values.pop(name) for name in list(values) if name in fields}
+    if "tokens" in values:
+        values.setdefault("batch_size", None)
+    sizes = dataclasses.replace(suite.sizes, **size_values)
+    return dataclasses.replace(suite, sizes=sizes, **values)
 
 
 def with_baseline(names: Sequence[str]) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ class Timing:
 
 
 def compare(calls: Mapping[str, Call], *, runs: int, device: torch.device) -> dict[str, Timing]:
-    """Time callables in turns, so that drift of the machine affects all equally.
+    """Time callables, interleaved so that drift of the machine affects all equally.
 
     Args:
         calls: callables by name.
@@ -40,7 +40,7 @@ def compare(calls: Mapping[str, Call], *, runs: int, device: torch.device) -> di
         device: device that computes.
     """
     peaks = {name: measure_peak(call, device) for name, call in calls.items()}
-    return time_in_turns(calls, peaks, runs=runs, device=device)
+    return time_interleaved(calls, peaks, runs=runs, device=device)
 
 
 def measure_peak(call: Call, device: torch.device) -> int | None:
@@ -59,14 +59,14 @@ def measure_peak(call: Call, device: torch.device) -> int | None:
         return memory.peak()
 
 
-def time_in_turns(
+def time_interleaved(
     calls: Mapping[str, Call],
     peaks: Mapping[str, int | None],
     *,
     runs: int,
     device: torch.device,
 ) -> dict[str, Timing]:
-    """Time callables in turns, after a turn that is not timed.
+    """Time interleaved callables, after a round that is not timed.
 
     Args:
         calls: callables by name.

@@ -112,16 +112,16 @@ def _operator(case: Case, sizes: Sizes, device: torch.device) -> Workload:
     q, k, v = (_random(case, shape, device) for _ in range(3))
     mask, source = make_mask(case, device), _layer_input(case, layer, sizes, device)
     flops = case.batch_size * sizes.heads * attention.flops(case.length, sizes.head_dim)
-    itemsize, own = q.element_size(), sum(x.numel() for x in attention.parameters())
+    itemsize, num_parameters = q.element_size(), sum(x.numel() for x in attention.parameters())
     tensors = len(attention.traits.inputs) + 1
     if case.work == "decoding":
         _, cache = attention.step(q, k, v, None, layer_input=source)
         new_q, new_k, new_v = (x[:, :, :1] for x in (q, k, v))
         one = None if source is None else dataclasses.replace(source, states=source.states[:, :1])
-        traffic = _state_bytes(cache) + own * itemsize
+        traffic = _state_bytes(cache) + num_parameters * itemsize
         step = functools.partial(attention.step, new_q, new_k, new_v, cache, layer_input=one)
         return Workload(_inference(step), attention, None, traffic)
-    traffic = (tensors * q.numel() + own) * itemsize
+    traffic = (tensors * q.numel() + num_parameters) * itemsize
     run = functools.partial(attention, q, k, v, mask, layer_input=source)
     call = _pass(case, run, (q, k, v, *attention.parameters()), torch.randn_like(v))
     return Workload(call, attention, _of_training(case, flops), _of_training(case, traffic))
@@ -150,12 +150,12 @@ def _layer(case: Case, sizes: Sizes, device: torch.device) -> Workload:
     """Return a mechanism with its projections."""
     layer = _layer_of(case, sizes, device)
     x = _random(case, (case.batch_size, case.length, sizes.hidden_size), device)
-    own, itemsize = sum(p.numel() for p in layer.parameters()), x.element_size()
+    num_parameters, itemsize = sum(p.numel() for p in layer.parameters()), x.element_size()
     if case.work == "decoding":
         keeps = LayerContext(use_cache=True)
         cache = layer(x, keeps).cache
         step = functools.partial(layer, x[:, :1], keeps, cache)
-        traffic = _state_bytes(cache) + own * itemsize
+        traffic = _state_bytes(cache) + num_parameters * itemsize
         return Workload(_inference(step), layer.mechanism, None, traffic)
     context = LayerContext(mask=make_mask(case, device))
     call = _pass(
@@ -164,7 +164,7 @@ def _layer(case: Case, sizes: Sizes, device: torch.device) -> Workload:
     maps = len(layer.mechanism.traits.inputs) + 1
     flops = 2 * maps * case.length * sizes.hidden_size**2
     flops += sizes.heads * layer.mechanism.flops(case.length, sizes.head_dim)
-    traffic = (2 * x.numel() + own) * itemsize
+    traffic = (2 * x.numel() + num_parameters) * itemsize
     return Workload(
         call,
         layer.mechanism,
@@ -195,9 +195,10 @@ def _model(case: Case, sizes: Sizes, device: torch.device) -> Workload:
             optimizer.zero_grad()
 
     flops = _model_flops(case, config, sizes)
-    own, itemsize = sum(p.numel() for p in parameters), getattr(torch, case.precision).itemsize
+    num_parameters = sum(p.numel() for p in parameters)
+    itemsize = getattr(torch, case.precision).itemsize
     states = 2 * sizes.layers * ids.numel() * sizes.hidden_size * itemsize
-    traffic = _of_training(case, states) + 4 * own * (
+    traffic = _of_training(case, states) + 4 * num_parameters * (
         ADAMW_TRAFFIC if case.work == "training" else 1
     )
     call = step if case.has_gradients else _inference(step)
@@ -228,9 +229,9 @@ def _language_model(
         with autocast():
             model(ids[:, :1], cache=past)
 
-    own = sum(p.numel() * p.element_size() for p in model.parameters())
+    parameter_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     states = sum(_state_bytes(cast(Cache, layer.state)) for layer in past.layers)
-    return Workload(_inference(step), _attention_of(model), None, own + states)
+    return Workload(_inference(step), _attention_of(model), None, parameter_bytes + states)
 
 
 def _attention_of(model: nn.Module) -> Attention:
@@ -249,8 +250,8 @@ def make_mask(case: Case, device: torch.device) -> Tensor | None:
 
 
 def _random(case: Case, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    made = torch.randn(shape, device=device).to(getattr(torch, case.precision))
-    return made.requires_grad_(case.has_gradients)
+    tensor = torch.randn(shape, device=device).to(getattr(torch, case.precision))
+    return tensor.requires_grad_(case.has_gradients)
 
 
 def _pass(

@@ -77,11 +77,14 @@ def _span_summary(analysis: "Analysis") -> str:
     if spans is None:
         return f"{run}: embeddings only; {analysis.refusal}"
     mean, layers = spans.mean, ", ".join(f"{one.mean:.1f}" for one in spans.layers)
-    negative = f", {100 * spans.negative:.0f} % negative" if spans.negative else ""
+    rest = f", {100 * spans.negative:.0f} % negative" if spans.negative else ""
+    if analysis.spectra is not None:
+        quarter = 100 * analysis.spectra.share(1 / 4)
+        rest += f"; the largest quarter of the singular values holds {quarter:.0f} %"
     return (
         f"{run}: span {mean.mean:.1f} ± {mean.deviation:.1f} tokens (uniform attention "
         f"{spans.uniform:.1f}), by layer {layers}; {spans.samples:,} of "
-        f"{spans.available:,} samples of {spans.mean_length:.0f} tokens{negative}"
+        f"{spans.available:,} samples of {spans.mean_length:.0f} tokens{rest}"
     )
 
 

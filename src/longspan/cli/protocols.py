@@ -8,7 +8,7 @@ from rich.text import Text
 
 from longspan.cli.common import print_json, print_table, print_text
 from longspan.cli.listing import print_described, print_list
-from longspan.cli.options import App, Json, Mechanisms, ProtocolName, Tasks
+from longspan.cli.options import App, CacheOptions, Json, Mechanisms, ProtocolName, Tasks
 from longspan.stored_catalog import format_value
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def show(name: ProtocolName, as_json: Json = False) -> None:
 def diff(
     a: ProtocolName,
     b: ProtocolName,
+    folders: CacheOptions,
     tasks: Tasks = None,
     mechanisms: Mechanisms = None,
     as_json: Json = False,
@@ -42,6 +43,7 @@ def diff(
     from longspan.arena import get
     from longspan.arena.protocols.compare import compare
 
+    folders.run_paths()
     one, two = get(a), get(b)
     differences = compare(one, two, tasks=tasks, mechanisms=mechanisms)
     if as_json:
@@ -56,6 +58,7 @@ def diff(
 @app.command()
 def check(
     name: ProtocolName,
+    folders: CacheOptions,
     tasks: Tasks = None,
     every: Annotated[
         bool, typer.Option("--all", help="Include the values on which sources agree.")
@@ -66,6 +69,7 @@ def check(
     from longspan.arena import get
     from longspan.arena.protocols.compare import unsourced_fields
 
+    folders.run_paths()
     protocol = get(name)
     names = tasks or list(protocol.tasks)
     for task in names:

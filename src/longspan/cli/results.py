@@ -15,6 +15,7 @@ from longspan.cli.common import (
     print_text,
 )
 from longspan.cli.options import App, CacheOptions, DataOptions, Json, Record
+from longspan.errors import OptionError, check_name
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 from longspan.results.commands import run_command
@@ -80,6 +81,12 @@ def check(
         list[Path] | None,
         typer.Argument(help="Records, or folders of them.", show_default=str(FOLDER)),
     ] = None,
+    contribution: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of records for a leaderboard: recipe, three seeds, baseline and code, too."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check records against themselves, their protocol and each other.
@@ -87,16 +94,27 @@ def check(
     The exit code is 1 if there are errors. A warning is a reason for doubt; a note names what a
     reader cannot check or get from the repository, such as the file of a mechanism.
     """
-    from longspan.validation import validate_records
+    from longspan.validation import validate_contribution, validate_records
 
     CacheOptions().run_paths()
-    validation = validate_records(paths or [FOLDER])
+    if contribution is None:
+        validation = validate_records(paths or [FOLDER])
+    else:
+        _refuse_paths(paths)
+        validation = validate_contribution(contribution)
     if as_json:
         print_json(dataclasses.asdict(validation))
     else:
         _print_validation(validation)
     if validation.of("error"):
         raise typer.Exit(1)
+
+
+def _refuse_paths(paths: list[Path] | None) -> None:
+    if paths:
+        raise OptionError(
+            f"--contribution checks its own folder, got {paths[0]} beside it; give one of them"
+        )
 
 
 def _print_validation(validation: "Validation") -> None:
@@ -112,6 +130,28 @@ def _print_validation(validation: "Validation") -> None:
     numbers = {"result": validation.num_results, "failure": validation.num_failures}
     numbers |= {severity: len(validation.of(severity)) for severity in STYLES}
     print_text(", ".join(count(x, noun) for noun, x in numbers.items()))
+
+
+@app.command()
+def export(
+    folders: Folders = None,
+    output: Annotated[Path, typer.Option(help="Folder of the logs, which is made.")] = Path("logs"),
+    schema: Annotated[str, typer.Option(help="every-eval-ever.")] = "every-eval-ever",
+    as_json: Json = False,
+) -> None:
+    """Write records in a shared format for results of evaluations, a log each.
+
+    Every Eval Ever: https://github.com/evaleval/every_eval_ever, schema 0.2.2.
+    """
+    from longspan.publishing import export_evaluation_logs
+    from longspan.results import load_results
+
+    check_name(schema, ("every-eval-ever",), "schema")
+    paths = export_evaluation_logs(load_results(folders or [FOLDER]), output)
+    if as_json:
+        print_json([str(path) for path in paths])
+    else:
+        print_text(f"{count(len(paths), 'log')} in {output}")
 
 
 @app.command()

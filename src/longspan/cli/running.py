@@ -195,7 +195,7 @@ def train(
 
     A run of a protocol with stages first trains the run that it starts from.
     """
-    from longspan.arena import get, misfit
+    from longspan.arena import find_refusal, get
     from longspan.arena.protocols.scopes import check_limits
 
     paths = folders.run_paths()
@@ -203,7 +203,7 @@ def train(
     experiment = definition.row(task, mechanism, seed, changes.changes, changes.budget)
     needed = [*experiment.sources, experiment]
     check_limits(changes.changes, [(x.task, x.row_name) for x in needed], definition.row_names)
-    if reason := misfit(experiment):
+    if reason := find_refusal(experiment):
         raise OptionError(reason)
     run_one(needed, paths, changes, as_json)
 

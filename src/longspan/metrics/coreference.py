@@ -52,9 +52,9 @@ def conll_counts(predicted: Clusters, right: Clusters) -> list[float]:
     ]
 
 
-def _links(clusters: Clusters, others: Clusters) -> tuple[float, float]:
+def _links(clusters: Clusters, other_side: Clusters) -> tuple[float, float]:
     """Return the links of clusters that the other side has too, and all of their links."""
-    place = _cluster_of(others)
+    place = _cluster_of(other_side)
     correct = total = 0
     for cluster in clusters:
         # A mention that the other side lacks is a cluster of its own there.
@@ -66,13 +66,13 @@ def _links(clusters: Clusters, others: Clusters) -> tuple[float, float]:
     return float(correct), float(total)
 
 
-def _mention_scores(clusters: Clusters, others: Clusters) -> tuple[float, float]:
+def _mention_scores(clusters: Clusters, other_side: Clusters) -> tuple[float, float]:
     """Return the sum over mentions of the correct share of their cluster, and their number."""
-    place = _cluster_of(others)
+    place = _cluster_of(other_side)
     score = 0.0
     for cluster in clusters:
-        found = [place[mention] for mention in cluster if mention in place]
-        score += sum(found.count(other) ** 2 for other in set(found)) / len(cluster)
+        numbers = [place[mention] for mention in cluster if mention in place]
+        score += sum(numbers.count(other) ** 2 for other in set(numbers)) / len(cluster)
     return score, float(sum(map(len, clusters)))
 
 

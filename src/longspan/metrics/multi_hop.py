@@ -46,18 +46,18 @@ class Agreement(NamedTuple):
 
 def answer_agreement(answer: str, reference: str) -> Agreement:
     """Compare the tokens of an answer with those of the reference, after normalization."""
-    given, right = normalize_squad_answer(answer), normalize_squad_answer(reference)
-    if given != right and _WHOLE & {given, right}:
+    prediction, right = normalize_squad_answer(answer), normalize_squad_answer(reference)
+    if prediction != right and _WHOLE & {prediction, right}:
         return Agreement(0.0, 0.0, 0.0)
-    tokens, expected = given.split(), right.split()
+    tokens, expected = prediction.split(), right.split()
     common = sum((Counter(tokens) & Counter(expected)).values())
-    return _agreement(given == right, common, len(tokens), len(expected))
+    return _agreement(prediction == right, common, len(tokens), len(expected))
 
 
 def support_agreement(facts: Iterable[Hashable], reference: Iterable[Hashable]) -> Agreement:
     """Compare the predicted supporting facts with the right ones; repeated ones count once."""
-    given, right = set(facts), set(reference)
-    return _agreement(given == right, len(given & right), len(given), len(right))
+    prediction, right = set(facts), set(reference)
+    return _agreement(prediction == right, len(prediction & right), len(prediction), len(right))
 
 
 def _agreement(is_equal: bool, common: int, predicted: int, expected: int) -> Agreement:

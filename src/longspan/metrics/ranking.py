@@ -38,11 +38,11 @@ def _normalized_gains(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) 
     0 for a query without relevant documents. Arguments are those of `_reciprocal_ranks`.
     """
     ideal = np.zeros((len(judged), k))
-    for row, own in zip(ideal, judged, strict=True):
-        best = np.sort(own)[::-1][:k]
+    for row, query_grades in zip(ideal, judged, strict=True):
+        best = np.sort(query_grades)[::-1][:k]
         row[: len(best)] = best
-    found, most = _discounted_gains(grades[:, :k]), _discounted_gains(ideal)
-    return np.divide(found, most, out=np.zeros(len(judged)), where=most > 0)
+    gains, most = _discounted_gains(grades[:, :k]), _discounted_gains(ideal)
+    return np.divide(gains, most, out=np.zeros(len(judged)), where=most > 0)
 
 
 def _recalls(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -> np.ndarray:
@@ -50,8 +50,8 @@ def _recalls(grades: np.ndarray, judged: Sequence[np.ndarray], k: int) -> np.nda
 
     0 for a query without relevant documents. Arguments are those of `_reciprocal_ranks`.
     """
-    found = (grades[:, :k] > 0).sum(1)
-    return found / np.maximum(1, [np.count_nonzero(own > 0) for own in judged])
+    hits = (grades[:, :k] > 0).sum(1)
+    return hits / np.maximum(1, [np.count_nonzero(query_grades > 0) for query_grades in judged])
 
 
 def ranking_score(name: str, grades: np.ndarray, judged: Sequence[np.ndarray]) -> np.ndarray:

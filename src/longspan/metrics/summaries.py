@@ -56,13 +56,13 @@ def rouge(summary: str, reference: str, rule: RougeRule = "unicode") -> dict[str
     scores = _scorer(rule).score(reference, summary)
     whole = [split(text) for text in (reference, summary)]
     lines = [[split(line) for line in text.split("\n") if line] for text in (reference, summary)]
-    found = (
+    measures = (
         scores["rouge1"].fmeasure,
         scores["rouge2"].fmeasure,
         _f_measure(_common_length(*whole), *map(len, whole)),
         _f_measure(_union_hits(*lines), *(sum(map(len, x)) for x in lines)),
     )
-    return dict(zip(ROUGE[rule], found, strict=True))
+    return dict(zip(ROUGE[rule], measures, strict=True))
 
 
 def has_token(text: str, rule: RougeRule = "unicode") -> bool:

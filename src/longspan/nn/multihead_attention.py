@@ -146,8 +146,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             return self._forward_nested(inputs, flags, global_mask), None
         _check_shapes(inputs, (self.embed_dim, self.kdim, self.vdim))
         single = query.dim() == 2
-        layer_input = self._layer_input(self._batched(key))
-        q, k, v = (self._heads(x) for x in self._project([self._batched(x) for x in inputs]))
+        layer_input = self._layer_input(self._batch(key))
+        q, k, v = (self._heads(x) for x in self._project([self._batch(x) for x in inputs]))
         if single:
             key_padding_mask, global_mask = _first(key_padding_mask), _first(global_mask)
         key_mask, added = padding_mask(key_padding_mask, (len(k), k.shape[2]), self.mechanism)
@@ -179,7 +179,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         )
         return packed.nest(self.out_proj(out.flatten(1)))
 
-    def _batched(self, x: Tensor) -> Tensor:
+    def _batch(self, x: Tensor) -> Tensor:
         """Return an input as (B, T, width)."""
         if x.dim() == 2:
             return x[None]

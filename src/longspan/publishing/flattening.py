@@ -102,15 +102,15 @@ def _named_sources(
         source = importlib.util.resolve_name("." * node.level + source, _package(module))
     if source.partition(".")[0] not in packages:
         return {}
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for alias in node.names:
         origin, name = _origin(source, alias.name)
         if name == "*" or _is_submodule(origin, name):
             raise _refusal(node, module)
         known_as = alias.asname or alias.name
         text = name if name == known_as else f"{name} as {known_as}"
-        found.setdefault(origin, []).append(text)
-    return found
+        texts.setdefault(origin, []).append(text)
+    return texts
 
 
 def _refusal(node: ast.AST, module: str) -> OptionError:
@@ -122,18 +122,18 @@ def _refusal(node: ast.AST, module: str) -> OptionError:
 
 def _origin(module: str, name: str) -> tuple[str, str]:
     """Return the module that defines a name of a package, and its name there."""
-    found = _imported_names(module).get(name) if _is_package(module) else None
-    return (module, name) if found is None else _origin(*found)
+    origin = _imported_names(module).get(name) if _is_package(module) else None
+    return (module, name) if origin is None else _origin(*origin)
 
 
 def _imported_names(package: str) -> dict[str, tuple[str, str]]:
     """Return the module and the name there of each name that a package's `__init__` imports."""
-    found: dict[str, tuple[str, str]] = {}
+    origins: dict[str, tuple[str, str]] = {}
     for node in ast.parse(_source(package)).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             source = importlib.util.resolve_name("." * node.level + node.module, package)
-            found |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
-    return found
+            origins |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+    return origins
 
 
 def _is_submodule(module: str, name: str) -> bool:

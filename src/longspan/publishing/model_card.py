@@ -97,14 +97,14 @@ def _kind(task: Task) -> str:
 
 
 def _evaluation(
-    result: Result, task: Task, kind: str, metric: str, value: float, found: Interval | None
+    result: Result, task: Task, kind: str, metric: str, value: float, interval: Interval | None
 ) -> EvalResult:
     """Return one entry of the model index."""
     about, arguments = f"protocol {result.protocol}", {"protocol": result.protocol}
     more: dict[str, Any] = {}
-    if found is not None:
-        about += f", 95 % interval {found.low:.4g} to {found.high:.4g} over {found.over}"
-        more = {"confidence_interval": [found.low, found.high], "confidence_level": 0.95}
+    if interval is not None:
+        about += f", 95 % interval {interval.low:.4g} to {interval.high:.4g} over {interval.over}"
+        more = {"confidence_interval": [interval.low, interval.high], "confidence_level": 0.95}
     return EvalResult(
         task_type=kind,
         dataset_type=task.info.hub or task.info.name,
@@ -120,10 +120,10 @@ def _evaluation(
 def _protocol(result: Result) -> str:
     """Return the recipe that the scores belong to."""
     name = result.protocol
-    known = get(name) if name in protocol_names() else None
+    recipe = get(name) if name in protocol_names() else None
     about = [f"Protocol `{result.protocol}`; a score is comparable only under the same protocol."]
-    if known is not None:
-        about += [known.summary, f"Source: {known.source}.", f"Differences: {known.differs}"]
+    if recipe is not None:
+        about += [recipe.summary, f"Source: {recipe.source}.", f"Differences: {recipe.differs}"]
     if result.start is not None:
         source, sha256 = Path(result.start.source).name, result.start.sha256[:12]
         if result.config.start is not None and result.config.start.task is not None:
@@ -145,5 +145,5 @@ def _data(task: Task) -> str:
 
 def _data_license(task: Task) -> str | None:
     """Return the identifier of the data's license on the hub; None where it has none."""
-    found = _KNOWN_LICENSE.match(task.dataset.manifest.license)
-    return found[1].lower() if found else None
+    match = _KNOWN_LICENSE.match(task.dataset.manifest.license)
+    return match[1].lower() if match else None

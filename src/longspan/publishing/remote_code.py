@@ -56,14 +56,14 @@ def auto_classes(model: PreTrainedModel) -> dict[str, type]:
     place of the base model in `AutoModel`.
     """
     config = type(model.config)
-    found: dict[str, type] = {"AutoConfig": config}
+    classes: dict[str, type] = {"AutoConfig": config}
     for name, auto in vars(modeling_auto).items():
         mapping = getattr(auto, "_model_mapping", None)
         if isinstance(auto, type) and mapping is not None and config in mapping:
-            found[name] = mapping[config]
-    if type(model) not in found.values():
-        found["AutoModel"] = type(model)
-    return found
+            classes[name] = mapping[config]
+    if type(model) not in classes.values():
+        classes["AutoModel"] = type(model)
+    return classes
 
 
 def _mechanism_parts(config: Any) -> list[Any]:
@@ -71,10 +71,10 @@ def _mechanism_parts(config: Any) -> list[Any]:
 
     A kernel that is not automatic is left out, unless the configuration names it.
     """
-    named = {*_strings(config.to_dict()), *_strings(type(config)().to_dict())}
-    mechanisms = [cls for name, cls in MECHANISMS.items() if name in named]
+    names = {*_strings(config.to_dict()), *_strings(type(config)().to_dict())}
+    mechanisms = [cls for name, cls in MECHANISMS.items() if name in names]
     kernels = [item for cls in mechanisms for item in KERNELS.get(cls, {}).items()]
-    used = [kernel.run for name, kernel in kernels if kernel.automatic or name in named]
+    used = [kernel.run for name, kernel in kernels if kernel.automatic or name in names]
     return [*mechanisms, *used]
 
 
@@ -92,10 +92,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _entry(parts: list[Any], classes: list[type]) -> str:
     """Return the file that transformers imports the classes from."""
-    names: dict[str, list[str]] = {}
+    by_module: dict[str, list[str]] = {}
     for part in parts:
-        names.setdefault(part.__module__, []).append(part.__name__)
-    lines = [line for module, own in names.items() for line in import_line(module, own)]
+        by_module.setdefault(part.__module__, []).append(part.__name__)
+    lines = [line for module, names in by_module.items() for line in import_line(module, names)]
     loop = _LOOP.format(classes=", ".join(cls.__name__ for cls in classes))
     head = _HEADER.format(version=__version__, what="generated")
     return "\n".join([head, _DOCUMENTATION, *lines]) + "\n" + loop

@@ -12,7 +12,7 @@ from longspan.report.context import Context, styles_of
 from longspan.report.leaderboard.ranking import FRONT_RULE
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables import one_run, runs
-from longspan.report.tables.attention_span import attention_span
+from longspan.report.tables.attention_span import attention_span, attention_spectrum
 from longspan.report.tables.context_use import context_use
 from longspan.report.tables.correlations import correlations
 from longspan.report.tables.cross_evaluations import cross_evaluations
@@ -106,6 +106,12 @@ SECTIONS = (
         "Attention span",
         lambda board, context: attention_span(board, context.analyses),
         figures=figures.span_figures,
+    ),
+    Section(
+        "attention-spectrum",
+        "Spectrum of attention",
+        lambda board, context: attention_spectrum(board, context.analyses),
+        figures=figures.spectrum_figures,
     ),
     Section(
         "embeddings",

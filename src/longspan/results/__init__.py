@@ -11,6 +11,7 @@ from longspan.results.analysis import (
     Rollout,
     Similarity,
     Span,
+    Spectra,
     pack_levels,
     pack_tokens,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "Slice",
     "SourceFile",
     "Span",
+    "Spectra",
     "StartRecord",
     "TrialRecord",
     "Tuning",

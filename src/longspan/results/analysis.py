@@ -16,6 +16,7 @@ from longspan.results.side_record import SideRecord
 
 ANALYSIS_SCHEMA = 2
 GRAY_LEVELS = 256
+RANKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)  # shares of the number of tokens
 
 
 @settings
@@ -98,6 +99,29 @@ class AttentionSpans:
 
 
 @settings
+class Spectra:
+    """Cumulative share of the singular values of attention, mean over validation samples.
+
+    Attributes:
+        samples: sequences analyzed.
+        heads: share at each of `RANKS`, by layer and head.
+    """
+
+    samples: int
+    heads: list[list[list[float]]]
+
+    def share(self, rank: float, layer: int | None = None) -> float:
+        """Return the share at one of `RANKS`, mean over heads, of a layer or of all.
+
+        Args:
+            rank: share of the number of tokens.
+            layer: number of the layer from 0; None: the mean over all.
+        """
+        values = np.array(self.heads)[..., RANKS.index(rank)]
+        return float((values if layer is None else values[layer]).mean())
+
+
+@settings
 class Rollout:
     """Attention rollout: the share of each input token in the output, for one sequence.
 
@@ -158,6 +182,7 @@ class Analysis(SideRecord):
 
     Attributes:
         spans: attention spans; None if the model has no attention weights.
+        spectra: singular values of the weights; None without weights, and in older records.
         rollouts: of some validation examples; a pair has two. Empty without attention weights.
         refusal: reason for the lack of attention weights; None with them.
         positions: similarity of the position embeddings; None without a table of them.
@@ -183,6 +208,7 @@ class Analysis(SideRecord):
     versions: dict[str, str]
     date: str  # ISO 8601, UTC
     reference: str | None = None
+    spectra: Spectra | None = None
     schema: int = ANALYSIS_SCHEMA
 
     def check(self) -> None:

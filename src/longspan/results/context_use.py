@@ -136,11 +136,11 @@ class ContextUse(SideRecord):
                 yield f"shares of layer {number} must sum to 1, got {sum(shares.values()):.4f}"
         if not self.buckets:
             return
-        if [list(own) for own in self.buckets] != [list(own) for own in self.parts]:
+        if [list(layer) for layer in self.buckets] != [list(layer) for layer in self.parts]:
             yield "buckets must have the layers and parts of the shares by part"
             return
-        for number, (shares, own) in enumerate(zip(self.parts, self.buckets, strict=True), 1):
-            for name, values in own.items():
+        for number, (shares, layer) in enumerate(zip(self.parts, self.buckets, strict=True), 1):
+            for name, values in layer.items():
                 if not math.isclose(math.fsum(values), shares[name], abs_tol=1e-6):
                     yield f"buckets of {name} in layer {number} do not sum to its share"
 

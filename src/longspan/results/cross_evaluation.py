@@ -84,12 +84,12 @@ class CrossEvaluation(SideRecord):
         Those of the mechanism have the names `evaluation.OPTION`.
         """
         trained = self.trained_on.options
-        own = {
+        options = {
             name: value
             for name, value in self.evaluated_on.options.items()
             if name not in trained or trained[name] != value
         }
-        return own | {f"evaluation.{name}": x for name, x in self.mechanism_options.items()}
+        return options | {f"evaluation.{name}": x for name, x in self.mechanism_options.items()}
 
     @property
     def setup(self) -> str:

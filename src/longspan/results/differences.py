@@ -17,7 +17,7 @@ from longspan.results.reading import load_failures, load_result, record_paths
 from longspan.results.record import FAILED, Failure, Result
 
 FOLDER = Path("results")  # of a revision without a folder
-Run = Result | Failure
+Record = Result | Failure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class RunDifference:
         return None
 
 
-def diff_results(before: Iterable[Run], after: Iterable[Run]) -> list[RunDifference]:
+def diff_results(before: Iterable[Record], after: Iterable[Record]) -> list[RunDifference]:
     """Return the runs that differ in outcome, configuration or data.
 
     Runs have one protocol, task, row and seed in both sets. Those of a protocol that the other set
@@ -73,18 +73,18 @@ def _has_changed(difference: RunDifference) -> bool:
     return not is_equal or bool(difference.fields) or difference.is_other_data
 
 
-def _group(runs: Iterable[Run], shared: Collection[str]) -> dict[tuple, list[Run]]:
+def _group(runs: Iterable[Record], shared: Collection[str]) -> dict[tuple, list[Record]]:
     """Group runs that may be paired; protocols that are not shared are one group."""
-    groups: dict[tuple, list[Run]] = defaultdict(list)
+    groups: dict[tuple, list[Record]] = defaultdict(list)
     for run in runs:
         protocol = run.protocol if run.protocol in shared else ""
         groups[(protocol, run.task, run.row_name, run.seed)].append(run)
     return groups
 
 
-def _pair(before: list[Run], after: list[Run]) -> list[tuple[Run | None, Run | None]]:
+def _pair(before: list[Record], after: list[Record]) -> list[tuple[Record | None, Record | None]]:
     """Pair the most similar configurations; runs without a partner come last."""
-    pairs: list[tuple[Run | None, Run | None]] = []
+    pairs: list[tuple[Record | None, Record | None]] = []
     # Identities, since two files may hold equal records.
     paired: set[int] = set()
     candidates = itertools.product(before, after)
@@ -96,21 +96,22 @@ def _pair(before: list[Run], after: list[Run]) -> list[tuple[Run | None, Run | N
     return pairs + [(None, new) for new in after if id(new) not in paired]
 
 
-def _differing_fields(old: Run, new: Run) -> dict[str, tuple[Any, Any]]:
+def _differing_fields(old: Record, new: Record) -> dict[str, tuple[Any, Any]]:
     one, two = (
-        {"protocol": run.protocol, **_resolved(run), **flatten(run.config)} for run in (old, new)
+        {"protocol": run.protocol, **_resolved_fields(run), **flatten(run.config)}
+        for run in (old, new)
     )
     names = dict.fromkeys((*one, *two))
     return {x: (one.get(x), two.get(x)) for x in names if one.get(x) != two.get(x)}
 
 
-def _resolved(run: Run) -> dict[str, Any]:
+def _resolved_fields(run: Record) -> dict[str, Any]:
     """Return the fields that a budget has changed, as `resolved.training.steps`."""
     resolved = run.resolved_budget if isinstance(run, Result) else None
     return {f"resolved.{name}": x for name, x in resolved.changes.items()} if resolved else {}
 
 
-def _difference(old: Run | None, new: Run | None) -> RunDifference:
+def _difference(old: Record | None, new: Record | None) -> RunDifference:
     runs = [run for run in (old, new) if run is not None]
     results = [run for run in runs if isinstance(run, Result)]
     return RunDifference(
@@ -129,13 +130,13 @@ def _difference(old: Run | None, new: Run | None) -> RunDifference:
     )
 
 
-def _outcome(run: Run | None) -> float | str | None:
+def _outcome(run: Record | None) -> float | str | None:
     if isinstance(run, Result):
         return run.score() if "test" in run.scores else None
     return None if run is None else run.kind
 
 
-def load_version(source: str, folder: Path | None = None) -> list[Run]:
+def load_version(source: str, folder: Path | None = None) -> list[Record]:
     """Load the records of a folder, or those of a folder at a git revision.
 
     Args:
@@ -158,7 +159,7 @@ def load_version(source: str, folder: Path | None = None) -> list[Run]:
             raise DataError(str(error).replace(str(extracted), f"{revision}:{folder}")) from error
 
 
-def _load(folder: Path) -> list[Run]:
+def _load(folder: Path) -> list[Record]:
     results = [load_result(x) for x in record_paths(folder) if not x.name.endswith(FAILED)]
     return [*results, *load_failures([folder])]
 

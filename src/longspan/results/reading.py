@@ -133,8 +133,8 @@ def load_failures(folders: Iterable[Path]) -> list[Failure]:
 
 def record_paths(folder: Path) -> list[Path]:
     """Return the files of results and failures below a folder, in a stable order."""
-    found = (path for path in folder.rglob("*.json") if not path.name.startswith("."))
-    return sorted(path for path in found if not _other_folders(path, folder))
+    paths = (path for path in folder.rglob("*.json") if not path.name.startswith("."))
+    return sorted(path for path in paths if not _other_folders(path, folder))
 
 
 def result_paths(folder: Path) -> list[Path]:
@@ -194,5 +194,5 @@ def _other_folders(path: Path, folder: Path) -> set[str]:
 
     The folder itself counts where it is one of measurements.
     """
-    own = {EFFICIENCY} & {folder.resolve().name}
-    return own | OTHER_FOLDERS.intersection(path.relative_to(folder).parts[:-1])
+    root = {EFFICIENCY} & {folder.resolve().name}
+    return root | OTHER_FOLDERS.intersection(path.relative_to(folder).parts[:-1])

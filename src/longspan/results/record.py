@@ -178,8 +178,8 @@ class CodeVersion:
         """
         added = self.added_files or {}
         sources = (self.source_files or {}).values()
-        own = (str(x) for x in sources if x.is_external or x.name in added)
-        return list(dict.fromkeys(own))
+        names = (str(x) for x in sources if x.is_external or x.name in added)
+        return list(dict.fromkeys(names))
 
     @property
     def name(self) -> str:
@@ -190,8 +190,8 @@ class CodeVersion:
     def name_before(self, later: "CodeVersion") -> str:
         """Return the name, with the versions and changed files that differ from later code."""
         versions = self.versions.items() - later.versions.items()
-        changed, others = self.changed_files or {}, later.changed_files or {}
-        edited = [x for x in {**changed, **others} if changed.get(x, x) != others.get(x, x)]
+        before, after = self.changed_files or {}, later.changed_files or {}
+        edited = [x for x in {**before, **after} if before.get(x, x) != after.get(x, x)]
         parts = [*(f"{name} {x}" for name, x in sorted(versions)), *sorted(edited)]
         return f"{self.name} ({', '.join(parts)})" if parts else self.name
 
@@ -203,7 +203,7 @@ class StartRecord:
     Attributes:
         source: folder of the checkpoint, below the folder of results for a run's.
         sha256: of its weights.
-        new: names of weights of the model that the checkpoint lacks, drawn as without it.
+        new: names of weights of the model that the checkpoint lacks, initialized as without it.
         started: weights that it lacks and that began as copies of others: of which ones, by name.
         dropped: names of weights of the checkpoint that the model lacks.
         changed: fields that the checkpoint's configuration has with another value, as
@@ -343,7 +343,7 @@ class Result(RunRecord):
     world_size: int
     parallelism: str  # none, ddp, fsdp or context
     dtype: str
-    start: StartRecord | None = None  # checkpoint that it started from; None: drawn weights
+    start: StartRecord | None = None  # checkpoint that it started from; None: random initialization
     # Code of earlier parts of a run that was resumed with other code, oldest first.
     earlier_code: list[CodeVersion] = dataclasses.field(default_factory=list)
     schema: int = SCHEMA

@@ -69,8 +69,8 @@ class SideRecord:
 def run_fields(kind: type[SideRecord], result: Result) -> dict[str, Any]:
     """Return the fields of a side record that name the run that it is of."""
     names = ("protocol", "task", "mechanism", "config_hash", "seed")
-    own = {field.name for field in dataclasses.fields(cast(Any, kind))}
-    return {x: getattr(result, x) for x in names if x in own} | {"reference": result.named_row}
+    fields = {field.name for field in dataclasses.fields(cast(Any, kind))}
+    return {x: getattr(result, x) for x in names if x in fields} | {"reference": result.named_row}
 
 
 def load_side_record(kind: type[S], path: Path) -> S:

@@ -63,9 +63,9 @@ def make_fast_tokenizer(
         OptionError: two kinds have the same place.
         UnknownNameError: there is no such kind.
     """
-    chosen = _chosen(vocabulary, special_tokens)
+    kinds = _kinds(vocabulary, special_tokens)
     symbols = _symbols(vocabulary)
-    texts = {name: _text(name) for name in chosen}
+    texts = {name: _text(name) for name in kinds}
     symbols += [text for text in texts.values() if text not in symbols]
     pipeline = _pipeline(vocabulary, {text: token for token, text in enumerate(symbols)})
     if template := _template(pipeline, texts):
@@ -83,21 +83,21 @@ def make_fast_tokenizer(
     )
 
 
-def _chosen(vocabulary: Vocabulary, special_tokens: Collection[str]) -> list[str]:
+def _kinds(vocabulary: Vocabulary, special_tokens: Collection[str]) -> list[str]:
     """Return the kinds of special tokens that the tokenizer has, in the order of their ids."""
-    own = {"pad"}
+    kinds = {"pad"}
     if not isinstance(vocabulary, ByteTokenizer):
-        own.add("unk")
+        kinds.add("unk")
     if isinstance(vocabulary, CharacterTokenizer) and vocabulary.end:
-        own.add("eos")
-    chosen = own | {check_name(name, SPECIAL_TOKENS, "special token") for name in special_tokens}
+        kinds.add("eos")
+    kinds |= {check_name(name, SPECIAL_TOKENS, "special token") for name in special_tokens}
     for place, names in (("before", _STARTS), ("after", _ENDS)):
-        if chosen.issuperset(names):
+        if kinds.issuperset(names):
             raise OptionError(
                 f"special tokens {names[0]!r} and {names[1]!r} are both {place} a text; "
                 "choose one of them"
             )
-    return [name for name in ("pad", *SPECIAL_TOKENS) if name in chosen]
+    return [name for name in ("pad", *SPECIAL_TOKENS) if name in kinds]
 
 
 def _text(name: str) -> str:
@@ -108,19 +108,19 @@ def _symbols(vocabulary: Vocabulary) -> list[str]:
     """Return a text for each id of a vocabulary; unused ids have one too."""
     if isinstance(vocabulary, ByteTokenizer):
         return [_text("pad"), *_byte_symbols()]
-    own: Sequence[str]
+    symbols: Sequence[str]
     if isinstance(vocabulary, CharacterTokenizer):
-        own = (_text("pad"), _text("unk"), _text("eos"), *vocabulary.characters)
+        symbols = (_text("pad"), _text("unk"), _text("eos"), *vocabulary.characters)
     else:
-        own = (_text("pad"), _text("unk"), *vocabulary.words)
-    unused = range(len(own), vocabulary.vocab_size)
-    return [*own, *(f"[UNUSED{token}]" for token in unused)]
+        symbols = (_text("pad"), _text("unk"), *vocabulary.words)
+    unused = range(len(symbols), vocabulary.vocab_size)
+    return [*symbols, *(f"[UNUSED{token}]" for token in unused)]
 
 
 def _byte_symbols() -> list[str]:
     """Return the character that stands for each byte in a byte-level vocabulary."""
-    others = iter(range(256, 512))
-    return [chr(byte if byte in _VISIBLE else next(others)) for byte in range(256)]
+    substitutes = iter(range(256, 512))
+    return [chr(byte if byte in _VISIBLE else next(substitutes)) for byte in range(256)]
 
 
 def _pipeline(vocabulary: Vocabulary, ids: dict[str, int]) -> Pipeline:

@@ -33,7 +33,7 @@ def load_checkpoint(
     """Load the weights of a checkpoint into the model of a stage; new ones keep their values.
 
     Weights of another mechanism than the checkpoint's are new, and so are buffers of another shape,
-    such as hashes and random blocks: they are drawn, not trained. Projections for global tokens
+    such as hashes and random blocks: they are random, not trained. Projections for global tokens
     start as copies of those of their layers, as `longify` starts them.
 
     Args:
@@ -51,11 +51,11 @@ def load_checkpoint(
         DataError: the checkpoint cannot be read.
     """
     there, here, state = read_config(folder), model.config, model.state_dict()
-    if reasons := architecture_misfits(there, here):
+    if reasons := find_architecture_refusals(there, here):
         raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
     weights = _named_as(model, read_weights(folder), there)
     taken = _taken(weights, state, there, model, is_same_task)
-    taken = _with_drawn_rows(taken, state, there, here)
+    taken = _with_initial_rows(taken, state, there, here)
     extended = None
     if extend_positions is not None:
         extended = _extend_positions(taken, state, there, model, extend_positions)
@@ -79,7 +79,7 @@ def load_checkpoint(
     )
 
 
-def architecture_misfits(there: LongspanConfig, here: LongspanConfig) -> list[str]:
+def find_architecture_refusals(there: LongspanConfig, here: LongspanConfig) -> list[str]:
     """Return the fields of two configurations that make weights of one useless in the other."""
     left_out = _OF_DECODERS if is_encoder_of(there, here) else ()
     return [
@@ -147,7 +147,7 @@ def _taken(
     return {name: x for name, x in weights.items() if name in state and is_taken(name, x)}
 
 
-def _with_drawn_rows(
+def _with_initial_rows(
     weights: dict[str, Tensor], state: dict[str, Any], there: LongspanConfig, here: LongspanConfig
 ) -> dict[str, Tensor]:
     """Return weights with the model's own rows for token ids that the checkpoint does not have.
@@ -191,17 +191,17 @@ def _extend_positions(
 
 
 def _extend_table(
-    table: Tensor, drawn: Tensor, there: LongspanConfig, method: str
+    table: Tensor, initial: Tensor, there: LongspanConfig, method: str
 ) -> tuple[Tensor, str]:
-    """Return a table of learned positions with the rows of a drawn one, and what was done."""
-    if len(drawn) < len(table):
-        return table[: len(drawn)], f"first {len(drawn):,} of {len(table):,} rows"
+    """Return a table of learned positions with the rows of the initial one, and what was done."""
+    if len(initial) < len(table):
+        return table[: len(initial)], f"first {len(initial):,} of {len(table):,} rows"
     if method == "keep":
-        # New rows are those that the model has drawn from the seed of the run.
-        new = drawn[len(table) :].to(table.dtype)
+        # New rows are those of the random initialization, with the seed of the run.
+        new = initial[len(table) :].to(table.dtype)
         return torch.cat((table, new)), f"copied, {len(new):,} new rows"
     first = there.max_sequence_length - there.max_position_embeddings
-    return stretch_own_table(there, len(drawn) - first, method, table)
+    return stretch_own_table(there, len(initial) - first, method, table)
 
 
 def _check_shapes(
@@ -230,18 +230,18 @@ def _check_shapes(
 def _check_complete(
     folder: Path, model: LongspanPreTrainedModel, new: list[str], there: LongspanConfig
 ) -> None:
-    """Refuse a checkpoint that lacks weights of the Transformer, other than those that are drawn.
+    """Refuse a checkpoint that lacks weights of the Transformer, other than new parts.
 
     Raises:
         OptionError: it does; the message lists the first ones.
     """
-    drawn, prefix = [], f"{model.base_model_prefix}."
+    new_parts, prefix = [], f"{model.base_model_prefix}."
     if is_encoder_of(there, model.config):
-        drawn.append("decoder.*")
+        new_parts.append("decoder.*")
     if there.attention != model.config.attention:
-        drawn.append("*layers.*.attention.mechanism.*")
+        new_parts.append("*layers.*.attention.mechanism.*")
     inner = [x for x in new if x.startswith(prefix)]
-    inner = [x for x in inner if not matches((x.removeprefix(prefix),), drawn)]
+    inner = [x for x in inner if not matches((x.removeprefix(prefix),), new_parts)]
     if inner:
         raise OptionError(
             f"{folder} lacks weights of the Transformer: {_list(inner)}; keep the checkpoint's "

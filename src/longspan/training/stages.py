@@ -83,7 +83,7 @@ def first_stage(checkpoints: Checkpoints, stages: Sequence[Stage]) -> int:
 def load_stage_before(checkpoints: Checkpoints, model: PreTrainedModel, number: int) -> None:
     """Load the weights at the end of the stage before into the model of a new stage.
 
-    Learned positions are repeated for longer inputs, and buffers of another shape are drawn.
+    Learned positions are repeated for longer inputs, and buffers of another shape are random.
 
     Args:
         checkpoints: checkpoints of the run.

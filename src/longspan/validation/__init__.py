@@ -4,7 +4,15 @@ A rule is a generator function that yields findings. `validate_records` reads fi
 every rule.
 """
 
+from longspan.validation.contribution import validate_contribution
 from longspan.validation.findings import Finding, RecordFile, Severity
 from longspan.validation.records import Validation, validate_records
 
-__all__ = ["Finding", "RecordFile", "Severity", "Validation", "validate_records"]
+__all__ = [
+    "Finding",
+    "RecordFile",
+    "Severity",
+    "Validation",
+    "validate_contribution",
+    "validate_records",
+]

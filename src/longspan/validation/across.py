@@ -35,12 +35,12 @@ def check_costs(files: Files) -> Iterator[Finding]:
         computed[key] = expected
         for name, value in expected["record"].items():
             # Older records do not have every value.
-            if (found := getattr(record, name, None)) is not None:
-                yield from file.compare(name, found, value)
+            if (actual := getattr(record, name, None)) is not None:
+                yield from file.compare(name, actual, value)
         least, most = expected["tokens"]
         if not least <= _num_tokens(record) <= most:
-            found = f"{_num_tokens(record):,} tokens in the seconds of training"
-            yield file.finding("tokens_per_second", found, f"{least:,} to {most:,}")
+            actual = f"{_num_tokens(record):,} tokens in the seconds of training"
+            yield file.finding("tokens_per_second", actual, f"{least:,} to {most:,}")
 
 
 def _derived_values(config: RunConfig) -> dict[str, Any]:
@@ -62,10 +62,10 @@ def _derived_values(config: RunConfig) -> dict[str, Any]:
 def _token_bounds(config: RunConfig, task: Task) -> tuple[int, int]:
     """Return the fewest and the most tokens that the stages of a training can have."""
     least = most = 0
-    for stage, own in stages_of(config, task):
+    for stage, stage_task in stages_of(config, task):
         examples = stage.training.steps * stage.training.batch_size
-        longest = count_tokens(own.input_shapes)
-        least += examples * (longest if own.image_side else 1)
+        longest = count_tokens(stage_task.input_shapes)
+        least += examples * (longest if stage_task.image_side else 1)
         most += examples * longest
     return least, most
 
@@ -109,15 +109,15 @@ def _check_equal(
     """Yield findings for values that differ from the most frequent one of the same key."""
     groups: dict[Hashable, list[tuple[RecordFile[Result], Any]]] = {}
     for file in files:
-        if (found := value(file.record)) is not None:
-            groups.setdefault(key(file.record), []).append((file, found))
+        if (actual := value(file.record)) is not None:
+            groups.setdefault(key(file.record), []).append((file, actual))
     for group in groups.values():
-        values = [found for _, found in group]
+        values = [actual for _, actual in group]
         usual = max(values, key=values.count)
-        for file, found in group:
-            if found != usual:
+        for file, actual in group:
+            if actual != usual:
                 expected = f"{usual}, as in {values.count(usual)} of {len(values)} records"
-                yield file.finding(field, found, expected, "run the wrong one again")
+                yield file.finding(field, actual, expected, "run the wrong one again")
 
 
 def _check_duplicates(files: Files) -> Iterator[Finding]:
@@ -140,13 +140,13 @@ def _check_copies(files: Files) -> Iterator[Finding]:
             other = first.setdefault((field, _task_key(record), content), file)
             if _training_key(other.record) == _training_key(record):
                 continue
-            expected, found = "values of its own", f"those of {other.path}"
+            expected, actual = "values of its own", f"those of {other.path}"
             remedy = "remove the copy, or run it again"
             if _may_be_equivalent(record, other.record):
                 remedy += ", unless both mechanisms compute the same function"
-                yield file.finding(field, found, expected, remedy, "warning")
+                yield file.finding(field, actual, expected, remedy, "warning")
             else:
-                yield file.finding(field, found, expected, remedy)
+                yield file.finding(field, actual, expected, remedy)
             break
 
 
@@ -177,15 +177,15 @@ def _may_be_equivalent(a: Result, b: Result) -> bool:
 
 def check_sources(files: Files) -> Iterator[Finding]:
     """Require the record of every run that another one starts from."""
-    known = {(x.record.protocol, x.record.task, x.record.config_hash, x.record.seed) for x in files}
+    runs = {(x.record.protocol, x.record.task, x.record.config_hash, x.record.seed) for x in files}
     for file in files:
         record, start = file.record, file.record.config.start
         if start is None or start.run is None:
             continue
-        if (record.protocol, start.task, start.run, record.seed) not in known:
-            expected, found = "its record among the others", f"none of {start.task}, {start.run}"
+        if (record.protocol, start.task, start.run, record.seed) not in runs:
+            expected, actual = "its record among the others", f"none of {start.task}, {start.run}"
             remedy = f"publish the record of {start.task} with it"
-            yield file.finding("config.start.run", found, expected, remedy, "note")
+            yield file.finding("config.start.run", actual, expected, remedy, "note")
 
 
 RULES = (check_costs, check_data, _check_duplicates, _check_copies, check_sources)

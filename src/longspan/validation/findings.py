@@ -41,7 +41,7 @@ class RecordFile(Generic[R]):
     def finding(
         self,
         field: str,
-        found: object,
+        actual: object,
         expected: object,
         remedy: str = AS_WRITTEN,
         severity: Severity = "error",
@@ -52,17 +52,17 @@ class RecordFile(Generic[R]):
             file=str(self.path),
             field=field,
             expected=str(expected),
-            found=str(found),
+            found=str(actual),
             remedy=remedy,
         )
 
     def compare(
-        self, field: str, found: object, expected: object, remedy: str = AS_WRITTEN
+        self, field: str, actual: object, expected: object, remedy: str = AS_WRITTEN
     ) -> list[Finding]:
         """Return a finding unless two values are equal; floats may differ by rounding."""
-        is_number = isinstance(found, float) and isinstance(expected, float)
-        is_equal = is_close(found, expected) if is_number else found == expected  # type: ignore[arg-type]
-        return [] if is_equal else [self.finding(field, found, expected, remedy)]
+        is_number = isinstance(actual, float) and isinstance(expected, float)
+        is_equal = is_close(actual, expected) if is_number else actual == expected  # type: ignore[arg-type]
+        return [] if is_equal else [self.finding(field, actual, expected, remedy)]
 
 
 def is_close(a: float, b: float) -> bool:

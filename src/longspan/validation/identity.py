@@ -21,8 +21,8 @@ def check_place(file: RecordFile) -> Iterable[Finding]:
     """Compare the path with `<protocol>/<task>/<row>-<hash>-<seed>.json`."""
     record = file.record
     expected = "/".join((record.protocol, record.task, record.filename))
-    found = "/".join(file.path.resolve().parts[-3:])
-    return file.compare("file name", found, expected, "move the file there")
+    actual = "/".join(file.path.resolve().parts[-3:])
+    return file.compare("file name", actual, expected, "move the file there")
 
 
 def _check_hash(file: RecordFile) -> Iterable[Finding]:
@@ -40,7 +40,7 @@ def _check_recipe(file: RecordFile) -> Iterator[Finding]:
     try:
         check_name(record.task, get(record.protocol).tasks, f"task of protocol {record.protocol!r}")
         check_name(record.mechanism, MECHANISMS, "mechanism")
-        experiment = _requested(record)
+        experiment = _requested_experiment(record)
     except LongspanError as error:
         expected = "registered names, and overrides that the protocol accepts"
         if missing := _unloaded_files(record):
@@ -55,14 +55,14 @@ def _check_recipe(file: RecordFile) -> Iterator[Finding]:
         yield file.finding("config", error, expected, remedy)
         return
     recipe, config = flatten(experiment.config), flatten(add_default_options(record.config))
-    for name, found in config.items():
+    for name, value in config.items():
         remedy = f"name it in the overrides, or run the recipe of {record.protocol}"
-        yield from file.compare(f"config.{name}", found, recipe.get(name, ABSENT), remedy)
+        yield from file.compare(f"config.{name}", value, recipe.get(name, ABSENT), remedy)
 
 
 def _unloaded_files(record: Result | Failure) -> list[str]:
     """Return the files of users that define the mechanism, task or protocol, if unknown here."""
-    known = {
+    is_registered = {
         "protocol": record.protocol in protocol_names(),
         "task": record.task in TASKS,
         "mechanism": record.mechanism in MECHANISMS,
@@ -71,7 +71,7 @@ def _unloaded_files(record: Result | Failure) -> list[str]:
         str(source)
         for part, source in (record.source_files or {}).items()
         if (source.is_external or source.name in (record.added_files or ()))
-        and not known.get(part.partition(" ")[0], True)
+        and not is_registered.get(part.partition(" ")[0], True)
     ]
 
 
@@ -82,7 +82,7 @@ def _lacks_imports(record: Result | Failure) -> bool:
     return not get(record.protocol).imports.keys() <= TASKS.keys()
 
 
-def _requested(record: Result | Failure) -> Experiment:
+def _requested_experiment(record: Result | Failure) -> Experiment:
     """Return the experiment that protocol, tuning and overrides describe."""
     protocol = get(record.protocol)
     tuning = record.tuning if isinstance(record, Result) else None
@@ -96,9 +96,9 @@ def _requested(record: Result | Failure) -> Experiment:
     changes = {**_of_checkpoint(record), **tuned, **record.overrides}
     for name in (ROW, VARIANT):
         changes.pop(name, None)
-    budget = changes.pop("budget", None)
-    given = None if budget is None else parse_budget(str(budget))
-    return protocol.row(record.task, record.row_name, record.seed, changes, given)
+    text = changes.pop("budget", None)
+    budget = None if text is None else parse_budget(str(text))
+    return protocol.row(record.task, record.row_name, record.seed, changes, budget)
 
 
 def _of_checkpoint(record: Result | Failure) -> dict[str, Any]:
@@ -140,8 +140,9 @@ def _check_provenance(file: RecordFile) -> Iterator[Finding]:
     elif record.git_commit.endswith("-dirty") and record.changed_files != {}:
         # The commit of an earlier record says nothing about which files differ.
         changed = ", ".join(record.changed_files or ("unknown files",))
-        found, expected = f"{record.git_commit}, with changes in {changed}", "a commit without them"
-        yield file.finding("git_commit", found, expected, "run it from a clean checkout", "warning")
+        actual = f"{record.git_commit}, with changes in {changed}"
+        remedy = "run it from a clean checkout"
+        yield file.finding("git_commit", actual, "a commit without them", remedy, "warning")
 
 
 def _check_start(file: RecordFile) -> Iterator[Finding]:

@@ -51,8 +51,8 @@ def validate_records(paths: Iterable[Path]) -> Validation:
     """
     paths = list(paths)
     read = [_read(path) for path in _files(paths)]
-    findings = [found for found in read if isinstance(found, Finding)]
-    files = [found for found in read if isinstance(found, RecordFile)]
+    findings = [entry for entry in read if isinstance(entry, Finding)]
+    files = [entry for entry in read if isinstance(entry, RecordFile)]
     results = [file for file in files if isinstance(file.record, Result)]
     for file in files:
         findings += _apply(file)
@@ -68,14 +68,14 @@ def validate_records(paths: Iterable[Path]) -> Validation:
 
 def _files(paths: Iterable[Path]) -> list[Path]:
     """Return each file once."""
-    found: dict[Path, Path] = {}
+    unique_files: dict[Path, Path] = {}
     for path in paths:
         files = record_paths(path) if path.is_dir() else [path] if path.exists() else []
         if not files:
             reason = "holds no records" if path.is_dir() else "does not exist"
             raise DataError(f"{path} {reason}; pass record files, or folders that hold them")
-        found |= {file.resolve(): file for file in files}
-    return list(found.values())
+        unique_files |= {file.resolve(): file for file in files}
+    return list(unique_files.values())
 
 
 def _read(path: Path) -> RecordFile | Finding:

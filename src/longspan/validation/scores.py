@@ -23,8 +23,8 @@ def check_splits(file: RecordFile[Result]) -> Iterator[Finding]:
         if split not in record.scores:
             yield file.finding(f"scores.{split}", "none", "a score", RUN_AGAIN)
         elif type(size := record.config.task.options.get(split)) is int:
-            found = record.scores[split].num_examples
-            yield from file.compare(f"scores.{split}.num_examples", found, size, RUN_AGAIN)
+            actual = record.scores[split].num_examples
+            yield from file.compare(f"scores.{split}.num_examples", actual, size, RUN_AGAIN)
     # Older records have neither.
     if record.inference is not None:
         yield from _check_train(file)
@@ -43,12 +43,12 @@ def _check_train(file: RecordFile[Result]) -> Iterator[Finding]:
     if score is None:
         yield file.finding("scores.train", "none", "a score", RUN_AGAIN)
         return
-    found, field = score.num_examples, "scores.train.num_examples"
+    actual, field = score.num_examples, "scores.train.num_examples"
     size = record.config.task.options.get("train")
     if requested is not None and type(size) is int:
-        yield from file.compare(field, found, min(requested, size), RUN_AGAIN)
-    elif requested is not None and found > requested:
-        yield file.finding(field, found, f"at most {requested}", RUN_AGAIN)
+        yield from file.compare(field, actual, min(requested, size), RUN_AGAIN)
+    elif requested is not None and actual > requested:
+        yield file.finding(field, actual, f"at most {requested}", RUN_AGAIN)
 
 
 def check_shares(file: RecordFile[Result]) -> Iterator[Finding]:
@@ -74,11 +74,11 @@ def _check_rules(file: RecordFile[Result]) -> Iterator[Finding]:
         return
     expected = _rule_names(record)
     for split in (split for split in HELD_OUT if split in record.scores):
-        found, num_targets = record.rules.get(split, {}), record.scores[split].num_targets
-        if expected not in (None, sorted(found)):
+        accuracies, num_targets = record.rules.get(split, {}), record.scores[split].num_targets
+        if expected not in (None, sorted(accuracies)):
             remedy = "run it again, unless the rules are newer than the record"
-            yield file.finding(f"rules.{split}", sorted(found), expected, remedy, "warning")
-        for name, share in found.items() if _counts_targets(record.main) else ():
+            yield file.finding(f"rules.{split}", sorted(accuracies), expected, remedy, "warning")
+        for name, share in accuracies.items() if _counts_targets(record.main) else ():
             if not (0 <= share <= 1 and is_whole(share * num_targets)):
                 shares = f"an unrounded share of {num_targets} targets, 0 to 1"
                 yield file.finding(f"rules.{split}.{name}", share, shares)
@@ -149,8 +149,8 @@ def _check_slices(file: RecordFile[Result]) -> Iterator[Finding]:
         # Targets outside all slices account for the rest.
         least = all_correct - (test.num_targets - num_targets)
         if not least - 0.5 < sum(correct) < all_correct + 0.5 or not all(map(is_whole, correct)):
-            found = f"{sum(correct):.6g} of {num_targets} correct"
-            yield file.finding(field, found, f"shares of the {all_correct:.0f} correct on test")
+            actual = f"{sum(correct):.6g} of {num_targets} correct"
+            yield file.finding(field, actual, f"shares of the {all_correct:.0f} correct on test")
 
 
 RULES = (

@@ -85,23 +85,23 @@ def _scheduled_stages(record: Result) -> list[_Stage]:
     """Return the stages of a run, in their order; one for a run without any."""
     configs = [config.training for config in record.effective_config.stages()]
     ends = list(itertools.accumulate(config.steps for config in configs))
-    found = []
+    stages = []
     for config, first, last in zip(configs, [0, *ends[:-1]], ends, strict=True):
         schedule, start = scheduled_steps(config, first, ends[-1])
-        found.append(_Stage(config, first, last, schedule, start))
-    return found
+        stages.append(_Stage(config, first, last, schedule, start))
+    return stages
 
 
 def _check_curve(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require every evaluation up to the last step, in order, at the scheduled learning rate."""
     record, training = file.record, file.record.effective_config.training
     yield from file.compare("steps", record.steps, training.steps, RUN_AGAIN)
-    stages, found = _scheduled_stages(record), [point.step for point in record.curve]
-    if found != [step for stage in stages for step in stage.evaluations()]:
+    stages, steps = _scheduled_stages(record), [point.step for point in record.curve]
+    if steps != [step for stage in stages for step in stage.evaluations()]:
         expected = " and ".join(
             f"every {stage.config.evaluate_every} steps up to {stage.last}" for stage in stages
         )
-        yield file.finding("curve", f"steps {found!r:.60}", expected, RUN_AGAIN)
+        yield file.finding("curve", f"steps {steps!r:.60}", expected, RUN_AGAIN)
     seconds = [0.0, *(point.seconds for point in record.curve)]
     if any(b <= a for a, b in itertools.pairwise(seconds)):
         yield file.finding("curve", f"{seconds!r:.60}", "increasing seconds")
@@ -160,16 +160,16 @@ def _check_tuning(file: RecordFile[Result]) -> Iterator[Finding]:
     combinations = {_key(trial.changes, trial.seed) for trial in tuning.trials}
     size = math.prod(map(len, tuning.grid.values()))
     yield from file.compare("tuning.trials", len(combinations), size)
-    own = [
+    matches = [
         x
         for x in tuning.trials
         if (x.config_hash, x.seed) == (file.record.config_hash, record.seed)
     ]
     validation = record.scores.get("validation")
-    if [trial.metrics for trial in own] != [validation and validation.metrics]:
+    if [trial.metrics for trial in matches] != [validation and validation.metrics]:
         expected = f"a trial {file.record.config_hash} with seed {record.seed} and these metrics"
         yield file.finding("scores.validation", validation, expected)
-    elif own[0] not in (best := _best_trials(record, tuning)):
+    elif matches[0] not in (best := _best_trials(record, tuning)):
         expected = f"{[trial.changes for trial in best[:1]]}, the best on validation"
         yield file.finding("tuning.chosen", tuning.chosen, expected)
 

@@ -165,8 +165,8 @@ class _Worker:
         # The forkserver has imported everything. With a GPU, each process must see its
         # environment before it imports torch.
         method = "spawn" if self.gpu is not None else "forkserver"
-        known = multiprocessing.get_all_start_methods()
-        context: Any = multiprocessing.get_context(method if method in known else "spawn")
+        methods = multiprocessing.get_all_start_methods()
+        context: Any = multiprocessing.get_context(method if method in methods else "spawn")
         if method == "forkserver":
             preload = [serve_experiments.__module__, "longspan.arena.record"]
             context.set_forkserver_preload(preload)
@@ -251,8 +251,8 @@ def _worker_environment(threads: int, gpu: str | None) -> Iterator[None]:
 def list_visible_gpus() -> list[str]:
     """Return the GPUs of this process, named as in `CUDA_VISIBLE_DEVICES`."""
     count = torch.cuda.device_count()
-    named = [gpu for gpu in os.environ.get(VISIBLE_GPUS, "").split(",") if gpu]
-    return (named or [str(gpu) for gpu in range(count)])[:count]
+    gpus = [gpu for gpu in os.environ.get(VISIBLE_GPUS, "").split(",") if gpu]
+    return (gpus or [str(gpu) for gpu in range(count)])[:count]
 
 
 def _count_oom_kills() -> int:

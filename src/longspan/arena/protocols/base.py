@@ -43,7 +43,7 @@ class Recipe(NamedTuple):
     """Recipe of one task: task options that differ from the defaults, model, training.
 
     `start` names the task of the protocol whose run of the same row and seed is the start, or that
-    of another row: its weights are loaded by name. None: weights are drawn.
+    of another row: its weights are loaded by name. None: random initialization.
     """
 
     task_options: Mapping[str, Any]
@@ -129,22 +129,23 @@ class Protocol:
             OptionError: the reference row does not exist for the task, a change contradicts it or
                 another change, a field rejects its value, or runs start from each other.
         """
-        given = self.changes(task, name, changes or {})
-        start, own = split_start(given)
-        others = {field: x for field, x in (fitted or {}).items() if field not in given}
-        checkpoint, others = split_start(others)
-        made = replace_budget(self._row(task, name, seed, own, others), budget or self.budget)
+        row_changes = self.changes(task, name, changes or {})
+        start, config_changes = split_start(row_changes)
+        fitted_fields = {x: y for x, y in (fitted or {}).items() if x not in row_changes}
+        checkpoint, fitted_fields = split_start(fitted_fields)
+        experiment = self._row(task, name, seed, config_changes, fitted_fields)
+        experiment = replace_budget(experiment, budget or self.budget)
         if checkpoint or start.keys() - set(OF_RUN):
-            return start_from_checkpoint(made, {**checkpoint, **start})
-        found = find_run_start(self, task, name, start)
-        if found is not None:
+            return start_from_checkpoint(experiment, {**checkpoint, **start})
+        run_start = find_run_start(self, task, name, start)
+        if run_start is not None:
             # Changes of a start that are not limited to a task are for this row alone.
-            kept = without_starts(changes or {}, self.row_names)
-            source = self.row(found.task, found.row, seed, kept, budget)
-            made = start_from_run(made, source, found.extend_positions)
-        if not start or found == find_run_start(self, task, name, {}):
-            return made
-        return dataclasses.replace(made, overrides={**made.overrides, **start})
+            source_changes = without_starts(changes or {}, self.row_names)
+            source = self.row(run_start.task, run_start.row, seed, source_changes, budget)
+            experiment = start_from_run(experiment, source, run_start.extend_positions)
+        if not start or run_start == find_run_start(self, task, name, {}):
+            return experiment
+        return dataclasses.replace(experiment, overrides={**experiment.overrides, **start})
 
     def _row(
         self,
@@ -160,10 +161,11 @@ class Protocol:
             return override(self._from_scratch(task, name, seed), changes, fitted)
         self.check_row(task, name)
         _, fixed = split_start(reference.changes_on(task))
-        made = override(self._from_scratch(task, reference.mechanism, seed), fixed)
-        made = override(dataclasses.replace(made, overrides={reference.key: name}), changes, fitted)
-        refuse_fixed(reference, task, {**fitted, **made.overrides})
-        return made
+        experiment = override(self._from_scratch(task, reference.mechanism, seed), fixed)
+        experiment = dataclasses.replace(experiment, overrides={reference.key: name})
+        experiment = override(experiment, changes, fitted)
+        refuse_fixed(reference, task, {**fitted, **experiment.overrides})
+        return experiment
 
     def changes(self, task: str, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the changes that apply to a row on a task, by dotted name of the field.
@@ -220,15 +222,15 @@ class Protocol:
         if name in self.tasks or name not in TASKS:
             # An import may be meant, which is a task of another protocol.
             return check_name(name, self.tasks, f"task of protocol {self.name!r}", TASKS)
-        others = sorted(x.name for x in PROTOCOLS.values() if name in x.tasks)
-        others = others or sorted(x for x, make in GENERIC.items() if name in make().tasks)
-        if not others:
+        owners = sorted(x.name for x in PROTOCOLS.values() if name in x.tasks)
+        owners = owners or sorted(x for x, make in GENERIC.items() if name in make().tasks)
+        if not owners:
             raise UnknownNameError(
                 f"no protocol has task {name!r}; write one that does, and add --protocol FILE"
             )
         raise UnknownNameError(
-            f"protocol {self.name!r} has no task {name!r}; {name} is in {', '.join(others)}: add "
-            f"--protocol {others[0]}"
+            f"protocol {self.name!r} has no task {name!r}; {name} is in {', '.join(owners)}: add "
+            f"--protocol {owners[0]}"
         )
 
     def row_tasks(self, name: str) -> tuple[str, ...]:
@@ -258,22 +260,22 @@ class Protocol:
             UnknownNameError: there is no such row; the message names protocols that have it, or
                 suggests near names.
         """
-        own = {row.name: row for row in self.named_rows}
-        if name in own or name in MECHANISMS:
-            return own.get(name)
-        others = [x.name for x in PROTOCOLS.values() if name in {y.name for y in x.named_rows}]
-        if others:
+        rows = {row.name: row for row in self.named_rows}
+        if name in rows or name in MECHANISMS:
+            return rows.get(name)
+        owners = [x.name for x in PROTOCOLS.values() if name in {y.name for y in x.named_rows}]
+        if owners:
             raise UnknownNameError(
                 f"protocol {self.name!r} has no reference row {name!r}; "
-                f"{' and '.join(sorted(others))} {'has' if len(others) == 1 else 'have'} it"
+                f"{' and '.join(sorted(owners))} {'has' if len(owners) == 1 else 'have'} it"
             )
-        check_name(name, [*MECHANISMS, *own], "mechanism or reference row")
+        check_name(name, [*MECHANISMS, *rows], "mechanism or reference row")
         return None
 
     def options_for(self, task: str, mechanism: str) -> dict[str, Any]:
         """Return the options of a mechanism that differ from its defaults."""
-        own = self.task_mechanism_options.get(task, {}).get(mechanism, {})
-        return {**self.mechanism_options.get(mechanism, {}), **own}
+        task_options = self.task_mechanism_options.get(task, {}).get(mechanism, {})
+        return {**self.mechanism_options.get(mechanism, {}), **task_options}
 
     def evaluation_options_for(self, task: str, mechanism: str) -> dict[str, Any]:
         """Return the options of a mechanism in held-out evaluation, which others do not have."""

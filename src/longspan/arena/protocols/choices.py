@@ -28,8 +28,8 @@ class Choice:
 
     def describe(self, value: Any) -> str:
         """Return the value, alternatives and reason as one line."""
-        others = f"; not {self.alternatives}" if self.instead else ""
-        return f"{value} ({self.source}){others}: {self.why}"
+        alternatives = f"; not {self.alternatives}" if self.instead else ""
+        return f"{value} ({self.source}){alternatives}: {self.why}"
 
     @property
     def alternatives(self) -> str:
@@ -51,7 +51,7 @@ def read_choices(tables: Iterable[Any], tasks: Collection[str]) -> list[Choice]:
         UnknownNameError: there is no such field or task; the message suggests near names.
         OptionError: a table lacks a field.
     """
-    made = []
+    choices = []
     for number, table in enumerate(tables, start=1):
         with naming(f"choices {number}"):
             check_fields(
@@ -69,18 +69,18 @@ def read_choices(tables: Iterable[Any], tasks: Collection[str]) -> list[Choice]:
                 if "source" not in other:
                     raise OptionError(f"instead requires source, got {other!r:.60}")
             # The value of an alternative is named by the field, or plain if there is one field.
-            others = [
+            alternatives = [
                 {**dict.fromkeys(fields, x["value"]), **x} if "value" in x else x
                 for x in table.get("instead", ())
             ]
-            made += [
+            choices += [
                 Choice(
                     tasks=tuple(table.get("tasks", tasks)),
                     field=field,
                     source=table["source"],
-                    instead=tuple((x[field], x["source"]) for x in others if field in x),
+                    instead=tuple((x[field], x["source"]) for x in alternatives if field in x),
                     why=table["why"],
                 )
                 for field in fields
             ]
-    return made
+    return choices

@@ -86,19 +86,19 @@ def compare(
         UnknownNameError: neither protocol has such a task, or there is no such mechanism.
     """
     every = sorted({*a.tasks, *b.tasks})
-    chosen = [
+    task_names = [
         check_name(task, every, f"task of {a.name!r} or {b.name!r}") for task in tasks or every
     ]
-    named = [check_name(name, MECHANISMS, "mechanism") for name in mechanisms or sorted(MECHANISMS)]
-    found: list[Difference] = []
-    for task in dict.fromkeys(chosen):
+    names = [check_name(name, MECHANISMS, "mechanism") for name in mechanisms or sorted(MECHANISMS)]
+    differences: list[Difference] = []
+    for task in dict.fromkeys(task_names):
         if task in a.tasks and task in b.tasks:
-            found += _compare_task(task, a, b, named)
+            differences += _compare_task(task, a, b, names)
         else:
-            found.append(
+            differences.append(
                 Difference(field="covered", tasks=(task,), a=task in a.tasks, b=task in b.tasks)
             )
-    return _merge(found)
+    return _merge(differences)
 
 
 def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[str, Any]:
@@ -114,21 +114,21 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
     for mechanism in mechanisms:
         options = protocol.config(task, mechanism).mechanism.options
         values |= {f"mechanism.{mechanism}.{name}": x for name, x in options.items()}
-        own = protocol.evaluation_options_for(task, mechanism)
-        values |= {f"evaluation.{mechanism}.{name}": x for name, x in own.items()}
+        evaluation = protocol.evaluation_options_for(task, mechanism)
+        values |= {f"evaluation.{mechanism}.{name}": x for name, x in evaluation.items()}
     grid = {f"grid.{name}": x for name, x in protocol.grids.get(task, {}).items()}
     return values | start_settings(protocol.recipe(task).start) | grid
 
 
 def row_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[str, Any]:
     """Return the rows and seeds of a table, and each named row of a task, by dotted field."""
-    named = {
+    named_rows = {
         f"row.{row.name}": {row.kind: row.mechanism, **row.changes_on(task)}
         for row in protocol.named_rows
         if task in row.tasks and row.mechanism in mechanisms
     }
     rows = list(protocol.rows) or "every mechanism"
-    return {"table.rows": rows, "table.seeds": list(protocol.seeds), **named}
+    return {"table.rows": rows, "table.seeds": list(protocol.seeds), **named_rows}
 
 
 def _compare_task(
@@ -139,9 +139,9 @@ def _compare_task(
     )
     # A field of a grid, stage, evaluation or row may be in either; sorted, the order depends not
     # on which comes first.
-    own = ("grid.", "stage.", "evaluation.", "row.")
-    sorted_fields = sorted(field for field in {*one, *two} if field.startswith(own))
-    fields = [*(f for f in {**one, **two} if not f.startswith(own)), *sorted_fields]
+    prefixes = ("grid.", "stage.", "evaluation.", "row.")
+    sorted_fields = sorted(field for field in {*one, *two} if field.startswith(prefixes))
+    fields = [*(f for f in {**one, **two} if not f.startswith(prefixes)), *sorted_fields]
     return [
         Difference(
             field=field,
@@ -167,8 +167,8 @@ def explain(protocol: Protocol, task: str) -> dict[str, Choice]:
     A field without a choice has the source of its table, and neither alternatives nor a reason.
     """
     places = protocol.places.get(task, {})
-    found = {x: Choice(tasks=(task,), field=x, source=y, why="") for x, y in places.items()}
-    return found | {x.field: x for x in protocol.choices if task in x.tasks}
+    sources = {x: Choice(tasks=(task,), field=x, source=y, why="") for x, y in places.items()}
+    return sources | {x.field: x for x in protocol.choices if task in x.tasks}
 
 
 def unsourced_fields(
@@ -182,7 +182,7 @@ def unsourced_fields(
         protocol: protocol.
         tasks: tasks of the protocol; None: all.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    tasks_by_field: dict[str, tuple[str, ...]] = {}
     for task in protocol.tasks if tasks is None else tasks:
         explained = explain(protocol, task)
         for field in recipe_values(protocol, task, ()):
@@ -191,14 +191,14 @@ def unsourced_fields(
                 and field not in BOOKKEEPING
                 and not field.startswith("stage")
             ):
-                found[field] = (*found.get(field, ()), task)
-    return found
+                tasks_by_field[field] = (*tasks_by_field.get(field, ()), task)
+    return tasks_by_field
 
 
-def _merge(found: Iterable[Difference]) -> list[Difference]:
+def _merge(differences: Iterable[Difference]) -> list[Difference]:
     """Merge equal differences of several tasks, fields in the order of their first task."""
     groups: dict[str, list[Difference]] = {}
-    for new in found:
+    for new in differences:
         same = groups.setdefault(new.field, [])
         at = next((i for i, old in enumerate(same) if (old.a, old.b) == (new.a, new.b)), None)
         if at is None:
@@ -219,6 +219,6 @@ def _join(one: Difference, two: Difference) -> Difference:
     )
 
 
-def _distinct(*found: Choice) -> tuple[Choice, ...]:
+def _distinct(*entries: Choice) -> tuple[Choice, ...]:
     """Return each choice once; lists among their values have no hash."""
-    return tuple(choice for i, choice in enumerate(found) if choice not in found[:i])
+    return tuple(choice for i, choice in enumerate(entries) if choice not in entries[:i])

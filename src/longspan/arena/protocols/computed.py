@@ -57,7 +57,7 @@ def _epochs_of_task(task: str, **limits: int) -> dict[str, dict[str, Any]]:
     return {"training": _steps(build(task, {}).sizes["train"], **limits)}
 
 
-def _imported(task: str, **limits: int) -> dict[str, dict[str, Any]]:
+def _import_values(task: str, **limits: int) -> dict[str, dict[str, Any]]:
     """Return steps and encoding of an import: words, and a length that covers 95 % of texts."""
     cls = TASKS[task]
     if issubclass(cls, BeirTask):
@@ -121,5 +121,5 @@ def _length(count: int, unit: str = "words") -> int:
 COMPUTED = {
     "corpora": Computation(_corpora, _positions),
     "tasks": Computation(_other_tasks, _epochs_of_task, (*_LIMITS, "unknown")),
-    "imports": Computation(imports, _imported, _LIMITS),
+    "imports": Computation(imports, _import_values, _LIMITS),
 }

@@ -69,10 +69,10 @@ def read_rows(table: Mapping[str, Any], tasks: Collection[str], file: str) -> li
         OptionError: a table is none, or the name of a row is taken or has other characters.
     """
     rows: dict[str, NamedRow] = {}
-    for name, own in table.items():
+    for name, row_table in table.items():
         with naming(f"rows.{name}"):
             _check_row_name(name)
-            rows[name] = _read_row(name, check_table(own), tasks, file, rows)
+            rows[name] = _read_row(name, check_table(row_table), tasks, file, rows)
     return list(rows.values())
 
 
@@ -85,23 +85,23 @@ def _check_row_name(name: str) -> None:
 
 def _read_row(
     name: str,
-    own: dict[str, Any],
+    table: dict[str, Any],
     tasks: Collection[str],
     file: str,
     earlier: Mapping[str, NamedRow],
 ) -> NamedRow:
-    check_fields(own, (*_TEXTS, *_PARTS, "tasks", "covers"), "field of a row")
+    check_fields(table, (*_TEXTS, *_PARTS, "tasks", "covers"), "field of a row")
     for field in _TEXTS:
-        if not isinstance(own.get(field, ""), str):
-            raise OptionError(f"{field} must be text, got {own[field]!r:.60}")
-    start = earlier[check_name(own["from"], earlier, "earlier row")] if "from" in own else None
+        if not isinstance(table.get(field, ""), str):
+            raise OptionError(f"{field} must be text, got {table[field]!r:.60}")
+    start = earlier[check_name(table["from"], earlier, "earlier row")] if "from" in table else None
     default = start.mechanism if start else BASELINE
-    mechanism = check_name(own.get("mechanism", default), MECHANISMS, "mechanism")
-    limited = own.get("tasks", {})
+    mechanism = check_name(table.get("mechanism", default), MECHANISMS, "mechanism")
+    limited = table.get("tasks", {})
     if isinstance(limited, list):
         limited = {task: {} for task in limited}
     check_fields(check_table(limited, "tasks"), tasks, "task of this file")
-    covered = check_list(own.get("covers", []), str, "covers")
+    covered = check_list(table.get("covers", []), str, "covers")
     check_fields(dict.fromkeys(covered), tasks, "task of this file")
     covered = covered or list(limited or (start.tasks if start else tasks))
     task_changes = dict(start.task_changes) if start else {}
@@ -111,14 +111,14 @@ def _read_row(
             earlier_changes = task_changes.get(task, {})
             task_changes[task] = {**earlier_changes, **_changes(changes, mechanism, [task])}
     kind = start.kind if start else "variant"
-    if "kind" in own:
-        is_variant = check_name(own["kind"], _KINDS, "kind of row") == "variant"
+    if "kind" in table:
+        is_variant = check_name(table["kind"], _KINDS, "kind of row") == "variant"
         kind = "variant" if is_variant else "reference row"
     return NamedRow(
         name=name,
         tasks=tuple(covered),
-        changes={**(start.changes if start else {}), **_changes(own, mechanism, covered)},
-        source=own.get("source", start.source if start else file),
+        changes={**(start.changes if start else {}), **_changes(table, mechanism, covered)},
+        source=table.get("source", start.source if start else file),
         mechanism=mechanism,
         kind=kind,
         task_changes={task: x for task, x in task_changes.items() if x},
@@ -128,9 +128,9 @@ def _read_row(
 def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> dict[str, Any]:
     """Return the changed fields of a table, by dotted name."""
     scale = SCALE.partition(".")[2]
-    known = [task for task in tasks if task in TASKS]
-    options = {k: x for task in known for k, x in field_types(TASKS[task].Options).items()}
-    if not known:  # tasks that are to be imported
+    tasks = [task for task in tasks if task in TASKS]
+    options = {k: x for task in tasks for k, x in field_types(TASKS[task].Options).items()}
+    if not tasks:  # tasks that are to be imported
         options = dict.fromkeys(table.get("task", {}), object)
     types = {
         "task": options,
@@ -140,16 +140,16 @@ def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> 
         "evaluation": get_type_hints(MECHANISMS[mechanism].__init__),
         "start": {name.removeprefix(PREFIX): str for name in OF_RUN},
     }
-    own = list(options_of(mechanism))
-    names = {**types, "options": [*own, "backend"], "evaluation": own}
+    option_names = list(options_of(mechanism))
+    names = {**types, "options": [*option_names, "backend"], "evaluation": option_names}
     changes: dict[str, Any] = {}
     for part, allowed in names.items():
         fields = check_table(table.get(part, {}), part)
         with naming(part):
             check_fields(fields, allowed, "field")
         prefix = "mechanism" if part == "options" else part
-        found = with_stage_nulls(with_nulls(fields, types[part]), known)
-        changes |= {f"{prefix}.{field}": value for field, value in found.items()}
+        values = with_stage_nulls(with_nulls(fields, types[part]), tasks)
+        changes |= {f"{prefix}.{field}": value for field, value in values.items()}
     if changes.get(START_TASK) == "none":
         changes[START_TASK] = None
     return changes

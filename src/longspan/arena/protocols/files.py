@@ -117,7 +117,7 @@ def read_protocol(path: Path, content: bytes) -> Protocol:
         OptionError: the file is no TOML, a field is unknown or a value is invalid; the message
             names the field.
     """
-    return _checked(_read(path, _parse(content)))
+    return _check(_read(path, _parse(content)))
 
 
 def _recipe_names() -> list[str]:
@@ -156,7 +156,7 @@ def register_imports(cache: Path) -> None:
         PROTOCOLS[OWN] = _read_recipe(OWN)
 
 
-def _named(name: str) -> Protocol:
+def _find_protocol(name: str) -> Protocol:
     """Return a protocol by name, that of a recipe which is not registered yet included."""
     return _read_recipe(name) if name not in PROTOCOLS and name in _recipe_names() else get(name)
 
@@ -168,18 +168,18 @@ def _read(path: Path, table: dict[str, Any]) -> Protocol:
         raise OptionError(
             f"name must consist of letters, digits, '_', '.' and '-', got {name!r}; set name"
         )
-    others = {}
+    parents = {}
     for field in ("base", "mechanisms_from"):
         with naming(field):
-            others[field] = _named(table[field]) if field in table else None
+            parents[field] = _find_protocol(table[field]) if field in table else None
     table = {"source": path.name, **with_options(table)}
     for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
         with naming(part):
             check_fields(table.get(part, {}), field_types(cls), "field")
     if "compute" in table:
-        return _computed(path, name, table, others["mechanisms_from"])
-    entries = _task_entries(table, others["base"], others["mechanisms_from"])
-    return _make(path, name, table, others["base"], others["mechanisms_from"], entries)
+        return _computed_protocol(path, name, table, parents["mechanisms_from"])
+    entries = _task_entries(table, parents["base"], parents["mechanisms_from"])
+    return _make(path, name, table, parents["base"], parents["mechanisms_from"], entries)
 
 
 def _parse(content: bytes) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _parse(content: bytes) -> dict[str, Any]:
     return table
 
 
-def _computed(
+def _computed_protocol(
     path: Path, name: str, table: Mapping[str, Any], options: Protocol | None
 ) -> Protocol:
     """Return a protocol whose tasks and values a function of the package computes."""
@@ -216,13 +216,13 @@ def _computed(
     def recipe(task: str) -> Recipe:
         return make_entry(task, values(task, **arguments), table, None, options).recipe
 
-    found = options.mechanism_options if options else {}
+    base_options = options.mechanism_options if options else {}
     return Protocol(
         name=name,
         **_texts(path, table, {}),
         tasks=tasks(),
         recipe=recipe,
-        mechanism_options=merge_options(found, table.get("mechanisms", {})),
+        mechanism_options=merge_options(base_options, table.get("mechanisms", {})),
         budget=_budget(table, None),
         file=path,
     )
@@ -232,8 +232,8 @@ def _task_entries(
     table: Mapping[str, Any], base: Protocol | None, options: Protocol | None
 ) -> dict[str, TaskEntry]:
     """Return the tasks of the base, then those of the file."""
-    own = table.get("tasks", {})
-    names = dict.fromkeys([*(base.tasks if base else ()), *own])
+    task_tables = table.get("tasks", {})
+    names = dict.fromkeys([*(base.tasks if base else ()), *task_tables])
     imports = {**(base.imports if base else {}), **table.get("imports", {})}
     if not names:
         raise OptionError('a protocol needs a task: add [tasks.NAME], or base = "PROTOCOL"')
@@ -242,7 +242,7 @@ def _task_entries(
         with naming(f"tasks.{name}"):
             if name not in imports:
                 check_name(name, TASKS, "task")
-            changes = check_table(own.get(name, {}))
+            changes = check_table(task_tables.get(name, {}))
             origin = base if base is not None and name in base.tasks else None
             if "from" in changes:
                 origin = _origin(name, changes["from"])
@@ -252,7 +252,7 @@ def _task_entries(
 
 def _origin(task: str, name: Any) -> Protocol:
     with naming("from"):
-        origin = _named(name)
+        origin = _find_protocol(name)
         if task not in origin.tasks:
             raise OptionError(
                 f"protocol {name!r} has no task {task!r}; it has {', '.join(origin.tasks)}"
@@ -269,7 +269,7 @@ def _make(
     entries: Mapping[str, TaskEntry],
 ) -> Protocol:
     shared = _shared_options(table, [x for x in (base, options) if x is not None], entries)
-    own = {
+    by_task = {
         task: {x: y for x, y in entry.mechanism_options.items() if y != shared.get(x)}
         for task, entry in entries.items()
     }
@@ -280,7 +280,7 @@ def _make(
         tasks=tuple(entries),
         recipe={task: entry.recipe for task, entry in entries.items()}.__getitem__,
         mechanism_options=shared,
-        task_mechanism_options={task: options for task, options in own.items() if options},
+        task_mechanism_options={task: options for task, options in by_task.items() if options},
         evaluation_options={
             task: x.evaluation_options for task, x in entries.items() if x.evaluation_options
         },
@@ -298,13 +298,13 @@ def _shared_options(
     table: Mapping[str, Any], inherited: Iterable[Protocol], entries: Mapping[str, TaskEntry]
 ) -> MechanismOptions:
     """Return options by mechanism that hold for every task, unless a task changes their value."""
-    first, *others = (x.mechanism_options for x in entries.values())
+    first, *rest = (x.mechanism_options for x in entries.values())
     common = merge_options(*(x.mechanism_options for x in inherited), table.get("mechanisms", {}))
-    equal = {x: y for x, y in first.items() if all(z.get(x) == y for z in others)}
+    equal = {x: y for x, y in first.items() if all(z.get(x) == y for z in rest)}
     return equal | {
         name: options
         for name, options in common.items()
-        if all(options.keys() <= x.get(name, {}).keys() for x in (first, *others))
+        if all(options.keys() <= x.get(name, {}).keys() for x in (first, *rest))
     }
 
 
@@ -327,9 +327,9 @@ def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
 
 def _choices(table: Mapping[str, Any], entries: Mapping[str, TaskEntry]) -> tuple[Choice, ...]:
     """Return the choices of a file, and those of origins whose values it keeps."""
-    own = read_choices(table.get("choices", ()), tuple(entries))
-    replaced = {(task, x.field) for x in own for task in x.tasks}
-    kept = []
+    file_choices = read_choices(table.get("choices", ()), tuple(entries))
+    replaced = {(task, x.field) for x in file_choices for task in x.tasks}
+    inherited = []
     for origin in {id(x.origin): x.origin for x in entries.values() if x.origin}.values():
         for choice in origin.choices:
             tasks = tuple(
@@ -341,8 +341,8 @@ def _choices(table: Mapping[str, Any], entries: Mapping[str, TaskEntry]) -> tupl
                 and (task, choice.field) not in replaced
             )
             if tasks:
-                kept.append(dataclasses.replace(choice, tasks=tasks))
-    return (*kept, *own)
+                inherited.append(dataclasses.replace(choice, tasks=tasks))
+    return (*inherited, *file_choices)
 
 
 def _rows(
@@ -352,27 +352,27 @@ def _rows(
     file: str,
 ) -> dict[str, Any]:
     """Return the rows and seeds of the base and the file's own ones, as fields of a protocol."""
-    inherited = () if base is None else _kept(base, entries)
-    own = read_rows(table.get("rows", {}), entries, file)
+    inherited = () if base is None else _inherited_rows(base, entries)
+    file_rows = read_rows(table.get("rows", {}), entries, file)
     taken = {row.name for row in base.named_rows} if base else set()
-    for row in own:
+    for row in file_rows:
         if base is not None and row.name in taken:
             raise OptionError(
                 f"rows.{row.name}: protocol {base.name!r} has it; choose another name"
             )
-    named = [*inherited, *own]
-    known = {*MECHANISMS, *(row.name for row in named)}
+    named_rows = [*inherited, *file_rows]
+    row_names = {*MECHANISMS, *(row.name for row in named_rows)}
     for name in table.get("default_rows", ()):
-        check_name(name, known, "row")
+        check_name(name, row_names, "row")
     rows = table.get("default_rows", base.rows if base else ())
     return {
-        "named_rows": tuple(named),
-        "rows": tuple(name for name in rows if name in known),
+        "named_rows": tuple(named_rows),
+        "rows": tuple(name for name in rows if name in row_names),
         "seeds": tuple(table.get("seeds", base.seeds if base else (0,))),
     }
 
 
-def _kept(base: Protocol, entries: Mapping[str, TaskEntry]) -> Iterator[NamedRow]:
+def _inherited_rows(base: Protocol, entries: Mapping[str, TaskEntry]) -> Iterator[NamedRow]:
     """Yield the named rows of the base, for the tasks that start from it."""
     for row in base.named_rows:
         tasks = tuple(task for task in row.tasks if entries[task].origin is base)
@@ -380,7 +380,7 @@ def _kept(base: Protocol, entries: Mapping[str, TaskEntry]) -> Iterator[NamedRow
             yield dataclasses.replace(row, tasks=tasks)
 
 
-def _checked(protocol: Protocol) -> Protocol:
+def _check(protocol: Protocol) -> Protocol:
     """Return a protocol whose every configuration with options is valid, and every start."""
     for task in protocol.tasks:
         with naming(f"tasks.{task}"), naming("start"):

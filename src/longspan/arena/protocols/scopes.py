@@ -89,7 +89,7 @@ def select_changes(
         OptionError: two settings give a field different values, and neither is limited to fewer
             runs.
     """
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     applied: dict[str, Setting] = {}
     settings = [(parse_setting(name, rows), value) for name, value in changes.items()]
     for setting, value in sorted(settings, key=lambda pair: -pair[0].num_limits):
@@ -97,12 +97,12 @@ def select_changes(
             continue
         field = _full_field(setting, task, mechanism)
         other = applied.setdefault(field, setting)
-        if made.setdefault(field, value) != value and other.num_limits == setting.num_limits:
+        if values.setdefault(field, value) != value and other.num_limits == setting.num_limits:
             remedy = f"keep one, or set {task}.{row}.{field}"
             raise OptionError(
                 f"{other.name} and {setting.name} both set {field} of {row} on {task}; {remedy}"
             )
-    return made
+    return values
 
 
 def check_limits(
@@ -122,10 +122,12 @@ def check_limits(
     for name in names:
         setting = parse_setting(name, rows)
         if runs and not any(setting.applies(*pair) for pair in runs):
-            tasks, named = (", ".join(dict.fromkeys(words)) for words in zip(*runs, strict=True))
+            tasks, row_names = (
+                ", ".join(dict.fromkeys(words)) for words in zip(*runs, strict=True)
+            )
             raise OptionError(
                 f"setting {name!r} applies to no run of this command; its tasks are {tasks}; its "
-                f"mechanisms are {named}"
+                f"mechanisms are {row_names}"
             )
 
 
@@ -137,25 +139,25 @@ def _full_field(setting: Setting, task: str, mechanism: str) -> str:
     scale = SCALE.partition(".")[2]
     parts = {"model": [*_fields(ModelConfig), scale], "training": _fields(TrainingConfig)}
     if setting.row is not None:
-        own = [*options_of(mechanism), "backend"]
-        parts = {"mechanism": own, **parts}
+        option_names = [*options_of(mechanism), "backend"]
+        parts = {"mechanism": option_names, **parts}
         owner = f"mechanism {mechanism!r}"
     else:
-        own = _fields(TASKS[task].Options)
-        parts = {"task": own, **parts}
+        option_names = _fields(TASKS[task].Options)
+        parts = {"task": option_names, **parts}
         owner = f"task {task!r}"
-    found = [part for part, fields in parts.items() if field in fields]
+    matches = [part for part, fields in parts.items() if field in fields]
     limit = setting.name[: -len(field)]
-    if len(found) > 1:
-        names = " or ".join(f"{limit}{part}.{field}" for part in found)
+    if len(matches) > 1:
+        names = " or ".join(f"{limit}{part}.{field}" for part in matches)
         raise OptionError(f"setting {setting.name!r} has several meanings; write {names}")
-    if not found:
+    if not matches:
         every = [x for fields in parts.values() for x in fields]
         near = ", ".join(difflib.get_close_matches(field, every))
-        options = ", ".join(x for x in own if x not in _fields(MechanismConfig))
+        options = ", ".join(x for x in option_names if x not in _fields(MechanismConfig))
         hint = f"did you mean {near}?" if near else f"it has {options or 'no options'}"
         raise UnknownNameError(f"{owner} has no option {field!r}; {hint}")
-    return f"{found[0]}.{field}"
+    return f"{matches[0]}.{field}"
 
 
 def _fields(cls: type) -> list[str]:

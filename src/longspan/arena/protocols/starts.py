@@ -77,21 +77,21 @@ def _run_start(
     protocol: "Protocol", task: str, name: str, changes: Mapping[str, Any]
 ) -> RunStart | None:
     """Return the run that a row starts from; see `find_run_start`."""
-    named = protocol.named_row(name)
+    named_row = protocol.named_row(name)
     fixed: dict[str, Any] = {}
-    if named is not None:
-        refuse_fixed(named, task, changes)
-        fixed, _ = split_start(named.changes_on(task))
-    given, recipe = {**fixed, **changes}, start_settings(protocol.recipe(task).start)
-    if given.get(START_TASK, recipe.get(START_TASK)) != recipe.get(START_TASK):
+    if named_row is not None:
+        refuse_fixed(named_row, task, changes)
+        fixed, _ = split_start(named_row.changes_on(task))
+    row_fields, recipe = {**fixed, **changes}, start_settings(protocol.recipe(task).start)
+    if row_fields.get(START_TASK, recipe.get(START_TASK)) != recipe.get(START_TASK):
         recipe = {}  # its row and positions are of another task
-    fields = {**recipe, **given}
+    fields = {**recipe, **row_fields}
     if (source := fields.get(START_TASK)) is None:
         return None
     protocol.check_task(source)
     row = fields.get(START_ROW)
     if row is None:
-        row = name if named is None or source in named.tasks else named.mechanism
+        row = name if named_row is None or source in named_row.tasks else named_row.mechanism
     protocol.check_row(source, row)
     return RunStart(source, row, fields.get(EXTEND_POSITIONS))
 
@@ -124,7 +124,7 @@ def without_starts(changes: Mapping[str, Any], rows: Collection[str]) -> dict[st
 
 
 def start_from_run(
-    made: Experiment, source: Experiment, extend_positions: str | None
+    experiment: Experiment, source: Experiment, extend_positions: str | None
 ) -> Experiment:
     """Return an experiment that starts from the run of another one.
 
@@ -132,32 +132,32 @@ def start_from_run(
     if both runs are on one task.
 
     Args:
-        made: experiment.
+        experiment: experiment.
         source: experiment whose weights it starts from.
         extend_positions: how it gets positions that the source lacks; None: it gets none.
 
     Raises:
         OptionError: there is no such way to extend positions.
     """
-    own, before = source.config.task, source.config.start
-    task = build(own.name, own.options)
+    config, before = source.config.task, source.config.start
+    task = build(config.name, config.options)
     start = StartConfig(
-        task=own.name,
+        task=config.name,
         run=source.hash,
         positions=max(task.length, before.positions if before else 0),
         vocabulary=max(task.vocab_size, before.vocabulary if before else 0),
         extend_positions=extend_positions,
     )
-    limit = own.name if own.name != made.task else f"{own.name}.{source.row_name}"
+    limit = config.name if config.name != experiment.task else f"{config.name}.{source.row_name}"
     overrides = {
         name if name.partition(".")[0] in TASKS else f"{limit}.{name}": value
         for name, value in source.overrides.items()
         if name not in (ROW, VARIANT, "budget")
     }
-    return _with_start(dataclasses.replace(made, source=source), start, overrides)
+    return _with_start(dataclasses.replace(experiment, source=source), start, overrides)
 
 
-def start_from_checkpoint(made: Experiment, fields: Mapping[str, Any]) -> Experiment:
+def start_from_checkpoint(experiment: Experiment, fields: Mapping[str, Any]) -> Experiment:
     """Return an experiment that starts from a given checkpoint, by dotted field of its start.
 
     What follows from the checkpoint is no override.
@@ -166,13 +166,15 @@ def start_from_checkpoint(made: Experiment, fields: Mapping[str, Any]) -> Experi
         OptionError: fields are missing or invalid.
     """
     start = StartConfig(**{name.removeprefix(PREFIX): x for name, x in fields.items()})
-    chosen = {x: y for x, y in fields.items() if x in (START_CHECKPOINT, EXTEND_POSITIONS)}
-    return _with_start(made, start, chosen)
+    overrides = {x: y for x, y in fields.items() if x in (START_CHECKPOINT, EXTEND_POSITIONS)}
+    return _with_start(experiment, start, overrides)
 
 
-def _with_start(made: Experiment, start: StartConfig, overrides: Mapping[str, Any]) -> Experiment:
+def _with_start(
+    experiment: Experiment, start: StartConfig, overrides: Mapping[str, Any]
+) -> Experiment:
     return dataclasses.replace(
-        made,
-        config=dataclasses.replace(made.config, start=start),
-        overrides={**made.overrides, **overrides},
+        experiment,
+        config=dataclasses.replace(experiment.config, start=start),
+        overrides={**experiment.overrides, **overrides},
     )

@@ -44,7 +44,7 @@ class TaskEntry:
 
 def make_entry(
     task: str,
-    own: Mapping[str, Any],
+    task_table: Mapping[str, Any],
     common: Mapping[str, Any],
     origin: Protocol | None,
     options: Protocol | None,
@@ -53,7 +53,7 @@ def make_entry(
 
     Args:
         task: name of the task.
-        own: its table.
+        task_table: its table.
         common: table of the file, with the values of every task.
         origin: protocol that the task starts from; None: it states the whole recipe.
         options: protocol whose options every mechanism has; None: there is none.
@@ -62,16 +62,16 @@ def make_entry(
         UnknownNameError: there is no such field or mechanism; the message suggests near names.
         OptionError: a value is invalid; the message names the field.
     """
-    check_fields(own, ("from", "start", "source", *TASK_TABLES), "field of a task")
+    check_fields(task_table, ("from", "start", "source", *TASK_TABLES), "field of a task")
     for part in TASK_TABLES:
-        check_table(own.get(part, {}), part)
+        check_table(task_table.get(part, {}), part)
     start = None if origin is None else origin.recipe(task)
-    tables = (common, with_options(own))
+    tables = (common, with_options(task_table))
     recipe = Recipe(
         task_options=_task_options(task, start, tables),
         model=_settings(ModelConfig, start and start.model, task, tables, "model"),
         training=_settings(TrainingConfig, start and start.training, task, tables, "training"),
-        start=_start(own, start and start.start),
+        start=_start(task_table, start and start.start),
     )
     inherited = [x for x in (origin, options) if x is not None]
     trained = [{x: y.options_for(task, x) for x in MECHANISMS} for y in inherited]
@@ -108,9 +108,9 @@ def _places(
     if options is not None:
         trained = {name: options.options_for(task, name) for name in MECHANISMS}
         evaluated = {name: options.evaluation_options_for(task, name) for name in MECHANISMS}
-        own = _set_fields({"mechanisms": trained, "evaluation": evaluated})
-        known = options.places.get(task, {})
-        places |= {field: known.get(field, options.source) for field in own}
+        fields = _set_fields({"mechanisms": trained, "evaluation": evaluated})
+        option_places = options.places.get(task, {})
+        places |= {field: option_places.get(field, options.source) for field in fields}
     for table in tables:
         places |= dict.fromkeys(_set_fields(table), table.get("source", tables[0]["source"]))
     return places
@@ -144,11 +144,11 @@ def _task_options(
     return options
 
 
-def _start(own: Mapping[str, Any], inherited: str | RunStart | None) -> str | RunStart | None:
-    """Return what a task starts from; "none" in the file: drawn weights."""
-    if "start" not in own:
+def _start(table: Mapping[str, Any], inherited: str | RunStart | None) -> str | RunStart | None:
+    """Return what a task starts from; "none" in the file: random initialization."""
+    if "start" not in table:
         return inherited
-    start = own["start"]
+    start = table["start"]
     if isinstance(start, dict):
         check_fields(start, RunStart._fields, "field of start")
         if not {"task", "row"} <= start.keys():
@@ -163,9 +163,9 @@ def _settings(
     cls: type[T], start: T | None, task: str, tables: Sequence[Mapping[str, Any]], part: str
 ) -> T:
     """Return the settings of a task: those it starts from, then those of the file."""
-    common, own = (table.get(part, {}) for table in tables)
-    known = [task] if task in TASKS else []
-    fields = with_stage_nulls(with_nulls({**common, **own}, field_types(cls)), known)
+    common, task_fields = (table.get(part, {}) for table in tables)
+    tasks = [task] if task in TASKS else []
+    fields = with_stage_nulls(with_nulls({**common, **task_fields}, field_types(cls)), tasks)
     with naming(part):
         check_fields(fields, field_types(cls), "field")
         if start is not None:
@@ -188,14 +188,14 @@ def with_options(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_mechanisms(tables: Mapping[str, Any], part: str) -> MechanismOptions:
     """Return the options by mechanism of one of several tables."""
-    found = {}
+    by_mechanism = {}
     with naming(part):
         for name, options in tables[part].items():
             check_name(name, MECHANISMS, "mechanism")
             check_table(options, name)
             check_fields(options, options_of(name), f"option of mechanism {name!r}")
-            found[name] = with_nulls(options, get_type_hints(MECHANISMS[name].__init__))
-    return found
+            by_mechanism[name] = with_nulls(options, get_type_hints(MECHANISMS[name].__init__))
+    return by_mechanism
 
 
 def merge_options(*layers: MechanismOptions) -> MechanismOptions:

@@ -40,13 +40,13 @@ def with_stage_nulls(fields: Mapping[str, Any], tasks: Iterable[str]) -> dict[st
     for mechanism, cls in MECHANISMS.items():
         options = get_type_hints(cls.__init__).items()
         types |= {f"{part}.{name}": x for part in ("mechanism", mechanism) for name, x in options}
-    made = [
+    new_stages = [
         {**stage, "changes": with_nulls(stage["changes"], types)}
         if isinstance(stage, dict) and isinstance(stage.get("changes"), dict)
         else stage
         for stage in stages
     ]
-    return {**fields, "stages": made}
+    return {**fields, "stages": new_stages}
 
 
 def expand(value: Any, abbreviations: Mapping[str, str]) -> Any:

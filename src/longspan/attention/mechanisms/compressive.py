@@ -69,7 +69,6 @@ class CompressiveAttention(RelativeAttention):
         ratio: int = 4,
         compression: Kind = "mean",
         autoencoder: bool = False,
-        clamp: int | None = None,
         backprop_through_memory: bool = False,
         causal: bool = False,
     ):
@@ -84,11 +83,10 @@ class CompressiveAttention(RelativeAttention):
             ratio: tokens per slot, c.
             compression: f_c, see `Compression`.
             autoencoder: whether an inverse g of f_c is learned.
-            clamp: longest distance; longer ones count as this one; None: no limit.
             backprop_through_memory: whether gradients flow through the memory.
             causal: whether keys after the query are excluded.
         """
-        super().__init__(heads, head_dim, segment, memory, clamp, backprop_through_memory, causal)
+        super().__init__(heads, head_dim, segment, memory, None, backprop_through_memory, causal)
         if compressed_memory < 0 or ratio < 1:
             raise OptionError(
                 "compressive: options must be compressed_memory >= 0 and ratio >= 1; "

@@ -68,20 +68,20 @@ def keep_valid(blocks: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor
 
 @dataclasses.dataclass(frozen=True)
 class RandomBlocks(Pattern):
-    """Blocks `chosen[I]`, all of whose keys the queries of block I attend to, in one head.
+    """Blocks `key_blocks[I]`, all of whose keys the queries of block I attend to, in one head.
 
     `RandomBlocks.seeded` draws the blocks. Queries and keys beyond the last listed block attend to
     nothing.
     """
 
     block: int
-    chosen: tuple[tuple[int, ...], ...]
+    key_blocks: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
         """Raise OptionError for an empty block, negative blocks, or duplicates in a row."""
         if self.block < 1:
             raise OptionError(f"option block must be >= 1, got {self.block}")
-        for row, blocks in enumerate(self.chosen):
+        for row, blocks in enumerate(self.key_blocks):
             if len(set(blocks)) < len(blocks) or min(blocks, default=0) < 0:
                 raise OptionError(f"row {row} must list distinct blocks >= 0, got {blocks}")
 
@@ -98,14 +98,14 @@ class RandomBlocks(Pattern):
         raise OptionError("random blocks have no period")
 
     def __call__(self, b, h, q, kv):
-        """Return whether the key's block is chosen for the query's block."""
+        """Return whether the key's block belongs to the query's block."""
         q, kv = torch.as_tensor(q) // self.block, torch.as_tensor(kv) // self.block
-        blocks = 1 + max((J for row in self.chosen for J in row), default=0)
+        blocks = 1 + max((J for row in self.key_blocks for J in row), default=0)
         # The extra row and column, without pairs, represent positions beyond the end.
-        table = torch.zeros(len(self.chosen) + 1, blocks + 1, dtype=torch.bool, device=q.device)
-        for row, columns in enumerate(self.chosen):
+        table = torch.zeros(len(self.key_blocks) + 1, blocks + 1, dtype=torch.bool, device=q.device)
+        for row, columns in enumerate(self.key_blocks):
             table[row, list(columns)] = True
-        return table[q.clamp(max=len(self.chosen)), kv.clamp(max=blocks)]
+        return table[q.clamp(max=len(self.key_blocks)), kv.clamp(max=blocks)]
 
     @property
     def layout(self):
@@ -118,5 +118,5 @@ class RandomBlocks(Pattern):
         def size(J: int) -> int:
             return min(max(T - J * self.block, 0), self.block)
 
-        rows = enumerate(self.chosen)
+        rows = enumerate(self.key_blocks)
         return sum(size(row) * sum(map(size, blocks)) for row, blocks in rows)

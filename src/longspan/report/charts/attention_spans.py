@@ -20,6 +20,7 @@ from longspan.report.tables.attention_span import (
     mean_span,
     published_span,
     spans_of,
+    spectra_of,
     uniform_span,
 )
 from longspan.report.tables.columns import TaskRow
@@ -28,6 +29,7 @@ from longspan.results import BASELINE, AttentionSpans
 TITLE = "Attention span, tokens"
 OURS, PUBLISHED = "measured", "published (Tay et al. 2021)"
 UNIFORM = "uniform attention"
+QUARTER = 1 / 4  # of the tokens; figure 1 of Linformer maps the 128th of 512 singular values
 PUBLISHED_COLOR, UNIFORM_COLOR = "#0072B2", "#D55E00"
 
 
@@ -120,6 +122,25 @@ def span_by_layer(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
     ]
     text = "Attention span by layer and mechanism"
     return series_chart(points, "Layer", TITLE, (UNIFORM, _uniform(lines)), text, styles)
+
+
+def spectrum_by_layer(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
+    """Draw the share of a quarter of the singular values by layer; None without spectra."""
+    points = [
+        {
+            **run_label(line.row.label, one.seed, len(spectra_of(line))),
+            "place": str(layer + 1),
+            "value": (share := 100 * one.spectra.share(QUARTER, layer)),
+            "shown": f"{share:.1f} %",
+        }
+        for line in lines
+        for one in line.item
+        if one.spectra is not None
+        for layer in range(len(one.spectra.heads))
+    ]
+    text = "Share of the largest quarter of the singular values of attention by layer and mechanism"
+    uniform = (UNIFORM, 100.0)
+    return series_chart(points, "Layer", "Share of singular values, %", uniform, text, styles)
 
 
 def _models(lines: Sequence[TaskRow]) -> Iterator[tuple[dict[str, Any], AttentionSpans]]:

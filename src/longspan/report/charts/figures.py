@@ -10,6 +10,7 @@ from longspan.report.charts.attention_spans import (
     span_by_layer,
     span_by_mechanism,
     span_by_task,
+    spectrum_by_layer,
 )
 from longspan.report.charts.contexts import attention_by_bucket, loss_by_context
 from longspan.report.charts.curves import QUANTITIES, learning_curves
@@ -87,6 +88,13 @@ def span_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
         ("span {}", "{}, attention span", lambda i: span_by_mechanism(lines(i), styles)),
         ("layers {}", "{}, attention span by layer", lambda i: span_by_layer(lines(i), styles)),
     )
+
+
+def spectrum_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the share of the largest quarter of the singular values by layer, for each task."""
+    lines, styles = partial(measured_task_rows, board, records=context.analyses), context.styles
+    caption = "{}, largest quarter of the singular values by layer"
+    return _by_task(board, ("spectrum {}", caption, lambda i: spectrum_by_layer(lines(i), styles)))
 
 
 def context_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:

@@ -11,12 +11,18 @@ from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import significant
 from longspan.report.tables.columns import MECHANISM, TASK, TaskRow, measured_task_rows
 from longspan.report.tables.table import Column, Entry, Table, make_table
-from longspan.results import BASELINE, Analysis, AttentionSpans, Span
+from longspan.results import BASELINE, Analysis, AttentionSpans, Span, Spectra
+from longspan.results.analysis import RANKS
 
 ABOUT = (
     "Mean distance in tokens between a query and the keys it attends to, weighted by attention, "
     "over validation samples (± standard deviation between samples); mean over the analyzed seeds. "
     "Uniform: span if all tokens weighed the same."
+)
+ABOUT_SPECTRUM = (
+    "Sum of the largest singular values of attention over the sum of all, mean over validation "
+    "samples, layers and heads (Wang et al. 2020, figure 1); columns: how many, as a share of the "
+    "tokens. Near 100 %: few directions hold the matrix."
 )
 READING_ERROR = 50  # tokens; the heights of the bars were read off the figure
 # By task: height of the bar of figure 2, shortest and longest input that it compares with.
@@ -88,6 +94,36 @@ def attention_span(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Tab
                 )
             )
     return tables
+
+
+def spectra_of(line: TaskRow) -> list[Spectra]:
+    """Return the spectra of a row's analyses, of the models that have them."""
+    return [one.spectra for one in line.item if one.spectra is not None]
+
+
+def attention_spectrum(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Table]:
+    """Return a table for each task with spectra of trained models."""
+    tables = []
+    for i, column in enumerate(board.columns):
+        lines = [x for x in measured_task_rows(board, i, analyses) if spectra_of(x)]
+        if lines:
+            tables.append(
+                make_table(
+                    f"{board.title}-attention-spectrum-{column.label}",
+                    f"{column.label}: cumulative share of singular values, %",
+                    [MECHANISM, *map(_rank, RANKS)],
+                    lines,
+                    about=ABOUT_SPECTRUM,
+                )
+            )
+    return tables
+
+
+def _rank(rank: float) -> Column:
+    def entry(x: TaskRow) -> float:
+        return 100 * statistics.fmean(one.share(rank) for one in spectra_of(x))
+
+    return Column(f"{100 * rank:.3g} %", "higher", value=entry, show=lambda x: f"{x:.1f}")
 
 
 def _entry(spans: Sequence[Span]) -> Entry:

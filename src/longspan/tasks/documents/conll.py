@@ -27,8 +27,8 @@ from longspan.errors import DataError, InputError, MissingSourceError
 from longspan.files import explain_read_error, file_sha256, read_file
 from longspan.metrics.coreference import Mention
 
-Part = Literal["train", "development", "test"]
-PARTS: tuple[Part, ...] = ("train", "development", "test")
+PublishedSplit = Literal["train", "development", "test"]
+PUBLISHED_SPLITS: tuple[PublishedSplit, ...] = ("train", "development", "test")
 
 URL = "https://conll.cemantix.org/2012/data.html"
 
@@ -39,7 +39,7 @@ _WORD, _SPEAKER, _FEWEST = 3, 9, 12  # columns
 # Columns between the word and the speaker, and behind the speaker, of documents without such
 # annotations: part of speech, parse, lemma, frame, sense; named entity.
 _BETWEEN, _BEHIND = ("-", "*", "-", "-", "-"), ("*",)
-_SHORT: dict[Part, str] = {"train": "train", "development": "dev", "test": "test"}
+_SHORT: dict[PublishedSplit, str] = {"train": "train", "development": "dev", "test": "test"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,29 +68,31 @@ class Document:
 class ConllFiles(SourceFiles):
     """One copy of the files with gold annotations, of one language."""
 
-    files: dict[Part, tuple[Path, ...]]
+    files: dict[PublishedSplit, tuple[Path, ...]]
 
     @property
     def paths(self) -> list[Path]:
         """All files."""
-        return [path for part in PARTS for path in self.files[part]]
+        return [path for split in PUBLISHED_SPLITS for path in self.files[split]]
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Number and total size of the files of each part."""
-        sizes = {part: sum(x.stat().st_size for x in self.files[part]) for part in PARTS}
-        counts = {part: len(self.files[part]) for part in PARTS}
+        """Number and total size of the files of each split."""
+        sizes = {
+            split: sum(x.stat().st_size for x in self.files[split]) for split in PUBLISHED_SPLITS
+        }
+        counts = {split: len(self.files[split]) for split in PUBLISHED_SPLITS}
         return {"form": "columns", "files": counts, "bytes": sizes}
 
     def checksums(self) -> dict[str, str]:
-        """Return a sha256 for each part: that of the list of those of its files."""
-        return {part: _joint_sha256(self.files[part]) for part in PARTS}
+        """Return a sha256 for each split: that of the list of those of its files."""
+        return {split: _joint_sha256(self.files[split]) for split in PUBLISHED_SPLITS}
 
 
 def find(data: Path | None, language: str = "english") -> ConllFiles:
-    """Find the files of all three parts.
+    """Find the files of all three splits.
 
-    Either one file a part, such as `train.english.v4_gold_conll`, or the folders of the task,
+    Either one file a split, such as `train.english.v4_gold_conll`, or the folders of the task,
     `train/data/english/annotations`, `development/...` and `test/...`.
 
     Args:
@@ -106,7 +108,9 @@ def find(data: Path | None, language: str = "english") -> ConllFiles:
         for path in paths
         for root in (*usual_folders(path, "conll-2012"), path / "conll-2012" / "v4" / "data")
     ]
-    for files in (layout(root, language) for root in roots for layout in (_joined, _tree)):
+    for files in (
+        layout(root, language) for root in roots for layout in (_joined_files, _separate_files)
+    ):
         if all(files.values()):
             return ConllFiles(files=files)
     raise MissingSourceError(
@@ -275,18 +279,20 @@ class _Builder:
             self.words = []
 
 
-def _joined(root: Path, language: str) -> dict[Part, tuple[Path, ...]]:
-    """Return the one file of each part, if there are such."""
+def _joined_files(root: Path, language: str) -> dict[PublishedSplit, tuple[Path, ...]]:
+    """Return the one file of each split, if there are such."""
     return {
-        part: tuple(sorted(root.glob(f"{_SHORT[part]}.{language}.*{_SUFFIX}")))[:1]
-        for part in PARTS
+        split: tuple(sorted(root.glob(f"{_SHORT[split]}.{language}.*{_SUFFIX}")))[:1]
+        for split in PUBLISHED_SPLITS
     }
 
 
-def _tree(root: Path, language: str) -> dict[Part, tuple[Path, ...]]:
-    """Return the files below the folders of the parts, if there are such."""
-    folders = {part: root / part / "data" / language / "annotations" for part in PARTS}
-    return {part: tuple(sorted(x.rglob(f"*{_SUFFIX}"))) for part, x in folders.items()}
+def _separate_files(root: Path, language: str) -> dict[PublishedSplit, tuple[Path, ...]]:
+    """Return the files below the folders of the splits, if there are such."""
+    folders = {
+        split: root / split / "data" / language / "annotations" for split in PUBLISHED_SPLITS
+    }
+    return {split: tuple(sorted(x.rglob(f"*{_SUFFIX}"))) for split, x in folders.items()}
 
 
 def _joint_sha256(paths: tuple[Path, ...]) -> str:

@@ -34,7 +34,7 @@ from longspan.shapes import Float, Int
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, text_inputs
 from longspan.tasks.documents import conll
-from longspan.tasks.documents.conll import Document, Part
+from longspan.tasks.documents.conll import Document, PublishedSplit
 from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.global_tokens import SentenceTokens, mask_sentences
 from longspan.tasks.grouping import Grouping
@@ -152,21 +152,21 @@ def restore_document(details: dict[str, Any], clusters: Sequence[Sequence[Mentio
     )
 
 
-def token_spans(details: dict[str, Any], kept: int) -> list[tuple[int, int, int]]:
+def token_spans(details: dict[str, Any], limit: int) -> list[tuple[int, int, int]]:
     """Return first token, last token and cluster of the mentions within the first tokens.
 
     Args:
         details: details of a document; see `DocumentEncoder.store`.
-        kept: number of tokens of the document that are read.
+        limit: number of tokens of the document that are read.
     """
     ends = np.cumsum(details["tokens"])
-    found = []
+    spans = []
     for number, cluster in enumerate(details["clusters"]):
         for first, last in cluster:
             start = int(ends[first]) - details["tokens"][first]
-            if (end := int(ends[last]) - 1) < kept:
-                found.append((start, end, number))
-    return found
+            if (end := int(ends[last]) - 1) < limit:
+                spans.append((start, end, number))
+    return spans
 
 
 def count_parts(details: dict[str, Any]) -> Counter[str]:
@@ -188,7 +188,11 @@ def _cut_long(sentences: np.ndarray, room: int) -> np.ndarray:
     return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
 
 
-_PARTS: dict[Split, Part] = {"train": "train", "validation": "development", "test": "test"}
+_PUBLISHED_NAMES: dict[Split, PublishedSplit] = {
+    "train": "train",
+    "validation": "development",
+    "test": "test",
+}
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 _SHOWN = 60  # words
 
@@ -291,7 +295,7 @@ class Coreference(PieceTask):
         return min(self.length, most[self.options.global_tokens])
 
     def find_source(self, data: Path | None) -> conll.ConllFiles:
-        """Return the files of all parts."""
+        """Return the files of all splits."""
         return conll.find(data, self.options.language)
 
     def build_splits(
@@ -301,15 +305,15 @@ class Coreference(PieceTask):
         files = self.find_source(data)
         splits: dict[str, Examples] = {}
         counts: dict[str, Counter[str]] = {}
-        for split, part in _PARTS.items():
+        for split, name in _PUBLISHED_NAMES.items():
             writer = ExampleWriter(scratch / split, tokens=self.tokenizer.dtype)
             count = counts[split] = Counter()
-            for number, path in enumerate(files.files[part]):
-                progress(f"encoding CoNLL-2012 ({part})", number, len(files.files[part]))
+            for number, path in enumerate(files.files[name]):
+                progress(f"encoding CoNLL-2012 ({name})", number, len(files.files[name]))
                 for document in conll.read_documents(path):
                     self._write(document, writer, count)
             if not len(writer):
-                raise DataError(f"{files.files[part][0]}: the part {part!r} has no document")
+                raise DataError(f"{files.files[name][0]}: the split {name!r} has no document")
             splits[split] = writer.examples()
         return BuildOutput(
             splits=splits,
@@ -317,7 +321,7 @@ class Coreference(PieceTask):
             license=self.info.license,
             facts={
                 "source_sha256": files.checksums(),
-                "counts": {split: dict(sorted(found.items())) for split, found in counts.items()},
+                "counts": {split: dict(sorted(count.items())) for split, count in counts.items()},
                 **self.tokenizer.facts,
             },
         )
@@ -333,29 +337,29 @@ class Coreference(PieceTask):
         examples.check(rows)
         documents = [(examples.tokens[row], load_details(examples, row)) for row in rows.tolist()]
         options = self.options
-        read = [
+        all_windows = [
             self._encoder.make_windows(ids, details, options.length, options.windows)
             for ids, details in documents
         ]
-        kept = [sum(int((x.sentences >= 0).sum()) for x in windows) for windows in read]
+        sizes = [sum(int((x.sentences >= 0).sum()) for x in windows) for windows in all_windows]
         mentions = [
-            token_spans(details, count) for (_, details), count in zip(documents, kept, strict=True)
+            token_spans(details, size) for (_, details), size in zip(documents, sizes, strict=True)
         ]
         targets = np.full((len(rows), max(1, *map(len, mentions)), 3), IGNORE, np.int64)
-        for own, found in zip(targets, mentions, strict=True):
-            own[: len(found)] = np.array(found).reshape(-1, 3)
-        ids, is_real, features = self._pad(read)
+        for row_targets, spans in zip(targets, mentions, strict=True):
+            row_targets[: len(spans)] = np.array(spans).reshape(-1, 3)
+        ids, is_real, features = self._pad(all_windows)
         for row, (_, details) in enumerate(documents):
             features[row, ..., 2] = np.array([0, *details["speakers"]])[features[row, ..., 1]]
             features[row, ..., 3] = GENRES.index(details["genre"])
         features[..., 1] -= 1
         inputs = text_inputs(torch.from_numpy(ids), is_real)
         sentences, words, speakers, genres = torch.from_numpy(features).unbind(-1)
-        marked = mask_sentences(
+        mask = mask_sentences(
             options.global_tokens, options.boundaries, inputs["attention_mask"], sentences
         )
-        if marked is not None:
-            inputs["global_attention_mask"] = marked
+        if mask is not None:
+            inputs["global_attention_mask"] = mask
         return Batch(
             inputs={
                 **inputs,
@@ -401,13 +405,15 @@ class Coreference(PieceTask):
         # The models import transformers, which lists of tasks do not need.
         from longspan.models.heads.coreference_head import decode_clusters, unpack_scores
 
-        found = []
+        all_clusters = []
         for row, scores in zip(rows.tolist(), unpack_scores(logits), strict=True):
             tokens = self.load_details(split, row)["tokens"]
             words = np.repeat(np.arange(len(tokens)), tokens).tolist()
             clusters = decode_clusters(scores.spans, scores.antecedents, scores.scores)
-            found.append([[(words[a], words[b]) for a, b in cluster] for cluster in clusters])
-        return found
+            all_clusters.append(
+                [[(words[a], words[b]) for a, b in cluster] for cluster in clusters]
+            )
+        return all_clusters
 
     def answers(
         self,
@@ -417,11 +423,11 @@ class Coreference(PieceTask):
         targets: Int[Tensor, "B N 3"],
     ) -> dict[str, str]:
         """Return documents with the predicted clusters as columns of CoNLL-2012, by id."""
-        found = {}
+        texts = {}
         for row, clusters in zip(rows.tolist(), self.clusters(split, rows, logits), strict=True):
             details = self.load_details(split, row)
-            found[details["id"]] = conll.format_document(restore_document(details, clusters))
-        return found
+            texts[details["id"]] = conll.format_document(restore_document(details, clusters))
+        return texts
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by genre."""
@@ -452,18 +458,18 @@ class Coreference(PieceTask):
         writer.add(GENRES.index(document.genre), details, tokens=ids)
         counts.update(count_parts(details))
 
-    def _pad(self, read: list[list[Window]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _pad(self, all_windows: list[list[Window]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return ids and mask (B, W, T), and features (B, W, T, 4): sentence, 1 + word, zeros."""
-        longest = max(len(window.ids) for windows in read for window in windows)
+        longest = max(len(window.ids) for windows in all_windows for window in windows)
         rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-        shape = (len(read), max(map(len, read)), min(rounded, self.length))
+        shape = (len(all_windows), max(map(len, all_windows)), min(rounded, self.length))
         ids, is_real = np.zeros(shape, np.int64), np.zeros(shape, bool)
         features = np.zeros((*shape, 4), np.int64)
         features[..., 0] = NO_SENTENCE
-        for row, windows in enumerate(read):
+        for row, windows in enumerate(all_windows):
             for number, window in enumerate(windows):
-                own = (row, number, slice(len(window.ids)))
-                ids[own], is_real[own] = window.ids, True
-                features[(*own, 0)] = window.sentences
-                features[(*own, 1)] = window.words + (window.sentences >= 0)
+                place = (row, number, slice(len(window.ids)))
+                ids[place], is_real[place] = window.ids, True
+                features[(*place, 0)] = window.sentences
+                features[(*place, 1)] = window.words + (window.sentences >= 0)
         return ids, is_real, features

@@ -39,7 +39,7 @@ def hold_out(
     for row, group in enumerate(group_duplicates(texts)):
         members[int(group)].append(row)
     digests = {g: min(hashlib.sha256(texts[x]).digest() for x in m) for g, m in members.items()}
-    chosen: dict[str, list[int]] = {split: [] for split in (*shares, "train")}
+    rows: dict[str, list[int]] = {split: [] for split in (*shares, "train")}
     for label in np.unique(labels):
         groups = sorted((g for g in members if labels[g] == label), key=digests.__getitem__)
         count = sum(len(members[group]) for group in groups)
@@ -47,10 +47,10 @@ def hold_out(
         for group in groups:
             size = len(members[group])
             split = next((split for split, left in room.items() if left >= size), "train")
-            chosen[split] += members[group]
+            rows[split] += members[group]
             if split != "train":
                 room[split] -= size
-    return {split: np.sort(np.array(rows, np.int64)) for split, rows in chosen.items()}
+    return {split: np.sort(np.array(numbers, np.int64)) for split, numbers in rows.items()}
 
 
 HELD_OUT_SHARE = 0.1
@@ -92,13 +92,13 @@ class DocumentTask(EncodedTextTask):
 
     def groupings(self, split: Split) -> list[Grouping]:
         """Return those of texts, and whether training contains an example, exactly or nearly."""
-        found = super().groupings(split)
+        groupings = super().groupings(split)
         leaks = self.facts["leaks"].get(f"{split} in train")
         if not leaks or not leaks["rows"]:
-            return found
+            return groupings
         group = np.zeros(self.size(split), np.int64)
         group[leaks["rows"]] = 1
-        return [*found, Grouping(name="in training", labels=("no", "yes"), group=group)]
+        return [*groupings, Grouping(name="in training", labels=("no", "yes"), group=group)]
 
     def show(self, split: Split, row: int) -> str:
         """Return the beginning of a document, and its class."""
@@ -108,11 +108,11 @@ class DocumentTask(EncodedTextTask):
         return f"{shown} = {self.class_name(label)}"
 
 
-def report_leaks(documents: LabeledTexts, others: LabeledTexts) -> dict[str, Any]:
-    """Return how many documents are among others, exactly or nearly, and their rows."""
-    leaks = find_leaks(documents.texts, others.texts)
+def report_leaks(documents: LabeledTexts, other_split: LabeledTexts) -> dict[str, Any]:
+    """Return how many documents are in another split, exactly or nearly, and their rows."""
+    leaks = find_leaks(documents.texts, other_split.texts)
     exact = sum(leak.is_exact for leak in leaks)
-    differing = (others.labels[x.source] != documents.labels[x.row] for x in leaks)
+    differing = (other_split.labels[x.source] != documents.labels[x.row] for x in leaks)
     return {
         "documents": len(documents.texts),
         "exact": exact,

@@ -123,24 +123,24 @@ def read(source: HyperpartisanFiles) -> list[Article]:
         DataError: a file is damaged, an article has no text, or no or two labels.
     """
     labels = _read_labels(source.truth)
-    found: dict[int, Article] = {}
+    by_id: dict[int, Article] = {}
     for element in _parse(source.articles):
         number, where = _number(element, source.articles)
         text = " ".join("".join(element.itertext()).split())
-        if number in found or not text:
-            fault = "is there twice" if number in found else "has no text"
+        if number in by_id or not text:
+            fault = "is there twice" if number in by_id else "has no text"
             raise DataError(f"{where} {fault}; fetch the file again from {URL}")
         if number not in labels:
             raise DataError(f"{where} has no label in {source.truth}; fetch both files again")
         label, publisher = labels[number]
         title = " ".join(element.get("title", "").split())
-        found[number] = Article(id=number, title=title, text=text, label=label, publisher=publisher)
-    if extra := sorted(labels.keys() - found.keys()):
+        by_id[number] = Article(id=number, title=title, text=text, label=label, publisher=publisher)
+    if extra := sorted(labels.keys() - by_id.keys()):
         raise DataError(
             f"{source.truth} has {len(extra)} labels without an article, the first of id "
             f"{extra[0]}; fetch both files again from {URL}"
         )
-    return [found[number] for number in sorted(found)]
+    return [by_id[number] for number in sorted(by_id)]
 
 
 def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
@@ -183,25 +183,25 @@ def rows_of(
             f"{source.splits} names article {unknown[0]}, which {source.articles} does not "
             "contain; fetch both again"
         )
-    return {split: np.array([rows[x] for x in own], np.int64) for split, own in ids.items()}
+    return {split: np.array([rows[x] for x in numbers], np.int64) for split, numbers in ids.items()}
 
 
 def _find_xml(folder: Path, name: str) -> Path | None:
-    packed = (folder / name, folder / f"{name}.gz", folder / name.replace(".xml", ".zip"))
-    return next((path for path in packed if path.is_file()), None)
+    candidates = (folder / name, folder / f"{name}.gz", folder / name.replace(".xml", ".zip"))
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _read_labels(path: Path) -> dict[int, tuple[int, str]]:
     """Return label and publisher by article id."""
-    found = {}
+    labels = {}
     for element in _parse(path):
         number, where = _number(element, path)
         value = element.get("hyperpartisan", "")
-        if value not in _VALUES or number in found:
-            fault = "is there twice" if number in found else f"has label {value!r:.20}"
+        if value not in _VALUES or number in labels:
+            fault = "is there twice" if number in labels else f"has label {value!r:.20}"
             raise DataError(f"{where} {fault}; expected one label, true or false")
-        found[number] = (_VALUES[value], urlsplit(element.get("url", "")).netloc)
-    return found
+        labels[number] = (_VALUES[value], urlsplit(element.get("url", "")).netloc)
+    return labels
 
 
 def _number(element: ET.Element, path: Path) -> tuple[int, str]:
@@ -242,8 +242,8 @@ def _unpack(path: Path) -> bytes:
         return b"".join([member.read() for member in members])
     try:
         with open_file(path) as file:
-            unpacked = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-            content = unpacked.read(_MOST + 1)
+            stream = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            content = stream.read(_MOST + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read ({error}); fetch it again") from error
     if len(content) > _MOST:
@@ -323,8 +323,8 @@ class Hyperpartisan(DocumentTask):
             np.array([article.label for article in articles], np.uint8),
         )
         splits, facts = self.encode_documents({s: documents.select(rows[s]) for s in SPLITS})
-        used = set().union(*(x.tolist() for x in rows.values()))
-        known = {articles[row].publisher for row in rows["train"]}
+        used_rows = set().union(*(x.tolist() for x in rows.values()))
+        publishers = {articles[row].publisher for row in rows["train"]}
         return BuildOutput(
             splits=splits,
             source=f"Hyperpartisan by article, {len(articles)} articles, {self.options.split} "
@@ -332,9 +332,10 @@ class Hyperpartisan(DocumentTask):
             license=self.info.license,
             facts={
                 "source_sha256": source.checksums(),
-                "unused": len(articles) - len(used),
+                "unused": len(articles) - len(used_rows),
                 "publisher_in_training": {
-                    s: sum(articles[row].publisher in known for row in rows[s]) for s in HELD_OUT
+                    s: sum(articles[row].publisher in publishers for row in rows[s])
+                    for s in HELD_OUT
                 },
                 **facts,
             },
@@ -352,5 +353,5 @@ class Hyperpartisan(DocumentTask):
         return rows_of(articles, ids, source)
 
     def _text(self, article: Article) -> bytes:
-        titled = self.options.title and article.title
-        return (f"{article.title}\n{article.text}" if titled else article.text).encode()
+        has_title = self.options.title and article.title
+        return (f"{article.title}\n{article.text}" if has_title else article.text).encode()

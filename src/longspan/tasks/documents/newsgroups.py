@@ -116,8 +116,8 @@ def find(data: Path | None) -> NewsgroupsFiles:
         if path.is_file() and archives.may_contain(path, _MEMBER.fullmatch, _LIMITS):
             return NewsgroupsFiles(path)
         folders = (*usual_folders(path, "newsgroups20"), path / "newsgroups20_mini")
-        if found := _find_copy(folders):
-            return NewsgroupsFiles(found)
+        if copy := _find_copy(folders):
+            return NewsgroupsFiles(copy)
     raise MissingSourceError(
         f"20 Newsgroups is not here (searched {format_paths(paths)}); download {URL} to FOLDER and "
         "run `longspan data build newsgroups --data FOLDER`"
@@ -126,14 +126,14 @@ def find(data: Path | None) -> NewsgroupsFiles:
 
 def _find_copy(folders: Sequence[Path]) -> Path | None:
     """Return the first folder with an unpacked copy, else the first archive."""
-    for names in (("20news-bydate-train", "20news-bydate-test"), *_unsplit()):
+    for names in (("20news-bydate-train", "20news-bydate-test"), *_unsplit_folders()):
         for folder in folders:
             if all((folder / name).is_dir() for name in names):
                 return folder
-    archived = (
+    candidates = (
         x for pattern in _ARCHIVES for folder in folders for x in sorted(folder.glob(pattern))
     )
-    return next(archived, None)
+    return next(candidates, None)
 
 
 def read(source: NewsgroupsFiles) -> list[Post]:
@@ -144,18 +144,18 @@ def read(source: NewsgroupsFiles) -> list[Post]:
     Raises:
         DataError: a group is missing or unknown, or a file is damaged.
     """
-    found: dict[str, list[Post]] = {}
+    by_folder: dict[str, list[Post]] = {}
     for folder, post in _posts(source.path):
-        found.setdefault(folder, []).append(post)
-    whole = (names for names in _preferred() if found.keys() >= set(names))
+        by_folder.setdefault(folder, []).append(post)
+    whole = (names for names in _preferred_folders() if by_folder.keys() >= set(names))
     folders: tuple[str, ...] = next(whole, ())
-    if found and not folders:
-        by_date, *_ = _preferred()
-        absent = ", ".join(name for name in by_date if name not in found)
+    if by_folder and not folders:
+        by_date, *_ = _preferred_folders()
+        absent = ", ".join(name for name in by_date if name not in by_folder)
         raise DataError(f"{source.path} has no posts of {absent}; fetch it again")
-    posts = [post for name in folders for post in found[name]]
+    posts = [post for name in folders for post in by_folder[name]]
     for name in folders:
-        missing = sorted(set(range(len(GROUPS))) - {post.label for post in found[name]})
+        missing = sorted(set(range(len(GROUPS))) - {post.label for post in by_folder[name]})
         if missing:
             raise DataError(
                 f"{source.path}: {name} has no posts of {GROUPS[missing[0]]}; fetch it again"
@@ -188,13 +188,13 @@ def remove_quotes(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if not _QUOTED.search(line))
 
 
-def _unsplit() -> Iterator[tuple[str, ...]]:
+def _unsplit_folders() -> Iterator[tuple[str, ...]]:
     return ((name,) for name, split in _FOLDERS.items() if split is None)
 
 
-def _preferred() -> Iterator[tuple[str, ...]]:
+def _preferred_folders() -> Iterator[tuple[str, ...]]:
     yield tuple(name for name, split in _FOLDERS.items() if split is not None)
-    yield from _unsplit()
+    yield from _unsplit_folders()
 
 
 def _posts(path: Path) -> Iterator[tuple[str, Post]]:
@@ -306,4 +306,4 @@ def _hold_out(
     bodies = [remove_headers(posts[row].text) or posts[row].text for row in pool]
     labels = np.array([posts[row].label for row in pool])
     rows = hold_out([body.encode() for body in bodies], labels, shares)
-    return {split: pool[own] for split, own in rows.items()}
+    return {split: pool[places] for split, places in rows.items()}

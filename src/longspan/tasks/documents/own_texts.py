@@ -68,20 +68,22 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Encode the imported texts."""
-        described = self.description
-        progress(f"encoding {described.name}", 0, sum(described.sizes.values()))
-        rows = texts.load_splits(self.folder, described)
-        known = {str(split): split for split in SPLITS}
-        splits, facts = self.encode_splits({known[x]: _as_labeled(y) for x, y in rows.items()})
+        description = self.description
+        progress(f"encoding {description.name}", 0, sum(description.sizes.values()))
+        rows = texts.load_splits(self.folder, description)
+        by_name = {str(split): split for split in SPLITS}
+        splits, facts = self.encode_splits(
+            {by_name[x]: _to_labeled_texts(y) for x, y in rows.items()}
+        )
         return BuildOutput(
             splits=splits,
             source=self.info.source,
             license=self.info.license,
             facts={
-                "files": described.files,
-                "columns": described.columns,
-                "classes": described.classes,
-                **described.counts,
+                "files": description.files,
+                "columns": description.columns,
+                "classes": description.classes,
+                **description.counts,
                 **facts,
             },
         )
@@ -101,8 +103,8 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         self, targets: Int[Tensor, " B"] | Float[Tensor, " B"]
     ) -> dict[str, Tensor]:
         """Return the classes, or the standardized numbers."""
-        known = self._standardized(targets) if self.is_regression else targets
-        return super().label_arguments(known)
+        labels = self._standardize(targets) if self.is_regression else targets
+        return super().label_arguments(labels)
 
     def example_statistics(
         self,
@@ -115,7 +117,7 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         """Return the statistics of accuracy, or of R² (standardized) and RMSE (in own units)."""
         if not self.is_regression:
             return super().example_statistics(metrics, split, rows, logits, targets)
-        numbers = self._standardized(targets)
+        numbers = self._standardize(targets)
         error = (logits[..., 0].double() - numbers).square()
         statistics = {
             "r2": torch.stack((error, numbers.square()), dim=-1),
@@ -132,11 +134,11 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         shown = f"{target:g}" if self.is_regression else self.class_name(int(target))
         return f"{' | '.join(map(self.decode, sides))} = {shown}"
 
-    def _standardized(self, targets: Tensor) -> Float[Tensor, "*B"]:
+    def _standardize(self, targets: Tensor) -> Float[Tensor, "*B"]:
         return (targets.double() - self.description.mean) / self.description.deviation
 
 
-def _as_labeled(rows: TextsSplit) -> LabeledTexts:
+def _to_labeled_texts(rows: TextsSplit) -> LabeledTexts:
     sides = [[text.encode() for text in side] for side in zip(*rows.texts, strict=True)]
     return LabeledTexts(sides[0], rows.targets, sides[1] if len(sides) > 1 else None)
 
@@ -151,9 +153,9 @@ class OwnSummaries(ImportedTask, SummaryTask):
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, SummarizedDocument]]:
         """Yield the imported rows."""
-        known = {str(split): split for split in SPLITS}
+        by_name = {str(split): split for split in SPLITS}
         for split, one in texts.read_summaries(self.folder, self.description):
-            yield known[split], one
+            yield by_name[split], one
 
 
 @makes_tasks(TextsDescription)

@@ -25,6 +25,7 @@ from longspan.errors import OptionError
 from longspan.shapes import Int
 from longspan.tasks.base import ProgressCallback, Split, Task
 from longspan.tasks.batching import Batch
+from longspan.tasks.global_tokens import GlobalTokens, global_positions, mark_global_tokens
 from longspan.tasks.grouping import Grouping, group_by_quantiles
 from longspan.tasks.imported import makes_tasks
 from longspan.tasks.language.corpus_streams import ImportedCorpus, make_corpus, make_stream
@@ -57,6 +58,12 @@ class CorpusOptions:
     mask_probability: Probability = setting("share of the tokens that are masked", 0.15)
     replaced: Share = setting("share of the masked tokens that the mask token replaces", 0.8)
     random: Share = setting("share of the masked tokens that a random token replaces", 0.1)
+    global_tokens: GlobalTokens = setting(
+        "tokens that attend to all others and all others to them, for mechanisms with such tokens: "
+        "none; the first special token; or a number: the first one of each passage of so many "
+        "tokens (Xiong et al. 2022, section 4.3)",
+        "none",
+    )
     weights: Weights | None = setting(_WEIGHTS, None)
 
     def __post_init__(self) -> None:
@@ -100,6 +107,11 @@ class CorpusTask(ImportedCorpus):
     def length(self) -> int:
         """Maximum number of tokens of an example."""
         return self.options.length
+
+    @property
+    def num_global_tokens(self) -> int:
+        """Maximum number of global tokens of an example."""
+        return int(global_positions(self.options.global_tokens, self.length).sum())
 
     @property
     def sizes(self) -> dict[Split, int | None]:
@@ -168,7 +180,8 @@ class CorpusTask(ImportedCorpus):
         """
         examples.check(rows)
         before = self._first_ids
-        return mask_rows(examples.tokens, rows, self.masking, draw, self.length, before)
+        batch = mask_rows(examples.tokens, rows, self.masking, draw, self.length, before)
+        return mark_global_tokens(batch, self.options.global_tokens)
 
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the tokens of some rows of a split, any of which may be masked; None: of all."""

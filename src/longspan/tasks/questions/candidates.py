@@ -95,8 +95,8 @@ class CandidateEncoder:
         texts = (question, *candidates, *documents)
         kinds = [_QUESTION, *[_CANDIDATE] * len(candidates), *[_DOCUMENT] * len(documents)]
         encoded = self.tokenizer.encode_texts([f" {text}" for text in texts])
-        marked = zip(kinds, encoded, strict=True)
-        parts = [x for kind, ids in marked for x in ([self._marker(kind)], ids)]
+        pairs = zip(kinds, encoded, strict=True)
+        parts = [x for kind, ids in pairs for x in ([self._marker(kind)], ids)]
         return np.concatenate(parts).astype(self.dtype)
 
     def load(self, stored: np.ndarray) -> Parts:
@@ -104,11 +104,11 @@ class CandidateEncoder:
         starts = np.flatnonzero(stored >= self.tokenizer.vocab_size)
         kinds = stored[starts].astype(np.int64) - self.tokenizer.vocab_size
         texts = [part[1:] for part in np.split(stored, starts[1:])]
-        found = list(zip(kinds.tolist(), texts, strict=True))
+        pairs = list(zip(kinds.tolist(), texts, strict=True))
         return Parts(
             question=texts[0],
-            candidates=[text for kind, text in found if kind == _CANDIDATE],
-            documents=[text for kind, text in found if kind == _DOCUMENT],
+            candidates=[text for kind, text in pairs if kind == _CANDIDATE],
+            documents=[text for kind, text in pairs if kind == _DOCUMENT],
         )
 
     def make_windows(self, parts: Parts, length: int, windows: int) -> Windows:
@@ -138,8 +138,8 @@ class CandidateEncoder:
         starts = starts[starts < len(documents)]  # a document may have no token
         room = length - len(prefix)
         firsts = range(0, max(1, len(documents)), room)[:windows]
-        kept = [len(ids) for ids in (question, *candidates)]
-        whole = [len(ids) for ids in (parts.question, *parts.candidates)]
+        sizes = [len(ids) for ids in (question, *candidates)]
+        full_sizes = [len(ids) for ids in (parts.question, *parts.candidates)]
         return Windows(
             texts=[np.concatenate((prefix, documents[i : i + room])) for i in firsts],
             positions=ends[1:-1],
@@ -147,7 +147,7 @@ class CandidateEncoder:
             boundaries=[
                 len(prefix) + starts[(starts >= i) & (starts < i + room)] - i for i in firsts
             ],
-            is_cut=kept != whole or len(documents) > windows * room,
+            is_cut=sizes != full_sizes or len(documents) > windows * room,
         )
 
     def _marker(self, kind: int) -> int:
@@ -168,8 +168,8 @@ class CandidateEncoder:
             )
         if sizes.sum() <= room:
             return texts
-        most = max(n for n in range(sizes.max()) if np.minimum(sizes, n).sum() <= room)
-        return [ids[:most] for ids in texts]
+        limit = max(n for n in range(sizes.max()) if np.minimum(sizes, n).sum() <= room)
+        return [ids[:limit] for ids in texts]
 
 
 def prefix_length(length: int) -> int:
@@ -209,7 +209,7 @@ def shuffle_parts(parts: Parts, label: int, stream: np.random.Generator) -> tupl
 
 
 def collate_windows(
-    read: list[Windows],
+    all_windows: list[Windows],
     labels: np.ndarray,
     rows: np.ndarray,
     *,
@@ -220,19 +220,19 @@ def collate_windows(
     """Return windows as a batch as wide as the longest one, rounded up.
 
     Args:
-        read: windows of each question.
+        all_windows: windows of each question.
         labels: index of the right candidate of each.
         rows: row of each in its split.
         candidates: maximum number of candidates of a question.
         length: maximum number of tokens of a window.
         global_tokens: tokens of each window that are global.
     """
-    longest = max(len(text) for windows in read for text in windows.texts)
+    longest = max(len(text) for windows in all_windows for text in windows.texts)
     rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-    shape = (len(read), max(len(x.texts) for x in read), min(rounded, length))
+    shape = (len(all_windows), max(len(x.texts) for x in all_windows), min(rounded, length))
     ids, lengths = np.zeros(shape, np.int64), np.zeros((*shape[:2], 1), np.int64)
-    positions = np.full((len(read), candidates), _ABSENT, np.int64)
-    for row, windows in enumerate(read):
+    positions = np.full((len(all_windows), candidates), _ABSENT, np.int64)
+    for row, windows in enumerate(all_windows):
         positions[row, : len(windows.positions)] = windows.positions
         for number, text in enumerate(windows.texts):
             ids[row, number, : len(text)] = text
@@ -240,28 +240,28 @@ def collate_windows(
     is_real = np.arange(shape[2]) < lengths
     inputs = text_inputs(torch.from_numpy(ids), is_real)
     inputs["candidate_positions"] = torch.from_numpy(positions)
-    if (marked := _mark_global_tokens(read, is_real, global_tokens)) is not None:
-        inputs["global_attention_mask"] = marked
+    if (mask := _mark_global_tokens(all_windows, is_real, global_tokens)) is not None:
+        inputs["global_attention_mask"] = mask
     return Batch(inputs=inputs, targets=torch.from_numpy(labels), rows=torch.from_numpy(rows))
 
 
 def _mark_global_tokens(
-    read: list[Windows], is_real: np.ndarray, chosen: GlobalTokens
+    all_windows: list[Windows], is_real: np.ndarray, global_tokens: GlobalTokens
 ) -> Bool[torch.Tensor, "B W T"] | None:
     """Return the global tokens of windows, None for none.
 
     Args:
-        read: windows of each question.
+        all_windows: windows of each question.
         is_real: True at real tokens, (B, W, T).
-        chosen: tokens of each window that are global.
+        global_tokens: tokens of each window that are global.
     """
-    if chosen == "none":
+    if global_tokens == "none":
         return None
-    prefixes = [1 if chosen == "first" else x.num_prefix for x in read]
-    marked = np.arange(is_real.shape[2]) < np.array(prefixes)[:, None, None]
-    marked = marked & is_real
-    if chosen == "boundaries":
-        for row, windows in enumerate(read):
+    prefixes = [1 if global_tokens == "first" else x.num_prefix for x in all_windows]
+    mask = np.arange(is_real.shape[2]) < np.array(prefixes)[:, None, None]
+    mask = mask & is_real
+    if global_tokens == "boundaries":
+        for row, windows in enumerate(all_windows):
             for number, places in enumerate(windows.boundaries):
-                marked[row, number, places[:MOST_BOUNDARIES]] = True
-    return torch.from_numpy(marked)
+                mask[row, number, places[:MOST_BOUNDARIES]] = True
+    return torch.from_numpy(mask)

@@ -134,10 +134,10 @@ class QuestionEncoder:
                 the number of each outcome.
         """
         counts["questions"] += 1
-        asked, _ = self.tokenizer.encode_spans(question.text)
-        counts["questions_cut"] += len(asked) > self.question_length
+        question_ids, _ = self.tokenizer.encode_spans(question.text)
+        counts["questions_cut"] += len(question_ids) > self.question_length
         before, between, after = self.tokenizer.pair_frame
-        first = np.concatenate((before, asked[: self.question_length], between))
+        first = np.concatenate((before, question_ids[: self.question_length], between))
         tokens, offsets, is_cut = self._encode_document(
             question.context, self.length - len(first) - len(after)
         )
@@ -147,15 +147,15 @@ class QuestionEncoder:
             return None
         context = question.context[: int(offsets[-1, 1])]
         spans = _right_spans(question, len(context))
-        marked = _mark(spans, offsets)
-        outcome = _outcome(question, bool(marked.any()), is_cut)
+        classes = _mark(spans, offsets)
+        outcome = _outcome(question, bool(classes.any()), is_cut)
         passages = itertools.pairwise((*question.passages, len(question.context)))
         firsts = first_tokens(passages, context, offsets)
-        marked[firsts[firsts >= 0]] |= PASSAGE
+        classes[firsts[firsts >= 0]] |= PASSAGE
         counts[outcome] += 1
         return EncodedQuestion(
             ids=np.concatenate((first, tokens, after)),
-            targets=np.pad(marked + np.uint8(1), (len(first), len(after))),
+            targets=np.pad(classes + np.uint8(1), (len(first), len(after))),
             offsets=offsets,
             context=context,
             outcome=outcome,
@@ -168,12 +168,12 @@ class QuestionEncoder:
         last kept token is that of the whole text.
         """
         size = _CHARACTERS * room
-        known = text == self._document
-        while not known or not (self._is_whole or len(self._tokens) > room):
+        is_encoded = text == self._document
+        while not is_encoded or not (self._is_whole or len(self._tokens) > room):
             part = text[: _last_space(text, size)]
             self._document, self._is_whole = text, len(part) == len(text)
             self._tokens, self._offsets = self.tokenizer.encode_spans(part)
-            known, size = True, 2 * size
+            is_encoded, size = True, 2 * size
         return self._tokens[:room], self._offsets[:room], len(self._tokens) > room
 
 
@@ -216,30 +216,30 @@ def _last_space(text: str, size: int) -> int:
     return place if place > 0 else size
 
 
-def _right_spans(question: Question, kept: int) -> list[Span]:
-    """Return the characters of right answers within the first `kept` ones of the context."""
+def _right_spans(question: Question, limit: int) -> list[Span]:
+    """Return the characters of right answers within the first `limit` ones of the context."""
     spans: Sequence[Span]
     if question.spans is None:
         # A word that the cut shortens is searched whole.
-        whole = _REST_OF_WORD.match(question.context, kept)
-        end = whole.end() if whole else kept
+        whole = _REST_OF_WORD.match(question.context, limit)
+        end = whole.end() if whole else limit
         spans = find_mentions(question.context[:end], question.references)
     else:
         spans = question.spans
-    return [span for span in spans if span[1] <= kept]
+    return [span for span in spans if span[1] <= limit]
 
 
 def _mark(spans: list[Span], offsets: np.ndarray) -> np.ndarray:
     """Return the bits of each token: whether answers start and end there."""
-    marked = np.zeros(len(offsets), np.uint8)
+    classes = np.zeros(len(offsets), np.uint8)
     for start, end in spans:
         # the tokens that share a character with the answer
         first = int(np.searchsorted(offsets[:, 1], start, side="right"))
         last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
         if first <= last:
-            marked[first] |= STARTS
-            marked[last] |= ENDS
-    return marked
+            classes[first] |= STARTS
+            classes[last] |= ENDS
+    return classes
 
 
 def _outcome(question: Question, is_marked: bool, is_cut: bool) -> Outcome:
@@ -315,5 +315,5 @@ def question_mask(targets: Targets) -> Bool[Tensor, "B T"]:
 
 def boundary_mask(targets: Targets, most: int) -> Bool[Tensor, "B T"]:
     """Return the first tokens of passages and of sentences, of each example the `most` first."""
-    found = has_bit(targets, BOUNDARY)
-    return found & (found.cumsum(1) <= most)
+    boundaries = has_bit(targets, BOUNDARY)
+    return boundaries & (boundaries.cumsum(1) <= most)

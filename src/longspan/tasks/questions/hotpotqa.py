@@ -143,24 +143,24 @@ def load_records(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: expected a list of questions, got {type(records).__name__}")
     if not records:
         raise DataError(f"{path} has no question; download it again")
-    found: dict[str, Any] = {}
+    by_id: dict[str, Any] = {}
     for number, record in enumerate(records):
         where = f"{path}: question {number}"
         if path.suffix == SUFFIX:
-            record = _official(record, where)
+            record = _convert_row(record, where)
         name = field(record, "_id", str, where)
-        if name in found:
+        if name in by_id:
             raise DataError(f"{where} has the id of an earlier one, {name!r}")
-        found[name] = record
-    return found
+        by_id[name] = record
+    return by_id
 
 
-def _official(row: Any, where: str) -> dict[str, Any]:
+def _convert_row(row: Any, where: str) -> dict[str, Any]:
     """Return a row of the hub as a published record: its lists of parts become lists of pairs."""
     pairs = {}
     for name, part in (("context", "sentences"), ("supporting_facts", "sent_id")):
-        found = field(row, name, dict, where)
-        rows = zip_columns(found, ("title", part), f"{where}, field {name!r}")
+        lists = field(row, name, dict, where)
+        rows = zip_columns(lists, ("title", part), f"{where}, field {name!r}")
         pairs[name] = [list(pair) for pair in rows]
     return {**row, "_id": field(row, "id", str, where), **pairs}
 
@@ -210,8 +210,10 @@ def select_paragraphs(question: MultiHopQuestion, titles: Collection[str]) -> Mu
         question: question.
         titles: titles of the paragraphs to keep; others are ignored.
     """
-    kept = [one for one in question.paragraphs if one.title in titles]
-    return dataclasses.replace(question, **_join(kept, question.facts, question.references[0]))
+    paragraphs = [one for one in question.paragraphs if one.title in titles]
+    return dataclasses.replace(
+        question, **_join(paragraphs, question.facts, question.references[0])
+    )
 
 
 def read_selection(path: Path) -> dict[str, list[str]]:
@@ -223,15 +225,15 @@ def read_selection(path: Path) -> dict[str, list[str]]:
     Raises:
         DataError: a file is missing or malformed.
     """
-    found: dict[str, list[str]] = {}
+    selection: dict[str, list[str]] = {}
     for file in _selection_files(path):
         ranked = field(load_json(file), "paragraphs", dict, str(file))
         for name in ranked:
             titles = field(ranked, name, list, str(file))
             if not all(isinstance(title, str) for title in titles):
                 raise DataError(f"{file}: {name!r} must have a list of titles")
-            found[name] = titles
-    return found
+            selection[name] = titles
+    return selection
 
 
 def selection_sha256(path: Path) -> str:
@@ -256,24 +258,24 @@ def _selection_files(path: Path) -> list[Path]:
 
 def _read_paragraphs(record: Any, name: str, where: str, report: Report) -> list[Paragraph]:
     """Return the paragraphs of a question that have a sentence; the first one of each title."""
-    found: dict[str, Paragraph] = {}
+    paragraphs: dict[str, Paragraph] = {}
     for number, pair in enumerate(field(record, "context", list, where)):
         place = f"{where}, paragraph {number}"
         title, sentences = _read_pair(pair, place, list)
         if not all(isinstance(sentence, str) for sentence in sentences):
             raise DataError(f"{place}: sentences must be texts")
-        if title in found:
+        if title in paragraphs:
             report.add("titles_repeated", name, place)
         elif any(sentence.strip() for sentence in sentences):
-            found[title] = Paragraph(title, tuple(sentences))
-    return list(found.values())
+            paragraphs[title] = Paragraph(title, tuple(sentences))
+    return list(paragraphs.values())
 
 
 def _read_facts(record: Any, where: str) -> Iterator[Fact]:
     """Yield the supporting facts of a question, each one once."""
     pairs = field(record, "supporting_facts", list, where)
-    found = (_read_pair(x, f"{where}, fact {number}", int) for number, x in enumerate(pairs))
-    yield from dict.fromkeys(found)
+    facts = (_read_pair(x, f"{where}, fact {number}", int) for number, x in enumerate(pairs))
+    yield from dict.fromkeys(facts)
 
 
 def _read_pair(pair: Any, where: str, kind: type) -> tuple[str, Any]:
@@ -312,9 +314,9 @@ def _find_answer(
     titles = {title for title, _ in facts}
     near = [fact for fact in places if fact[0] in titles]
     pattern = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE)
-    for chosen in ([fact for fact in facts if fact in places], near):
+    for sentences in ([fact for fact in facts if fact in places], near):
         spans = {
-            match.span() for fact in chosen for match in pattern.finditer(context, *places[fact])
+            match.span() for fact in sentences for match in pattern.finditer(context, *places[fact])
         }
         if spans:
             return sorted(spans)
@@ -404,23 +406,23 @@ def predict(
     places = predicted_spans(spans, targets, max_length=answer_length)
     starts, ends = ((x - firsts).tolist() for x in places)
     types = scores.types.argmax(1).tolist()
-    found = []
-    for row, known in enumerate(details):
+    predictions = []
+    for row, example in enumerate(details):
         answer = ANSWER_TYPES[types[row]]
         if answer == "span":
-            answer = cut_out(known["context"], known["offsets"], starts[row], ends[row])
+            answer = cut_out(example["context"], example["offsets"], starts[row], ends[row])
         classes = targets[row].masked_fill(~inside[row], 0).cpu().numpy()
         ranking = _rank(scores.paragraphs[row].cpu().numpy()[classes & PASSAGE > 0])
-        chosen = None if paragraphs is None else ranking[:paragraphs]
-        facts = _select(classes, scores.sentences[row].cpu().numpy(), chosen)
-        found.append(
+        best = None if paragraphs is None else ranking[:paragraphs]
+        facts = _select(classes, scores.sentences[row].cpu().numpy(), best)
+        predictions.append(
             Prediction(
                 answer=answer,
-                facts=tuple(tuple(known["sentences"][number]) for number in facts),
-                titles=tuple(known["titles"][number] for number in ranking),
+                facts=tuple(tuple(example["sentences"][number]) for number in facts),
+                titles=tuple(example["titles"][number] for number in ranking),
             )
         )
-    return found
+    return predictions
 
 
 def _mark(
@@ -439,14 +441,14 @@ def _mark(
         bits: mark of all parts, and that of the right ones among them.
         right: right parts.
     """
-    found: dict[int, K] = {}
+    parts: dict[int, K] = {}
     tokens = first_tokens(places.values(), encoded.context, encoded.offsets).tolist()
     for part, token in zip(places, tokens, strict=True):
         # Of two parts within one token the first one counts.
-        if token >= 0 and token not in found:
-            found[token] = part
+        if token >= 0 and token not in parts:
+            parts[token] = part
             classes[token] |= bits[0] | (bits[1] if part in right else 0)
-    return [found[token] for token in sorted(found)]
+    return [parts[token] for token in sorted(parts)]
 
 
 def _rank(scores: np.ndarray) -> list[int]:
@@ -463,14 +465,14 @@ def _select(classes: np.ndarray, scores: np.ndarray, paragraphs: list[int] | Non
         paragraphs: numbers of the paragraphs that have supporting sentences; None: see `predict`.
     """
     begins = classes & SENTENCE > 0
-    own, paragraph_of = scores[begins], (np.cumsum(classes & PASSAGE > 0) - 1)[begins]
+    sentence_scores, paragraph_of = scores[begins], (np.cumsum(classes & PASSAGE > 0) - 1)[begins]
     if paragraphs is None:
-        return np.flatnonzero(own > 0).tolist()
-    chosen = (own > 0) & np.isin(paragraph_of, paragraphs)
+        return np.flatnonzero(sentence_scores > 0).tolist()
+    is_selected = (sentence_scores > 0) & np.isin(paragraph_of, paragraphs)
     for paragraph in paragraphs:
         if len(inside := np.flatnonzero(paragraph_of == paragraph)):
-            chosen[inside[own[inside].argmax()]] = True
-    return np.flatnonzero(chosen).tolist()
+            is_selected[inside[sentence_scores[inside].argmax()]] = True
+    return np.flatnonzero(is_selected).tolist()
 
 
 Weight = Annotated[float, Field(ge=0, le=1_000)]
@@ -564,8 +566,8 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, MultiHopQuestion]]:
         """Yield the questions, with the selected paragraphs in the second of two stages."""
-        chosen = self.options.selection
-        selection = None if chosen is None else read_selection(Path(chosen))
+        selection_path = self.options.selection
+        selection = None if selection_path is None else read_selection(Path(selection_path))
         train, test = self.find_source(data).paths
         held_out: dict[Path, dict[int, float]]
         held_out = {train: {VALIDATION: self.options.validation}, test: {}}
@@ -582,12 +584,12 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         self, encoder: QuestionEncoder, question: MultiHopQuestion, report: Report
     ) -> tuple[EncodedQuestion, dict[str, Any]] | None:
         """Return a question as tokens with its support, and its details; None without tokens."""
-        found = super().encode(encoder, question, report)
-        if found is None:
+        example = super().encode(encoder, question, report)
+        if example is None:
             return None
-        encoded, details = found
-        marked, more = mark_support(question, encoded)
-        return marked, details | more
+        encoded, details = example
+        encoded, support = mark_support(question, encoded)
+        return encoded, details | support
 
     def label_arguments(self, targets: Int[Tensor, "B T"]) -> dict[str, Any]:
         """Return the labels of the joint loss, and the weight of support in it."""
@@ -603,14 +605,14 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
     ) -> dict[str, Tensor]:
         """Return the score of each prediction, and 1 for the question."""
         scores = [
-            _scores(found, details)
-            for found, details in self._predictions(split, rows, logits, targets)
+            _scores(prediction, details)
+            for prediction, details in self._predictions(split, rows, logits, targets)
         ]
-        found = {}
+        statistics = {}
         for metric in metrics:
             values = torch.tensor([one[metric.name] for one in scores], dtype=torch.float64)
-            found[metric.name] = statistics_of_mean(values)
-        return found
+            statistics[metric.name] = statistics_of_mean(values)
+        return statistics
 
     def answers(
         self,
@@ -624,11 +626,13 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         The titles of the paragraphs of each question, the most relevant first, are added: the
         content of a file for `selection`.
         """
-        found = self._predictions(split, rows, logits, targets)
+        predictions = self._predictions(split, rows, logits, targets)
         return {
-            "answer": {details["id"]: one.answer for one, details in found},
-            "sp": {details["id"]: [list(fact) for fact in one.facts] for one, details in found},
-            "paragraphs": {details["id"]: list(one.titles) for one, details in found},
+            "answer": {details["id"]: one.answer for one, details in predictions},
+            "sp": {
+                details["id"]: [list(fact) for fact in one.facts] for one, details in predictions
+            },
+            "paragraphs": {details["id"]: list(one.titles) for one, details in predictions},
         }
 
     def class_name(self, label: int) -> str:
@@ -651,14 +655,14 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         if split == "train":
             everything = [one.title for one in question.paragraphs]
             ranked = [*(title for title, _ in question.facts), *ranked, *everything]
-        known = {one.title for one in question.paragraphs}
-        kept = list(dict.fromkeys(title for title in ranked if title in known))
-        if not kept:
+        question_titles = {one.title for one in question.paragraphs}
+        titles = list(dict.fromkeys(title for title in ranked if title in question_titles))
+        if not titles:
             raise DataError(
                 f"{self.options.selection} has no paragraph of the question {question.id!r} of "
                 f"{split}; rank the paragraphs of all questions"
             )
-        return select_paragraphs(question, kept[: self.options.paragraphs])
+        return select_paragraphs(question, titles[: self.options.paragraphs])
 
     def _predictions(
         self,
@@ -670,20 +674,20 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         """Return the prediction for each question, and its details."""
         details = [self.load_details(split, row) for row in rows.tolist()]
         options = self.options
-        found = predict(
+        predictions = predict(
             logits,
             targets,
             details,
             answer_length=options.answer_length,
             paragraphs=options.support_paragraphs,
         )
-        return list(zip(found, details, strict=True))
+        return list(zip(predictions, details, strict=True))
 
 
-def _scores(found: Prediction, details: Mapping[str, Any]) -> dict[str, float]:
+def _scores(prediction: Prediction, details: Mapping[str, Any]) -> dict[str, float]:
     """Return the score of a prediction under each metric."""
-    answer = answer_agreement(found.answer, details["references"][0])
-    support = support_agreement(found.facts, [tuple(fact) for fact in details["facts"]])
+    answer = answer_agreement(prediction.answer, details["references"][0])
+    support = support_agreement(prediction.facts, [tuple(fact) for fact in details["facts"]])
     joint = answer.join(support)
     return {
         "joint_f1": joint.f1,

@@ -47,14 +47,14 @@ def find_lines(files: SourceFiles, name: str) -> dict[str, int]:
         name: name of the field of an id.
     """
     pattern = re.compile(rb'"%s"\s*:\s*"((?:[^"\\]|\\.)*)"' % re.escape(name.encode()))
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for path in files.paths:
         if path.suffix == SUFFIX:
             continue
         for number, line in enumerate(_read(path).splitlines(), start=1):
             for value in pattern.findall(line):
-                found.setdefault(json.loads(b'"%s"' % value), number)
-    return found
+                lines.setdefault(json.loads(b'"%s"' % value), number)
+    return lines
 
 
 def field(record: Any, name: str, kind: type[T], where: str) -> T:
@@ -95,9 +95,9 @@ def zip_columns(record: Any, names: Sequence[str], where: str) -> list[tuple[Any
     """
     columns = [field(record, name, list, where) for name in names]
     if len({len(column) for column in columns}) > 1:
-        given = ", ".join(f"{x!r} has {len(y):,}" for x, y in zip(names, columns, strict=True))
+        sizes = ", ".join(f"{x!r} has {len(y):,}" for x, y in zip(names, columns, strict=True))
         raise DataError(
-            f"{where}: expected lists of one length, got others ({given}); download the file again"
+            f"{where}: expected lists of one length, got others ({sizes}); download the file again"
         )
     return list(zip(*columns, strict=True))
 
@@ -149,8 +149,8 @@ def find_json_files(
         if len(names) == 1 and path.is_file() and not archives.is_archive(path):
             return JsonFiles(form=form, parts={names[0]: path})
         for folder in (path, path / task, path / "qa"):
-            found = {name: _plain_or_gzip(folder / name) for name in names}
-            if len(parts := {name: one for name, one in found.items() if one}) == len(names):
+            matches = {name: _plain_or_gzip(folder / name) for name in names}
+            if len(parts := {name: one for name, one in matches.items() if one}) == len(names):
                 return JsonFiles(form=form, parts=parts)
         # Other data sets have files of these names.
         shards = [split_files(path, split) for split in splits] if data is not None else []

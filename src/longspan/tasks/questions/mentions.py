@@ -28,24 +28,24 @@ def find_mentions(document: str, answers: Sequence[str]) -> list[Span]:
 
     Mentions may overlap ("New York" and "New York City"). Articles at the ends are left out.
     """
-    wanted = _by_first_word(answers)
-    words = list(_words(document)) if wanted else []
-    found = set()
+    answers_by_word = _by_first_word(answers)
+    words = list(_words(document)) if answers_by_word else []
+    spans = set()
     for place, word in enumerate(words):
-        for answer in wanted.get(word.text, ()):
+        for answer in answers_by_word.get(word.text, ()):
             run = words[place : place + len(answer)]
             if tuple(one.text for one in run) == answer:
-                found.add((word.start, run[-1].end))
-    return sorted(found)
+                spans.add((word.start, run[-1].end))
+    return sorted(spans)
 
 
 def _by_first_word(answers: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
     """Return the normalized words of each answer, by their first word."""
     normalized = {tuple(normalize_triviaqa_answer(answer).split()) for answer in answers}
-    grouped = defaultdict(list)
+    answers_by_word = defaultdict(list)
     for words in normalized - {()}:
-        grouped[words[0]].append(words)
-    return grouped
+        answers_by_word[words[0]].append(words)
+    return answers_by_word
 
 
 def _words(document: str) -> Iterator[_Word]:

@@ -166,13 +166,13 @@ class QuestionData(PieceTask, Generic[Q]):
         for number, (split, question) in enumerate(self.read(data, reports)):
             if number % 100 == 0:
                 progress(f"encoding {self.info.name}", number, 0)
-            found = self.encode(encoder, question, reports[split])
-            if found is not None and self._is_kept(split, found[0], reports[split]):
-                encoded, details = found
+            example = self.encode(encoder, question, reports[split])
+            if example is not None and self._is_kept(split, example[0], reports[split]):
+                encoded, details = example
                 label = self.outcomes.index(encoded.outcome)
                 parts[split].add(label, details, tokens=encoded.ids, targets=encoded.targets)
         self._check_counts(reports)
-        cases = sum((found.case_counts for found in reports.values()), Counter[str]())
+        cases = sum((report.case_counts for report in reports.values()), Counter[str]())
         return BuildOutput(
             splits={split: part.examples() for split, part in parts.items()},
             source=self.info.source,
@@ -274,8 +274,8 @@ class QuestionData(PieceTask, Generic[Q]):
         Raises:
             DataError: a split is empty; the message has its counts.
         """
-        for split, found in reports.items():
-            counts = found.counts
+        for split, report in reports.items():
+            counts = report.counts
             if counts["questions"] <= sum(counts[name] for name in _UNUSABLE):
                 shown = ", ".join(f"{name} {n}" for name, n in sorted(counts.items()) if n)
                 raise DataError(
@@ -332,14 +332,14 @@ class QuestionTask(QuestionData[Question]):
         targets: Int[Tensor, "B T"],
     ) -> dict[str, Tensor]:
         """Return the score of each predicted answer, and 1 for the question."""
-        predicted = self._predicted(split, rows, logits, targets)
-        found = {}
+        answers = self._best_answers(split, rows, logits, targets)
+        statistics = {}
         for metric in metrics:
             score = _SCORES[metric.name]
-            scores = [score(text, x["references"], self.normalize) for x, text in predicted]
+            scores = [score(text, x["references"], self.normalize) for x, text in answers]
             values = torch.tensor(scores, dtype=torch.float64)
-            found[metric.name] = statistics_of_mean(values)
-        return found
+            statistics[metric.name] = statistics_of_mean(values)
+        return statistics
 
     def answers(
         self,
@@ -349,10 +349,10 @@ class QuestionTask(QuestionData[Question]):
         targets: Int[Tensor, "B T"],
     ) -> dict[str, str]:
         """Return the text of the best answer to each question, by its official id."""
-        predicted = self._predicted(split, rows, logits, targets)
-        return {details["id"]: text for details, text in predicted}
+        answers = self._best_answers(split, rows, logits, targets)
+        return {details["id"]: text for details, text in answers}
 
-    def _predicted(
+    def _best_answers(
         self,
         split: Split,
         rows: Int[Tensor, " B"],
@@ -365,9 +365,9 @@ class QuestionTask(QuestionData[Question]):
         places = zip(
             rows.tolist(), (starts - firsts).tolist(), (ends - firsts).tolist(), strict=True
         )
-        found = []
+        answers = []
         for row, start, end in places:
             details = self.load_details(split, row)
             text = cut_out(details["context"], details["offsets"], start, end)
-            found.append((details, text))
-        return found
+            answers.append((details, text))
+        return answers

@@ -104,15 +104,15 @@ def _load(path: Path) -> Any:
     for number, row in enumerate(content):
         where = f"{path}: row {number}"
         title, context = (field(row, name, str, where) for name in ("title", "context"))
-        found = field(row, "answers", dict, where)
-        pairs = zip_columns(found, ("text", "answer_start"), f"{where}, field 'answers'")
+        lists = field(row, "answers", dict, where)
+        pairs = zip_columns(lists, ("text", "answer_start"), f"{where}, field 'answers'")
         answers = [{"text": text, "answer_start": start} for text, start in pairs]
         paragraphs = articles.setdefault(title, {})
         paragraphs.setdefault(context, []).append({**row, "answers": answers})
     return {
         "data": [
-            {"title": title, "paragraphs": [{"context": x, "qas": y} for x, y in found.items()]}
-            for title, found in articles.items()
+            {"title": title, "paragraphs": [{"context": x, "qas": y} for x, y in contexts.items()]}
+            for title, contexts in articles.items()
         ]
     }
 
@@ -281,26 +281,26 @@ class Xquad(Squad):
             DataError: it is missing, or its name is that of another language.
         """
         language = self.options.language
-        wanted = f"xquad.{language}.json"
+        file_name = f"xquad.{language}.json"
         try:
-            found = find_json_files(data, (wanted,), self.info.name, "squad")
+            files = find_json_files(data, (file_name,), self.info.name, "squad")
         except MissingSourceError as error:
-            there = [] if data is None else sorted(x.name for x in data.glob("xquad.*.json"))
-            languages = [x for name in there if (x := name.split(".")[1]) in get_args(Language)]
+            names = [] if data is None else sorted(x.name for x in data.glob("xquad.*.json"))
+            languages = [x for name in names if (x := name.split(".")[1]) in get_args(Language)]
             if not languages:
                 raise
             raise DataError(
-                f"expected {wanted} in {data}, got {', '.join(there)}; set the option "
+                f"expected {file_name} in {data}, got {', '.join(names)}; set the option "
                 f"language={languages[0]} of {self.info.name}"
             ) from error
-        named = _FILE.fullmatch(found.paths[0].name)
-        own = named and (named[1] if named[1] in get_args(Language) else "other")
-        if own and own != language:
+        match = _FILE.fullmatch(files.paths[0].name)
+        file_language = match and (match[1] if match[1] in get_args(Language) else "other")
+        if file_language and file_language != language:
             raise DataError(
-                f"expected questions of language={language}, got {found.paths[0]}; set the option "
-                f"language={own} of {self.info.name}"
+                f"expected questions of language={language}, got {files.paths[0]}; set the option "
+                f"language={file_language} of {self.info.name}"
             )
-        return found
+        return files
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]

@@ -40,7 +40,7 @@ from longspan.tasks.questions.report import Report
 from longspan.tasks.registry import register
 
 Domain = Literal["wikipedia", "web"]
-Part = Literal["train", "dev", "test"]
+PublishedSplit = Literal["train", "dev", "test"]
 
 URL = "https://nlp.cs.washington.edu/triviaqa/data/triviaqa-rc.tar.gz"
 
@@ -55,7 +55,7 @@ _FOLDERS: dict[Domain, tuple[str, ...]] = {
 }
 _SEPARATOR = "\n\n"  # of joined documents
 # On the hub: splits, and columns of the documents with their texts.
-_HUB_SPLITS: dict[Part, str] = {"train": "train", "dev": "validation"}
+_HUB_SPLITS: dict[PublishedSplit, str] = {"train": "train", "dev": "validation"}
 _HUB_COLUMNS = {
     "EntityPages": ("entity_pages", "wiki_context"),
     "SearchResults": ("search_results", "search_context"),
@@ -88,11 +88,11 @@ class TriviaQAFiles(SourceFiles):
             "documents": documents,
         }
 
-    def questions_file(self, part: Part) -> Path:
-        """Return the file of the questions of a part, or the first one of its parquet files."""
+    def questions_file(self, split: PublishedSplit) -> Path:
+        """Return the file of the questions of a split, or the first one of its parquet files."""
         if self.is_hub:
-            return split_files(self.root, _HUB_SPLITS[part])[0]
-        return self.root / "qa" / _FILES[part].format(self.domain)
+            return split_files(self.root, _HUB_SPLITS[split])[0]
+        return self.root / "qa" / _FILES[split].format(self.domain)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,9 +117,9 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
     paths = search_paths(data, "the unpacked files of TriviaQA")
     for path in paths:
         for root in (*usual_folders(path, "triviaqa"), path / "triviaqa-rc"):
-            found = TriviaQAFiles(root=root, domain=domain)
-            if all(x.is_file() for x in found.paths) and (root / _ROOT).is_dir():
-                return found
+            files = TriviaQAFiles(root=root, domain=domain)
+            if all(x.is_file() for x in files.paths) and (root / _ROOT).is_dir():
+                return files
         if data is not None and all(split_files(path, x) for x in _HUB_SPLITS.values()):
             return TriviaQAFiles(root=path, domain=domain, is_hub=True)
     raise MissingSourceError(
@@ -128,17 +128,17 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
     )
 
 
-def load_records(files: TriviaQAFiles, part: Part) -> Iterator[Any]:
-    """Yield the questions of a part as published; of a verified file, the verified ones.
+def load_records(files: TriviaQAFiles, split: PublishedSplit) -> Iterator[Any]:
+    """Yield the questions of a split as published; of a verified file, the verified ones.
 
     Those of the hub are read one by one.
 
     Raises:
         DataError: the file is missing or malformed.
     """
-    path = files.questions_file(part)
+    path = files.questions_file(split)
     if files.is_hub:
-        yield from _official_records(path, files.domain)
+        yield from _read_rows(path, files.domain)
         return
     content = load_json(path)
     records = field(content, "Data", list, str(path))
@@ -149,10 +149,10 @@ def load_records(files: TriviaQAFiles, part: Part) -> Iterator[Any]:
         return
     verified = [record for record in records if record.get("QuestionPartOfVerifiedEval")]
     # As in the official evaluation, all documents from the web count.
-    yield from map(_only_verified, verified) if files.domain == "wikipedia" else verified
+    yield from map(_select_verified, verified) if files.domain == "wikipedia" else verified
 
 
-def _official_records(path: Path, domain: Domain) -> Iterator[dict[str, Any]]:
+def _read_rows(path: Path, domain: Domain) -> Iterator[dict[str, Any]]:
     """Yield the rows of a split of the hub as published questions, with the texts of documents.
 
     Raises:
@@ -206,10 +206,10 @@ def read_question(
     Raises:
         DataError: a field or file is malformed; the message says where.
     """
-    names = _documents_of(record, where)
+    documents = _documents_of(record, where)
     name = question_id(record, where)
-    found = ((one, _read(files.root, one, name, where, report)) for one in names)
-    texts = [(document, text) for document, text in found if text]
+    pairs = ((one, _read(files.root, one, name, where, report)) for one in documents)
+    texts = [(document, text) for document, text in pairs if text]
     if not texts:
         report.add("without_document", name, where)
     elif files.domain == "wikipedia":
@@ -266,7 +266,7 @@ def _measure(folder: Path) -> dict[str, int]:
     return {"files": len(sizes), "bytes": sum(sizes)}
 
 
-def _only_verified(record: Any) -> Any:
+def _select_verified(record: Any) -> Any:
     """Return a question with its verified documents alone."""
     return record | {
         name: [page for page in record.get(name, ()) if page.get("DocPartOfVerifiedEval")]
@@ -357,17 +357,17 @@ class TriviaQA(QuestionTask):
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions with their documents, which are read one by one."""
         files = self.find_source(data)
-        parts: dict[Part, dict[int, float]]
-        parts = {"train": {VALIDATION: self.options.validation}, "dev": {}}
-        for part, shares in parts.items():
-            path = files.questions_file(part)
+        held_out: dict[PublishedSplit, dict[int, float]]
+        held_out = {"train": {VALIDATION: self.options.validation}, "dev": {}}
+        for published_split, shares in held_out.items():
+            path = files.questions_file(published_split)
             keys = [
                 question_id(record, f"{path}: question {number}")
-                for number, record in enumerate(load_records(files, part))
+                for number, record in enumerate(load_records(files, published_split))
             ]
             splits = assign_questions(keys, shares)
             # Read again: the records of the hub have the texts of all documents.
-            for number, record in enumerate(load_records(files, part)):
+            for number, record in enumerate(load_records(files, published_split)):
                 split, where = splits[number], f"{path}: question {number}"
                 for question in read_question(files, record, where, reports[split]):
                     yield split, question

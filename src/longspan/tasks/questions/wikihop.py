@@ -219,14 +219,14 @@ def predict_by_relation(train: Examples, examples: Examples) -> np.ndarray:
     """
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in range(len(train)):
-        known = load_details(train, row)
-        counts[known["relation"]][known["candidates"][int(train.labels[row])]] += 1
-    found = []
+        details = load_details(train, row)
+        counts[details["relation"]][details["candidates"][int(train.labels[row])]] += 1
+    predictions = []
     for row in range(len(examples)):
-        asked = load_details(examples, row)
-        frequency = [counts[asked["relation"]][name] for name in asked["candidates"]]
-        found.append(int(np.argmax(frequency)))
-    return np.array(found)
+        details = load_details(examples, row)
+        frequency = [counts[details["relation"]][name] for name in details["candidates"]]
+        predictions.append(int(np.argmax(frequency)))
+    return np.array(predictions)
 
 
 def _count(sizes: list[tuple[int, int]]) -> dict[str, int]:
@@ -408,7 +408,7 @@ class WikiHop(PieceTask):
         """Return the best candidate of each question, by its official id."""
         details = [self.load_details(split, row) for row in rows.tolist()]
         best = zip(details, logits.argmax(1).tolist(), strict=True)
-        return {known["id"]: known["candidates"][number] for known, number in best}
+        return {example["id"]: example["candidates"][number] for example, number in best}
 
     def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
         """Return each token of an example."""

@@ -64,7 +64,7 @@ def collect_citations(
         if done % 1000 == 0:
             progress(done)
     order = np.array(sorted(range(len(papers.ids)), key=papers.names.__getitem__), np.int64)
-    documents = sorted_documents(papers.spool.ragged(), order, scratch / "documents")
+    documents = sorted_documents(papers.texts.ragged(), order, scratch / "documents")
     numbers = np.empty_like(order)
     numbers[order] = np.arange(len(order))
     cited: dict[int, list[int]] = defaultdict(list)
@@ -83,7 +83,7 @@ class _Papers:
     """Papers in the order in which pairs name them, and their citations."""
 
     def __init__(self, path: Path):
-        self.spool = SequenceWriter(path, np.uint8)
+        self.texts = SequenceWriter(path, np.uint8)
         self.ids: dict[str, int] = {}
         self.names: list[str] = []
         self.digests: list[bytes] = []
@@ -107,7 +107,7 @@ class _Papers:
         if number == len(self.names):
             self.names.append(name)
             self.digests.append(digest)
-            self.spool.add(np.frombuffer(text, np.uint8))
+            self.texts.add(np.frombuffer(text, np.uint8))
         elif digest != self.digests[number]:
             self.several.add(number)
         return number
@@ -117,10 +117,10 @@ def _split_queries(
     cited: dict[int, list[int]], names: Sequence[str], documents: Ragged
 ) -> dict[str, Queries]:
     """Return the citing papers of each split."""
-    own = sorted(cited)
-    pairs = {(one, other) for one in own for other in cited[one]}
+    citing_papers = sorted(cited)
+    pairs = {(one, other) for one in citing_papers for other in cited[one]}
     links = [pair for pair in pairs if pair[::-1] in pairs]
-    groups = group_queries(own, [*links, *_equal_texts(own, documents)])
+    groups = group_queries(citing_papers, [*links, *_equal_texts(citing_papers, documents)])
     keys = [(names[group],) for group in groups]
     try:
         assigned = assign_splits(keys, np.zeros(len(keys), np.int8), HELD_OUT)
@@ -128,11 +128,11 @@ def _split_queries(
         raise DataError(f"AAN: {len(keys)} papers cite another one: {error}") from error
     queries = {}
     for split, name in enumerate(NAMES):
-        rows = [own[row] for row in np.flatnonzero(assigned.splits == split).tolist()]
+        rows = [citing_papers[row] for row in np.flatnonzero(assigned.splits == split).tolist()]
         queries[name] = Queries(
             texts=[documents[row].tobytes() for row in rows],
             judged=[dict.fromkeys(cited[row], CITED) for row in rows],
-            own=rows,
+            self_documents=rows,
         )
     return queries
 
@@ -140,11 +140,11 @@ def _split_queries(
 def _equal_texts(rows: Sequence[int], documents: Ragged) -> list[tuple[int, int]]:
     """Return the pairs of a document and the first one with the same text."""
     first: dict[bytes, int] = {}
-    found = []
+    pairs = []
     for row in rows:
         digest = hashlib.blake2b(documents[row].tobytes(), digest_size=16).digest()
-        found.append((first.setdefault(digest, row), row))
-    return [(one, other) for one, other in found if one != other]
+        pairs.append((first.setdefault(digest, row), row))
+    return [(one, other) for one, other in pairs if one != other]
 
 
 @settings

@@ -39,19 +39,19 @@ class BeirTask(ImportedTask, RankingTask):
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Encode the documents and queries, and mine hard negatives."""
-        described = self.description
-        progress(f"encoding {described.name}", 0, described.documents)
-        collection = load_collection(self.folder, described, scratch)
+        description = self.description
+        progress(f"encoding {description.name}", 0, description.documents)
+        collection = load_collection(self.folder, description, scratch)
         splits, facts = self.build_collection(collection, scratch, progress)
         return BuildOutput(
             splits=splits,
             source=self.info.source,
             license=self.info.license,
             facts={
-                "files": described.files,
-                "splits": described.splits,
-                "left_out": described.counts,
-                "unknown": described.unknown,
+                "files": description.files,
+                "splits": description.splits,
+                "left_out": description.counts,
+                "unknown": description.unknown,
                 **facts,
             },
         )

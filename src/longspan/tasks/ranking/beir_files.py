@@ -46,18 +46,18 @@ def find_judgments(folder: Path) -> dict[str, Path]:
             f"{folder} is not a folder; expected one with {CORPUS}, {QUERIES} and qrels/"
         )
     missing = [name for name in (CORPUS, QUERIES) if not (folder / name).is_file()]
-    found = {}
+    files = {}
     for split, names in SPLIT_FILES.items():
         paths = [path for name in names if (path := folder / JUDGMENTS / name).is_file()]
         if len(paths) > 1:
             raise DataError(f"{paths[0]} and {paths[1]} both judge the {split} split; remove one")
         if paths:
-            found[split] = paths[0]
-    if not found:
+            files[split] = paths[0]
+    if not files:
         missing.append("qrels/train.tsv, qrels/dev.tsv or qrels/test.tsv")
     if missing:
         raise DataError(f"{folder} lacks {' and '.join(missing)}; expected the layout of BEIR")
-    return found
+    return files
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, str]]:

@@ -40,10 +40,10 @@ class Bm25:
         words, counts = array.array("i"), array.array("i")
         distinct, lengths = array.array("q"), array.array("q")
         for document in documents:
-            found = Counter(document)
-            words.extend(self._words.setdefault(word, len(self._words)) for word in found)
-            counts.extend(found.values())
-            distinct.append(len(found))
+            frequencies = Counter(document)
+            words.extend(self._words.setdefault(word, len(self._words)) for word in frequencies)
+            counts.extend(frequencies.values())
+            distinct.append(len(frequencies))
             lengths.append(len(document))
         self.size = len(lengths)
         numbers = np.repeat(np.arange(self.size, dtype=np.int32), _as_array(distinct))
@@ -72,8 +72,8 @@ class Bm25:
         if not count:
             return np.empty(0, np.int64)
         least = np.partition(scores, -count)[-count]
-        found = np.flatnonzero(scores >= least)
-        return found[np.lexsort((found, scores[found]))[::-1][:count]]
+        numbers = np.flatnonzero(scores >= least)
+        return numbers[np.lexsort((numbers, scores[numbers]))[::-1][:count]]
 
 
 def _weigh(counts: csr_array, lengths: np.ndarray, k1: float, b: float) -> csr_array:

@@ -23,12 +23,13 @@ class Queries:
         texts: UTF-8, none empty.
         judged: grade of each judged document of each query, by number; one of them at least is
             above 0.
-        own: number of the document that the query itself is, or `NONE`; no ranking has it.
+        self_documents: number of the document that each query itself is, or `NONE`; no ranking
+            has it.
     """
 
     texts: list[bytes]
     judged: list[dict[int, int]]
-    own: list[int]
+    self_documents: list[int]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -54,7 +55,7 @@ class Collection:
             "documents": len(self.documents),
             "judgments": {split: sum(map(len, x.judged)) for split, x in self.queries.items()},
             "relevant": {
-                split: sum(grade > 0 for own in x.judged for grade in own.values())
+                split: sum(grade > 0 for grades in x.judged for grade in grades.values())
                 for split, x in self.queries.items()
             },
             "in_two_splits": {
@@ -73,15 +74,15 @@ def count_shared(one: Queries, other: Queries) -> dict[str, int]:
         relevant_documents: documents that answer queries of both splits.
         queries_among_documents: queries of the second split that answer one of the first.
     """
-    answers, others = (
+    answers, other_answers = (
         {number for judged in x.judged for number in relevant(judged)} for x in (one, other)
     )
     texts = set(one.texts)
     return {
         "queries": sum(text in texts for text in other.texts),
         "both_directions": len(_reversed_pairs(one) & _pairs(other)),
-        "relevant_documents": len(answers & others),
-        "queries_among_documents": sum(own in answers for own in other.own),
+        "relevant_documents": len(answers & other_answers),
+        "queries_among_documents": sum(number in answers for number in other.self_documents),
     }
 
 
@@ -90,28 +91,30 @@ def relevant(judged: dict[int, int]) -> list[int]:
     return [number for number, grade in judged.items() if grade > 0]
 
 
-def group_queries(own: Sequence[int], links: Sequence[tuple[int, int]]) -> list[int]:
+def group_queries(numbers: Sequence[int], links: Sequence[tuple[int, int]]) -> list[int]:
     """Return the smallest member of each query's group; linked queries are in one group.
 
     Args:
-        own: numbers of the queries.
+        numbers: numbers of the queries.
         links: pairs of numbers; those that are no queries link nothing.
     """
-    members = sorted(set(own))
+    members = sorted(set(numbers))
     rows = {number: row for row, number in enumerate(members)}
     within = [(rows[x], rows[y]) for x, y in links if x in rows and y in rows]
     first = link_rows(len(members), within)
-    return [members[first[rows[number]]] for number in own]
+    return [members[first[rows[number]]] for number in numbers]
 
 
 def _pairs(queries: Queries) -> set[tuple[int, int]]:
     """Return query and document of each relevant pair, for queries that are documents."""
-    rows = zip(queries.own, queries.judged, strict=True)
-    return {(own, number) for own, judged in rows if own != NONE for number in relevant(judged)}
+    rows = zip(queries.self_documents, queries.judged, strict=True)
+    return {
+        (query, number) for query, judged in rows if query != NONE for number in relevant(judged)
+    }
 
 
 def _reversed_pairs(queries: Queries) -> set[tuple[int, int]]:
-    return {(number, own) for own, number in _pairs(queries)}
+    return {(number, query) for query, number in _pairs(queries)}
 
 
 def sorted_documents(texts: Ragged, order: np.ndarray, path: Path) -> Ragged:
@@ -120,7 +123,7 @@ def sorted_documents(texts: Ragged, order: np.ndarray, path: Path) -> Ragged:
     Raises:
         RunError: the disk is full or the folder cannot be written.
     """
-    spool = SequenceWriter(path, np.uint8)
+    documents = SequenceWriter(path, np.uint8)
     for row in order.tolist():
-        spool.add(texts[row])
-    return spool.ragged()
+        documents.add(texts[row])
+    return documents.ragged()

@@ -135,18 +135,18 @@ def import_beir(
         files = {NAMES[TRAIN]: files.pop(next(iter(files))), **files}
     shares = _resolve_shares(files, held_out)
     train = files[NAMES[TRAIN]].name
-    held = {NAMES[x]: f"{share:g} of the queries of {train}" for x, share in shares.items()}
-    splits = {**{x: path.name for x, path in files.items()}, **held}
+    descriptions = {NAMES[x]: f"{share:g} of the queries of {train}" for x, share in shares.items()}
+    splits = {**{x: path.name for x, path in files.items()}, **descriptions}
 
     def write(part: Path) -> BeirDescription:
         numbers, facts = _write_documents(part / _DOCUMENTS, folder / beir.CORPUS, progress)
         rows, counts, unknown = _judged_queries(folder / beir.QUERIES, files, numbers)
-        kept, in_another = _assign(rows, shares, splits)
+        queries, in_another = _assign(rows, shares, splits)
         paths = (folder / beir.CORPUS, folder / beir.QUERIES, *files.values())
         return BeirDescription(
             name=name,
-            rows_sha256=f"{facts['sha256']}{_write_queries(part / _QUERIES, kept)}",
-            sizes=count_splits(np.array([query.split for query in kept])),
+            rows_sha256=f"{facts['sha256']}{_write_queries(part / _QUERIES, queries)}",
+            sizes=count_splits(np.array([query.split for query in queries])),
             counts={
                 "empty_documents": facts["empty"],
                 **counts,
@@ -157,7 +157,7 @@ def import_beir(
             documents=len(numbers),
             unknown=unknown,
             document_words=facts["words"],
-            query_words=covered([len(split_words(x.text.encode(), len(x.text))) for x in kept]),
+            query_words=covered([len(split_words(x.text.encode(), len(x.text))) for x in queries]),
         )
 
     return BeirDescription.store(cache, name, write, replace=replace)
@@ -173,8 +173,8 @@ def _resolve_shares(
             raise OptionError(
                 f"--{name} {share:g}: {files[name]} judges the {name} split; omit the option"
             )
-    asked = {x: held_out.get(x) for x in (VALIDATION, TEST) if NAMES[x] not in files}
-    return resolve_splits(asked, {}, HELD_OUT_SHARE, "query")[1]
+    shares = {x: held_out.get(x) for x in (VALIDATION, TEST) if NAMES[x] not in files}
+    return resolve_splits(shares, {}, HELD_OUT_SHARE, "query")[1]
 
 
 def _write_documents(
@@ -224,13 +224,13 @@ def _judged_queries(
     texts = dict(beir.read_texts(path))
     counts: Counter[str] = Counter()
     counts["empty_queries"] = sum(not text for text in texts.values())
-    known = {name: text for name, text in texts.items() if text}
+    queries = {name: text for name, text in texts.items() if text}
     rows, places, seen = [], [], set()
     for split, file in files.items():
         judged: dict[str, dict[int, int]] = {}
         for one in beir.read_judgments(file):
             seen.add(one.query)
-            grades = judged.setdefault(one.query, {}) if one.query in known else None
+            grades = judged.setdefault(one.query, {}) if one.query in queries else None
             if grades is not None and one.document in numbers:
                 grades[numbers[one.document]] = one.grade
                 continue
@@ -241,14 +241,14 @@ def _judged_queries(
             places.append(f"{one.place.removeprefix(f'{file.parent}/')}: {name!r:.80}")
         for query in sorted(judged):
             if relevant(judged[query]):
-                rows.append(StoredQuery(query, known[query], NAMES.index(split), judged[query]))
+                rows.append(StoredQuery(query, queries[query], NAMES.index(split), judged[query]))
             else:
                 counts["without_relevant_documents"] += 1
     if not rows:
-        found = f"; the first unknown id is at {places[0]}" if places else ""
+        hint = f"; the first unknown id is at {places[0]}" if places else ""
         paths = ", ".join(map(str, files.values()))
-        raise DataError(f"{paths}: no query has a document of score 1 or more{found}")
-    counts["unjudged_queries"] = len(known.keys() - seen)
+        raise DataError(f"{paths}: no query has a document of score 1 or more{hint}")
+    counts["unjudged_queries"] = len(queries.keys() - seen)
     return rows, {name: counts[name] for name in _COUNTS}, places[:_SHOWN]
 
 
@@ -256,16 +256,16 @@ def _assign(
     rows: Sequence[StoredQuery], shares: dict[int, float], sources: Mapping[str, str]
 ) -> tuple[list[StoredQuery], int]:
     """Return the queries with their splits, and the number left out with a text of another one."""
-    given = np.array([query.split for query in rows], np.int8)
-    assigned = assign_splits([(query.text,) for query in rows], given, shares)
+    source_splits = np.array([query.split for query in rows], np.int8)
+    assigned = assign_splits([(query.text,) for query in rows], source_splits, shares)
     if (name := assigned.empty) is not None:
         raise DataError(
             f"no query is left for {name} ({sources[name]}), as the texts of all of them are in "
             "another split too"
         )
     splits = zip(rows, assigned.splits.tolist(), strict=True)
-    kept = [dataclasses.replace(x, split=split) for x, split in splits if split != DROPPED]
-    return kept, len(rows) - len(kept)
+    queries = [dataclasses.replace(x, split=split) for x, split in splits if split != DROPPED]
+    return queries, len(rows) - len(queries)
 
 
 def _to_table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
@@ -281,7 +281,7 @@ def _write_queries(path: Path, queries: Sequence[StoredQuery]) -> str:
     return _queries_sha256(queries)
 
 
-def load_collection(folder: Path, described: BeirDescription, scratch: Path) -> Collection:
+def load_collection(folder: Path, description: BeirDescription, scratch: Path) -> Collection:
     """Load an imported collection; its texts are in files in `scratch`.
 
     Documents and queries are in the order of their ids. As in BEIR's evaluation, a document with
@@ -291,11 +291,11 @@ def load_collection(folder: Path, described: BeirDescription, scratch: Path) -> 
         DataError: a file is missing or has changed.
         RunError: the disk is full.
     """
-    spool, digest, ids = SequenceWriter(scratch / "unsorted", np.uint8), hashlib.sha256(), []
+    texts, digest, ids = SequenceWriter(scratch / "unsorted", np.uint8), hashlib.sha256(), []
     for name, text in _read_documents(folder / _DOCUMENTS):
         _update(digest, name, text)
         ids.append(name)
-        spool.add(np.frombuffer(text.encode(), np.uint8))
+        texts.add(np.frombuffer(text.encode(), np.uint8))
     with explain_parquet_errors(folder / _QUERIES):
         rows = pq.read_table(folder / _QUERIES).to_pylist()
     queries = [
@@ -307,12 +307,12 @@ def load_collection(folder: Path, described: BeirDescription, scratch: Path) -> 
         )
         for row in rows
     ]
-    if f"{digest.hexdigest()}{_queries_sha256(queries)}" != described.rows_sha256:
+    if f"{digest.hexdigest()}{_queries_sha256(queries)}" != description.rows_sha256:
         raise DataError(f"{folder} has changed; import the collection again with --replace")
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
     numbers = np.empty_like(order)
     numbers[order] = np.arange(len(order))
-    documents = sorted_documents(spool.ragged(), order, scratch / "documents")
+    documents = sorted_documents(texts.ragged(), order, scratch / "documents")
     by_id = {ids[row]: number for number, row in enumerate(order.tolist())}
     return Collection(
         documents=documents,
@@ -324,21 +324,21 @@ def load_collection(folder: Path, described: BeirDescription, scratch: Path) -> 
 
 
 def _to_queries(
-    stored: Sequence[StoredQuery], numbers: np.ndarray, by_id: dict[str, int]
+    queries: Sequence[StoredQuery], numbers: np.ndarray, by_id: dict[str, int]
 ) -> Queries:
     """Return the queries of a split in the order of their ids, with documents by number."""
-    ordered = sorted(stored, key=lambda query: query.id)
+    ordered = sorted(queries, key=lambda query: query.id)
     judged = [
         dict(sorted((int(numbers[x]), grade) for x, grade in query.judged.items()))
         for query in ordered
     ]
-    own = [by_id.get(query.id, NONE) for query in ordered]
+    self_documents = [by_id.get(query.id, NONE) for query in ordered]
     return Queries(
         texts=[query.text.encode() for query in ordered],
         judged=judged,
-        own=[
+        self_documents=[
             NONE if number in relevant(grades) else number
-            for number, grades in zip(own, judged, strict=True)
+            for number, grades in zip(self_documents, judged, strict=True)
         ],
     )
 

@@ -67,17 +67,19 @@ def encode_collection(
     for name, (parts, length) in texts.items():
         path = scratch / f"{name}.ids"
         encoded[name], cut[name] = encode_to_file(tokenizer, parts, length, path)
-    found: dict[str, list[np.ndarray]] = {}
+    negatives: dict[str, list[np.ndarray]] = {}
     facts: dict[str, Any] = {**collection.facts, "cut": cut}
     if mined:
         progress("indexing documents for BM25", 0, 0)
         index = Bm25(split(text.tobytes().decode()) for text in collection.documents)
-        found[NAMES[TRAIN]] = _mine(index, collection.queries[NAMES[TRAIN]], split, mined, progress)
+        negatives[NAMES[TRAIN]] = _mine(
+            index, collection.queries[NAMES[TRAIN]], split, mined, progress
+        )
         facts["bm25"] = {
             name: score_bm25(index, collection.queries[name], split) for name in NAMES[TRAIN + 1 :]
         }
     splits = {
-        name: _pack(encoded[name], collection.queries[name], found.get(name)) for name in NAMES
+        name: _pack(encoded[name], collection.queries[name], negatives.get(name)) for name in NAMES
     }
     numbers = np.arange(len(collection.documents))
     splits[DOCUMENTS] = Examples(tokens=encoded[DOCUMENTS], labels=numbers)
@@ -88,12 +90,12 @@ def encode_to_file(
     tokenizer: Tokenizer, texts: Iterable[bytes], length: int, path: Path
 ) -> tuple[Ragged, int]:
     """Return the ids of texts, at most `length` of each, and how many texts were cut."""
-    spool, cut = SequenceWriter(path, tokenizer.dtype), 0
+    sequences, cut = SequenceWriter(path, tokenizer.dtype), 0
     for text in texts:
         ids, is_cut = encode_text(tokenizer, text, length)
-        spool.add(ids)
+        sequences.add(ids)
         cut += is_cut
-    return spool.ragged(), cut
+    return sequences.ragged(), cut
 
 
 def score_bm25(index: Bm25, queries: Queries, split: SplitWords) -> dict[str, float]:
@@ -103,24 +105,27 @@ def score_bm25(index: Bm25, queries: Queries, split: SplitWords) -> dict[str, fl
     """
     grades = np.zeros((len(queries), max(CUTOFFS)))
     for row, text in enumerate(queries.texts):
-        own = [queries.own[row]] if queries.own[row] != NONE else []
-        ranked = index.best(split(text.decode()), max(CUTOFFS), own).tolist()
+        self_document = queries.self_documents[row]
+        excluded = [self_document] if self_document != NONE else []
+        ranked = index.best(split(text.decode()), max(CUTOFFS), excluded).tolist()
         grades[row, : len(ranked)] = [queries.judged[row].get(number, 0) for number in ranked]
-    judged = [np.array(list(own.values())) for own in queries.judged]
-    return {name: float(ranking_score(name, grades, judged).mean()) for name in RANKING_METRICS}
+    judged_grades = [np.array(list(x.values())) for x in queries.judged]
+    return {
+        name: float(ranking_score(name, grades, judged_grades).mean()) for name in RANKING_METRICS
+    }
 
 
 def _mine(
     index: Bm25, queries: Queries, split: SplitWords, count: int, progress: ProgressCallback
 ) -> list[np.ndarray]:
     """Return the documents that BM25 ranks first among those that do not answer each query."""
-    found = []
+    negatives = []
     for row, text in enumerate(queries.texts):
         if row % _PROGRESS == 0:
             progress("mining hard negatives", row, len(queries))
-        known = {*queries.judged[row], queries.own[row]} - {NONE}
-        found.append(index.best(split(text.decode()), count, known))
-    return found
+        excluded = {*queries.judged[row], queries.self_documents[row]} - {NONE}
+        negatives.append(index.best(split(text.decode()), count, excluded))
+    return negatives
 
 
 def _pack(tokens: Ragged, queries: Queries, mined: list[np.ndarray] | None) -> Examples:
@@ -129,13 +134,13 @@ def _pack(tokens: Ragged, queries: Queries, mined: list[np.ndarray] | None) -> E
     for row, judged in enumerate(queries.judged):
         extra = np.empty(0, np.int64) if mined is None else mined[row]
         documents.append(np.concatenate((np.array(list(judged), np.int64), extra)))
-        known = np.maximum(0, list(judged.values())) + 1
-        grades.append(np.concatenate((known, np.zeros(len(extra), np.int64))))
+        stored_grades = np.maximum(0, list(judged.values())) + 1
+        grades.append(np.concatenate((stored_grades, np.zeros(len(extra), np.int64))))
     return Examples(
         tokens=tokens,
         second=Ragged.pack(documents, np.uint32),
         targets=Ragged.pack(grades, np.uint16),
-        labels=np.array(queries.own, np.int64),
+        labels=np.array(queries.self_documents, np.int64),
     )
 
 
@@ -275,15 +280,15 @@ class RankingTask(EncodedTextTask):
         if draw is None:
             return batch
         draws = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*draw, _DRAW])))
-        own, negatives = self._draw_documents(examples, rows, draws)
-        numbers = np.concatenate((own[:, None], negatives), axis=1)
-        documents = self._collate_texts("document_", self._documents, own, self.length)
+        positives, negatives = self._draw_documents(examples, rows, draws)
+        numbers = np.concatenate((positives[:, None], negatives), axis=1)
+        documents = self._collate_texts("document_", self._documents, positives, self.length)
         inputs = {
             **batch.inputs,
             **documents.inputs,
             **self._collate_negatives(negatives),
-            "document_numbers": torch.from_numpy(own),
-            "answer_numbers": torch.from_numpy(_no_negatives(numbers, examples, rows)),
+            "document_numbers": torch.from_numpy(positives),
+            "answer_numbers": torch.from_numpy(_answers_in_batch(numbers, examples, rows)),
         }
         return dataclasses.replace(batch, inputs=inputs)
 
@@ -294,16 +299,16 @@ class RankingTask(EncodedTextTask):
         pairs = [
             (place, number)
             for place, row in enumerate(rows.tolist())
-            for number in _relevant(examples, row).tolist()
+            for number in _relevant_documents(examples, row).tolist()
         ]
-        own = examples.labels[rows]
-        places = np.flatnonzero(own >= 0)
+        self_documents = examples.labels[rows]
+        places = np.flatnonzero(self_documents >= 0)
         return RankedDocuments(
             count=len(self._documents),
             depth=max(cutoff(metric.name) for metric in self.metrics),
             batches=self._document_batches,
             relevant=np.array(pairs, np.int64),
-            excluded=np.stack((places, own[places]), axis=1).astype(np.int64),
+            excluded=np.stack((places, self_documents[places]), axis=1).astype(np.int64),
             scale=1 / self.options.temperature,
         )
 
@@ -323,16 +328,16 @@ class RankingTask(EncodedTextTask):
         if [metric.name for metric in metrics] == [TRAINING_METRIC]:
             return super().example_statistics(metrics, split, rows, logits, targets)
         examples, numbers = self._examples(split), targets.cpu().numpy()
-        judged = [_judged(examples, row) for row in rows.tolist()]
+        judgments = [_judgments_of(examples, row) for row in rows.tolist()]
         grades = np.stack(
-            [_grades_of(*known, ranked) for known, ranked in zip(judged, numbers, strict=True)]
+            [_grades_of(*pair, ranked) for pair, ranked in zip(judgments, numbers, strict=True)]
         )
-        scores = {x.name: ranking_score(x.name, grades, [y for _, y in judged]) for x in metrics}
+        scores = {x.name: ranking_score(x.name, grades, [y for _, y in judgments]) for x in metrics}
         return {name: statistics_of_mean(torch.from_numpy(x)) for name, x in scores.items()}
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the length of the query, and by the number of its relevant documents."""
-        counts = np.array([len(_relevant(examples, row)) for row in range(len(examples))])
+        counts = np.array([len(_relevant_documents(examples, row)) for row in range(len(examples))])
         return [
             *group_by_quantiles("length", examples.tokens.lengths, 4),
             *group_by_quantiles("relevant documents", counts, 4),
@@ -345,7 +350,7 @@ class RankingTask(EncodedTextTask):
     def show(self, split: Split, row: int) -> str:
         """Return the beginnings of a query and of the documents that answer it."""
         tokens, _ = self._example(split, row)
-        numbers = _relevant(self._examples(split), row)
+        numbers = _relevant_documents(self._examples(split), row)
         texts = [tokens, *(self._documents.tokens[number] for number in numbers)]
         shown = [self.decode(ids[:_SHOWN])[:_SHOWN] for ids in texts]
         return "\n\n".join([shown[0], *(f"= {text}" for text in shown[1:])])
@@ -395,14 +400,14 @@ class RankingTask(EncodedTextTask):
         self, examples: Examples, rows: np.ndarray, draws: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draw a relevant document of each query, (B,), and hard negatives, (B, N); -1: too few."""
-        own = np.empty(len(rows), np.int64)
+        positives = np.empty(len(rows), np.int64)
         negatives = np.full((len(rows), self.options.negatives), -1, np.int64)
         for place, row in enumerate(rows.tolist()):
-            own[place] = draws.choice(_relevant(examples, row))
-            others = _irrelevant(examples, row)
-            count = min(self.options.negatives, len(others))
-            negatives[place, :count] = draws.choice(others, count, replace=False)
-        return own, negatives
+            positives[place] = draws.choice(_relevant_documents(examples, row))
+            candidates = _irrelevant_documents(examples, row)
+            count = min(self.options.negatives, len(candidates))
+            negatives[place, :count] = draws.choice(candidates, count, replace=False)
+        return positives, negatives
 
 
 def _documents_of(examples: Examples, row: int) -> tuple[np.ndarray, np.ndarray]:
@@ -412,19 +417,19 @@ def _documents_of(examples: Examples, row: int) -> tuple[np.ndarray, np.ndarray]
     return examples.second[row].astype(np.int64), examples.targets[row]
 
 
-def _judged(examples: Examples, row: int) -> tuple[np.ndarray, np.ndarray]:
+def _judgments_of(examples: Examples, row: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers and the grades of the judged documents of a query."""
     numbers, stored = _documents_of(examples, row)
-    known = stored >= _GRADED
-    return numbers[known], stored[known].astype(np.int64) - _GRADED
+    is_judged = stored >= _GRADED
+    return numbers[is_judged], stored[is_judged].astype(np.int64) - _GRADED
 
 
-def _relevant(examples: Examples, row: int) -> np.ndarray:
+def _relevant_documents(examples: Examples, row: int) -> np.ndarray:
     numbers, stored = _documents_of(examples, row)
     return numbers[stored > _GRADED]
 
 
-def _irrelevant(examples: Examples, row: int) -> np.ndarray:
+def _irrelevant_documents(examples: Examples, row: int) -> np.ndarray:
     """Return the mined documents and those of grade 0, without the query itself."""
     numbers, stored = _documents_of(examples, row)
     return numbers[(stored <= _GRADED) & (numbers != examples.labels[row])]
@@ -434,16 +439,18 @@ def _grades_of(numbers: np.ndarray, grades: np.ndarray, ranked: np.ndarray) -> n
     """Return the grade of each ranked document; 0 where it is not judged."""
     order = np.argsort(numbers)
     places = np.searchsorted(numbers, ranked, sorter=order).clip(max=len(numbers) - 1)
-    known = order[places]
-    return np.where(numbers[known] == ranked, grades[known], 0)
+    nearest = order[places]
+    return np.where(numbers[nearest] == ranked, grades[nearest], 0)
 
 
-def _no_negatives(numbers: np.ndarray, examples: Examples, rows: np.ndarray) -> np.ndarray:
+def _answers_in_batch(numbers: np.ndarray, examples: Examples, rows: np.ndarray) -> np.ndarray:
     """Return the documents of a batch that answer each query, or are it, (B, A); -1 is padding."""
     present = np.unique(numbers)
-    known = (np.append(_relevant(examples, row), examples.labels[row]) for row in rows.tolist())
-    found = [np.intersect1d(own[own >= 0], present) for own in known]
-    padded = np.full((len(rows), max(map(len, found))), -1, np.int64)
-    for line, own in zip(padded, found, strict=True):
-        line[: len(own)] = own
+    answers = (
+        np.append(_relevant_documents(examples, row), examples.labels[row]) for row in rows.tolist()
+    )
+    present_answers = [np.intersect1d(x[x >= 0], present) for x in answers]
+    padded = np.full((len(rows), max(map(len, present_answers))), -1, np.int64)
+    for line, documents in zip(padded, present_answers, strict=True):
+        line[: len(documents)] = documents
     return padded

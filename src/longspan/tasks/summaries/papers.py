@@ -38,7 +38,7 @@ from longspan.tasks.registry import register
 from longspan.tasks.summaries.summaries import METRICS, ROUGE_TOKENS, SummaryOptions, SummaryTask
 
 URL = "https://github.com/armancohan/long-summarization"
-PARTS = {"train": "train", "validation": "val", "test": "test"}  # name of the file by split
+FILE_NAMES = {"train": "train", "validation": "val", "test": "test"}  # name of the file by split
 # Names of the folder by task. All of them have files of the same names.
 FOLDERS = {
     "arxiv_summarization": ("arxiv-dataset", "arxiv_sum", "arxiv-summarization"),
@@ -63,15 +63,17 @@ def find_papers(data: Path | None, task: str) -> PartFiles:
         DataError: there is no copy; the message says how to get one.
     """
     folders = FOLDERS[task]
-    others = {name for one in FOLDERS if one != task for name in (*FOLDERS[one], one)}
+    other_names = {name for one in FOLDERS if one != task for name in (*FOLDERS[one], one)}
     paths = search_paths(data, "the files train.txt, val.txt and test.txt")
     for path in paths:
         # Other data sets have files of these names.
-        own = (path,) if data is not None and not others & {*path.absolute().parts[-2:]} else ()
-        for folder in (*own, *(path / name for name in (*folders, task))):
-            found = {split: _find_part(folder, split) for split in PARTS}
-            files = {split: one for split, one in found.items() if one is not None}
-            if len(files) == len(PARTS):
+        roots = (
+            (path,) if data is not None and not other_names & {*path.absolute().parts[-2:]} else ()
+        )
+        for folder in (*roots, *(path / name for name in (*folders, task))):
+            matches = {split: _find_file(folder, split) for split in FILE_NAMES}
+            files = {split: one for split, one in matches.items() if one is not None}
+            if len(files) == len(FILE_NAMES):
                 return PartFiles(form="papers", parts=files)
     raise MissingSourceError(
         f"train.txt, val.txt and test.txt of {folders[0]} are not here (searched "
@@ -80,10 +82,10 @@ def find_papers(data: Path | None, task: str) -> PartFiles:
     )
 
 
-def _find_part(folder: Path, split: str) -> Path | None:
+def _find_file(folder: Path, split: str) -> Path | None:
     """Return the file of a split, or the first one of its parquet files."""
-    named = (folder / f"{PARTS[split]}{suffix}" for suffix in SUFFIXES)
-    plain = next((path for path in named if path.is_file()), None)
+    candidates = (folder / f"{FILE_NAMES[split]}{suffix}" for suffix in SUFFIXES)
+    plain = next((path for path in candidates if path.is_file()), None)
     return plain or next(iter(split_files(folder, split)), None)
 
 
@@ -159,7 +161,7 @@ def _sentences(value: Any) -> tuple[str, ...]:
         raise ValueError("no list of sentences")
     # Half of a surrogate pair has no encoding.
     texts = (_TAG.sub("", x).encode(errors="replace").decode() for x in value)
-    return tuple(found for text in texts if (found := " ".join(text.split())))
+    return tuple(sentence for text in texts if (sentence := " ".join(text.split())))
 
 
 _NOTES = (

@@ -213,7 +213,7 @@ class SummaryTask(EncodedTextTask):
     @property
     def num_added_tokens(self) -> int:
         """1 for the end of summaries, unless the tokenizer has such a token."""
-        return int(self._own_end is None)
+        return int(self._tokenizer_end is None)
 
     @property
     def num_classes(self) -> int:
@@ -233,8 +233,8 @@ class SummaryTask(EncodedTextTask):
     @property
     def end_token(self) -> int:
         """Token that ends a summary, and that is the first input of the decoder, as in BART."""
-        own = self._own_end
-        return super().vocab_size if own is None else own
+        end = self._tokenizer_end
+        return super().vocab_size if end is None else end
 
     @property
     def generation(self) -> dict[str, Any]:
@@ -314,7 +314,7 @@ class SummaryTask(EncodedTextTask):
             lead = score_lead(one, words, rule) if split in HELD_OUT else {}
             parts[split].add_summary(one, *cut, lead, rule)
         self._check_sizes(parts, reports)
-        cases = sum((found.case_counts for found in reports.values()), Counter[str]())
+        cases = sum((report.case_counts for report in reports.values()), Counter[str]())
         train = parts["train"]
         return BuildOutput(
             splits={split: part.examples() for split, part in parts.items()},
@@ -368,10 +368,10 @@ class SummaryTask(EncodedTextTask):
             )
             for row, ids in zip(rows.tolist(), generated.numpy(), strict=True)
         ]
-        found = {name: [score[name] for score in scores] for name in ROUGE[self.options.rouge]}
+        values = {name: [score[name] for score in scores] for name in ROUGE[self.options.rouge]}
         ones = torch.ones(len(rows), dtype=torch.float64)
         return {
-            x.name: torch.stack((torch.tensor(found[x.name], dtype=torch.float64), ones), dim=-1)
+            x.name: torch.stack((torch.tensor(values[x.name], dtype=torch.float64), ones), dim=-1)
             for x in metrics
         }
 
@@ -383,14 +383,14 @@ class SummaryTask(EncodedTextTask):
         """Return the text of generated tokens, without special tokens and what follows the end."""
         ends = np.flatnonzero(ids == self.end_token)
         # A tokenizer's end may stand before the text as well, as in BART's first token.
-        kept = ids[: ends[0]] if len(ends) else ids
+        text_ids = ids[: ends[0]] if len(ends) else ids
         tokenizer = self.tokenizer
         if isinstance(tokenizer, WordPieceTokenizer):
             special = tokenizer.special_ids
-            kept = np.array([x for x in kept.tolist() if x not in special], np.int64)
+            text_ids = np.array([x for x in text_ids.tolist() if x not in special], np.int64)
         else:
-            kept = kept[(kept > 0) & (kept < tokenizer.vocab_size)]
-        return " ".join(tokenizer.decode(kept).split())
+            text_ids = text_ids[(text_ids > 0) & (text_ids < tokenizer.vocab_size)]
+        return " ".join(tokenizer.decode(text_ids).split())
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the lengths of document and summary, in quarters of the split."""
@@ -411,7 +411,7 @@ class SummaryTask(EncodedTextTask):
         return f"{self.decode(tokens)} = {' '.join(self.reference(split, row).splitlines())}"
 
     @property
-    def _own_end(self) -> int | None:
+    def _tokenizer_end(self) -> int | None:
         """End token of a Hugging Face tokenizer: the last one of each text, or its EOS token."""
         if (pieces := self._word_pieces) is None:
             return None
