@@ -29,7 +29,7 @@ from pydantic import PositiveInt
 
 from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
-from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.memory import keep_freed_memory
 from longspan.tasks import SPLITS, TASKS, Task
 from longspan.tasks.info import TaskInfo
@@ -72,11 +72,11 @@ class Noise(Task):
 
     def build_splits(self, data, scratch, progress) -> BuildOutput:
         options = self.options
-        spool, draw = Spool(scratch / "tokens", np.uint8), np.random.default_rng(0)
+        writer, draw = SequenceWriter(scratch / "tokens", np.uint8), np.random.default_rng(0)
         for first in range(0, options.rows, CHUNK):
             shape = (min(CHUNK, options.rows - first), options.length)
-            spool.add_rows(draw.integers(0, 256, shape, np.uint8))
-        tokens, borders = spool.ragged(), (np.array([0, 0.8, 0.9, 1]) * options.rows).astype(int)
+            writer.add_rows(draw.integers(0, 256, shape, np.uint8))
+        tokens, borders = writer.ragged(), (np.array([0, 0.8, 0.9, 1]) * options.rows).astype(int)
         splits = {
             split: Examples(
                 tokens=Ragged(

@@ -120,7 +120,7 @@ def test_estimate_of_build_is_near_its_files(name, tmp_path):
     task = build(name, GENERATED[name])
     task.open(tmp_path)
     written = sum(file.bytes for file in task.dataset.manifest.files.values())
-    # But for ListOps, which builds in memory, a spool of the same size is on the disk too.
+    # But for ListOps, which builds in memory, a file of the same size is on the disk too.
     spools = 1 if name == "listops" else 2
     assert task.estimate_build().disk == pytest.approx(spools * written, rel=0.3)
 

@@ -18,7 +18,7 @@ import pytest
 from longspan import files
 from longspan.data import cache as cached
 from longspan.data.cache import BuildOutput, BuildSize, DatasetSpec
-from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.errors import DataError, RunError, UnreadableError
 from longspan.files import cache_folder, write_json
 from longspan.tasks.lra.generators.shards import get_or_build
@@ -402,7 +402,7 @@ class InShards:
         self.fail, self.built = fail, []
 
     def __call__(self, scratch):
-        spool = Spool(scratch / "tokens", np.uint8)
+        spool = SequenceWriter(scratch / "tokens", np.uint8)
         for number in range(3):
             if number == 2 and self.fail:
                 self.fail()
@@ -467,7 +467,7 @@ def test_build_of_another_dataset_keeps_the_shards(tmp_path):
 
 
 def spools(scratch):
-    spool = Spool(scratch / "tokens", np.uint8)
+    spool = SequenceWriter(scratch / "tokens", np.uint8)
     spool.add_rows(np.ones((20, 10_000), np.uint8))
 
 

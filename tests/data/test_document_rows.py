@@ -27,7 +27,7 @@ def test_documents_are_kept_apart_in_rows_that_are_full_but_the_last(tmp_path, s
 
 
 def test_short_documents_are_counted_and_left_out(tmp_path):
-    writer = DocumentWriter(tmp_path / "x.tokens", np.uint8, least=2)
+    writer = DocumentWriter(tmp_path / "x.tokens", np.uint8, min_length=2)
     for text in ([1], [2, 3], [], [4], [5, 6, 7]):
         writer.add(np.array(text, np.uint8))
         writer.end_document()

@@ -212,7 +212,7 @@ def test_estimated_length_is_near_the_exact_mean(min_length):
 
 def test_estimate_without_any_expression_is_the_least_length(monkeypatch):
     """Nearly all trees of this grammar are too long."""
-    monkeypatch.setattr(listops, "_MOST_DRAWN", 1)
+    monkeypatch.setattr(listops, "_MAX_SYMBOLS", 1)
     grammar = Grammar(max_depth=20, max_args=100, min_length=3_000, max_length=3_002)
     assert listops.estimate_length(grammar, 0) == 3_001
 

@@ -351,7 +351,7 @@ def test_distractors_start_on_free_ground(resolution):
         ground = np.zeros((resolution, resolution))
         for one in np.delete(strokes[:both], both - 2, axis=0):
             sprite = tables.sprite[GROUND, one[1]]
-            ground = np.maximum(ground, pathfinder._pasted(sprite, one[2:], resolution))
+            ground = np.maximum(ground, pathfinder._paste(sprite, one[2:], resolution))
         places = strokes[both, 2:] + tables.probe[turn][: tables.probes[turn]]
         assert places.min() > 0
         assert places.max() < resolution - 1

@@ -25,7 +25,7 @@ def bare(monkeypatch):
 
 
 def read(tmp_path, copy, split):
-    writer = DocumentWriter(tmp_path / "scratch" / split, np.uint8, least=2)
+    writer = DocumentWriter(tmp_path / "scratch" / split, np.uint8, min_length=2)
     return read_split(copy.folder, copy.books[split], writer)
 
 

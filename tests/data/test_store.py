@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longspan.data import store
-from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.errors import DataError, RunError
 
 
@@ -248,15 +248,16 @@ def test_crcs_do_not_depend_on_the_piece_size(monkeypatch):
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(sequences=SEQUENCES, dtype=st.sampled_from([np.uint8, np.uint16]), data=st.data())
-def test_spool_equals_packed_sequences(tmp_path, monkeypatch, sequences, dtype, data):
+def test_writer_equals_packed_sequences(tmp_path, monkeypatch, sequences, dtype, data):
     monkeypatch.setattr(store, "_BUFFER", data.draw(st.integers(1, 40)))
-    spool, looks = Spool(tmp_path / "new" / "x", dtype), data.draw(st.sets(st.integers(0, 9)))
+    writer = SequenceWriter(tmp_path / "new" / "x", dtype)
+    looks = data.draw(st.sets(st.integers(0, 9)))
     arrays = [np.array(one) for one in sequences]
     for number, one in enumerate(arrays):
         if number in looks:
-            assert [x.tolist() for x in spool.ragged()] == sequences[:number]
-        spool.add(one)
-    ragged = spool.ragged()
+            assert [x.tolist() for x in writer.ragged()] == sequences[:number]
+        writer.add(one)
+    ragged = writer.ragged()
     packed = Ragged.pack(arrays, dtype)
     assert ragged.values.dtype == dtype
     assert ragged.values.tolist() == packed.values.tolist()
@@ -264,27 +265,27 @@ def test_spool_equals_packed_sequences(tmp_path, monkeypatch, sequences, dtype, 
     assert isinstance(ragged.values, np.memmap)
 
 
-def test_rows_of_equal_length_are_spooled_together(tmp_path):
-    spool = Spool(tmp_path / "x", np.uint16)
-    assert len(spool.ragged()) == 0
-    spool.add_rows(np.arange(6).reshape(2, 3))
-    spool.add_rows(np.empty((0, 5), int))
-    spool.add_rows(np.arange(8).reshape(4, 2)[::2])
-    assert [one.tolist() for one in spool.ragged()] == [[0, 1, 2], [3, 4, 5], [0, 1], [4, 5]]
-    assert len(Spool(tmp_path / "x", np.uint16).ragged()) == 0, "a new spool is empty"
+def test_rows_of_equal_length_are_written_together(tmp_path):
+    writer = SequenceWriter(tmp_path / "x", np.uint16)
+    assert len(writer.ragged()) == 0
+    writer.add_rows(np.arange(6).reshape(2, 3))
+    writer.add_rows(np.empty((0, 5), int))
+    writer.add_rows(np.arange(8).reshape(4, 2)[::2])
+    assert [one.tolist() for one in writer.ragged()] == [[0, 1, 2], [3, 4, 5], [0, 1], [4, 5]]
+    assert len(SequenceWriter(tmp_path / "x", np.uint16).ragged()) == 0, "a new file is empty"
 
 
-def test_spool_on_a_full_disk_gives_one_line(small_disk):
-    spool = Spool(small_disk / "x", np.uint8)
+def test_writer_on_a_full_disk_gives_one_line(small_disk):
+    writer = SequenceWriter(small_disk / "x", np.uint8)
     with pytest.raises(RunError, match=r"cannot write .*/x: No space left on device; free space"):
-        spool.add_rows(np.ones((40, 10_000), np.uint8))
-    spool.path.unlink()
+        writer.add_rows(np.ones((40, 10_000), np.uint8))
+    writer.path.unlink()
 
 
-def test_spool_in_an_unwritable_folder_is_rejected(tmp_path):
+def test_writer_in_an_unwritable_folder_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file/x: .*; free space or choose another"):
-        Spool(tmp_path / "file" / "x", np.uint8)
+        SequenceWriter(tmp_path / "file" / "x", np.uint8)
 
 
 def file_pages():
@@ -305,7 +306,7 @@ def test_old_pages_of_a_large_file_are_released(tmp_path, monkeypatch, large):
     )
     store.write_examples(tmp_path / "a.arrow", examples)
     monkeypatch.setattr(store, "_SMALL", 0 if large else 1 << 40)
-    monkeypatch.setattr(store, "_KEPT", 4)
+    monkeypatch.setattr(store, "_RELEASE_EVERY", 4)
     back, before, most = store.read_examples(tmp_path / "a.arrow"), file_pages(), 0
     for row in range(rows):
         back.check(np.array([row]))
@@ -318,7 +319,7 @@ def test_old_pages_of_a_large_file_are_released(tmp_path, monkeypatch, large):
 def test_pages_may_be_released_while_another_thread_reads(tmp_path, monkeypatch):
     store.write_examples(tmp_path / "a.arrow", make([[row] * 5000 for row in range(200)]))
     monkeypatch.setattr(store, "_SMALL", 0)
-    monkeypatch.setattr(store, "_KEPT", 1)
+    monkeypatch.setattr(store, "_RELEASE_EVERY", 1)
     examples, wrong = store.read_examples(tmp_path / "a.arrow"), []
 
     def read():

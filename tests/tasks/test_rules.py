@@ -241,7 +241,7 @@ def test_rule_of_pathfinder_reads_the_distance_of_the_markers(tmp_path, monkeypa
     found = rule.predict(splits["train"], splits["test"])
     # markers are found to a pixel in 98 of 100 images
     assert (found == expected).mean() > 0.85
-    monkeypatch.setattr("longspan.tasks.lra.pathfinder._FITTED", 1)
+    monkeypatch.setattr("longspan.tasks.lra.pathfinder._NUM_FITTED", 1)
     assert len(set(rule.predict(splits["train"], splits["test"]).tolist())) == 1
 
 

@@ -42,7 +42,7 @@ _MOST_HEADER_BYTES = 1 << 20  # of a long name or of extended attributes in a ta
 _BUFFER = 1 << 18
 _BLOCK = 1 << 20  # bytes that `Member.blocks` yields
 
-Wanted = Callable[[str], object]
+NameFilter = Callable[[str], object]
 
 
 class Limits(NamedTuple):
@@ -88,8 +88,8 @@ class Member:
             DataError: a line is longer than `longest` bytes, or the file is truncated, damaged or
                 too large.
         """
-        packed = self.name.endswith(".gz")
-        file = gzip.GzipFile(fileobj=self._file) if packed else self._file
+        is_packed = self.name.endswith(".gz")
+        file = gzip.GzipFile(fileobj=self._file) if is_packed else self._file
         count = 0
         with _explain_read_errors(self.where):
             for number, line in enumerate(iter(lambda: file.readline(longest + 2), b""), start=1):
@@ -103,8 +103,8 @@ class Member:
                 yield where, text
 
 
-def read_members(path: Path, wanted: Wanted, limits: Limits) -> Iterator[Member]:
-    """Yield the members of a folder or an archive whose name is wanted, in one pass.
+def read_members(path: Path, name_filter: NameFilter, limits: Limits) -> Iterator[Member]:
+    """Yield the members of a folder or an archive whose name passes a filter, in one pass.
 
     Raises:
         DataError: the archive is truncated, hostile or of an unknown format, or a file cannot be
@@ -112,7 +112,7 @@ def read_members(path: Path, wanted: Wanted, limits: Limits) -> Iterator[Member]
     """
     usage = _Usage(path, limits)
     if path.is_dir():
-        for name in list_names(path, wanted):
+        for name in list_names(path, name_filter):
             with _open_file(path, name, usage) as member:
                 yield member
         return
@@ -121,11 +121,11 @@ def read_members(path: Path, wanted: Wanted, limits: Limits) -> Iterator[Member]
             head = file.read(4)
         if not head:
             raise DataError(f"{path} is empty; expected a tar or zip archive")
-        seen: set[str] = set()
-        for member in (_read_zip if head in _ZIP_SIGNATURES else _read_tar)(wanted, usage):
-            if member.name in seen:
+        names: set[str] = set()
+        for member in (_read_zip if head in _ZIP_SIGNATURES else _read_tar)(name_filter, usage):
+            if member.name in names:
                 raise DataError(f"{path} contains {member.name} twice; expected it once")
-            seen.add(member.name)
+            names.add(member.name)
             yield member
 
 
@@ -138,8 +138,8 @@ def is_archive(path: Path) -> bool:
     return zipfile.is_zipfile(check_file(path)) or tarfile.is_tarfile(path)
 
 
-def may_contain(path: Path, wanted: Wanted, limits: Limits) -> bool:
-    """Return whether an archive has a wanted member.
+def may_contain(path: Path, name_filter: NameFilter, limits: Limits) -> bool:
+    """Return whether an archive has a member whose name passes a filter.
 
     True as well for an archive above 1 GiB, whose headers take minutes to read.
 
@@ -148,11 +148,11 @@ def may_contain(path: Path, wanted: Wanted, limits: Limits) -> bool:
     """
     if check_file(path).stat().st_size > 1 << 30:
         return True
-    return any(True for _ in read_members(path, wanted, limits))
+    return any(True for _ in read_members(path, name_filter, limits))
 
 
-def list_names(folder: Path, wanted: Wanted) -> Iterator[str]:
-    """Yield the names of the wanted files below a folder, sorted within each folder.
+def list_names(folder: Path, name_filter: NameFilter) -> Iterator[str]:
+    """Yield the names below a folder that pass a filter, sorted within each folder.
 
     Raises:
         DataError: a folder below is a symbolic link or cannot be read.
@@ -166,8 +166,8 @@ def list_names(folder: Path, wanted: Wanted) -> Iterator[str]:
         for one in (Path(parent, name) for name in folders):
             if one.is_symlink():
                 raise DataError(f"{one} is a link to a folder; put the folder itself there")
-        below = Path(parent).relative_to(folder)
-        yield from filter(wanted, ((below / name).as_posix() for name in sorted(names)))
+        subfolder = Path(parent).relative_to(folder)
+        yield from filter(name_filter, ((subfolder / name).as_posix() for name in sorted(names)))
 
 
 def open_member(
@@ -196,9 +196,9 @@ class _Usage:
     def check_file(self, where: str, is_regular: bool, size: int) -> None:
         """Reject a wanted member that is no regular file or exceeds a limit."""
         if not is_regular or size > self.limits.member:
-            found = f"{size} bytes" if is_regular else "a link, a folder or a device"
+            description = f"{size} bytes" if is_regular else "a link, a folder or a device"
             raise DataError(
-                f"{where} is {found}; expected a regular file of at most "
+                f"{where} is {description}; expected a regular file of at most "
                 f"{_format_size(self.limits.member)}"
             )
         self.bytes += size
@@ -259,15 +259,15 @@ _LONG_HEADERS = (
 )
 
 
-def _read_tar(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
+def _read_tar(name_filter: NameFilter, usage: _Usage) -> Iterator[Member]:
     with tarfile.open(usage.path, "r:*", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
             usage.count_member()
             # `TarFile` keeps every header: 2,400,000 for lra_release
             archive.members.clear()  # type: ignore[attr-defined]
-            if info.isdir() or not wanted(os.path.normpath(info.name)):
+            if info.isdir() or not name_filter(os.path.normpath(info.name)):
                 continue
-            name = _filtered_name(usage.path, info)
+            name = _filter_name(usage.path, info)
             where, is_regular = f"{usage.path}: {name}", info.isreg() and not info.issparse()
             usage.check_file(where, is_regular, info.size)
             with _explain_read_errors(where):
@@ -278,21 +278,21 @@ def _read_tar(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
             pass
 
 
-def _read_zip(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
+def _read_zip(name_filter: NameFilter, usage: _Usage) -> Iterator[Member]:
     with zipfile.ZipFile(usage.path) as archive:
         for info in archive.infolist():
             usage.count_member()
-            if info.is_dir() or not wanted(os.path.normpath(info.filename)):
+            if info.is_dir() or not name_filter(os.path.normpath(info.filename)):
                 continue
-            name = _filtered_name(usage.path, tarfile.TarInfo(info.filename))
+            name = _filter_name(usage.path, tarfile.TarInfo(info.filename))
             where, kind = f"{usage.path}: {name}", stat.S_IFMT(info.external_attr >> 16)
             usage.check_file(where, kind in (0, stat.S_IFREG), info.file_size)
             with _explain_read_errors(where), archive.open(info) as content:
-                opened = cast(io.BufferedIOBase, content)
-                yield Member(name, where, opened, usage.limits.member, info.file_size)
+                stream = cast(io.BufferedIOBase, content)
+                yield Member(name, where, stream, usage.limits.member, info.file_size)
 
 
-def _filtered_name(path: Path, info: tarfile.TarInfo) -> str:
+def _filter_name(path: Path, info: tarfile.TarInfo) -> str:
     """Return the normalized name of a member.
 
     Raises:

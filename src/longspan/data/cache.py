@@ -128,21 +128,21 @@ def open_dataset(
         RunError: the disk is full or the cache cannot be written; nothing partial is left.
     """
     folder = cache / spec.task / spec.key
-    if (found := _load_intact(folder, logging.DEBUG)) is not None:
-        return found
+    if (dataset := _load_intact(folder, logging.DEBUG)) is not None:
+        return dataset
     with _lock(folder):
         # another process may have built the dataset in the meantime
-        found = _load_intact(folder, logging.WARNING)
-        if found is None:
+        dataset = _load_intact(folder, logging.WARNING)
+        if dataset is None:
             _clear(folder, keep_scratch=True)
             sweep_cache(cache)
             if (size := estimate and estimate()) is not None:
                 _check_size(size, spec.task, folder)
             _write(folder, spec, build)
-            found = _load(folder)
-    if found is None:
+            dataset = _load(folder)
+    if dataset is None:
         raise RunError(f"{folder} was removed while it was opened; run the command again")
-    return found
+    return dataset
 
 
 def find_manifest(cache: Path, spec: DatasetSpec) -> Manifest | None:
@@ -174,12 +174,12 @@ def find_built(
     ready = [candidate for candidate in candidates if candidate is not None]
     largest = max(ready, key=lambda one: sum(map(len, one.splits.values())), default=None)
     if largest is not None and len(ready) > 1:
-        built, chosen = f"{len(ready)} data sets of {task} with these options", largest.manifest
         logger.warning(
-            "%s are built; using the largest, %s (checksum %s)",
-            built,
-            chosen.source,
-            chosen.checksum[:8],
+            "%d data sets of %s with these options are built; using the largest, %s (checksum %s)",
+            len(ready),
+            task,
+            largest.manifest.source,
+            largest.manifest.checksum[:8],
         )
     return largest
 
@@ -222,28 +222,28 @@ def verify(cache: Path, task: str | None = None) -> dict[Path, Manifest]:
     Raises:
         DataError: a dataset differs; the message lists each one with the remedy.
     """
-    verified, errors = {}, []
+    manifests, errors = {}, []
     sweep_cache(cache)
     for folder in built_folders(cache, task):
         try:
-            verified[folder] = _verify(folder)
+            manifests[folder] = _verify(folder)
         except DataError as error:
             errors.append(str(error))
     if errors:
         raise DataError("; ".join(errors))
-    return verified
+    return manifests
 
 
 def _verify(folder: Path) -> Manifest:
     """Check the files of a dataset, and that the manifest belongs to the folder."""
-    found = _load(folder, thorough=True)
-    if found is None:
+    dataset = _load(folder, thorough=True)
+    if dataset is None:
         raise DataError(f"{folder} was removed while it was verified; run the command again")
-    record = found.manifest
+    record = dataset.manifest
     names = [field.name for field in dataclasses.fields(DatasetSpec)]
     if DatasetSpec(**{name: getattr(record, name) for name in names}).key != folder.name:
         raise DataError(f"{folder} has the manifest of another dataset; delete {folder}")
-    if _content_checksum(found.splits) != record.checksum:
+    if _content_checksum(dataset.splits) != record.checksum:
         raise DataError(f"{folder} does not match its recorded checksum; delete {folder}")
     return record
 
@@ -300,12 +300,12 @@ def _read_split(file: Path, record: SplitFile, thorough: bool) -> Examples:
 
 def _check_size(size: BuildSize, task: str, folder: Path) -> None:
     """Refuse a build that cannot fit into memory or on the disk, beside its finished shards."""
-    what, remedy = f"building the data set of {task}", "choose fewer or shorter examples"
-    check_memory(size.memory, what, remedy)
+    activity, remedy = f"building the data set of {task}", "choose fewer or shorter examples"
+    check_memory(size.memory, activity, remedy)
     scratch = (path for path in (folder / _SCRATCH).rglob("*") if path.is_file())
     needed = size.disk - sum(path.stat().st_size for path in scratch)
     cache = folder.parent.parent
-    check_disk(needed, cache, what, f"{remedy}, or set LONGSPAN_CACHE")
+    check_disk(needed, cache, activity, f"{remedy}, or set LONGSPAN_CACHE")
 
 
 def _write(folder: Path, spec: DatasetSpec, build: BuildFunction) -> None:
@@ -327,14 +327,14 @@ def _write_manifest(folder: Path, spec: DatasetSpec, built: BuildOutput) -> None
     for split, examples in built.splits.items():
         path = folder / f"{split}.arrow"
         store.write_examples(path, examples)
-        written = store.read_examples(path)
+        stored_examples = store.read_examples(path)
         files[split] = SplitFile(
-            rows=len(written),
+            rows=len(stored_examples),
             bytes=path.stat().st_size,
             sha256=file_sha256(path),
-            index=written.index_checksum(),
+            index=stored_examples.index_checksum(),
         )
-        splits[split] = written
+        splits[split] = stored_examples
     for name, text in built.reports.items():
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8", errors="replace")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.data.store import Examples, Spool
+from longspan.data.store import Examples, SequenceWriter
 
 ROW = 4_096  # tokens
 
@@ -21,18 +21,19 @@ class DocumentWriter:
         num_short: number of documents that were left out, as they have too few tokens.
     """
 
-    def __init__(self, path: Path, dtype: type[np.unsignedinteger], *, least: int = 1):
+    def __init__(self, path: Path, dtype: type[np.unsignedinteger], *, min_length: int = 1):
         """Create an empty file.
 
         Args:
             path: file of the tokens.
             dtype: type of the tokens.
-            least: fewest tokens of a document, at most `ROW`.
+            min_length: fewest tokens of a document, at most `ROW`.
 
         Raises:
             RunError: the disk is full or the folder cannot be written; all methods raise it.
         """
-        self._spool, self._documents, self._least = Spool(path, dtype), array.array("q"), least
+        self._tokens, self._documents = SequenceWriter(path, dtype), array.array("q")
+        self._min_length = min_length
         self._pending, self._length = np.empty(0, dtype), 0
         self._number, self.num_short = 0, 0
 
@@ -47,15 +48,15 @@ class DocumentWriter:
         self._pending = np.concatenate((self._pending, ids))
         full = len(self._pending) // ROW
         if full:
-            self._spool.add_rows(self._pending[: full * ROW].reshape(full, ROW))
+            self._tokens.add_rows(self._pending[: full * ROW].reshape(full, ROW))
             self._documents.extend([self._number] * full)
             self._pending = self._pending[full * ROW :]
 
     def end_document(self) -> None:
         """Write the rest of the document, and begin the next one; leave out one that is short."""
-        is_short = self._length < self._least
+        is_short = self._length < self._min_length
         if len(self._pending) and not is_short:
-            self._spool.add(self._pending)
+            self._tokens.add(self._pending)
             self._documents.append(self._number)
         self._pending, self._length = self._pending[:0], 0
         self._number += not is_short
@@ -64,4 +65,4 @@ class DocumentWriter:
     def examples(self) -> Examples:
         """Return all rows; labels are the numbers of their documents."""
         labels = np.array(self._documents, np.int64)
-        return Examples(tokens=self._spool.ragged(), labels=labels)
+        return Examples(tokens=self._tokens.ragged(), labels=labels)

@@ -61,15 +61,15 @@ def locate(data: Path | None, identify: Identify) -> GivenSource:
     except MissingSourceError:
         if data is None:
             raise
-        found = (_search_below if data.is_dir() else _describe_archive)(data, identify)
-        if found is None:
+        source = (_search_below if data.is_dir() else _describe_archive)(data, identify)
+        if source is None:
             raise
-        return found
+        return source
 
 
 @contextlib.contextmanager
 def unpacked(
-    source: GivenSource, beside: Path, identify: Identify, progress: Progress
+    source: GivenSource, location: Path, identify: Identify, progress: Progress
 ) -> Iterator[Path | None]:
     """Yield the path that a reader takes; an archive is unpacked as long as it is read.
 
@@ -77,7 +77,7 @@ def unpacked(
 
     Args:
         source: what `locate` found.
-        beside: path beside which the temporary folder is.
+        location: path beside which the temporary folder is.
         identify: as for `locate`.
         progress: called with each file that is unpacked.
 
@@ -89,8 +89,8 @@ def unpacked(
     if archive is None or not source.is_packed:
         yield archive
         return
-    beside.parent.mkdir(parents=True, exist_ok=True)
-    with locked_folder(beside) as temporary:
+    location.parent.mkdir(parents=True, exist_ok=True)
+    with locked_folder(location) as temporary:
         folder = temporary / "files"
         _unpack(archive, folder, progress)
         try:
@@ -107,20 +107,20 @@ def _search_below(data: Path, identify: Identify) -> GivenSource | None:
     """
     malformed: list[DataError] = []
     for folders in _levels(data):
-        found: list[GivenSource] = []
+        sources: list[GivenSource] = []
         for folder in folders:
             try:
-                found.append(GivenSource(path=folder, identity=identify(folder)))
+                sources.append(GivenSource(path=folder, identity=identify(folder)))
             except MissingSourceError:
                 continue
             except DataError as error:
                 malformed.append(error)
-        if len(found) > 1:
-            names = ", ".join(str(one.path) for one in found)
+        if len(sources) > 1:
+            names = ", ".join(str(one.path) for one in sources)
             raise DataError(f"{data} has several folders with such files, {names}; pass one")
-        if found:
-            logger.info("reading %s", found[0].path)
-            return found[0]
+        if sources:
+            logger.info("reading %s", sources[0].path)
+            return sources[0]
     if len(malformed) == 1:
         raise malformed[0]
     return None
@@ -136,9 +136,13 @@ def _levels(data: Path) -> Iterator[list[Path]]:
         count += len(level)
         if not level or count > _MOST_FOLDERS:
             return
-        below = {folder: _subfolders(folder) for folder in level}
-        yield [folder for folder, found in below.items() if found is not None]
-        level = [folder for found in below.values() for folder in found or ()]
+        subfolders_by_folder = {folder: _subfolders(folder) for folder in level}
+        yield [
+            folder for folder, subfolders in subfolders_by_folder.items() if subfolders is not None
+        ]
+        level = [
+            folder for subfolders in subfolders_by_folder.values() for folder in subfolders or ()
+        ]
 
 
 def _subfolders(folder: Path) -> list[Path] | None:
@@ -164,7 +168,7 @@ def _describe_archive(path: Path, _: Identify) -> GivenSource | None:
 
 
 @functools.lru_cache(maxsize=32)
-def _sha256(path: Path, size: int, changed: int) -> str:
+def _sha256(path: Path, size: int, mtime: int) -> str:
     """Return the sha256 of a file, computed once for each size and time of change."""
     return file_sha256(path)
 

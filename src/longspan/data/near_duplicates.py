@@ -57,14 +57,14 @@ def find_leaks(
         training: training texts, UTF-8.
         threshold: smallest Jaccard index of near duplicates, above 0.
     """
-    found: dict[int, Leak] = {}
+    leaks: dict[int, Leak] = {}
     for row, source, similarity in _similar_rows(
         [split_runs(text) for text in texts], [split_runs(text) for text in training], threshold
     ):
-        best = found.get(row)
+        best = leaks.get(row)
         if best is None or (-similarity, source) < (-best.similarity, best.source):
-            found[row] = Leak(row, source, similarity)
-    return [found[row] for row in sorted(found)]
+            leaks[row] = Leak(row, source, similarity)
+    return [leaks[row] for row in sorted(leaks)]
 
 
 def group_duplicates(texts: Sequence[bytes], threshold: float = THRESHOLD) -> np.ndarray:
@@ -91,8 +91,10 @@ def split_runs(text: bytes, words: int = WORDS) -> Runs:
 
     A text without words has none, and no duplicates.
     """
-    found = split_words(text.decode())
-    runs = (found[i : i + words] for i in range(max(bool(found), len(found) - words + 1)))
+    text_words = split_words(text.decode())
+    runs = (
+        text_words[i : i + words] for i in range(max(bool(text_words), len(text_words) - words + 1))
+    )
     # Python's own hashes differ between processes, and so would the order of the comparisons.
     return frozenset(
         int.from_bytes(hashlib.blake2b(" ".join(run).encode(), digest_size=8).digest())
@@ -101,25 +103,25 @@ def split_runs(text: bytes, words: int = WORDS) -> Runs:
 
 
 def _similar_rows(
-    texts: Sequence[Runs], others: Sequence[Runs], threshold: float
+    texts: Sequence[Runs], training: Sequence[Runs], threshold: float
 ) -> Iterator[tuple[int, int, float]]:
     """Yield all pairs of a row of each side whose Jaccard index reaches the threshold."""
-    counts = Counter(run for runs in others for run in runs)
+    counts = Counter(run for runs in training for run in runs)
     owners = defaultdict(list)
-    for row, runs in enumerate(others):
+    for row, runs in enumerate(training):
         for run in _prefix(runs, counts, threshold):
             owners[run].append(row)
     for row, runs in enumerate(texts):
         prefix = _prefix(runs, counts, threshold)
-        for other in sorted({x for run in prefix for x in owners.get(run, ())}):
-            shared = len(runs & others[other])
-            similarity = shared / (len(runs) + len(others[other]) - shared)
+        for source in sorted({x for run in prefix for x in owners.get(run, ())}):
+            intersection = len(runs & training[source])
+            similarity = intersection / (len(runs) + len(training[source]) - intersection)
             if similarity >= threshold:
-                yield row, other, similarity
+                yield row, source, similarity
 
 
 def _prefix(runs: Runs, counts: Counter[int], threshold: float) -> list[int]:
     """Return the rarest runs, one of which every text that is similar enough has among its own."""
-    ordered = sorted(runs, key=lambda run: (counts[run], run))
+    runs_by_rarity = sorted(runs, key=lambda run: (counts[run], run))
     # A product just above an integer, such as 0.55 * 100, must not raise the bound by one.
-    return ordered[: len(runs) - math.ceil(threshold * len(runs) - 1e-9) + 1]
+    return runs_by_rarity[: len(runs) - math.ceil(threshold * len(runs) - 1e-9) + 1]

@@ -37,20 +37,23 @@ class Assignment:
 
 def digests_of(keys: Iterable[Key]) -> np.ndarray:
     """Return the sha256 of the text, or texts, of each row, (N, 32) uint8."""
-    found = b"".join(hashlib.sha256("\0".join(key).encode()).digest() for key in keys)
-    return np.frombuffer(found, np.uint8).reshape(-1, 32)
+    digests = b"".join(hashlib.sha256("\0".join(key).encode()).digest() for key in keys)
+    return np.frombuffer(digests, np.uint8).reshape(-1, 32)
 
 
 def assign_splits(
-    keys: Iterable[Key], given: np.ndarray, shares: Shares, labels: np.ndarray | None = None
+    keys: Iterable[Key],
+    initial_splits: np.ndarray,
+    shares: Shares,
+    labels: np.ndarray | None = None,
 ) -> Assignment:
     """Assign each row to a split by its text or texts, as `assign_digests` does."""
-    return assign_digests(digests_of(keys), given, shares, labels)
+    return assign_digests(digests_of(keys), initial_splits, shares, labels)
 
 
 def assign_digests(
     digests: np.ndarray,
-    given: np.ndarray,
+    initial_splits: np.ndarray,
     shares: Shares,
     labels: np.ndarray | None = None,
     *,
@@ -66,7 +69,7 @@ def assign_digests(
 
     Args:
         digests: sha256 of the text of each row, (N, 32) uint8.
-        given: split of each row; rows of `TRAIN` are those to split further.
+        initial_splits: split of each row; rows of `TRAIN` are those to split further.
         shares: share of the different texts of `TRAIN` to hold out, by split.
         labels: class of each row; None: the rows have none.
         noun: what a row is, for the message.
@@ -78,34 +81,37 @@ def assign_digests(
     values = np.ascontiguousarray(digests).reshape(-1).view("S32")
     order = np.argsort(values, kind="stable")
     texts = _number_texts(values, order)
-    assigned = np.full(texts.max(initial=-1) + 1, TRAIN, np.int8)
-    np.maximum.at(assigned, texts, given)
-    pool = np.flatnonzero(assigned == TRAIN)
+    initial_by_text = np.full(texts.max(initial=-1) + 1, TRAIN, np.int8)
+    np.maximum.at(initial_by_text, texts, initial_splits)
+    pool = np.flatnonzero(initial_by_text == TRAIN)
     if len(pool) <= len(shares):
-        named = f" (train{''.join(f', {NAMES[split]}' for split in shares)}); add {noun}s"
+        default_hint = f" (train{''.join(f', {NAMES[split]}' for split in shares)}); add {noun}s"
         raise DataError(
             f"{counted(len(pool), f'different {noun}|{noun}s')} cannot fill {len(shares) + 1} "
-            f"splits{named if hint is None else hint}"
+            f"splits{default_hint if hint is None else hint}"
         )
     groups = [pool] if labels is None else _group(pool, texts, labels)
-    drawn = _draw(groups, shares, assigned)
-    if not set(shares) <= set(drawn[pool].tolist()):
-        drawn = _draw([pool], shares, assigned)  # there is no class with a text for each split
+    split_by_text = _hold_out(groups, shares, initial_by_text)
+    if not set(shares) <= set(split_by_text[pool].tolist()):
+        # there is no class with a text for each split
+        split_by_text = _hold_out([pool], shares, initial_by_text)
     # Rows of the file to split follow their text; rows of a held-out file stay or are dropped.
-    found = drawn[texts]
-    follows = (given == TRAIN) & np.isin(found, list(shares))
-    splits = np.where(follows | (found == given), found, DROPPED).astype(given.dtype)
-    kept = order[splits[order] != DROPPED]
+    row_splits = split_by_text[texts]
+    follows = (initial_splits == TRAIN) & np.isin(row_splits, list(shares))
+    splits = np.where(follows | (row_splits == initial_splits), row_splits, DROPPED).astype(
+        initial_splits.dtype
+    )
+    rows = order[splits[order] != DROPPED]
     is_repeated = np.zeros(len(splits), bool)
-    is_repeated[kept[1:]] = texts[kept[1:]] == texts[kept[:-1]]
+    is_repeated[rows[1:]] = texts[rows[1:]] == texts[rows[:-1]]
     return Assignment(splits, is_repeated)
 
 
 def _number_texts(values: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Return the number of the text of each row, in the order of their sha256."""
-    ordered = values[order]
+    sorted_values = values[order]
     texts = np.zeros(len(order), np.int64)
-    texts[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
+    texts[order[1:]] = np.cumsum(sorted_values[1:] != sorted_values[:-1])
     return texts
 
 
@@ -122,21 +128,23 @@ def _group(pool: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> list[np.n
     return np.split(pool[np.argsort(class_of, kind="stable")], ends)
 
 
-def _draw(groups: Sequence[np.ndarray], shares: Shares, assigned: np.ndarray) -> np.ndarray:
+def _hold_out(
+    groups: Sequence[np.ndarray], shares: Shares, initial_splits: np.ndarray
+) -> np.ndarray:
     """Return the split of each text, after these shares of each group were held out."""
-    drawn = assigned.copy()
+    splits = initial_splits.copy()
     done = 0
     for group in groups:
         # Rounded sums: the parts of many small groups add up to the share.
         ends = (done, done + len(group))
         counts = {s: round(x * ends[1]) - round(x * ends[0]) for s, x in shares.items()}
-        spare, done = len(group) - 1, ends[1]  # a text is left for training
+        available, done = len(group) - 1, ends[1]  # a text is left for training
         for rank, split in enumerate(sorted(counts, reverse=True)):  # test first
             rest = len(counts) - rank - 1
-            counts[split] = min(max(1, counts[split]), max(spare - rest, min(spare, 1)))
-            spare -= counts[split]
+            counts[split] = min(max(1, counts[split]), max(available - rest, min(available, 1)))
+            available -= counts[split]
         first = 0
         for split, count in counts.items():
-            drawn[group[first : first + count]] = split
+            splits[group[first : first + count]] = split
             first += count
-    return drawn
+    return splits

@@ -36,9 +36,9 @@ def shards_of(path: Path) -> tuple[Path, ...]:
     Raises:
         DataError: one of them is missing.
     """
-    if not (found := _SHARD.fullmatch(path.name)):
+    if not (match := _SHARD.fullmatch(path.name)):
         return (path,)
-    name, number, count, suffix = found.groups()
+    name, number, count, suffix = match.groups()
     width = len(number)
     names = [f"{name}-{shard:0{width}}-of-{count}{suffix}" for shard in range(int(count))]
     missing = [name for name in names if not path.with_name(name).exists()]

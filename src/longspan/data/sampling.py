@@ -54,10 +54,10 @@ def sample_distinct(generator: np.random.Generator, rows: int, size: int, count:
     Robert Floyd's method: the work grows with `count`, not with `size` (Bentley and Floyd,
     "Programming Pearls: a sample of brilliance", CACM 30(9), 1987).
     """
-    chosen = np.empty((rows, count), np.int64)
+    numbers = np.empty((rows, count), np.int64)
     for column in range(count):
         last = size - count + column
-        drawn = generator.integers(0, last + 1, rows)
-        is_taken = (chosen[:, :column] == drawn[:, None]).any(1)
-        chosen[:, column] = np.where(is_taken, last, drawn)
-    return generator.permuted(chosen, axis=1)
+        draws = generator.integers(0, last + 1, rows)
+        is_taken = (numbers[:, :column] == draws[:, None]).any(1)
+        numbers[:, column] = np.where(is_taken, last, draws)
+    return generator.permuted(numbers, axis=1)

@@ -123,8 +123,8 @@ def search_paths(data: Path | None, expected: str, hub_name: str | None = None) 
         if not data.exists():
             raise DataError(f"{data} does not exist; expected {expected}")
         return [data]
-    named = [Path(os.environ[name]) for name in VARIABLES if os.environ.get(name)]
-    return [*named, *(hub.cached_folders(hub_name) if hub_name else ())]
+    folders = [Path(os.environ[name]) for name in VARIABLES if os.environ.get(name)]
+    return [*folders, *(hub.cached_folders(hub_name) if hub_name else ())]
 
 
 def format_paths(paths: list[Path]) -> str:
@@ -137,11 +137,11 @@ def usual_folders(path: Path, name: str) -> tuple[Path, ...]:
     return (path, path / name, path / name / "full")
 
 
-def named_archives(
+def find_archives(
     path: Path,
     folders: Sequence[Path],
     pattern: str,
-    wanted: archives.Wanted,
+    name_filter: archives.NameFilter,
     limits: archives.Limits,
 ) -> list[Path]:
     """Return the search path if it is an archive with a wanted file, and archives in the folders.
@@ -150,7 +150,7 @@ def named_archives(
         DataError: the search path is a file that is damaged or no archive.
     """
     if path.is_file():
-        return [path] if archives.may_contain(path, wanted, limits) else []
+        return [path] if archives.may_contain(path, name_filter, limits) else []
     return [one for folder in folders for one in folder.glob(pattern)]
 
 

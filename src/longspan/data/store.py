@@ -23,8 +23,8 @@ _LISTS = ("tokens", "second", "targets", "details")
 # Values and rows processed at a time, since a split may be larger than memory.
 _PIECE, _ROWS = 1 << 22, 1 << 16
 _BUFFER = 1 << 17  # bytes written at a time
-# Pages of a file above _SMALL bytes are released after _KEPT rows (a page may have megabytes).
-_SMALL, _KEPT = 1 << 28, 64
+# Pages (of up to megabytes) of a file above _SMALL bytes are released after _RELEASE_EVERY rows.
+_SMALL, _RELEASE_EVERY = 1 << 28, 64
 _OPTIONS = pa.ipc.IpcWriteOptions(allow_64bit=True)  # lists of more than 2**31 values
 
 
@@ -89,15 +89,19 @@ class MappedFile:
         self._rows = 0
 
     def read(self, rows: int) -> None:
-        """Count rows that were read; release the pages after every `_KEPT` rows."""
+        """Count rows that were read; release the pages after every `_RELEASE_EVERY` rows."""
         self._rows += rows
-        if self._rows >= _KEPT and len(self.bytes) > _SMALL and hasattr(self.bytes, "madvise"):
+        if (
+            self._rows >= _RELEASE_EVERY
+            and len(self.bytes) > _SMALL
+            and hasattr(self.bytes, "madvise")
+        ):
             self._rows = 0
             # a later read finds them in the cache of the system, or on the disk
             self.bytes.madvise(mmap.MADV_DONTNEED)
 
 
-class Spool:
+class SequenceWriter:
     """Sequences appended to a file, for splits larger than memory."""
 
     def __init__(self, path: Path, dtype: type[np.unsignedinteger]):
@@ -162,8 +166,8 @@ class Examples:
     @property
     def lists(self) -> dict[str, Ragged]:
         """Sequences of the examples by name: tokens, and the other ones if present."""
-        named = {name: getattr(self, name) for name in _LISTS}
-        return {name: part for name, part in named.items() if part is not None}
+        lists = {name: getattr(self, name) for name in _LISTS}
+        return {name: part for name, part in lists.items() if part is not None}
 
     def select(self, rows: Sequence[int]) -> "Examples":
         """Return the examples of these rows, in this order."""
@@ -176,14 +180,14 @@ class Examples:
     @classmethod
     def concatenate(cls, parts: Sequence["Examples"]) -> "Examples":
         """Concatenate the examples of all parts."""
-        joined: dict[str, Any] = {}
+        lists: dict[str, Any] = {}
         for name in parts[0].lists:
             ragged = [part.lists[name] for part in parts]
             shifts = np.cumsum([0, *(len(part.values) for part in ragged)])
             ends = [part.offsets[1:] + shift for part, shift in zip(ragged, shifts, strict=False)]
             offsets = np.concatenate([np.zeros(1, np.int64), *ends])
-            joined[name] = Ragged(np.concatenate([part.values for part in ragged]), offsets)
-        return cls(**joined, labels=np.concatenate([part.labels for part in parts]))
+            lists[name] = Ragged(np.concatenate([part.values for part in ragged]), offsets)
+        return cls(**lists, labels=np.concatenate([part.labels for part in parts]))
 
     def checksum(self) -> str:
         """Return the sha256 of the content, independent of the file format."""
@@ -231,11 +235,11 @@ class Examples:
             self.mapping.read(len(rows))
         if self.checks is None:
             return
-        changed = rows[self._crcs(rows) != self.checks[rows]]
-        if len(changed):
+        changed_rows = rows[self._crcs(rows) != self.checks[rows]]
+        if len(changed_rows):
             raise DataError(
-                f"{self.path}: row {changed[0]} has changed since it was written; run `longspan "
-                "data verify`, or delete the folder to rebuild it"
+                f"{self.path}: row {changed_rows[0]} has changed since it was written; run "
+                "`longspan data verify`, or delete the folder to rebuild it"
             )
 
     def _crcs(self, rows: np.ndarray) -> np.ndarray:

@@ -155,10 +155,10 @@ class CharacterVocabulary(StreamVocabulary):
         """
         ids = self._ids[_code_points(text)]
         if not ids.all():
-            lacking = text[int(np.argmin(ids))]
+            missing = text[int(np.argmin(ids))]
             raise OptionError(
-                f"the vocabulary of {len(self.alphabet)} characters lacks {lacking!r}; expected "
-                f"{_shown(self.alphabet)}"
+                f"the vocabulary of {len(self.alphabet)} characters lacks {missing!r}; expected "
+                f"{_abbreviate(self.alphabet)}"
             )
         return ids
 
@@ -221,21 +221,21 @@ class WordVocabulary(StreamVocabulary):
         Raises:
             OptionError: the vocabulary has neither.
         """
-        known, unknown = self._ids, self._ids.get(UNKNOWN, 0)
-        found = [known.get(word, unknown) for word in words]
-        if not all(found):
-            lacking = words[found.index(0)]
+        id_by_word, unknown = self._ids, self._ids.get(UNKNOWN, 0)
+        ids = [id_by_word.get(word, unknown) for word in words]
+        if not all(ids):
+            missing = words[ids.index(0)]
             raise OptionError(
-                f"the vocabulary of {len(self.words):,} words has neither {lacking!r} nor "
+                f"the vocabulary of {len(self.words):,} words has neither {missing!r} nor "
                 f"{UNKNOWN}; use words of the training split"
             )
-        return found
+        return ids
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the words of ids, separated by spaces; `<eos>` is a line feed."""
         symbols = self.symbols
-        joined = " ".join("\n" if symbols[x] == END else symbols[x] for x in ids.tolist())
-        return joined.replace(" \n", "\n").replace("\n ", "\n")
+        text = " ".join("\n" if symbols[x] == END else symbols[x] for x in ids.tolist())
+        return text.replace(" \n", "\n").replace("\n ", "\n")
 
     def count(self, name: str, tokens: np.ndarray, is_scored: np.ndarray) -> int:
         """Count scored tokens, each of which is a word, or the bytes or characters of the text.
@@ -290,13 +290,13 @@ def token_texts(tokenizer: WordPieceTokenizer) -> tuple[bytes, ...]:
         if "ByteLevel" in kinds:
             is_bytes = all(x in _BYTES_OF for x in text)
             texts[token] = bytes(_BYTES_OF[x] for x in text) if is_bytes else text.encode()
-        elif "ByteFallback" in kinds and (found := _BYTE.fullmatch(text)):
-            texts[token] = bytes([int(found[1], 16)])
-    anchor, shown = _find_anchor(tokenizer, texts)
+        elif "ByteFallback" in kinds and (match := _BYTE.fullmatch(text)):
+            texts[token] = bytes([int(match[1], 16)])
+    anchor, anchor_text = _find_anchor(tokenizer, texts)
     for token in tokenizer.fast.get_vocab().values():
         if texts[token] is None:
-            both = pipeline.decode([anchor, token], skip_special_tokens=False)
-            texts[token] = both.removeprefix(shown).encode()
+            pair_text = pipeline.decode([anchor, token], skip_special_tokens=False)
+            texts[token] = pair_text.removeprefix(anchor_text).encode()
     return tuple(text or b"" for text in texts)
 
 
@@ -305,9 +305,9 @@ def _find_anchor(tokenizer: WordPieceTokenizer, texts: list[bytes | None]) -> tu
     pipeline = tokenizer.fast.backend_tokenizer
     for token in tokenizer.fast.get_vocab().values():
         if texts[token] is None and token not in tokenizer.special_ids:
-            shown = pipeline.decode([token], skip_special_tokens=False)
-            if shown.isalnum():
-                return token, shown
+            text = pipeline.decode([token], skip_special_tokens=False)
+            if text.isalnum():
+                return token, text
     return 0, pipeline.decode([0], skip_special_tokens=False)
 
 
@@ -320,9 +320,9 @@ def _kinds(decoder: dict[str, Any] | None) -> set[str]:
 
 def _byte_characters() -> dict[str, int]:
     """Return the byte of each character in the tokens of byte-level tokenizers (GPT-2)."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [x for x in range(256) if x not in shown]
-    pairs = [*((x, x) for x in shown), *((256 + n, x) for n, x in enumerate(hidden))]
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [x for x in range(256) if x not in visible]
+    pairs = [*((x, x) for x in visible), *((256 + n, x) for n, x in enumerate(hidden))]
     return {chr(code): byte for code, byte in pairs}
 
 
@@ -338,5 +338,5 @@ def _code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le"), "<u4")
 
 
-def _shown(alphabet: str) -> str:
+def _abbreviate(alphabet: str) -> str:
     return repr(alphabet if len(alphabet) <= 40 else f"{alphabet[:40]}...")

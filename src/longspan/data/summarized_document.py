@@ -49,7 +49,7 @@ def split_sentences(text: str) -> tuple[str, ...]:
     separate sentences too. White space is collapsed.
     """
     parts = (part for line in text.splitlines() for part in _END.split(line))
-    return tuple(found for part in parts if (found := " ".join(part.split())))
+    return tuple(sentence for part in parts if (sentence := " ".join(part.split())))
 
 
 def leading_sentences(sentences: Sequence[str], num_words: float) -> tuple[str, ...]:
@@ -57,10 +57,10 @@ def leading_sentences(sentences: Sequence[str], num_words: float) -> tuple[str, 
 
     Characters of scripts without spaces are words.
     """
-    taken, count = [], 0
+    selection, count = [], 0
     for sentence in sentences:
-        taken.append(sentence)
+        selection.append(sentence)
         count += count_words(sentence)
         if count >= num_words:
             break
-    return tuple(taken)
+    return tuple(selection)

@@ -50,7 +50,7 @@ class PromptTokenizer:
             DataError: the tokenizer has no token for a part of it.
         """
         before = self.tokenizer.frame[0]
-        found = [before[before == self.tokenizer.fast.bos_token_id]]
+        chunks = [before[before == self.tokenizer.fast.bos_token_id]]
         start = 0
         while start < len(text):
             stop = self._find_cut(text, start)
@@ -59,9 +59,9 @@ class PromptTokenizer:
             if len(unknown):
                 first, end = (start + places[unknown[0]]).tolist()
                 raise DataError(describe_unknown(text, first, end))
-            found.append(ids)
+            chunks.append(ids)
             start = stop
-        return np.concatenate(found)
+        return np.concatenate(chunks)
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of ids; special tokens are shown."""
@@ -103,9 +103,9 @@ def encode_prompt(codec: TextCodec, text: str) -> np.ndarray:
             raise  # a word
         raise DataError(describe_unknown(text, place, place + 1)) from error
     if not isinstance(codec, PromptTokenizer):  # it has refused what it does not know
-        shown = codec.decode(ids)
-        if shown.count(NO_TEXT) > text.count(NO_TEXT):
-            raise DataError(_describe_replaced(text, shown))
+        round_trip = codec.decode(ids)
+        if round_trip.count(NO_TEXT) > text.count(NO_TEXT):
+            raise DataError(_describe_replaced(text, round_trip))
     return ids
 
 
@@ -137,13 +137,13 @@ def _first_refused(codec: TextCodec, text: str) -> int:
     return bisect.bisect_left(range(len(text) - 1), True, key=is_refused)
 
 
-def _describe_replaced(text: str, shown: str) -> str:
+def _describe_replaced(text: str, round_trip: str) -> str:
     """Return the message for a prompt that decodes to U+FFFD where the vocabulary lacks a part."""
-    if len(shown) == len(text):
-        pairs = enumerate(zip(text, shown, strict=True))
-        place = next(i for i, (own, seen) in pairs if seen == NO_TEXT != own)
+    if len(round_trip) == len(text):
+        pairs = enumerate(zip(text, round_trip, strict=True))
+        place = next(i for i, (expected, actual) in pairs if actual == NO_TEXT != expected)
         return describe_unknown(text, place, place + 1)
-    before = shown.partition(NO_TEXT)[0].rstrip()
+    before = round_trip.partition(NO_TEXT)[0].rstrip()
     where = f"after {before[-40:]!r}" if before else "at its beginning"
     return (
         f"the prompt has words that are not in the vocabulary of the checkpoint, the first one "
@@ -167,7 +167,7 @@ class IncrementalDecoder:
         """
         self._decode = decode
         self._ids = [int(token) for token in context[-CONTEXT:]]
-        self._shown = self._text(self._ids)
+        self._output = self._text(self._ids)
         self._complete = len(self._ids)  # tokens at whose end every character was complete
 
     def add(self, token: int) -> str:
@@ -183,7 +183,7 @@ class IncrementalDecoder:
         piece = self._show(text)
         self._ids = self._ids[self._complete :]
         self._complete = len(self._ids)
-        self._shown = self._text(self._ids)
+        self._output = self._text(self._ids)
         return piece
 
     def finish(self) -> str:
@@ -191,8 +191,8 @@ class IncrementalDecoder:
         return self._show(self._text(self._ids))
 
     def _show(self, text: str) -> str:
-        piece = text[len(self._shown) :]
-        self._shown += piece
+        piece = text[len(self._output) :]
+        self._output += piece
         return piece
 
     def _text(self, ids: list[int]) -> str:

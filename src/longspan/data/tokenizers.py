@@ -85,13 +85,13 @@ class CharacterTokenizer:
         """
         counts = np.zeros(sys.maxunicode + 1, np.int64)
         for text, repeats in texts:
-            found, times = np.unique(_code_points(text, length - end), return_counts=True)
-            counts[found] += times * repeats
+            characters, times = np.unique(_code_points(text, length - end), return_counts=True)
+            counts[characters] += times * repeats
         frequent = np.flatnonzero(counts >= minimum)
         # a stable order keeps characters of one frequency in the order of their code points
         order = frequent[np.argsort(-counts[frequent], kind="stable")][: cls.vocab_size - _FIRST]
-        chosen = "".join(map(chr, order))
-        return cls(chosen, end=end, left_out=int(np.count_nonzero(counts)) - len(chosen))
+        alphabet = "".join(map(chr, order))
+        return cls(alphabet, end=end, left_out=int(np.count_nonzero(counts)) - len(alphabet))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -151,9 +151,9 @@ class WordTokenizer:
         for text, repeats in texts:
             for word in split_words(text, length):
                 counts[word] += repeats
-        ordered = sorted(counts, key=lambda word: (-counts[word], word))
-        chosen = tuple(ordered[: vocab_size - _FIRST_WORD])
-        return cls(chosen, vocab_size=vocab_size, left_out=len(counts) - len(chosen))
+        words_by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
+        words = tuple(words_by_frequency[: vocab_size - _FIRST_WORD])
+        return cls(words, vocab_size=vocab_size, left_out=len(counts) - len(words))
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -50,8 +50,7 @@ class WordPieceTokenizer:
     @property
     def facts(self) -> dict[str, Any]:
         """Entries of a manifest: name, sha256 of the files, number of ids."""
-        described = {"name": self.name, "sha256": self.sha256, "ids": self.vocab_size}
-        return {"tokenizer": described}
+        return {"tokenizer": {"name": self.name, "sha256": self.sha256, "ids": self.vocab_size}}
 
     @cached_property
     def vocab_size(self) -> int:
@@ -66,14 +65,16 @@ class WordPieceTokenizer:
     @cached_property
     def symbols(self) -> tuple[str, ...]:
         """Token of each id; U+FFFD for an id without one."""
-        named = {token: text for text, token in self.fast.get_vocab().items()}
-        return tuple(named.get(token, _NO_TEXT) for token in range(self.vocab_size))
+        text_by_id = {token: text for text, token in self.fast.get_vocab().items()}
+        return tuple(text_by_id.get(token, _NO_TEXT) for token in range(self.vocab_size))
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of special tokens: padding, mask, separators, unknown and further ones."""
-        added = self.fast.added_tokens_decoder.items()
-        return frozenset(self.fast.all_special_ids) | {x for x, token in added if token.special}
+        added_tokens = self.fast.added_tokens_decoder.items()
+        return frozenset(self.fast.all_special_ids) | {
+            x for x, token in added_tokens if token.special
+        }
 
     @cached_property
     def frame(self) -> tuple[np.ndarray, ...]:
@@ -93,15 +94,15 @@ class WordPieceTokenizer:
         """
         before, after = self.frame
         (pieces,) = self.encode_texts([text.decode()])
-        kept = pieces[: max(0, length - len(before) - len(after))]
-        ids = np.concatenate((before, kept, after))[:length]
+        pieces = pieces[: max(0, length - len(before) - len(after))]
+        ids = np.concatenate((before, pieces, after))[:length]
         return ids if len(ids) else np.array([self.fast.unk_token_id or 0], self.dtype)
 
     def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of each text, whole and without special tokens."""
         pipeline = self.fast.backend_tokenizer
-        found = pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(one.ids, self.dtype) for one in found]
+        encodings = pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(one.ids, self.dtype) for one in encodings]
 
     def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of a text without special tokens, and their characters.
@@ -109,8 +110,10 @@ class WordPieceTokenizer:
         Returns:
             The ids (N,), and the first character and the one after the last of each, (N, 2).
         """
-        found = self.fast.backend_tokenizer.encode(text, add_special_tokens=False)
-        return np.array(found.ids, self.dtype), np.array(found.offsets, np.int64).reshape(-1, 2)
+        encoding = self.fast.backend_tokenizer.encode(text, add_special_tokens=False)
+        return np.array(encoding.ids, self.dtype), np.array(encoding.offsets, np.int64).reshape(
+            -1, 2
+        )
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of ids; special tokens are shown."""
@@ -138,10 +141,10 @@ class WordPieceTokenizer:
 
     def _special_tokens(self, second: str | None) -> tuple[np.ndarray, ...]:
         """Return the special tokens before, between and after one text or two."""
-        found = self.fast.backend_tokenizer.encode(_PROBE, second)
+        encoding = self.fast.backend_tokenizer.encode(_PROBE, second)
         frame: list[list[int]] = [[] for _ in range(2 if second is None else 3)]
         place = 0
-        for token, text in zip(found.ids, found.sequence_ids, strict=True):
+        for token, text in zip(encoding.ids, encoding.sequence_ids, strict=True):
             if text is None:
                 frame[place].append(token)
             else:
@@ -178,12 +181,12 @@ def folder_sha256(folder: Path) -> str:
     Raises:
         DataError: the folder has none.
     """
-    found = _tokenizer_files(folder)
-    if not found:
+    paths = _tokenizer_files(folder)
+    if not paths:
         raise DataError(
             f"{folder} has no tokenizer; expected one or more of {', '.join(FILES[:6])}"
         )
-    lines = (f"{path.name} {file_sha256(path)}\n" for path in found)
+    lines = (f"{path.name} {file_sha256(path)}\n" for path in paths)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -254,10 +257,10 @@ def _from_files(folder: Path) -> "PreTrainedTokenizerFast":
     from transformers import AutoTokenizer, BertTokenizer, RobertaTokenizer
 
     names = {path.name for path in _tokenizer_files(folder)}
-    bare = not names & {"tokenizer.json"} and not (folder / _CONFIG).exists()
-    if bare and "vocab.txt" in names:
+    is_bare = not names & {"tokenizer.json"} and not (folder / _CONFIG).exists()
+    if is_bare and "vocab.txt" in names:
         fast = BertTokenizer.from_pretrained(folder)
-    elif bare and names >= {"vocab.json", "merges.txt"}:
+    elif is_bare and names >= {"vocab.json", "merges.txt"}:
         fast = RobertaTokenizer.from_pretrained(folder)
     else:
         fast = AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -87,9 +87,12 @@ class Task(TaskData):
 
         Sizes that no option sets are those of the published files; override where others follow.
         """
-        chosen = {split: getattr(self.options, split, None) for split in SPLITS}
-        known = self.info.sizes
-        return {split: x if isinstance(x, int) else known.get(split) for split, x in chosen.items()}
+        option_sizes = {split: getattr(self.options, split, None) for split in SPLITS}
+        published_sizes = self.info.sizes
+        return {
+            split: x if isinstance(x, int) else published_sizes.get(split)
+            for split, x in option_sizes.items()
+        }
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -126,7 +129,7 @@ class Task(TaskData):
     def num_added_tokens(self) -> int:
         """Number of last token ids that are markers of the task alone.
 
-        A checkpoint that has no embeddings of them gets drawn ones.
+        A checkpoint that has no embeddings of them gets randomly initialized ones.
         """
         return 0
 
@@ -219,10 +222,13 @@ class Task(TaskData):
         is_training = split == "train" and rows is None
         check_batches(len(examples) if is_training else None, batch_size, seed, start)
         if not is_training:
-            chosen = evaluation_rows(examples, batch_size, start, rows)
-            return (self.collate(examples, own) for own in chosen)
-        drawn = enumerate(training_rows(len(examples), batch_size, seed, start), start)
-        return (self.collate(examples, own, (seed, number)) for number, own in drawn)
+            row_batches = evaluation_rows(examples, batch_size, start, rows)
+            return (self.collate(examples, batch_rows) for batch_rows in row_batches)
+        numbered_batches = enumerate(training_rows(len(examples), batch_size, seed, start), start)
+        return (
+            self.collate(examples, batch_rows, (seed, number))
+            for number, batch_rows in numbered_batches
+        )
 
     def sample_rows(self, split: Split, count: int) -> np.ndarray:
         """Return `count` rows of a split, or all, in ascending order: the same in every run.

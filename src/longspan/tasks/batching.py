@@ -49,9 +49,9 @@ class Batch:
     def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """Return the batch with each of its tensors changed."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        made = {name: change(x) for name, x in fields.items() if isinstance(x, Tensor)}
+        tensors = {name: change(x) for name, x in fields.items() if isinstance(x, Tensor)}
         inputs = {name: change(x) for name, x in self.inputs.items()}
-        return dataclasses.replace(self, inputs=inputs, **made)
+        return dataclasses.replace(self, inputs=inputs, **tensors)
 
 
 def text_names(inputs: Iterable[str]) -> list[str]:
@@ -125,8 +125,8 @@ def evaluation_rows(
     examples: Examples, batch_size: int, start: int, rows: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
     """Yield some rows once, sorted by length; None: every row."""
-    chosen = np.arange(len(examples)) if rows is None else rows
-    order = chosen[np.argsort(examples.tokens.lengths[chosen], kind="stable")]
+    rows = np.arange(len(examples)) if rows is None else rows
+    order = rows[np.argsort(examples.tokens.lengths[rows], kind="stable")]
     for first in range(start * batch_size, len(order), batch_size):
         yield order[first : first + batch_size]
 
@@ -182,8 +182,8 @@ def text_inputs(
     x: Int[Tensor, "B ..."] | Float[Tensor, "B T F"], mask: np.ndarray, name: str = "input_ids"
 ) -> dict[str, Tensor]:
     """Return the arguments of a text: its token ids or numbers, and the mask of its real tokens."""
-    found = {"input_values" if x.is_floating_point() else name: x}
-    return {**found, mask_name(name): torch.from_numpy(mask)}
+    inputs = {"input_values" if x.is_floating_point() else name: x}
+    return {**inputs, mask_name(name): torch.from_numpy(mask)}
 
 
 def pad_sequences(
@@ -196,8 +196,8 @@ def pad_sequences(
     starts, ends = sequences.offsets[rows], sequences.offsets[rows + 1]
     lengths = ends - starts
     longest = int(lengths.max())
-    rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-    width = max(longest, min(rounded, max_length))
+    multiple = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
+    width = max(longest, min(multiple, max_length))
     if width == lengths.min():
         windows = np.lib.stride_tricks.sliding_window_view(sequences.values, width)
         return windows[starts], np.ones((len(rows), width), bool)

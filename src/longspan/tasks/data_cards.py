@@ -99,18 +99,20 @@ def compute_statistics(task: Task, split: Split) -> dict[str, Any]:
         median and maximum of its lengths; labels: the number of targets of each class.
     """
     examples = task.dataset.splits[split]
-    lengths = {name: part.lengths for name, part in examples.lists.items() if name != "targets"}
+    lengths_by_name = {
+        name: part.lengths for name, part in examples.lists.items() if name != "targets"
+    }
     return {
         "examples": len(examples),
         "bytes": task.dataset.manifest.files[split].bytes,
         "sequences": {
             name: {
-                "sum": int(found.sum()),
-                "minimum": int(found.min()),
-                "median": float(np.median(found)),
-                "maximum": int(found.max()),
+                "sum": int(lengths.sum()),
+                "minimum": int(lengths.min()),
+                "median": float(np.median(lengths)),
+                "maximum": int(lengths.max()),
             }
-            for name, found in lengths.items()
+            for name, lengths in lengths_by_name.items()
         },
         "labels": _count_labels(task, split),
     }
@@ -122,8 +124,8 @@ def _count_labels(task: Task, split: Split) -> dict[Any, int]:
     step = max(1, _PIECE // task.length)
     for first in range(0, task.size(split), step):
         rows = np.arange(first, min(first + step, task.size(split)))
-        classes, found = np.unique(task.labels(split, rows).numpy(), return_counts=True)
-        counts.update(dict(zip(classes.tolist(), found.tolist(), strict=True)))
+        classes, numbers = np.unique(task.labels(split, rows).numpy(), return_counts=True)
+        counts.update(dict(zip(classes.tolist(), numbers.tolist(), strict=True)))
     return dict(sorted(counts.items()))
 
 
@@ -235,17 +237,17 @@ def _expected_splits(task: Task) -> list[str]:
 
 def _measured_splits(task: Task) -> list[str]:
     """Return the sizes, lengths and labels of an open task."""
-    found = {split: compute_statistics(task, split) for split in SPLITS}
+    statistics = {split: compute_statistics(task, split) for split in SPLITS}
     other = "second" if task.generation is None else "target"
     rows, second = [], "documents (their number)" if task.head.compares_examples else other
-    for split, counts in found.items():
+    for split, counts in statistics.items():
         for name, sequence in counts["sequences"].items():
-            what = second if name == "second" else name
-            title = split if name == "tokens" else f"{split}, {what}"
+            label = second if name == "second" else name
+            title = split if name == "tokens" else f"{split}, {label}"
             figures = (counts["examples"], *sequence.values(), counts["bytes"])
             rows.append((title, *(f"{figure:,.10g}" for figure in figures)))
     head = ("split", "examples", "tokens", "shortest", "median", "longest", "bytes of the split")
-    targets = _numbers(task) if task.is_regression else _labels(task, found)
+    targets = _numbers(task) if task.is_regression else _labels(task, statistics)
     has_labels = task.generation is None
     return ["## Splits", _table(head, rows), *(("## Labels", targets) if has_labels else ())]
 
@@ -265,9 +267,9 @@ def _numbers(task: Task) -> str:
     return _table(("target", *SPLITS), rows)
 
 
-def _labels(task: Task, found: dict[Split, dict[str, Any]]) -> str:
+def _labels(task: Task, statistics_by_split: dict[Split, dict[str, Any]]) -> str:
     """Return a table of the number of targets of each class; of many classes, the extremes."""
-    counts = {split: statistics["labels"] for split, statistics in found.items()}
+    counts = {split: statistics["labels"] for split, statistics in statistics_by_split.items()}
     totals = {split: sum(labels.values()) for split, labels in counts.items()}
     classes = sorted({label for labels in counts.values() for label in labels})
     if len(classes) <= _MAX_CLASSES:
@@ -321,8 +323,8 @@ def _rule_scores(task: Task) -> list[str]:
         scores = (
             accuracy_with_error(rule.correct(splits["train"], splits[split])) for split in HELD_OUT
         )
-        shown = (f"{100 * share:.2f} ± {100 * error:.2f} %" for share, error in scores)
-        rows.append((rule.name, rule.summary, *shown))
+        cells = (f"{100 * share:.2f} ± {100 * error:.2f} %" for share, error in scores)
+        rows.append((rule.name, rule.summary, *cells))
     return [
         "## Rules without a model",
         _table(("rule", "answer", *HELD_OUT), rows),
@@ -372,12 +374,12 @@ def _checksums(manifest: Manifest) -> list[str]:
         ("data version", f"{manifest.version}"),
         ("schema of the files", f"{manifest.schema}"),
     ]
-    facts = {name: _abbreviated(value) for name, value in manifest.facts.items()}
+    facts = {name: _abbreviate(value) for name, value in manifest.facts.items()}
     text = json.dumps({"origin": manifest.origin, "facts": facts}, indent=1, ensure_ascii=False)
     return ["## Manifest", _table(("", ""), rows), f"```json\n{text}\n```"]
 
 
-def _abbreviated(value: Any) -> Any:
+def _abbreviate(value: Any) -> Any:
     """Return a fact, or the beginning of one that is a long text, such as all words."""
     if not isinstance(value, str) or len(value) <= _LONGEST_FACT:
         return value
@@ -386,9 +388,9 @@ def _abbreviated(value: Any) -> Any:
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = [tuple(head), *map(tuple, rows)]
-    rule = f"|{'---|' * len(lines[0])}"
-    drawn = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([drawn[0], rule, *drawn[1:]])
+    separator = f"|{'---|' * len(lines[0])}"
+    table_lines = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([table_lines[0], separator, *table_lines[1:]])
 
 
 def _cell(text: str) -> str:

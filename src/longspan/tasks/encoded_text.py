@@ -155,11 +155,11 @@ class EncodedTextTask(Task):
         )
         examples: dict[str, Examples] = {}
         cut: dict[str, int] = {}
-        for split, labeled in splits.items():
-            encoded = [encode_texts(tokenizer, x, self.length) for x in labeled.sides]
-            cut[split] = sum(count for _, count in encoded)
-            tokens, *second = (x for x, _ in encoded)
-            labels = labeled.labels
+        for split, split_texts in splits.items():
+            encodings = [encode_texts(tokenizer, x, self.length) for x in split_texts.sides]
+            cut[split] = sum(count for _, count in encodings)
+            tokens, *second = (x for x, _ in encodings)
+            labels = split_texts.labels
             examples[split] = Examples(
                 tokens=tokens, second=next(iter(second), None), labels=labels
             )
@@ -284,16 +284,16 @@ def sample_balanced(
     """
     if count is None:
         return rows
-    chosen = []
+    samples = []
     for label in range(2):
-        wanted = count // 2 + (label < count % 2)
-        own = rows[labels[rows] == label]
-        if wanted > len(own):
+        class_count = count // 2 + (label < count % 2)
+        class_rows = rows[labels[rows] == label]
+        if class_count > len(class_rows):
             raise OptionError(
-                f"{split}={count} needs {wanted} {class_names[label]}, there are {len(own)}; "
-                f"use {2 * len(own)} or less"
+                f"{split}={count} needs {class_count} {class_names[label]}, there are "
+                f"{len(class_rows)}; use {2 * len(class_rows)} or less"
             )
         sequence = np.random.SeedSequence([*stream, label])
-        order = np.random.Generator(np.random.PCG64(sequence)).permutation(len(own))
-        chosen.append(own[order[:wanted]])
-    return np.sort(np.concatenate(chosen))
+        order = np.random.Generator(np.random.PCG64(sequence)).permutation(len(class_rows))
+        samples.append(class_rows[order[:class_count]])
+    return np.sort(np.concatenate(samples))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from longspan.data.store import Examples, Spool
+from longspan.data.store import Examples, SequenceWriter
 
 
 class ExampleWriter:
@@ -29,7 +29,7 @@ class ExampleWriter:
             lists: type of each list of an example, such as its tokens.
         """
         types = {**lists, **({"details": np.uint8} if has_details else {})}
-        self.lists = {name: Spool(folder / name, dtype) for name, dtype in types.items()}
+        self.lists = {name: SequenceWriter(folder / name, dtype) for name, dtype in types.items()}
         self.labels: list[int] = []
         self._label_type = labels
 
@@ -49,7 +49,7 @@ class ExampleWriter:
 
     def examples(self) -> Examples:
         """Return all examples; their sequences are views of the files."""
-        lists: dict[str, Any] = {name: spool.ragged() for name, spool in self.lists.items()}
+        lists: dict[str, Any] = {name: writer.ragged() for name, writer in self.lists.items()}
         return Examples(labels=np.array(self.labels, self._label_type), **lists)
 
 

@@ -15,33 +15,33 @@ GlobalTokens = Literal["none", "first"] | PassageLength
 SentenceTokens = Literal["none", "first", "boundaries"]  # of a text whose sentences are known
 
 
-def global_positions(chosen: GlobalTokens, length: int) -> Bool[torch.Tensor, " T"]:
+def global_positions(option: GlobalTokens, length: int) -> Bool[torch.Tensor, " T"]:
     """Return which positions of a text are global.
 
     Args:
-        chosen: "none"; "first"; or the length of a passage, whose first token is global.
+        option: "none"; "first"; or the length of a passage, whose first token is global.
         length: number of positions.
     """
     positions = torch.arange(length)
-    if chosen == "none":
+    if option == "none":
         return torch.zeros(length, dtype=torch.bool)
-    return positions == 0 if chosen == "first" else positions % chosen == 0
+    return positions == 0 if option == "first" else positions % option == 0
 
 
-def mark_global_tokens(batch: Batch, chosen: GlobalTokens) -> Batch:
+def mark_global_tokens(batch: Batch, option: GlobalTokens) -> Batch:
     """Return a batch with the global tokens of its texts marked; padding is never global."""
-    if chosen == "none":
+    if option == "none":
         return batch
     inputs = dict(batch.inputs)
     for name in text_names(batch.inputs):
         mask = find_mask(batch.inputs, name)
-        marked = mask & global_positions(chosen, mask.shape[1])
-        inputs[mask_name(name, "global_attention_mask")] = marked
+        is_global = mask & global_positions(option, mask.shape[1])
+        inputs[mask_name(name, "global_attention_mask")] = is_global
     return dataclasses.replace(batch, inputs=inputs)
 
 
 def mask_sentences(
-    chosen: SentenceTokens,
+    option: SentenceTokens,
     most: int,
     real: Bool[torch.Tensor, "*B T"],
     sentences: Int[torch.Tensor, "*B T"],
@@ -49,15 +49,15 @@ def mask_sentences(
     """Return the global tokens of texts whose sentences are known, None for none.
 
     Args:
-        chosen: "none"; "first"; or "boundaries", the first token and that of each sentence.
+        option: "none"; "first"; or "boundaries", the first token and that of each sentence.
         most: maximum number of sentences of a text whose first token is global.
         real: True at real tokens.
         sentences: number of the sentence of each token, negative outside of sentences.
     """
-    if chosen == "none":
+    if option == "none":
         return None
-    marked = real & (torch.arange(real.shape[-1]) == 0)
-    if chosen == "first":
-        return marked
+    is_global = real & (torch.arange(real.shape[-1]) == 0)
+    if option == "first":
+        return is_global
     begins = (sentences >= 0) & (sentences != sentences.roll(1, -1))
-    return marked | (begins & (begins.cumsum(-1) <= most))
+    return is_global | (begins & (begins.cumsum(-1) <= most))

@@ -49,9 +49,9 @@ def group_by_quantiles(
     Returns:
         One grouping; none if all rows fall into one group.
     """
-    ranked = np.sort(values)
-    inner = np.unique(ranked[np.arange(1, num_groups) * len(ranked) // num_groups])
-    _, group = np.unique(np.searchsorted(inner, values, side="right"), return_inverse=True)
+    sorted_values = np.sort(values)
+    bounds = np.unique(sorted_values[np.arange(1, num_groups) * len(sorted_values) // num_groups])
+    _, group = np.unique(np.searchsorted(bounds, values, side="right"), return_inverse=True)
     if not group.max():
         return []
     members = [values[group == number] for number in range(group.max() + 1)]

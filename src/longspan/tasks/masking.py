@@ -55,15 +55,15 @@ class Masking:
             real: True where an example has a token.
             draws: source of all random numbers.
         """
-        open_ = real & ~self.special[ids]
-        chosen = self._choose(open_, draws)
-        targets = np.where(chosen, ids, IGNORE)
+        is_maskable = real & ~self.special[ids]
+        is_masked = self._choose(is_maskable, draws)
+        targets = np.where(is_masked, ids, IGNORE)
         # One number decides what stands at a masked position.
         place = draws.random(ids.shape, np.float32)
-        drawn = self._ordinary[draws.integers(0, len(self._ordinary), ids.shape)]
-        hidden = chosen & (place < self.replaced)
-        swapped = chosen & ~hidden & (place < self.replaced + self.random)
-        return np.where(hidden, self.mask_id, np.where(swapped, drawn, ids)), targets
+        random_ids = self._ordinary[draws.integers(0, len(self._ordinary), ids.shape)]
+        is_replaced = is_masked & (place < self.replaced)
+        is_random = is_masked & ~is_replaced & (place < self.replaced + self.random)
+        return np.where(is_replaced, self.mask_id, np.where(is_random, random_ids, ids)), targets
 
     def apply_by_example(self, ids: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the same as `apply`, with random numbers that follow from each example alone.
@@ -77,19 +77,21 @@ class Masking:
             # without padding, whose width is that of the batch
             line = ids[row : row + 1, :count]
             draws = _generator(zlib.crc32(np.ascontiguousarray(line, "<i8").data))
-            masked = self.apply(line, np.ones_like(line, bool), draws)
-            inputs[row, :count], targets[row, :count] = masked[0][0], masked[1][0]
+            row_inputs, row_targets = self.apply(line, np.ones_like(line, bool), draws)
+            inputs[row, :count], targets[row, :count] = row_inputs[0], row_targets[0]
         return inputs, targets
 
-    def _choose(self, open_: np.ndarray, draws: np.random.Generator) -> np.ndarray:
+    def _choose(self, is_maskable: np.ndarray, draws: np.random.Generator) -> np.ndarray:
         """Return which tokens are masked: a share of the open ones of each example."""
-        count = open_.sum(1)
-        wanted = np.floor(self.probability * count + draws.random(len(open_))).astype(np.int64)
-        wanted = np.minimum(np.maximum(wanted, 1), count)
-        keys = np.where(open_, draws.random(open_.shape), 2.0)
+        count = is_maskable.sum(1)
+        num_masked = np.floor(self.probability * count + draws.random(len(is_maskable))).astype(
+            np.int64
+        )
+        num_masked = np.minimum(np.maximum(num_masked, 1), count)
+        keys = np.where(is_maskable, draws.random(is_maskable.shape), 2.0)
         # numbers are sorted faster than they are ranked
-        last = np.sort(keys, axis=1)[np.arange(len(keys)), np.maximum(wanted - 1, 0)]
-        return open_ & (keys <= last[:, None])
+        last = np.sort(keys, axis=1)[np.arange(len(keys)), np.maximum(num_masked - 1, 0)]
+        return is_maskable & (keys <= last[:, None])
 
     @functools.cached_property
     def _ordinary(self) -> np.ndarray:

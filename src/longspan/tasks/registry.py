@@ -26,9 +26,9 @@ def register(cls: type[Task]) -> type[Task]:
     if name in TASKS:
         owner = TASKS[name].__qualname__
         raise OptionError(f"task {name!r} is already registered by {owner}; choose another name")
-    reserved = {field.name for field in dataclasses.fields(TaskConfig)}
-    if taken := reserved & {field.name for field in dataclasses.fields(cls.Options)}:
-        raise OptionError(f"task {name!r} may not name an option {', '.join(sorted(taken))}")
+    config_fields = {field.name for field in dataclasses.fields(TaskConfig)}
+    if collisions := config_fields & {field.name for field in dataclasses.fields(cls.Options)}:
+        raise OptionError(f"task {name!r} may not name an option {', '.join(sorted(collisions))}")
     _check_metrics(cls)
     TASKS[name] = cls
     return cls

@@ -46,12 +46,12 @@ def most_frequent_labels(
         train_labels: label of each training example, from 0.
         keys: key of each example to classify.
     """
-    known, rows = np.unique(train_keys, return_inverse=True)
-    counts = np.zeros((len(known), int(train_labels.max()) + 1), np.int64)
+    unique_keys, rows = np.unique(train_keys, return_inverse=True)
+    counts = np.zeros((len(unique_keys), int(train_labels.max()) + 1), np.int64)
     np.add.at(counts, (rows, train_labels), 1)
-    places = np.searchsorted(known, keys).clip(max=len(known) - 1)
+    places = np.searchsorted(unique_keys, keys).clip(max=len(unique_keys) - 1)
     overall = counts.sum(0).argmax()
-    return np.where(known[places] == keys, counts.argmax(1)[places], overall)
+    return np.where(unique_keys[places] == keys, counts.argmax(1)[places], overall)
 
 
 def predict_by_token_counts(train: Examples, examples: Examples) -> np.ndarray:
@@ -71,11 +71,11 @@ def predict_by_token_counts(train: Examples, examples: Examples) -> np.ndarray:
     per_token = np.log(counts / counts.sum(1, keepdims=True))
     with np.errstate(divide="ignore"):  # a class without an example
         prior = np.log(np.bincount(labels) / len(labels))
-    found = [
-        prior[:, None] + [np.add.reduceat(own[tokens], starts) for own in per_token]
+    scores = [
+        prior[:, None] + [np.add.reduceat(weights[tokens], starts) for weights in per_token]
         for _, tokens, starts in _pieces(examples.tokens)
     ]
-    return np.concatenate(found, 1).argmax(0)
+    return np.concatenate(scores, 1).argmax(0)
 
 
 def _pieces(tokens: Ragged) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
@@ -95,10 +95,10 @@ def predict_by_nearest_centroid(train: Examples, examples: Examples) -> np.ndarr
     Distances are Euclidean, over the token ids as numbers, such as gray levels.
     """
     length = int(train.tokens.lengths[0])
-    known, others = (part.tokens.values.reshape(-1, length) for part in (train, examples))
+    train_values, values = (part.tokens.values.reshape(-1, length) for part in (train, examples))
     classes = np.unique(train.labels)
-    centroids = np.stack([known[train.labels == label].mean(0) for label in classes])
-    distances = (centroids**2).sum(1) - 2 * others.astype(np.float64) @ centroids.T
+    centroids = np.stack([train_values[train.labels == label].mean(0) for label in classes])
+    distances = (centroids**2).sum(1) - 2 * values.astype(np.float64) @ centroids.T
     return classes[distances.argmin(1)]
 
 

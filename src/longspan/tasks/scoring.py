@@ -33,9 +33,11 @@ def f1_statistics(
     logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]
 ) -> Float[Tensor, "B 3"]:
     """Return true positives, false positives and false negatives of class 1 in each example."""
-    predicted, true = logits.argmax(-1) == 1, targets == 1
+    is_predicted, is_true = logits.argmax(-1) == 1, targets == 1
     is_scored = targets != IGNORE
-    return _sums_by_row(predicted & true, predicted & ~true & is_scored, ~predicted & true)
+    return _sums_by_row(
+        is_predicted & is_true, is_predicted & ~is_true & is_scored, ~is_predicted & is_true
+    )
 
 
 def reciprocal_rank_statistics(
@@ -46,9 +48,9 @@ def reciprocal_rank_statistics(
     Of equal logits the target ranks last, so constant logits gain nothing from ties.
     """
     is_scored = targets != IGNORE
-    own = logits.gather(-1, targets.clamp(min=0).unsqueeze(-1))
+    target_logits = logits.gather(-1, targets.clamp(min=0).unsqueeze(-1))
     # Negated so that NaN ranks ahead of the target.
-    ranks = (~(logits < own)).sum(-1)
+    ranks = (~(logits < target_logits)).sum(-1)
     return _sums_by_row(is_scored / ranks, is_scored)
 
 

@@ -56,7 +56,7 @@ class TaskData(ABC):
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
-        """Build the splits; `scratch` is a folder for spools and shards.
+        """Build the splits; `scratch` is a folder for files and shards.
 
         Raises:
             DataError: the source is missing, truncated or malformed.
@@ -142,13 +142,13 @@ class TaskData(ABC):
             if built is None:
                 raise
             return
-        opened = cached.open_dataset(
+        dataset = cached.open_dataset(
             cache,
             self._dataset_spec(source.identity),
             lambda scratch: self._build(source, scratch, progress or _ignore),
             self.estimate_build,
         )
-        self._use_dataset(opened)
+        self._use_dataset(dataset)
 
     def open_built(self, cache: Path) -> bool:
         """Open the data set built earlier, from any source; return whether there is one."""
@@ -197,8 +197,8 @@ class TaskData(ABC):
 
     def _build(self, source: GivenSource, scratch: Path, progress: ProgressCallback) -> BuildOutput:
         """Build the splits; an archive is unpacked meanwhile, beside the data sets of the task."""
-        beside = scratch.parent.with_name("source")
-        with unpacked(source, beside, self.identify_source, progress) as data:
+        location = scratch.parent.with_name("source")
+        with unpacked(source, location, self.identify_source, progress) as data:
             return self.build_splits(data, scratch, progress)
 
     def _use_dataset(self, dataset: BuiltDataset | None) -> None:

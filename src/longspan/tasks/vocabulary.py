@@ -7,29 +7,29 @@ import numpy as np
 from longspan.tasks.base import Task
 
 
-def describe_other_tokens(there: Task, here: Task) -> str | None:
+def describe_other_tokens(model_task: Task, task: Task) -> str | None:
     """Return how many ids of both tasks are different tokens, with an example; None: none.
 
     The tasks must be open. Ids that only one of them has are not compared.
     """
-    ids = np.arange(1, min(there.vocab_size, here.vocab_size))  # without padding
-    return describe_other_symbols(there.ids_to_tokens(ids), here)
+    ids = np.arange(1, min(model_task.vocab_size, task.vocab_size))  # without padding
+    return describe_other_symbols(model_task.ids_to_tokens(ids), task)
 
 
-def describe_other_symbols(there: Sequence[str], here: Task) -> str | None:
+def describe_other_symbols(symbols: Sequence[str], task: Task) -> str | None:
     """Return how many ids of a task are other tokens than those of a model; see above.
 
     Args:
-        there: token of each id of the model, from 1 on.
-        here: open task.
+        symbols: token of each id of the model, from 1 on.
+        task: open task.
     """
-    ids = np.arange(1, min(len(there) + 1, here.vocab_size))
-    pairs = zip(ids, here.ids_to_tokens(ids), there[: len(ids)], strict=True)
-    differing = [pair for pair in pairs if pair[1] != pair[2]]
-    if not differing:
+    ids = np.arange(1, min(len(symbols) + 1, task.vocab_size))
+    pairs = zip(ids, task.ids_to_tokens(ids), symbols[: len(ids)], strict=True)
+    differences = [pair for pair in pairs if pair[1] != pair[2]]
+    if not differences:
         return None
-    i, one, other = differing[0]
+    i, one, other = differences[0]
     return (
-        f"{len(differing)} ids of its vocabulary are other tokens than those of the model, such as "
-        f"{i}: {one!r} here, {other!r} there"
+        f"{len(differences)} ids of its vocabulary are other tokens than those of the model, such "
+        f"as {i}: {one!r} here, {other!r} there"
     )

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from longspan.data.cache import BuildOutput
 from longspan.data.corpora.request import CorpusRequest, Objective
-from longspan.data.corpora.survey import Survey, survey
+from longspan.data.corpora.survey import Survey, survey_corpus
 from longspan.data.corpora.tokenizing import separator_id, surveyed_documents, tokenize
 from longspan.data.corpora.vocabulary import (
     PartsCheck,
@@ -31,7 +31,7 @@ from longspan.data.imports.stored import (
     check_task_name,
     count_splits,
 )
-from longspan.data.own_splits import DROPPED, NAMES, TRAIN
+from longspan.data.own_splits import NAMES, TRAIN
 from longspan.data.parquet import explain_parquet_errors
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.text import FileFormat, ReadingReport
@@ -51,7 +51,7 @@ from longspan.data.word_pieces import (
 from longspan.errors import DataError
 
 _DOCUMENTS, _TOKENIZER = "documents.parquet", "tokenizer"
-_LEAST = 2  # tokens of a document of which one is predicted
+_MIN_LENGTH = 2  # tokens of a document of which one is predicted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,43 +130,43 @@ def import_corpus(
     request, sources, shares = request.resolve()
     request.check()
     report = ReadingReport(skip_bad=request.form.skip_bad)
-    found = survey(sources, request.form, report, shares, progress)
-    _check_weighted(request, found)
+    survey = survey_corpus(sources, request.form, report, shares, progress)
+    _check_weighted(request, survey)
     tokenizer = None
     if request.vocabulary == "tokenizer":
-        tokenizer = choose_tokenizer(request, sources, found, progress)
+        tokenizer = choose_tokenizer(request, sources, survey, progress)
         facts = tokenizer.facts["tokenizer"]
     else:
-        facts = describe_symbols(request, sources, found)
-    described = _describe(name, request, sources, found, report, facts)
+        facts = describe_symbols(request, sources, survey)
+    description = _describe(name, request, sources, survey, report, facts)
 
     def write(folder: Path) -> CorpusDescription:
-        pq.write_table(_to_table(found), folder / _DOCUMENTS)
-        return described if tokenizer is None else _save_tokenizer(tokenizer, folder, described)
+        pq.write_table(_to_table(survey), folder / _DOCUMENTS)
+        return description if tokenizer is None else _save_tokenizer(tokenizer, folder, description)
 
     return CorpusDescription.store(cache, name, write, replace=replace)
 
 
 def _save_tokenizer(
-    tokenizer: WordPieceTokenizer, folder: Path, described: CorpusDescription
+    tokenizer: WordPieceTokenizer, folder: Path, description: CorpusDescription
 ) -> CorpusDescription:
     """Store the tokenizer of a corpus; return the description with its checksums."""
     tokenizer.save(folder / _TOKENIZER)
-    saved = folder_sha256(folder / _TOKENIZER)
-    sha256 = described.tokenizer["sha256"] or saved  # one that was just trained has no files
-    stored = {**described.tokenizer, "sha256": sha256, "saved_sha256": saved}
-    return dataclasses.replace(described, tokenizer=stored)
+    saved_sha256 = folder_sha256(folder / _TOKENIZER)
+    # one that was just trained has no files
+    sha256 = description.tokenizer["sha256"] or saved_sha256
+    facts = {**description.tokenizer, "sha256": sha256, "saved_sha256": saved_sha256}
+    return dataclasses.replace(description, tokenizer=facts)
 
 
 def name_tokenizers(folders: Iterable[Path]) -> None:
     """Make the tokenizers of the corpora in some folders known by name, and forget all others."""
     CORPUS_FOLDERS.clear()
     tokenizers = (folder / _TOKENIZER for folder in folders)
-    known = {f"{OF_CORPUS}{x.parent.name}": x for x in tokenizers if x.is_dir()}
-    CORPUS_FOLDERS.update(known)
+    CORPUS_FOLDERS.update({f"{OF_CORPUS}{x.parent.name}": x for x in tokenizers if x.is_dir()})
 
 
-def load_corpus_tokenizer(folder: Path, described: CorpusDescription) -> WordPieceTokenizer:
+def load_corpus_tokenizer(folder: Path, description: CorpusDescription) -> WordPieceTokenizer:
     """Load the tokenizer that is stored with a corpus.
 
     Its name is that of the corpus, so that configurations of tasks that share it do not depend on
@@ -176,14 +176,14 @@ def load_corpus_tokenizer(folder: Path, described: CorpusDescription) -> WordPie
         DataError: it is missing or has changed.
     """
     path = folder / _TOKENIZER
-    if folder_sha256(path) != described.tokenizer["saved_sha256"]:
+    if folder_sha256(path) != description.tokenizer["saved_sha256"]:
         raise DataError(f"{path} has changed; import the corpus again with --replace")
-    CORPUS_FOLDERS[name := f"{OF_CORPUS}{described.name}"] = path
+    CORPUS_FOLDERS[name := f"{OF_CORPUS}{description.name}"] = path
     return load_word_pieces(name)
 
 
 def build_tokens(
-    folder: Path, described: CorpusDescription, scratch: Path, progress: Progress
+    folder: Path, description: CorpusDescription, scratch: Path, progress: Progress
 ) -> BuildOutput:
     """Tokenize the documents of a corpus, in constant memory.
 
@@ -191,60 +191,65 @@ def build_tokens(
         DataError: a source is missing, or has changed since the import.
         RunError: the disk is full.
     """
-    with explain_parquet_errors(folder / _DOCUMENTS):
-        found = _from_table(pq.read_table(folder / _DOCUMENTS))
-    if found.sha256() != described.rows_sha256:
-        raise DataError(f"{folder / _DOCUMENTS} has changed; import the corpus again")
-    sources = [CorpusSource(**source) for source in described.sources]
-    form = FileFormat(**{**described.form, "encodings": tuple(described.form["encodings"])})
-    documents = surveyed_documents(sources, form, found)
-    vocabulary, check = load_corpus_vocabulary(folder, described), None
+    survey = _read_survey(folder / _DOCUMENTS, description)
+    sources = [CorpusSource(**source) for source in description.sources]
+    form = FileFormat(**{**description.form, "encodings": tuple(description.form["encodings"])})
+    documents = surveyed_documents(sources, form, survey)
+    vocabulary, check = load_corpus_vocabulary(folder, description), None
     end: tuple[int, ...] = ()
-    least = _LEAST
+    minimum = _MIN_LENGTH
     if isinstance(vocabulary, WordPieceVocabulary):
-        if described.objective == "masked":
-            end, least = (separator_id(vocabulary.tokenizer),), 1
+        if description.objective == "masked":
+            end, minimum = (separator_id(vocabulary.tokenizer),), 1
         else:
             check = PartsCheck(vocabulary)
-    written = tokenize(
-        documents, found, vocabulary, scratch, progress, end=end, least=least, inspect=check
+    writers = tokenize(
+        documents, survey, vocabulary, scratch, progress, end=end, min_length=minimum, inspect=check
     )
-    splits = {name: writer.examples() for name, writer in written.items()}
-    facts = _next_facts(described, written, check) if described.objective == "next" else {}
-    kept = found.splits != DROPPED
+    splits = {name: writer.examples() for name, writer in writers.items()}
+    facts = _next_facts(description, writers, check) if description.objective == "next" else {}
     return BuildOutput(
         splits=splits,
-        source=f"{', '.join(source['path'] for source in described.sources)}, imported",
+        source=f"{', '.join(source['path'] for source in description.sources)}, imported",
         license="that of the files",
         facts={
-            "documents": described.sizes,
+            "documents": description.sizes,
             "tokens": {name: len(part.tokens.values) for name, part in splits.items()},
             "training_sources": np.bincount(
-                found.sources[kept & (found.splits == TRAIN)], minlength=len(sources)
+                survey.sources[survey.splits == TRAIN], minlength=len(sources)
             ).tolist(),
-            **described.counts,
-            "tokenizer": described.tokenizer,
+            **description.counts,
+            "tokenizer": description.tokenizer,
             **facts,
         },
     )
 
 
-def load_corpus_vocabulary(folder: Path, described: CorpusDescription) -> StreamVocabulary:
+def _read_survey(path: Path, description: CorpusDescription) -> Survey:
+    """Return the survey that is stored with a corpus; refuse one that has changed."""
+    with explain_parquet_errors(path):
+        survey = _from_table(pq.read_table(path))
+    if survey.sha256() != description.rows_sha256:
+        raise DataError(f"{path} has changed; import the corpus again")
+    return survey
+
+
+def load_corpus_vocabulary(folder: Path, description: CorpusDescription) -> StreamVocabulary:
     """Return the vocabulary of a corpus.
 
     Raises:
         DataError: the tokenizer that is stored with it is missing or has changed.
     """
-    if "saved_sha256" in described.tokenizer:
-        return WordPieceVocabulary(load_corpus_tokenizer(folder, described))
-    if "alphabet" in described.tokenizer:
-        return CharacterVocabulary(described.tokenizer["alphabet"])
+    if "saved_sha256" in description.tokenizer:
+        return WordPieceVocabulary(load_corpus_tokenizer(folder, description))
+    if "alphabet" in description.tokenizer:
+        return CharacterVocabulary(description.tokenizer["alphabet"])
     return ByteVocabulary()
 
 
 def _next_facts(
-    described: CorpusDescription,
-    written: dict[str, DocumentWriter],
+    description: CorpusDescription,
+    writers: dict[str, DocumentWriter],
     check: PartsCheck | None,
 ) -> dict[str, Any]:
     """Return the facts of documents whose tokens predict the next one.
@@ -252,24 +257,24 @@ def _next_facts(
     Raises:
         DataError: all documents of a split are left out.
     """
-    for name, writer in written.items():
+    for name, writer in writers.items():
         if not writer.num_documents:
             raise DataError(
-                f"{described.name}: each of the {writer.num_short:,} documents of {name} has fewer "
-                f"than {_LEAST} tokens, so that there is nothing to predict; import longer ones, "
-                "or pass --document file"
+                f"{description.name}: each of the {writer.num_short:,} documents of {name} has "
+                f"fewer than {_MIN_LENGTH} tokens, so that there is nothing to predict; import "
+                "longer ones, or pass --document file"
             )
-    changed = {} if check is None else {"parts": check.parts, "changed_parts": check.changed}
+    part_counts = {} if check is None else {"parts": check.parts, "changed_parts": check.changed}
     return {
-        "documents": {name: writer.num_documents for name, writer in written.items()},
-        "too_short": {name: writer.num_short for name, writer in written.items()},
-        **changed,
+        "documents": {name: writer.num_documents for name, writer in writers.items()},
+        "too_short": {name: writer.num_short for name, writer in writers.items()},
+        **part_counts,
     }
 
 
-def _check_weighted(request: CorpusRequest, found: Survey) -> None:
+def _check_weighted(request: CorpusRequest, survey: Survey) -> None:
     """Require a training document of each source that has a weight."""
-    present = np.unique(found.sources[found.splits == TRAIN])
+    present = np.unique(survey.sources[survey.splits == TRAIN])
     for number, path in enumerate(request.paths if request.weights else ()):
         if number not in present:
             raise DataError(
@@ -281,7 +286,7 @@ def _describe(
     name: str,
     request: CorpusRequest,
     sources: Sequence[CorpusSource],
-    found: Survey,
+    survey: Survey,
     report: ReadingReport,
     tokenizer: dict[str, Any],
 ) -> CorpusDescription:
@@ -289,37 +294,39 @@ def _describe(
     return CorpusDescription(
         name=name,
         objective=request.objective,
-        sources=[dataclasses.asdict(_absolute(source)) for source in sources],
+        sources=[dataclasses.asdict(_make_absolute(source)) for source in sources],
         weights=list(request.weights),
         form={**dataclasses.asdict(request.form), "encodings": [*request.form.encodings]},
         tokenizer=tokenizer,
-        sizes=count_splits(found.splits),
-        characters={x: int(found.characters[found.splits == n].sum()) for n, x in enumerate(NAMES)},
+        sizes=count_splits(survey.splits),
+        characters={
+            x: int(survey.characters[survey.splits == n].sum()) for n, x in enumerate(NAMES)
+        },
         counts={
             "empty": report.num_empty,
             "unreadable": report.num_bad,
-            "repeated": found.repeated,
-            "in_another_split": found.in_another_split,
+            "repeated": survey.repeated,
+            "in_another_split": survey.in_another_split,
         },
         reasons=report.reasons,
         encodings=dict(report.encodings),
-        rows_sha256=found.sha256(),
+        rows_sha256=survey.sha256(),
     )
 
 
-def _absolute(source: CorpusSource) -> CorpusSource:
+def _make_absolute(source: CorpusSource) -> CorpusSource:
     """Return a source whose path does not depend on the working folder."""
     if source.is_dataset:
         return source
     return dataclasses.replace(source, path=str(Path(source.path).absolute()))
 
 
-def _to_table(found: Survey) -> pa.Table:
+def _to_table(survey: Survey) -> pa.Table:
     digests = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(32), len(found.digests), [None, pa.py_buffer(found.digests.tobytes())]
+        pa.binary(32), len(survey.digests), [None, pa.py_buffer(survey.digests.tobytes())]
     )
     names = ("source", "characters", "split")
-    columns = (found.sources, found.characters, found.splits)
+    columns = (survey.sources, survey.characters, survey.splits)
     return pa.table({"sha256": digests, **dict(zip(names, columns, strict=True))})
 
 

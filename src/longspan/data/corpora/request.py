@@ -63,10 +63,10 @@ class CorpusRequest:
         only = Path(self.paths[0])
         has_splits = len(self.paths) == 1 and only.is_dir()
         folders = find_split_folders(only) if has_splits else {}
-        found = {split: str(path) for split, path in folders.items()}
-        asked = {VALIDATION: self.validation, TEST: self.test}
-        held_out, shares = resolve_splits(asked, found, HELD_OUT_SHARE, "document")
-        paths = (found[TRAIN],) if found else self.paths
+        split_sources = {split: str(path) for split, path in folders.items()}
+        options = {VALIDATION: self.validation, TEST: self.test}
+        held_out, shares = resolve_splits(options, split_sources, HELD_OUT_SHARE, "document")
+        paths = (split_sources[TRAIN],) if split_sources else self.paths
         sources = [
             *(CorpusSource(path=path) for path in paths),
             *(CorpusSource(path=path, split=NAMES[x]) for x, path in held_out.items()),

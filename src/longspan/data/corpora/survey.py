@@ -52,7 +52,7 @@ def read_documents(
             yield number, document
 
 
-def survey(
+def survey_corpus(
     sources: Sequence[CorpusSource],
     form: FileFormat,
     report: ReadingReport,
@@ -83,8 +83,8 @@ def survey(
         if len(lengths) % _REPORT_EVERY == 0:
             progress("reading documents", len(lengths), 0)
     hashes = np.frombuffer(bytes(digests), np.uint8).reshape(-1, 32)
-    given = np.array([NAMES.index(sources[x].split) for x in numbers], np.int64)
-    splits, repeated, in_another = _assign(hashes, given, shares, report.left_out())
+    initial_splits = np.array([NAMES.index(sources[x].split) for x in numbers], np.int64)
+    splits, repeated, in_another = _assign(hashes, initial_splits, shares, report.left_out())
     return Survey(
         digests=hashes,
         sources=np.array(numbers, np.int64),
@@ -106,19 +106,19 @@ def hash_parts(parts: Iterator[str]) -> tuple[bytes | None, int]:
 
 
 def _assign(
-    digests: np.ndarray, given: np.ndarray, shares: Shares, left_out: str
+    digests: np.ndarray, initial_splits: np.ndarray, shares: Shares, left_out: str
 ) -> tuple[np.ndarray, int, int]:
     """Return the split of each document, and the numbers dropped as repeated and as held out."""
     hint = (
         f"{left_out}; add documents, pass --document paragraph or line to split text files into "
         "more, or name files with --validation and --test"
     )
-    assigned = assign_digests(digests, given, shares, noun="document", hint=hint)
-    if assigned.empty is not None:
+    assignment = assign_digests(digests, initial_splits, shares, noun="document", hint=hint)
+    if assignment.empty is not None:
         raise DataError(
-            f"no document is left for {assigned.empty}{left_out}; choose other files or shares"
+            f"no document is left for {assignment.empty}{left_out}; choose other files or shares"
         )
-    splits, is_repeated = assigned.splits, assigned.is_repeated
+    splits, is_repeated = assignment.splits, assignment.is_repeated
     in_another = int((splits == DROPPED).sum())
     splits[is_repeated] = DROPPED
     return splits, int(is_repeated.sum()), in_another

@@ -23,7 +23,7 @@ from longspan.errors import DataError
 # arrays, the cores work for the other.
 BATCH, _THREADS = 8 * PART * (os.cpu_count() or 1), 2
 Piece = tuple[int, str, bool]  # number of the document, text, and whether it is the last part
-_CHANGED = "has changed since the corpus was imported; import it again with --replace"
+_CHANGE_MESSAGE = "has changed since the corpus was imported; import it again with --replace"
 
 
 def separator_id(tokenizer: WordPieceTokenizer) -> int:
@@ -37,7 +37,7 @@ def separator_id(tokenizer: WordPieceTokenizer) -> int:
 
 
 def surveyed_documents(
-    sources: Sequence[CorpusSource], form: FileFormat, found: Survey
+    sources: Sequence[CorpusSource], form: FileFormat, survey: Survey
 ) -> Iterator[tuple[int, Document]]:
     """Yield the documents that are kept, with their number in the survey; check them all.
 
@@ -50,40 +50,42 @@ def surveyed_documents(
         parts = _skip_blank(document.parts)
         if parts is None:
             continue
-        if row == len(found.splits):
-            raise DataError(f"{document.where} {_CHANGED}")
-        checked = _checked(document, parts, found.digests[row].tobytes())
-        if found.splits[row] == DROPPED:
-            for _part in checked:
+        if row == len(survey.splits):
+            raise DataError(f"{document.where} {_CHANGE_MESSAGE}")
+        checked_parts = _check_parts(document, parts, survey.digests[row].tobytes())
+        if survey.splits[row] == DROPPED:
+            for _part in checked_parts:
                 pass
         else:
-            yield row, Document(document.where, checked)
+            yield row, Document(document.where, checked_parts)
         row += 1
-    if row < len(found.splits):
-        raise DataError(f"{sources[-1].path} {_CHANGED}: {len(found.splits) - row} documents less")
+    if row < len(survey.splits):
+        raise DataError(
+            f"{sources[-1].path} {_CHANGE_MESSAGE}: {len(survey.splits) - row} documents less"
+        )
 
 
 def tokenize(
     documents: Iterable[tuple[int, Document]],
-    found: Survey,
+    survey: Survey,
     vocabulary: StreamVocabulary,
     scratch: Path,
     progress: Progress,
     *,
     end: tuple[int, ...] = (),
-    least: int = 1,
+    min_length: int = 1,
     inspect: Callable[[str, np.ndarray], None] | None = None,
 ) -> dict[str, DocumentWriter]:
-    """Tokenize documents into spools; return the documents of each split.
+    """Tokenize documents into files; return the documents of each split.
 
     Args:
         documents: documents that are kept, with their number in the survey.
-        found: survey of the corpus.
+        survey: survey of the corpus.
         vocabulary: vocabulary of their parts.
-        scratch: folder of the spools.
+        scratch: folder of the files.
         progress: called with the characters so far and the sum.
         end: ids that end a document.
-        least: fewest ids of a document; shorter ones are left out.
+        min_length: fewest ids of a document; shorter ones are left out.
         inspect: called with each part of a document and its ids.
 
     Raises:
@@ -92,12 +94,13 @@ def tokenize(
     """
     last = np.array(end, vocabulary.dtype)
     writers = [
-        DocumentWriter(scratch / f"{name}.tokens", vocabulary.dtype, least=least) for name in NAMES
+        DocumentWriter(scratch / f"{name}.tokens", vocabulary.dtype, min_length=min_length)
+        for name in NAMES
     ]
-    total, done = int(found.characters[found.splits != DROPPED].sum()), 0
+    total, done = int(survey.characters[survey.splits != DROPPED].sum()), 0
     for batch, pieces in _encode(_batches(documents), vocabulary):
         for (row, text, is_last), ids in zip(batch, pieces, strict=True):
-            writer = writers[found.splits[row]]
+            writer = writers[survey.splits[row]]
             writer.add(ids)
             if inspect is not None:
                 inspect(text, ids)
@@ -158,11 +161,11 @@ def _chain(first: list[str], rest: Iterator[str]) -> Iterator[str]:
     yield from rest
 
 
-def _checked(document: Document, parts: Iterator[str], expected: bytes) -> Iterator[str]:
+def _check_parts(document: Document, parts: Iterator[str], expected: bytes) -> Iterator[str]:
     """Yield the parts of a document; refuse it at its end if its sha256 is another one."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode())
         yield part
     if digest.digest() != expected:
-        raise DataError(f"{document.where} {_CHANGED}")
+        raise DataError(f"{document.where} {_CHANGE_MESSAGE}")

@@ -23,14 +23,14 @@ from longspan.errors import DataError
 
 
 def choose_tokenizer(
-    request: CorpusRequest, sources: Sequence[CorpusSource], found: Survey, progress: Progress
+    request: CorpusRequest, sources: Sequence[CorpusSource], survey: Survey, progress: Progress
 ) -> WordPieceTokenizer:
     """Load the tokenizer of a request, or train one on the training documents.
 
     Raises:
         DataError: the tokenizer is unusable, or lacks a token that the objective needs.
     """
-    tokenizer = _make_tokenizer(request, sources, found, progress)
+    tokenizer = _make_tokenizer(request, sources, survey, progress)
     if request.objective == "masked":
         for required in ("mask", "pad"):
             tokenizer.token_id(required)
@@ -39,13 +39,13 @@ def choose_tokenizer(
 
 
 def describe_symbols(
-    request: CorpusRequest, sources: Sequence[CorpusSource], found: Survey
+    request: CorpusRequest, sources: Sequence[CorpusSource], survey: Survey
 ) -> dict[str, Any]:
     """Return name, identity and number of ids of a vocabulary of bytes or characters."""
     if request.vocabulary == "bytes":
         return {"name": "bytes", "sha256": "", "ids": ByteVocabulary.size}
     characters: set[str] = set()
-    for _, document in surveyed_documents(sources, request.form, found):
+    for _, document in surveyed_documents(sources, request.form, survey):
         for part in document.parts:
             characters.update(part)
     alphabet = "".join(sorted(characters))
@@ -76,35 +76,35 @@ class PartsCheck:
         Raises:
             DataError: its bytes are not the sum of those of its tokens.
         """
-        decoded = self.vocabulary.decode(ids)
+        round_trip = self.vocabulary.decode(ids)
         # A decoder may omit the space before the first word.
-        spare = self.vocabulary.num_bytes(ids) - len(decoded.encode())
-        if spare not in (0, 1):
+        difference = self.vocabulary.num_bytes(ids) - len(round_trip.encode())
+        if difference not in (0, 1):
             raise DataError(
                 f"tokenizer {self.vocabulary.tokenizer.name}: the text of a token depends on the "
                 "tokens around it, so that bytes cannot be counted; choose a byte-level one"
             )
         self.parts += 1
-        self.changed += text not in (decoded, f" {decoded}")
+        self.changed += text not in (round_trip, f" {round_trip}")
 
 
 def _make_tokenizer(
-    request: CorpusRequest, sources: Sequence[CorpusSource], found: Survey, progress: Progress
+    request: CorpusRequest, sources: Sequence[CorpusSource], survey: Survey, progress: Progress
 ) -> WordPieceTokenizer:
     """Load the tokenizer of a request, or train one on the training documents."""
     if request.tokenizer is not None:
         return load_word_pieces(request.tokenizer)
     progress("training the tokenizer", 0, 0)
-    documents = surveyed_documents(sources, request.form, found)
+    documents = surveyed_documents(sources, request.form, survey)
     fast = train_tokenizer(
-        _training_parts(documents, found), vocab_size=request.vocab_size, kind=request.kind
+        _training_parts(documents, survey), vocab_size=request.vocab_size, kind=request.kind
     )
     return WordPieceTokenizer(f"{request.kind} of {request.vocab_size} ids", "", fast)
 
 
-def _training_parts(documents: Iterable[tuple[int, Document]], found: Survey) -> Iterator[str]:
+def _training_parts(documents: Iterable[tuple[int, Document]], survey: Survey) -> Iterator[str]:
     """Yield the parts of training documents; held-out ones are read, as the order requires."""
     for row, document in documents:
         for part in document.parts:
-            if found.splits[row] == TRAIN:
+            if survey.splits[row] == TRAIN:
                 yield part

@@ -101,15 +101,15 @@ class ImportDescription:
         check_task_name(name)
         earlier = cls.path(cache, name)
         with replaced_folder(earlier) as part:
-            described = write(part)
+            description = write(part)
             is_kept = not replace and (earlier / DESCRIPTION).exists()
-            if is_kept and cls.load(earlier).identity != described.identity:
+            if is_kept and cls.load(earlier).identity != description.identity:
                 raise OptionError(
                     f"{name!r} is the name of another {cls.noun}; choose another --name, or pass "
                     "--replace"
                 )
-            write_json(part / DESCRIPTION, dataclasses.asdict(described))
-        return described
+            write_json(part / DESCRIPTION, dataclasses.asdict(description))
+        return description
 
 
 def check_task_name(name: str) -> None:
@@ -126,22 +126,25 @@ def check_task_name(name: str) -> None:
 
 
 def resolve_splits(
-    asked: Mapping[int, float | S | None], found: Mapping[int, S], share: float, noun: str
+    options: Mapping[int, float | S | None], split_sources: Mapping[int, S], share: float, noun: str
 ) -> tuple[dict[int, S], dict[int, float]]:
     """Return the source of each split that has one, and shares of training for the others.
 
     What is asked for takes precedence over a split that the source itself has.
 
     Args:
-        asked: share or source of each held-out split; None: that of the source, or `share`.
-        found: sources of splits, such as the folders of a source.
+        options: share or source of each held-out split; None: that of the source, or `share`.
+        split_sources: sources of splits, such as the folders of a source.
         share: default share.
         noun: what is held out, for messages: "text".
 
     Raises:
         OptionError: a share is not between 0 and 1, or nothing is left for training.
     """
-    splits = {x: found.get(x, share) if given is None else given for x, given in asked.items()}
+    splits = {
+        x: split_sources.get(x, share) if option is None else option
+        for x, option in options.items()
+    }
     shares = {split: x for split, x in splits.items() if isinstance(x, int | float)}
     for split, x in shares.items():
         if not 0 < x < 1:

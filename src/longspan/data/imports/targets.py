@@ -37,12 +37,12 @@ class Targets:
     classes: tuple[str, ...] = ()
     spellings: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
-    def described(self, splits: np.ndarray) -> dict[str, Any]:
+    def describe(self, splits: np.ndarray) -> dict[str, Any]:
         """Return the fields of a description: classes, their rows in each split, spellings."""
         return {
             "classes": list(self.classes),
             "class_counts": self.counts(splits),
-            "spellings": {name: list(found) for name, found in self.spellings.items()},
+            "spellings": {name: list(variants) for name, variants in self.spellings.items()},
         }
 
     def counts(self, splits: np.ndarray) -> dict[str, list[int]]:
@@ -93,11 +93,15 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
         DataError: there is one class, nearly every row has a class of its own, or there are more
             classes than can be stored.
     """
-    written: dict[str, list[str]] = {}
+    variants_by_name: dict[str, list[str]] = {}
     for text in sorted(set(texts)):
-        written.setdefault(_one_spelling(text), []).append(text)
-    spellings = {name: tuple(found) for name, found in written.items() if len(found) > 1}
-    names = [name if name in spellings else found[0] for name, found in written.items()]
+        variants_by_name.setdefault(_one_spelling(text), []).append(text)
+    spellings = {
+        name: tuple(variants) for name, variants in variants_by_name.items() if len(variants) > 1
+    }
+    names = [
+        name if name in spellings else variants[0] for name, variants in variants_by_name.items()
+    ]
     names.sort(key=_numerical(names) or str)
     if len(names) < 2:
         raise DataError(f"{where} has one class ({names[0]!r}); expected two or more")
@@ -124,8 +128,8 @@ def _one_spelling(text: str) -> str:
     """
     if text.lower() in _BOOLEANS:
         return text.lower()
-    found = _INTEGER.fullmatch(text)
-    return found[1] if found else text
+    match = _INTEGER.fullmatch(text)
+    return match[1] if match else text
 
 
 def parse_numbers(texts: Sequence[str], where: str, places: Sequence[str]) -> Targets:
@@ -169,8 +173,8 @@ def describe_splits(counts: ClassCounts, classes: Sequence[str]) -> str:
     """Return the rows of each class in each split as one line, frequent classes first."""
     order = np.argsort(-np.sum(list(counts.values()), axis=0), kind="stable").tolist()
     return "; ".join(
-        f"{split} {first_of(f'{classes[x]!r} {own[x]:,}' for x in order)}"
-        for split, own in counts.items()
+        f"{split} {first_of(f'{classes[x]!r} {numbers[x]:,}' for x in order)}"
+        for split, numbers in counts.items()
     )
 
 
@@ -185,24 +189,25 @@ def describe_classes(
         spellings: spellings of each class that is written in several ways, by its name.
     """
     notes = [
-        f"{first_of(map(repr, found))} are one class, {name!r}" for name, found in spellings.items()
+        f"{first_of(map(repr, variants))} are one class, {name!r}"
+        for name, variants in spellings.items()
     ]
     notes += [
-        f"the classes {first_of(map(repr, found))} look alike and are {len(found)} classes; if "
+        f"the classes {first_of(map(repr, names))} look alike and are {len(names)} classes; if "
         "they are one, write them alike and import again"
-        for found in find_look_alikes(classes)
+        for names in find_look_alikes(classes)
     ]
     effects = {
         NAMES[TRAIN]: "no model learns it|them",
         NAMES[VALIDATION]: "the selected checkpoint does not depend on it|them",
         NAMES[TEST]: "no score covers it|them",
     }
-    for split, own in counts.items():
-        if absent := [x for x, number in enumerate(own) if not number]:
-            named = first_of(f"{classes[x]!r} ({_rows_elsewhere(counts, x)})" for x in absent)
+    for split, numbers in counts.items():
+        if absent := [x for x, number in enumerate(numbers) if not number]:
+            listing = first_of(f"{classes[x]!r} ({_rows_elsewhere(counts, x)})" for x in absent)
             effect = counted(len(absent), effects[split]).partition(" ")[2]
             words = counted(len(absent), "class|classes").partition(" ")[2]
-            notes.append(f"{split} has no row of the {words} {named}: {effect}")
+            notes.append(f"{split} has no row of the {words} {listing}: {effect}")
     return notes
 
 
@@ -227,18 +232,17 @@ def describe_shares(sizes: Mapping[str, int], shares: Mapping[str, float]) -> li
 
 def find_look_alikes(classes: Sequence[str]) -> list[list[str]]:
     """Return the classes that differ in letter case, white space or the form of a number alone."""
-    found: dict[object, list[str]] = {}
+    groups: dict[object, list[str]] = {}
     for name in classes:
-        found.setdefault(_appearance(name), []).append(name)
-    return [names for names in found.values() if len(names) > 1]
+        groups.setdefault(_appearance(name), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def _appearance(name: str) -> object:
     """Return what is equal for names that look alike."""
-    folded = unicodedata.normalize("NFKC", name).casefold()
+    characters = unicodedata.normalize("NFKC", name).casefold()
     # Format characters, such as a soft hyphen, are invisible.
-    kept = (x for x in folded if not x.isspace() and unicodedata.category(x) != "Cf")
-    text = "".join(kept)
+    text = "".join(x for x in characters if not (x.isspace() or unicodedata.category(x) == "Cf"))
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -248,4 +252,6 @@ def _appearance(name: str) -> object:
 
 def _rows_elsewhere(counts: ClassCounts, label: int) -> str:
     """Return the rows of a class in the splits that have some."""
-    return ", ".join(f"{own[label]:,} in {split}" for split, own in counts.items() if own[label])
+    return ", ".join(
+        f"{numbers[label]:,} in {split}" for split, numbers in counts.items() if numbers[label]
+    )

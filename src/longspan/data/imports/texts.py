@@ -163,28 +163,28 @@ def import_texts(
     rows = _collect_rows(tables, request)
     where = f"{source}: column {request.target!r}"
     targets = _parse_targets(rows, request.kind, where)
-    assigned = _split_rows(rows, targets, shares, request.kind, where)
-    splits = assigned.splits
+    assignment = _split_rows(rows, targets, shares, request.kind, where)
+    splits = assignment.splits
     table = _make_table(rows, targets, splits, request.kind)
-    described = TextsDescription(
+    description = TextsDescription(
         name=name,
         kind=request.kind,
         rows_sha256=table_sha256(table),
         sizes=count_splits(splits),
         counts={
-            "repeated": int(assigned.is_repeated.sum()),
+            "repeated": int(assignment.is_repeated.sum()),
             **_count_odd(rows, targets, splits, request.kind),
         },
         files=_checksums(tables.values()),
         columns=request.columns,
         shares={NAMES[split]: share for split, share in shares.items()},
-        **targets.described(splits),
+        **targets.describe(splits),
         **_describe_training(rows, targets, np.flatnonzero(splits == TRAIN), request.kind),
     )
 
     def write(folder: Path) -> TextsDescription:
         pq.write_table(table, folder / _ROWS)
-        return described
+        return description
 
     return TextsDescription.store(cache, name, write, replace=replace)
 
@@ -207,11 +207,11 @@ def load_splits(folder: Path, description: TextsDescription) -> dict[str, TextsS
     columns = [table[x].to_pylist() for x in ("text", "pair") if x in table.column_names]
     texts = list(zip(*columns, strict=True))
     targets, splits = table.column(table.num_columns - 1).to_numpy(), table["split"].to_numpy()
-    found = {}
+    rows_by_split = {}
     for number, name in enumerate(NAMES):
         rows = np.flatnonzero(splits == number)
-        found[name] = TextsSplit([texts[row] for row in rows], targets[rows])
-    return found
+        rows_by_split[name] = TextsSplit([texts[row] for row in rows], targets[rows])
+    return rows_by_split
 
 
 def read_summaries(
@@ -248,39 +248,39 @@ def _resolve_splits(
         OptionError: a share is invalid.
         DataError: a source that is given for a split has others alone.
     """
-    found = _split_sources(source)
-    asked = {
-        split: None if given is None else _choose_split(given, split)
-        for split, given in ((VALIDATION, request.validation), (TEST, request.test))
+    split_sources = _split_sources(source)
+    options = {
+        split: None if option is None else _choose_split(option, split)
+        for split, option in ((VALIDATION, request.validation), (TEST, request.test))
     }
-    sources, shares = resolve_splits(asked, found, HELD_OUT_SHARE, "text")
-    return {TRAIN: found.get(TRAIN, source), **sources}, shares
+    sources, shares = resolve_splits(options, split_sources, HELD_OUT_SHARE, "text")
+    return {TRAIN: split_sources.get(TRAIN, source), **sources}, shares
 
 
 def _split_sources(source: float | Source) -> dict[int, Source]:
     """Return the folder, tables or data set of each split; nothing of a file."""
     if isinstance(source, str):
-        known = {SPLITS[x]: x for x in hub_splits(source) if x in SPLITS}
+        split_names = {SPLITS[x]: x for x in hub_splits(source) if x in SPLITS}
         name = source.partition("#")[0]
-        return {split: f"{name}#{x}" for split, x in known.items()}
+        return {split: f"{name}#{x}" for split, x in split_names.items()}
     if not isinstance(source, Path) or not source.is_dir():
         return {}
     return {**(find_split_folders(source) or find_tables(source))}
 
 
-def _choose_split(given: float | Source, split: int) -> float | Source:
-    """Return what is given for a split; of a folder with several splits, the one of that name.
+def _choose_split(option: float | Source, split: int) -> float | Source:
+    """Return the share or source of a split; of a folder with several splits, the one of that name.
 
     Raises:
         DataError: the folder lacks it.
     """
-    splits = _split_sources(given)
+    splits = _split_sources(option)
     if len(splits) < 2:
-        return given
+        return option
     if split not in splits:
         name = NAMES[split]
         raise DataError(
-            f"--{name} {given}: expected texts of {name}, got a folder of the splits "
+            f"--{name} {option}: expected texts of {name}, got a folder of the splits "
             f"{', '.join(NAMES[x] for x in sorted(splits))}; pass the file or folder of one of "
             "them, or a share such as 0.1"
         )
@@ -294,7 +294,7 @@ class _Rows:
     texts: list[tuple[str, ...]]
     targets: list[str]
     places: list[str]
-    given: np.ndarray
+    initial_splits: np.ndarray
     left_out: int
 
 
@@ -304,8 +304,8 @@ def _collect_rows(tables: Mapping[int, Table], request: TextsRequest) -> _Rows:
     Raises:
         DataError: a column is missing, or rows are empty that are not left out.
     """
-    found: list[tuple[str, ...]] = []
-    given: list[int] = []
+    complete_rows: list[tuple[str, ...]] = []
+    splits: list[int] = []
     places: list[str] = []
     left_out = 0
     for split, table in tables.items():
@@ -318,14 +318,14 @@ def _collect_rows(tables: Mapping[int, Table], request: TextsRequest) -> _Rows:
                 "them, or pass --drop-empty to leave these rows out"
             )
         left_out += len(empty)
-        kept = [number for number, row in enumerate(rows) if all(row)]
-        found += [rows[number] for number in kept]
-        places += [table.locate(number) for number in kept]
-        given += [split] * len(kept)
-    if not found:
+        numbers = [number for number, row in enumerate(rows) if all(row)]
+        complete_rows += [rows[number] for number in numbers]
+        places += [table.locate(number) for number in numbers]
+        splits += [split] * len(numbers)
+    if not complete_rows:
         raise DataError(f"{tables[TRAIN].path} has no row with a text and a target")
-    texts, targets = [row[:-1] for row in found], [row[-1] for row in found]
-    return _Rows(texts, targets, places, np.array(given, np.int8), left_out)
+    texts, targets = [row[:-1] for row in complete_rows], [row[-1] for row in complete_rows]
+    return _Rows(texts, targets, places, np.array(splits, np.int8), left_out)
 
 
 def _parse_targets(rows: _Rows, kind: Kind, where: str) -> Targets:
@@ -341,40 +341,40 @@ def _split_rows(
 ) -> Assignment:
     """Return the splits of the rows, each of which has rows that training can learn from."""
     labels = targets.values if targets.classes else None
-    assigned = assign_splits(rows.texts, rows.given, shares, labels)
-    if assigned.empty is not None:
+    assignment = assign_splits(rows.texts, rows.initial_splits, shares, labels)
+    if assignment.empty is not None:
         raise DataError(
-            f"{where}: no row is left for {assigned.empty}, as all of its texts are in another "
+            f"{where}: no row is left for {assignment.empty}, as all of its texts are in another "
             "split; choose other files or shares"
         )
-    splits = assigned.splits
+    splits = assignment.splits
     targets.check_shared(splits, where)
     if kind != "summary" and len(np.unique(targets.values[splits == TRAIN])) < 2:
         raise DataError(f"{where}: all training rows have one target; add rows with others")
-    return assigned
+    return assignment
 
 
 def _count_odd(rows: _Rows, targets: Targets, splits: np.ndarray, kind: Kind) -> dict[str, int]:
     """Count rows that were left out, of a class that training lacks, or without a token."""
     counts = {"empty": rows.left_out, "in_another_split": int((splits == DROPPED).sum())}
     if kind == "summary":
-        kept = np.flatnonzero(splits != DROPPED)
-        return {**counts, "without_token": sum(not has_token(rows.targets[x]) for x in kept)}
+        used_rows = np.flatnonzero(splits != DROPPED)
+        return {**counts, "without_token": sum(not has_token(rows.targets[x]) for x in used_rows)}
     held_out = np.isin(splits, (VALIDATION, TEST))
-    known = np.isin(targets.values, targets.values[splits == TRAIN])
-    return {**counts, "unseen": int((held_out & ~known).sum()) if kind == "class" else 0}
+    is_learned = np.isin(targets.values, targets.values[splits == TRAIN])
+    return {**counts, "unseen": int((held_out & ~is_learned).sum()) if kind == "class" else 0}
 
 
 def _describe_training(
     rows: _Rows, targets: Targets, training: np.ndarray, kind: Kind
 ) -> dict[str, Any]:
     """Return lengths of the training texts and summaries, and mean and deviation of numbers."""
-    encoded = [text.encode() for row in training for text in rows.texts[row]]
+    texts = [text.encode() for row in training for text in rows.texts[row]]
     summaries = [rows.targets[row].encode() for row in training] if kind == "summary" else []
     numbers = targets.values[training] if kind == "number" else np.array([-1.0, 1.0])
     return {
-        "words": covered([len(split_words(x, len(x))) for x in encoded]),
-        "bytes": covered([len(x) for x in encoded]),
+        "words": covered([len(split_words(x, len(x))) for x in texts]),
+        "bytes": covered([len(x) for x in texts]),
         "summary_words": covered([len(split_words(x, len(x))) for x in summaries]),
         "mean": float(numbers.mean()),
         "deviation": float(numbers.std()),

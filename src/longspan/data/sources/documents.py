@@ -52,11 +52,11 @@ class CorpusSource:
             OptionError: an encoding or the name of a data set is invalid.
         """
         if self.is_dataset:
-            found = _of_rows(self.path, read_hub(self.path), form, report)
+            documents = _convert_rows(self.path, read_hub(self.path), form, report)
         else:
             files = find_files(Path(self.path))
-            found = itertools.chain.from_iterable(_read_file(x, form, report) for x in files)
-        return itertools.islice(found, form.limit)
+            documents = itertools.chain.from_iterable(_read_file(x, form, report) for x in files)
+        return itertools.islice(documents, form.limit)
 
 
 def _read_file(path: Path, form: FileFormat, report: ReadingReport) -> Iterator[Document]:
@@ -64,13 +64,13 @@ def _read_file(path: Path, form: FileFormat, report: ReadingReport) -> Iterator[
     if unpacked_path(path).suffix.lower() in ARROW and table_suffix(path) not in ARROW:
         report.add_bad(str(path), "expected plain parquet or Arrow, got a packed file; unpack it")
     elif table_suffix(path) in SUFFIXES:
-        yield from _of_rows(str(path), read_rows(path, form, report, form.text), form, report)
+        yield from _convert_rows(str(path), read_rows(path, form, report, form.text), form, report)
     else:
         for where, blocks in read_units(path, form, report):
             yield Document(where, split_parts(blocks))
 
 
-def _of_rows(
+def _convert_rows(
     name: str, rows: Iterable[Row], form: FileFormat, report: ReadingReport
 ) -> Iterator[Document]:
     """Yield a document for each row, from the column of the format; report rows without text."""

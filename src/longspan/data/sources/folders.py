@@ -73,8 +73,8 @@ def find_files(path: Path) -> list[Path]:
     Raises:
         DataError: there is no such path, or the folder has no files.
     """
-    if found := matching_files(path):
-        return found
+    if files := matching_files(path):
+        return files
     if not path.exists():
         raise DataError(
             f"{path} does not exist; pass a file, a folder, a pattern or hf:NAME, and the name of "
@@ -82,8 +82,8 @@ def find_files(path: Path) -> list[Path]:
         )
     if not path.is_dir():
         return [path]
-    below = (x for x in path.rglob("*") if x.is_file() and x.name not in _DESCRIPTIONS)
-    visible = [x for x in below if not _is_hidden(x.relative_to(path))]
+    candidates = (x for x in path.rglob("*") if x.is_file() and x.name not in _DESCRIPTIONS)
+    visible = [x for x in candidates if not _is_hidden(x.relative_to(path))]
     if not visible:
         raise DataError(f"{path} has no files; pass a folder of text, JSONL or parquet files")
     return sorted(visible)
@@ -102,20 +102,20 @@ def find_split_folders(folder: Path) -> dict[int, Path]:
     names = [path.name for path in visible_entries(folder) if path.is_dir()]
     if "train" not in names or not set(names) & (SPLITS.keys() - {"train"}):
         return {}
-    found: dict[int, Path] = {}
+    split_folders: dict[int, Path] = {}
     for name in names:
         if name not in SPLITS:
             raise DataError(
                 f"{folder} has the splits {', '.join(x for x in names if x in SPLITS)}, and also "
                 f"{name}; move it elsewhere"
             )
-        if SPLITS[name] in found:
+        if SPLITS[name] in split_folders:
             raise DataError(
-                f"{folder} has two folders of one split, {found[SPLITS[name]].name} and {name}; "
-                "remove one of them"
+                f"{folder} has two folders of one split, {split_folders[SPLITS[name]].name} and "
+                f"{name}; remove one of them"
             )
-        found[SPLITS[name]] = folder / name
-    return found
+        split_folders[SPLITS[name]] = folder / name
+    return split_folders
 
 
 def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
@@ -132,17 +132,19 @@ def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
     tables = [x for x in entries if _is_table(x)]
     if not tables:
         return _find_below(folder, entries)
-    found: dict[int, list[Path]] = {}
-    others: list[Path] = []
+    tables_by_split: dict[int, list[Path]] = {}
+    other_tables: list[Path] = []
     for path in tables:
-        named = _SPLIT.match(path.name)
-        (found.setdefault(SPLITS[named[1].lower()], []) if named else others).append(path)
-    if not found and any(path.is_dir() for path in entries):
+        match = _SPLIT.match(path.name)
+        (
+            tables_by_split.setdefault(SPLITS[match[1].lower()], []) if match else other_tables
+        ).append(path)
+    if not tables_by_split and any(path.is_dir() for path in entries):
         return {}  # subfolders of classes, with a table beside them
-    if len(found) < 2 and TRAIN not in found:
-        found, others = {TRAIN: tables}, []
-    _check_splits(folder, found, others)
-    return {split: tuple(paths) for split, paths in found.items()}
+    if len(tables_by_split) < 2 and TRAIN not in tables_by_split:
+        tables_by_split, other_tables = {TRAIN: tables}, []
+    _check_splits(folder, tables_by_split, other_tables)
+    return {split: tuple(paths) for split, paths in tables_by_split.items()}
 
 
 def has_columns(path: Path) -> bool:
@@ -160,36 +162,38 @@ def _is_table(path: Path) -> bool:
 
 def _find_below(folder: Path, entries: Sequence[Path]) -> dict[int, tuple[Path, ...]]:
     """Return the tables of the one subfolder that has parquet files, or of `data`."""
-    below = [x for x in entries if x.is_dir() and any(x.glob("*.parquet"))]
-    if not below or all(x.name in SPLITS for x in below):
+    subfolders = [x for x in entries if x.is_dir() and any(x.glob("*.parquet"))]
+    if not subfolders or all(x.name in SPLITS for x in subfolders):
         return {}
-    chosen = [x for x in below if x.name == _DATA] or below
-    if len(chosen) > 1:
+    folders = [x for x in subfolders if x.name == _DATA] or subfolders
+    if len(folders) > 1:
         raise DataError(
-            f"{folder} has parquet files in {', '.join(x.name for x in below)}; pass one of these "
-            "folders"
+            f"{folder} has parquet files in {', '.join(x.name for x in subfolders)}; pass one of "
+            "these folders"
         )
-    return find_tables(chosen[0])
+    return find_tables(folders[0])
 
 
-def _check_splits(folder: Path, found: dict[int, list[Path]], others: Sequence[Path]) -> None:
+def _check_splits(
+    folder: Path, tables_by_split: dict[int, list[Path]], other_tables: Sequence[Path]
+) -> None:
     """Check that all tables are of a split, whose shards are complete."""
-    splits = ", ".join(NAMES[split] for split in sorted(found))
-    if others:
+    splits = ", ".join(NAMES[split] for split in sorted(tables_by_split))
+    if other_tables:
         raise DataError(
-            f"{folder} has tables of {splits}, and also {others[0].name}; move it elsewhere, or "
-            "pass the files of each split"
+            f"{folder} has tables of {splits}, and also {other_tables[0].name}; move it "
+            "elsewhere, or pass the files of each split"
         )
-    if TRAIN not in found:
+    if TRAIN not in tables_by_split:
         raise DataError(f"{folder} has tables of {splits}, and none of train; add one")
-    for split, paths in found.items():
+    for split, paths in tables_by_split.items():
         kinds = {_DIGITS.sub("", path.name): path.name for path in paths}
         if len(kinds) > 1:
             raise DataError(
                 f"{folder} has several tables of {NAMES[split]} that are no numbered shards, such "
                 f"as {' and '.join(sorted(kinds.values())[:2])}; keep one of them, or pass its file"
             )
-        checked: set[Path] = set()
+        shards: set[Path] = set()
         for path in paths:
-            if path not in checked:
-                checked.update(shards_of(path))
+            if path not in shards:
+                shards.update(shards_of(path))

@@ -152,8 +152,8 @@ def _has_lines(path: Path) -> bool:
     """Return whether a file has an object in each line: its first one does not go on below."""
     with texts.open_packed(path) as file, texts.explain_damage(path):
         lines = iter(lambda: file.readline(texts.LONGEST), b"")
-        filled = (x for line in lines if (x := line.removeprefix(codecs.BOM_UTF8).strip()))
-        first, second = next(filled, b"{}"), next(filled, b"")
+        nonblank_lines = (x for line in lines if (x := line.removeprefix(codecs.BOM_UTF8).strip()))
+        first, second = next(nonblank_lines, b"{}"), next(nonblank_lines, b"")
     try:
         return isinstance(json.loads(first), dict) or not first.startswith(b"[")
     except json.JSONDecodeError as error:
@@ -172,9 +172,9 @@ def _read_values(path: Path, encoding: str, report: ReadingReport) -> Iterator[R
     place = _skip_space(text, 0)
     is_array = text.startswith("[", place)
     place = _skip_space(text, place + is_array)
-    line, seen = 1, 0
+    line, previous = 1, 0
     while place < len(text) and not (is_array and text[place] == "]"):
-        line, seen = line + text.count("\n", seen, place), place
+        line, previous = line + text.count("\n", previous, place), place
         try:
             value, place = _DECODER.raw_decode(text, place)
             yield f"line {line}", _check_object(value)
@@ -194,16 +194,16 @@ def _read_values(path: Path, encoding: str, report: ReadingReport) -> Iterator[R
 
 def _no_end(text: str, place: int, path: Path) -> DataError:
     """Return the error of an array that has something else, or nothing more, at a place."""
-    given = repr(text[place]) if place < len(text) else "the end of the file"
+    actual = repr(text[place]) if place < len(text) else "the end of the file"
     return DataError(
         f"{path}, line {text.count(chr(10), 0, place) + 1}: the array has no end; expected a comma "
-        f"or ] after an object, got {given}; correct the file, or fetch it again"
+        f"or ] after an object, got {actual}; correct the file, or fetch it again"
     )
 
 
 def _skip_space(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return found.end() if found else place
+    match = _SPACE.match(text, place)
+    return match.end() if match else place
 
 
 def _check_object(value: Any) -> dict[str, Any]:
@@ -274,10 +274,12 @@ def class_names(schema: pa.Schema) -> dict[str, list[str]]:
     """Return the names of the classes by column, as the Hugging Face libraries store them."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        named = {name: x["names"] for name, x in features.items() if x["_type"] == "ClassLabel"}
+        names_by_column = {
+            name: x["names"] for name, x in features.items() if x["_type"] == "ClassLabel"
+        }
     except (KeyError, TypeError, AttributeError, ValueError):
         return {}
-    return {name: names for name, names in named.items() if isinstance(names, list)}
+    return {name: names for name, names in names_by_column.items() if isinstance(names, list)}
 
 
 def name_classes(values: dict[str, Any], classes: dict[str, list[str]]) -> dict[str, Any]:
@@ -296,8 +298,8 @@ def hub_splits(name: str) -> list[str]:
         OptionError: the name has another form.
         DataError: the library is not installed, or the data set is not reachable.
     """
-    named = _parse_hub(name)
-    return [named["split"]] if named["split"] else list(_load_hub(name, None))
+    match = _parse_hub(name)
+    return [match["split"]] if match["split"] else list(_load_hub(name, None))
 
 
 def read_hub(name: str) -> Iterator[Row]:
@@ -325,10 +327,10 @@ def read_hub(name: str) -> Iterator[Row]:
 
 
 def _load_hub(name: str, split: str | None) -> Any:
-    named = _parse_hub(name)
+    match = _parse_hub(name)
     datasets = import_datasets(f"reading {name}")
     try:
-        return datasets.load_dataset(named["name"], named["config"], split=split, streaming=True)
+        return datasets.load_dataset(match["name"], match["config"], split=split, streaming=True)
     except Exception as error:
         raise _unreadable(name, error) from error
 
@@ -342,6 +344,6 @@ def _unreadable(name: str, error: Exception) -> DataError:
 
 
 def _parse_hub(name: str) -> re.Match[str]:
-    if not (named := _HUB_NAME.fullmatch(name)):
+    if not (match := _HUB_NAME.fullmatch(name)):
         raise OptionError(f"{name!r} is no data set; write hf:NAME, hf:NAME:CONFIGURATION#SPLIT")
-    return named
+    return match

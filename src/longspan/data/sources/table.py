@@ -96,8 +96,8 @@ class Table:
         return digest.hexdigest()
 
     def _delimiter_hint(self) -> str:
-        found = [x for x in (";", "\t", "|") if len(self.names) == 1 and x in self.names[0]]
-        return f" (pass --delimiter {found[0]!r} if that separates them)" if found else ""
+        delimiters = [x for x in (";", "\t", "|") if len(self.names) == 1 and x in self.names[0]]
+        return f" (pass --delimiter {delimiters[0]!r} if that separates them)" if delimiters else ""
 
 
 def read_table(source: Source, form: FileFormat | None = None) -> Table:
@@ -109,22 +109,22 @@ def read_table(source: Source, form: FileFormat | None = None) -> Table:
         DataError: the file is missing, malformed or in another encoding, or has no rows.
         OptionError: the name of the file or the format is unknown.
     """
-    chosen = form or FileFormat()
+    file_format = form or FileFormat()
     if isinstance(source, str):
-        found = _collect(Path(source), readers.read_hub(source))
+        table = _collect(Path(source), readers.read_hub(source))
     elif isinstance(source, tuple):
-        found = _join([_read(path, chosen) for path in source])
+        table = _join([_read(path, file_format) for path in source])
     else:
         tables = matching_files(source)
         if source.is_dir():
             tables = [path for paths in find_tables(source).values() for path in paths]
         if tables:
-            return read_table(tuple(tables), chosen)
+            return read_table(tuple(tables), file_format)
         is_folder = source.is_dir()
-        found = _read_classes(source, chosen) if is_folder else _read(source, chosen)
-    if not found.rows:
-        raise DataError(f"{found.path} has no rows; expected {_expected(found.path)}")
-    return found
+        table = _read_classes(source, file_format) if is_folder else _read(source, file_format)
+    if not table.rows:
+        raise DataError(f"{table.path} has no rows; expected {_expected(table.path)}")
+    return table
 
 
 def read_new_texts(path: Path, form: FileFormat) -> Table:
@@ -173,22 +173,22 @@ def _collect(path: Path, rows: Iterable[readers.Row]) -> Table:
         DataError: the rows are in one field of one object, or bytes are not UTF-8.
     """
     places: list[str] = []
-    found: list[dict[str, str]] = []
+    records: list[dict[str, str]] = []
     nested: dict[str, int] = {}
     names: dict[str, None] = {}
     for place, values in rows:
         for name, value in values.items():
             names.setdefault(name)
             if isinstance(value, list | dict):
-                nested.setdefault(name, len(found))
-        found.append({name: _as_text(x, path, name, place) for name, x in values.items()})
+                nested.setdefault(name, len(records))
+        records.append({name: _as_text(x, path, name, place) for name, x in values.items()})
         places.append(place)
-        if len(found) == 1:
+        if len(records) == 1:
             first = values
-    if len(found) == 1:
+    if len(records) == 1:
         _refuse_wrapped(first, path)
-    filled = [[row.get(name, "") for name in names] for row in found]
-    return Table(path=path, names=tuple(names), rows=filled, places=places, nested=nested)
+    cells = [[row.get(name, "") for name in names] for row in records]
+    return Table(path=path, names=tuple(names), rows=cells, places=places, nested=nested)
 
 
 def _refuse_wrapped(values: Mapping[str, Any], path: Path) -> None:
@@ -228,21 +228,25 @@ def _join(shards: Sequence[Table]) -> Table:
     """Return the rows of all shards, with the columns that all have."""
     if len(shards) == 1:
         return shards[0]
-    filled = [shard for shard in shards if shard.rows] or shards[:1]
-    names = [name for name in filled[0].names if all(name in shard.names for shard in filled)]
+    nonempty_shards = [shard for shard in shards if shard.rows] or shards[:1]
+    names = [
+        name
+        for name in nonempty_shards[0].names
+        if all(name in shard.names for shard in nonempty_shards)
+    ]
     rows: list[list[str]] = []
     places: list[str] = []
     nested: dict[str, int] = {}
-    for shard in filled:
+    for shard in nonempty_shards:
         for name in shard.nested.keys() - nested.keys():
             nested[name] = len(rows) + shard.nested[name]
         order = [shard.names.index(name) for name in names]
         rows += [[row[n] for n in order] for row in shard.rows]
         places += [shard.locate(number) for number in range(len(shard.rows))]
     folder = shards[0].path.parent
-    shared = tuple(names)
+    columns = tuple(names)
     return Table(
-        path=folder, names=shared, rows=rows, places=places, nested=nested, shards=tuple(shards)
+        path=folder, names=columns, rows=rows, places=places, nested=nested, shards=tuple(shards)
     )
 
 
@@ -254,9 +258,9 @@ def _read_classes(folder: Path, form: FileFormat) -> Table:
             file nor a folder of classes.
     """
     groups = list(visible_entries(folder))
-    if beside := [group.name for group in groups if not group.is_dir()]:
+    if stray_files := [group.name for group in groups if not group.is_dir()]:
         raise DataError(
-            f"{folder} has files in no subfolder: {first_of(beside)}; expected one "
+            f"{folder} has files in no subfolder: {first_of(stray_files)}; expected one "
             "subfolder for each class, with a file for each text. Move them elsewhere"
         )
     rows = [

@@ -23,7 +23,7 @@ PACKED = (".gz", ".zst")
 LONGEST = 1 << 26  # characters of a line, paragraph, field or object that is read whole
 SKIP_REMEDY = "correct it, or pass --skip-bad to leave such documents out and count them"
 _BLOCK = 1 << 20  # bytes decoded at a time
-_SHOWN = 5  # reasons that are kept for the report
+_MAX_REASONS = 5  # reasons that are kept for the report
 _BLANK_LINE = re.compile(r"\n[^\S\n]*(?=\n)")
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException)
 
@@ -75,22 +75,22 @@ class ReadingReport:
         if not self.skip_bad:
             raise DataError(f"{where}: {reason}; {self.remedy}")
         self.num_bad += 1
-        self.reasons += [f"{where}: {reason}"][: _SHOWN - len(self.reasons)]
+        self.reasons += [f"{where}: {reason}"][: _MAX_REASONS - len(self.reasons)]
 
     def add_empty(self, where: str) -> None:
         """Count a document without text."""
         self.num_empty += 1
-        self.empty += [where][: _SHOWN - len(self.empty)]
+        self.empty += [where][: _MAX_REASONS - len(self.empty)]
 
     def left_out(self) -> str:
         """Return what was left out, with the first places, in brackets; empty if nothing was."""
         counts = {"empty": (self.num_empty, self.empty), "unreadable": (self.num_bad, self.reasons)}
-        found = [
-            f"{number:,} {what}: {'; '.join(places)}{', ...' if number > len(places) else ''}"
-            for what, (number, places) in counts.items()
+        clauses = [
+            f"{number:,} {kind}: {'; '.join(places)}{', ...' if number > len(places) else ''}"
+            for kind, (number, places) in counts.items()
             if number
         ]
-        return f" (left out: {'; '.join(found)})" if found else ""
+        return f" (left out: {'; '.join(clauses)})" if clauses else ""
 
 
 class _BadTextError(Exception):
@@ -285,7 +285,7 @@ def _split_units(
     path: Path, blocks: Iterable[str], is_line: bool, report: ReadingReport
 ) -> Iterator[tuple[int, str]]:
     """Yield lines, or paragraphs between blank lines, with the number of their first line."""
-    what, rest, line, is_dropping = "line" if is_line else "paragraph", "", 1, False
+    unit, rest, line, is_dropping = "line" if is_line else "paragraph", "", 1, False
     for block in blocks:
         *whole, rest = (rest + block).split("\n") if is_line else _BLANK_LINE.split(rest + block)
         for text in whole:
@@ -295,11 +295,11 @@ def _split_units(
             is_dropping = False
         if len(rest) > LONGEST and not is_dropping:
             where = f"{path}, line {line + _leading_lines(rest)}"
-            report.add_bad(where, f"a {what} of more than {LONGEST:,} characters")
+            report.add_bad(where, f"a {unit} of more than {LONGEST:,} characters")
             is_dropping = True
         if is_dropping:
-            dropped = rest.removesuffix("\n")  # which may begin the end of the paragraph
-            line, rest = line + dropped.count("\n"), rest[len(dropped) :]
+            prefix = rest.removesuffix("\n")  # which may begin the end of the paragraph
+            line, rest = line + prefix.count("\n"), rest[len(prefix) :]
     if not is_dropping:
         yield line + _leading_lines(rest), rest.strip("\n")
 

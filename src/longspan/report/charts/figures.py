@@ -94,9 +94,7 @@ def spectrum_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the share of the largest quarter of the singular values by layer, for each task."""
     lines, styles = partial(measured_task_rows, board, records=context.analyses), context.styles
     caption = "{}, largest quarter of the singular values by layer"
-    return _by_task(
-        board, ("spectrum {}", caption, lambda i: spectrum_by_layer(lines(i), styles))
-    )
+    return _by_task(board, ("spectrum {}", caption, lambda i: spectrum_by_layer(lines(i), styles)))
 
 
 def context_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:

@@ -161,8 +161,11 @@ class CorpusTask(ImportedCorpus):
         if split != "train" or rows is not None or weights is None:
             return plain
         examples = self._examples(split)
-        drawn = enumerate(self._weighted_rows(weights, batch_size, seed, start), start)
-        return (self.collate(examples, own, (seed, number)) for number, own in drawn)
+        numbered_batches = enumerate(self._weighted_rows(weights, batch_size, seed, start), start)
+        return (
+            self.collate(examples, batch_rows, (seed, number))
+            for number, batch_rows in numbered_batches
+        )
 
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
@@ -183,8 +186,8 @@ class CorpusTask(ImportedCorpus):
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
         tokens = self._examples(split).tokens
-        chosen = [tokens[row] for row in rows] if rows is not None else [tokens.values]
-        return torch.from_numpy(np.concatenate(chosen).astype(np.int64))
+        sequences = [tokens[row] for row in rows] if rows is not None else [tokens.values]
+        return torch.from_numpy(np.concatenate(sequences).astype(np.int64))
 
     def units(self, split: Split) -> np.ndarray:
         """Return the number of the document that each example begins in, (N,)."""
@@ -231,12 +234,12 @@ class CorpusTask(ImportedCorpus):
     def _examples(self, split: str) -> Windows:
         """Return the windows of a split; their labels are the numbers of the documents."""
         if split not in self._windows:
-            stored = super()._examples(split)
+            examples = super()._examples(split)
             size = self.length - len(self._first_ids)
             if split == "train" and self.options.pack == "stream":
-                self._windows[split] = cut_stream(stored, size, self._source_bounds)
+                self._windows[split] = cut_stream(examples, size, self._source_bounds)
             else:
-                windows = cut_documents(stored, size)
+                windows = cut_documents(examples, size)
                 most = None if split == "train" else self.options.held_out_windows
                 self._windows[split] = windows if most is None else thin(windows, most)
         return self._windows[split]
@@ -282,12 +285,12 @@ def _make(folder: Path, description: CorpusDescription) -> type[Task]:
 
 def _options(description: CorpusDescription) -> type[CorpusOptions]:
     """Return the options of a corpus, whose default weights are those of its import."""
-    given = tuple(description.weights) or None
+    default_weights = tuple(description.weights) or None
 
     @settings
     class Options(CorpusOptions):
         """Windows of documents, masks, and the weights of the import."""
 
-        weights: Weights | None = setting(_WEIGHTS, given, is_fixed=False)
+        weights: Weights | None = setting(_WEIGHTS, default_weights, is_fixed=False)
 
     return Options

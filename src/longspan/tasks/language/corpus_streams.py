@@ -69,12 +69,15 @@ class CorpusStreamTask(ImportedCorpus, StreamTask):
     @property
     def build_notes(self) -> list[str]:
         """Documents that were left out, and parts that the tokenizer does not give back."""
-        short, changed = sum(self.facts["too_short"].values()), self.facts.get("changed_parts", 0)
+        short, num_changed = (
+            sum(self.facts["too_short"].values()),
+            self.facts.get("changed_parts", 0),
+        )
         left_out = "document|documents of fewer than two tokens was|were left out"
         notes = [counted(short, left_out)] if short else []
-        if changed:
+        if num_changed:
             notes.append(
-                f"the tokenizer does not give {changed:,} of {self.facts['parts']:,} parts of "
+                f"the tokenizer does not give {num_changed:,} of {self.facts['parts']:,} parts of "
                 "documents back as they were: bits per byte are those of its own text, and not "
                 "comparable with other vocabularies"
             )

@@ -74,7 +74,7 @@ class PG19(StreamTask):
         reports: dict[str, SplitReport] = {}
         for split in SPLITS:
             progress(f"reading {split}", sum(x.books for x in reports.values()), total)
-            writer = DocumentWriter(scratch / f"{split}.tokens", np.uint8, least=2)
+            writer = DocumentWriter(scratch / f"{split}.tokens", np.uint8, min_length=2)
             splits[split], reports[split] = pg19.read_split(copy.folder, copy.books[split], writer)
         return BuildOutput(
             splits=splits,

@@ -79,7 +79,7 @@ def find(data: Path | None, expected: Mapping[str, int]) -> BookFiles:
         folders = usual_folders(path, "pg19")[0 if data is not None else 1 :]
         for folder in folders:
             if any((folder / split).is_dir() for split in expected):
-                return _checked(folder, expected)
+                return _check_books(folder, expected)
     if data is not None and (data.suffix == ".txt" or any(data.glob("*.txt"))):
         raise DataError(
             f"{data} has no folders {', '.join(expected)}, as PG-19 has; books of your own become "
@@ -91,18 +91,20 @@ def find(data: Path | None, expected: Mapping[str, int]) -> BookFiles:
     )
 
 
-def _checked(folder: Path, expected: Mapping[str, int]) -> BookFiles:
+def _check_books(folder: Path, expected: Mapping[str, int]) -> BookFiles:
     books = {
         split: tuple(sorted(f"{split}/{x.name}" for x in (folder / split).glob("*.txt")))
         for split in expected
     }
-    found = {split: len(names) for split, names in books.items()}
-    if found != dict(expected):
-        lacking = [f"{x} has {found[x]:,} of {n:,}" for x, n in expected.items() if found[x] != n]
+    counts = {split: len(names) for split, names in books.items()}
+    if counts != dict(expected):
+        differences = [
+            f"{x} has {counts[x]:,} of {n:,}" for x, n in expected.items() if counts[x] != n
+        ]
         raise DataError(
-            f"{folder} is not the whole PG-19: books, {', '.join(lacking)}; download {URL} again. "
-            "As official data, a part of it is refused; it becomes a task, with its splits, by "
-            f"`longspan data import corpus {folder} --objective next`"
+            f"{folder} is not the whole PG-19: books, {', '.join(differences)}; download {URL} "
+            "again. As official data, a part of it is refused; it becomes a task, with its splits, "
+            f"by `longspan data import corpus {folder} --objective next`"
         )
     return BookFiles(folder=folder, books=books)
 

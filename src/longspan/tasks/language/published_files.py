@@ -19,7 +19,7 @@ from longspan.data.store import Examples
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import check_file
 
-OWN = "another text becomes a task by `longspan data import corpus PATH --objective next`"
+IMPORT_HINT = "another text becomes a task by `longspan data import corpus PATH --objective next`"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def find(text: PublishedText, data: Path | None) -> CopyFiles:
     if wrong:
         raise DataError(
             f"{text.name} has {text.size:,} bytes, but {'; '.join(wrong)}; fetch {text.url} again. "
-            f"As official data, a part of it is refused; {OWN}"
+            f"As official data, a part of it is refused; {IMPORT_HINT}"
         )
     raise MissingSourceError(
         f"{text.name} is not here (searched {format_paths(paths)}); download {text.url} to FOLDER "
@@ -82,7 +82,7 @@ def read_splits(
         text: the published file.
         copy: a copy of it.
         ids: id of each byte, (256,); 0 of those that the file lacks.
-        scratch: folder of the spools.
+        scratch: folder of the tokens.
 
     Raises:
         DataError: the copy has another size, another sha256 or another byte.
@@ -119,16 +119,16 @@ def _copies_in(name: str, path: Path) -> Iterator[CopyFiles]:
     folders = usual_folders(path, name) if path.is_dir() else ()
     files = [path] if path.is_file() else [folder / name for folder in folders]
     for one in (*files, *(folder / f"{name}.zip" for folder in folders)):
-        if one.is_file() and not _is_other_archive(one, name, given=one == path):
+        if one.is_file() and not _is_other_archive(one, name, is_search_path=one == path):
             yield CopyFiles(form="zip" if _is_zip(one) else "file", path=one)
 
 
-def _is_other_archive(path: Path, name: str, *, given: bool) -> bool:
-    """Return whether a file that a user has given is an archive, and not the published zip."""
+def _is_other_archive(path: Path, name: str, *, is_search_path: bool) -> bool:
+    """Return whether a file is another archive; of zips, only the search path is checked."""
     if not _is_zip(path):
         return tarfile.is_tarfile(path)
     with zipfile.ZipFile(path) as archive:
-        return given and name not in archive.namelist()
+        return is_search_path and name not in archive.namelist()
 
 
 def _is_zip(path: Path) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from longspan.data.store import Examples
-from longspan.tasks.language.windows import check_stored, document_bounds
+from longspan.tasks.language.windows import check_rows, document_bounds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,14 +16,14 @@ class Segments:
     The target of a token is the token after it, so a document of n tokens has n - 1 inputs.
 
     Attributes:
-        stored: rows of the documents, with the checksums of their tokens.
+        examples: rows of the documents, with the checksums of their tokens.
         starts: number of the first input among all stored tokens, (N,).
         lengths: number of inputs, (N,).
         scored: number of last inputs whose target is scored, (N,).
         documents: number of the document, (N,).
     """
 
-    stored: Examples
+    examples: Examples
     starts: np.ndarray
     lengths: np.ndarray
     scored: np.ndarray
@@ -35,7 +35,7 @@ class Segments:
     def tokens(self, row: int | np.integer) -> np.ndarray:
         """Return the inputs of a segment and the target of the last one."""
         start = self.starts[row]
-        return self.stored.tokens.values[start : start + self.lengths[row] + 1]
+        return self.examples.tokens.values[start : start + self.lengths[row] + 1]
 
     def follows(self, rows: np.ndarray, before: np.ndarray) -> np.ndarray:
         """Return which rows continue the document of another row where it ends, (N,)."""
@@ -48,10 +48,10 @@ class Segments:
         Raises:
             DataError: a row has changed since it was written.
         """
-        check_stored(self.stored, self.starts[rows], self.lengths[rows] + 1)
+        check_rows(self.examples, self.starts[rows], self.lengths[rows] + 1)
 
 
-def cut_windows(stored: Examples, length: int, stride: int, limit: int | None = None) -> Segments:
+def cut_windows(examples: Examples, length: int, stride: int, limit: int | None = None) -> Segments:
     """Cut each document into windows, of which each scores the tokens after those of the last.
 
     The first window of a document is scored whole, each later one in its last `stride` inputs, so
@@ -59,12 +59,12 @@ def cut_windows(stored: Examples, length: int, stride: int, limit: int | None = 
     the stride `length` follow each other and are scored whole.
 
     Args:
-        stored: rows of documents; labels are the ascending numbers of the documents.
+        examples: rows of documents; labels are the ascending numbers of the documents.
         length: inputs of a window.
         stride: distance of two windows, at most `length`.
         limit: tokens of a document that are used, from its first one on; None: all.
     """
-    bounds = document_bounds(stored)
+    bounds = document_bounds(examples)
     sizes = np.diff(bounds) if limit is None else np.minimum(np.diff(bounds), limit)
     inputs = np.maximum(sizes - 1, 0)
     counts = np.where(inputs > 0, 1 + -(-np.maximum(inputs - length, 0) // stride), 0)
@@ -74,7 +74,7 @@ def cut_windows(stored: Examples, length: int, stride: int, limit: int | None = 
     starts = number * stride
     before = np.where(number > 0, length + (number - 1) * stride, 0)
     return Segments(
-        stored=stored,
+        examples=examples,
         starts=bounds[:-1][documents] + starts,
         lengths=ends - starts,
         scored=ends - before,
@@ -130,11 +130,11 @@ def evaluation_walks(
     places = np.arange(width)
     firsts = places * steps + np.minimum(places, longer)
     for number in range(start, steps + (longer > 0)):
-        own = firsts if number < steps else firsts[:longer]
-        chosen, continues = rows[own + number], np.zeros(len(own), bool)
+        batch_firsts = firsts if number < steps else firsts[:longer]
+        batch_rows, continues = rows[batch_firsts + number], np.zeros(len(batch_firsts), bool)
         if number > start:
-            continues = segments.follows(chosen, rows[own + number - 1])
-        yield chosen, continues
+            continues = segments.follows(batch_rows, rows[batch_firsts + number - 1])
+        yield batch_rows, continues
 
 
 def _shuffle_documents(documents: np.ndarray, seed: int, epoch: int) -> np.ndarray:

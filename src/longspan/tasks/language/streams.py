@@ -148,12 +148,12 @@ class StreamTask(Task):
     def segments(self, split: Split) -> Segments:
         """Return the segments of a split, or its sliding windows."""
         if split not in self._segments:
-            stored, options = self._examples(split), self.options
+            examples, options = self._examples(split), self.options
             if split == "train":
-                segments = cut_windows(stored, options.length, options.length)
+                segments = cut_windows(examples, options.length, options.length)
             else:
                 segments = cut_windows(
-                    stored, options.window, options.resolved_stride, options.held_out_tokens
+                    examples, options.window, options.resolved_stride, options.held_out_tokens
                 )
             self._segments[split] = segments
         return self._segments[split]
@@ -194,8 +194,8 @@ class StreamTask(Task):
         if is_training:
             walks = training_walks(segments, batch_size, seed, start)
         else:
-            chosen = np.arange(len(segments)) if rows is None else np.sort(rows)
-            walks = evaluation_walks(segments, chosen, batch_size, start)
+            rows = np.arange(len(segments)) if rows is None else np.sort(rows)
+            walks = evaluation_walks(segments, rows, batch_size, start)
         follows = split == "train" or self.options.evaluation == "segments"
         batches = (self._make_batch(segments, *step) for step in walks)
         return batches if follows else (replace(x, continues=None) for x in batches)
@@ -214,8 +214,8 @@ class StreamTask(Task):
         width = int(lengths.max())
         tokens = np.zeros((len(rows), width + 1), np.int64)
         for line, row in zip(tokens, rows, strict=True):
-            own = segments.tokens(row)
-            line[: len(own)] = own
+            sequence = segments.tokens(row)
+            line[: len(sequence)] = sequence
         places = np.arange(width)
         real = places < lengths[:, None]
         is_scored = real & (places >= (lengths - scored)[:, None])
@@ -243,30 +243,30 @@ class StreamTask(Task):
         the logits if the metrics follow from nats.
         """
         losses = logits if logits.shape == targets.shape else cross_entropy(logits, targets)
-        found, nats = {}, losses.double().sum(1)
+        statistics, nats = {}, losses.double().sum(1)
         for metric in metrics:
             if not metric.is_likelihood:
-                found[metric.name] = LOGIT_STATISTICS[metric.name](logits, targets)
+                statistics[metric.name] = LOGIT_STATISTICS[metric.name](logits, targets)
                 continue
             count = self._count(metric.columns[1], split, rows, targets)
-            found[metric.name] = torch.stack((nats, count.to(nats.device)), dim=1)
-        return found
+            statistics[metric.name] = torch.stack((nats, count.to(nats.device)), dim=1)
+        return statistics
 
     def _count(self, name: str, split: Split, rows: Tensor, targets: Tensor) -> Tensor:
         """Return the tokens, bytes, characters or words among the targets of each segment."""
         if name == "tokens":
             return (targets != IGNORE).sum(1).double()
-        segments, found = self.segments(split), []
+        segments, counts = self.segments(split), []
         for row in rows.tolist():
             is_scored = np.arange(segments.lengths[row], 0, -1) <= segments.scored[row]
-            found.append(self.vocabulary.count(name, segments.tokens(row), is_scored))
-        return torch.tensor(found, dtype=torch.float64)
+            counts.append(self.vocabulary.count(name, segments.tokens(row), is_scored))
+        return torch.tensor(counts, dtype=torch.float64)
 
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the scored targets of some rows of a split, in their order; None: of all."""
         segments = self.segments(split)
-        chosen = np.arange(len(segments)) if rows is None else rows
-        parts = [segments.tokens(row)[-segments.scored[row] :] for row in chosen]
+        rows = np.arange(len(segments)) if rows is None else rows
+        parts = [segments.tokens(row)[-segments.scored[row] :] for row in rows]
         return torch.from_numpy(np.concatenate(parts).astype(np.int64))
 
     def units(self, split: Split) -> np.ndarray:
@@ -292,8 +292,8 @@ class StreamTask(Task):
             segments = self.segments(split)
             is_first = np.append(True, np.diff(segments.documents) != 0)
             begins = segments.starts[is_first][np.cumsum(is_first) - 1]
-            found = group_by_quantiles("tokens before", segments.starts - begins, 4)
-            self._groupings[split] = found
+            groupings = group_by_quantiles("tokens before", segments.starts - begins, 4)
+            self._groupings[split] = groupings
         return self._groupings[split]
 
     def encode(self, text: str) -> np.ndarray:

@@ -19,15 +19,15 @@ from longspan.data.document_rows import DocumentWriter
 from longspan.data.parquet import read_records, split_files
 from longspan.data.source_files import (
     CopyFiles,
+    find_archives,
     format_paths,
-    named_archives,
     search_paths,
     usual_folders,
 )
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import END, WordVocabulary
 from longspan.errors import DataError, MissingSourceError
-from longspan.tasks.language.published_files import OWN
+from longspan.tasks.language.published_files import IMPORT_HINT
 from longspan.tasks.questions.json_files import field
 
 FILES = {
@@ -37,7 +37,7 @@ FILES = {
 }
 LONGEST = 1 << 20  # bytes of a line, which is a paragraph
 _LIMITS = archives.Limits(member=1 << 30, total=1 << 31)
-_REFUSED = f"As official data, a part of it is refused; {OWN}"
+_REFUSAL = f"As official data, a part of it is refused; {IMPORT_HINT}"
 _RARE = "<unk>"
 _TITLE = re.compile(r"= (?!= ).+(?<! =) =")
 
@@ -77,14 +77,14 @@ def find(published: WikiText, data: Path | None) -> CopyFiles:
     for path in paths:
         folders = usual_folders(path, name)
         if data is not None and (path / FILES["train"]).is_file():
-            return _checked(path)
+            return _check_files(path)
         shards = {split: split_files(path, split) for split in FILES}
         if data is not None and all(shards.values()):
             return CopyFiles(form="parquet", path=path, files=shards)
         for folder in folders[1:]:
             if any((folder / x).is_file() for x in FILES.values()):
-                return _checked(folder)
-        for archive in named_archives(path, folders, f"{name}-v1.zip", _is_in_zip, _LIMITS):
+                return _check_files(folder)
+        for archive in find_archives(path, folders, f"{name}-v1.zip", _is_in_zip, _LIMITS):
             return CopyFiles(form="zip", path=archive)
     raw = [
         x for path in paths for x in usual_folders(path, name) if (x / "wiki.train.raw").exists()
@@ -96,7 +96,7 @@ def find(published: WikiText, data: Path | None) -> CopyFiles:
     )
 
 
-def _checked(folder: Path) -> CopyFiles:
+def _check_files(folder: Path) -> CopyFiles:
     missing = [name for name in FILES.values() if not (folder / name).is_file()]
     if missing:
         raise DataError(f"{folder} lacks {', '.join(missing)}; fetch the whole set again")
@@ -118,7 +118,7 @@ def read_vocabulary(published: WikiText, copy: CopyFiles) -> WordVocabulary:
         raise DataError(
             f"{copy.path}: {FILES['train']} has {len(words.words):,} different words{raw}, {END} "
             f"included, expected {published.words:,}; fetch {published.url}, or from the hub the "
-            f"configuration {published.folder}-v1. {_REFUSED}"
+            f"configuration {published.folder}-v1. {_REFUSAL}"
         )
     return words
 
@@ -134,7 +134,7 @@ def read_lines(copy: CopyFiles, split: str) -> Iterator[list[str]]:
             for number, row in enumerate(read_records(path)):
                 yield field(row, "text", str, f"{path}: row {number}").split()
         return
-    name, found = FILES[split], False
+    name, is_present = FILES[split], False
     depth = 1 if copy.form == "folder" else 2  # a zip has a folder
 
     def match(member: str) -> bool:
@@ -142,10 +142,10 @@ def read_lines(copy: CopyFiles, split: str) -> Iterator[list[str]]:
         return parts[-1] == name and len(parts) <= depth
 
     for member in archives.read_members(copy.path, match, _LIMITS):
-        found = True
+        is_present = True
         for where, line in member.lines(LONGEST):
             yield _decode(line, where).split()
-    if not found:
+    if not is_present:
         raise DataError(f"{copy.path} lacks {name}; fetch the whole set again")
 
 
@@ -183,25 +183,25 @@ def read_split(
             in the vocabulary, or is damaged.
         RunError: the disk is full.
     """
-    writer = DocumentWriter(scratch / f"{split}.tokens", words.dtype, least=2)
-    tokens, known, lacking = 0, set(words.words), ""
+    writer = DocumentWriter(scratch / f"{split}.tokens", words.dtype, min_length=2)
+    tokens, vocabulary, missing_word = 0, set(words.words), ""
     for article in read_articles(read_lines(copy, split)):
-        own = [word for line in article for word in (*line, END)]
-        tokens += len(own)
-        lacking = lacking or min(set(own) - known, default="")
-        if not lacking:
-            writer.add(np.array(words.encode_words(own), words.dtype))
+        article_words = [word for line in article for word in (*line, END)]
+        tokens += len(article_words)
+        missing_word = missing_word or min(set(article_words) - vocabulary, default="")
+        if not missing_word:
+            writer.add(np.array(words.encode_words(article_words), words.dtype))
             writer.end_document()
     expected = published.tokens[split]
     if tokens != expected:
         raise DataError(
             f"{copy.path}: {FILES[split]} has {tokens:,} words and ends of lines, expected "
-            f"{expected:,}; fetch {published.url} again. {_REFUSED}"
+            f"{expected:,}; fetch {published.url} again. {_REFUSAL}"
         )
-    if lacking:
+    if missing_word:
         raise DataError(
-            f"{copy.path}: {FILES[split]} has {lacking!r}, which {FILES['train']} lacks; fetch "
-            f"{published.url} again"
+            f"{copy.path}: {FILES[split]} has {missing_word!r}, which {FILES['train']} lacks; "
+            f"fetch {published.url} again"
         )
     return writer.examples(), writer.num_documents
 

@@ -15,11 +15,11 @@ class Windows(Examples):
     """Windows of stored documents; labels are the documents that they begin in.
 
     Attributes:
-        stored: rows of the documents, with the checksums of their tokens.
+        examples: rows of the documents, with the checksums of their tokens.
         starts: number of the first token of each window among all stored ones, (N,).
     """
 
-    stored: Examples
+    examples: Examples
     starts: np.ndarray
 
     def check(self, rows: np.ndarray) -> None:
@@ -28,41 +28,41 @@ class Windows(Examples):
         Raises:
             DataError: a row has changed since it was written.
         """
-        check_stored(self.stored, self.starts[rows], self.tokens.lengths[rows])
+        check_rows(self.examples, self.starts[rows], self.tokens.lengths[rows])
 
 
-def check_stored(stored: Examples, starts: np.ndarray, lengths: np.ndarray) -> None:
+def check_rows(examples: Examples, starts: np.ndarray, lengths: np.ndarray) -> None:
     """Compare the stored rows that some spans of tokens overlap with their recorded CRC."""
-    first = np.searchsorted(stored.tokens.offsets, starts, side="right") - 1
-    last = np.searchsorted(stored.tokens.offsets, starts + lengths, side="left")
+    first = np.searchsorted(examples.tokens.offsets, starts, side="right") - 1
+    last = np.searchsorted(examples.tokens.offsets, starts + lengths, side="left")
     spans = zip(first.tolist(), last.tolist(), strict=True)
-    stored.check(np.unique(np.concatenate([np.arange(*span) for span in spans])))
+    examples.check(np.unique(np.concatenate([np.arange(*span) for span in spans])))
 
 
-def cut_documents(stored: Examples, size: int) -> Windows:
+def cut_documents(examples: Examples, size: int) -> Windows:
     """Cut each document into windows of up to `size` tokens, which cover all of them.
 
     Args:
-        stored: rows of documents; labels are the ascending numbers of the documents.
+        examples: rows of documents; labels are the ascending numbers of the documents.
         size: tokens of a window.
     """
-    offsets, documents = _cut(document_bounds(stored), size)
-    return _windows(stored, offsets, documents)
+    offsets, documents = _cut(document_bounds(examples), size)
+    return _windows(examples, offsets, documents)
 
 
-def cut_stream(stored: Examples, size: int, bounds: np.ndarray) -> Windows:
+def cut_stream(examples: Examples, size: int, bounds: np.ndarray) -> Windows:
     """Cut the joined documents of each source into windows of `size` tokens.
 
     Args:
-        stored: rows of documents; labels are the ascending numbers of the documents.
+        examples: rows of documents; labels are the ascending numbers of the documents.
         size: tokens of a window; the last one of a source may have fewer.
         bounds: number of the first document of each source.
     """
-    starts = document_bounds(stored)
+    starts = document_bounds(examples)
     firsts = np.unique(bounds[bounds < len(starts) - 1])
     offsets, _ = _cut(np.append(starts[firsts], starts[-1]), size)
     documents = np.searchsorted(starts, offsets[:-1], side="right") - 1
-    return _windows(stored, offsets, documents)
+    return _windows(examples, offsets, documents)
 
 
 def thin(windows: Windows, most: int) -> Windows:
@@ -71,10 +71,10 @@ def thin(windows: Windows, most: int) -> Windows:
     number = np.arange(len(windows)) - np.searchsorted(windows.labels, windows.labels)
     share = np.minimum(most, counts)
     rows = np.flatnonzero(number * share // counts > (number - 1) * share // counts)
-    kept = [windows.tokens[row] for row in rows]
+    sequences = [windows.tokens[row] for row in rows]
     return dataclasses.replace(
         windows,
-        tokens=Ragged.pack(kept, windows.tokens.values.dtype.type),
+        tokens=Ragged.pack(sequences, windows.tokens.values.dtype.type),
         labels=windows.labels[rows],
         starts=windows.starts[rows],
     )
@@ -109,9 +109,9 @@ def weighted_rows(
                 order = _permutation((seed, 0, cycle), np.repeat(np.arange(len(counts)), counts))
             within = place % _CYCLE
             source = int(order[within])
-            drawn = cycle * int(counts[source]) + int((order[:within] == source).sum())
+            num_draws = cycle * int(counts[source]) + int((order[:within] == source).sum())
             rows = rows_by_source[source]
-            epoch, number = divmod(drawn, len(rows))
+            epoch, number = divmod(num_draws, len(rows))
             if epochs.get(source, (-1, rows))[0] != epoch:
                 epochs[source] = epoch, _permutation((seed, 1 + source, epoch), rows)
             batch[slot] = epochs[source][1][number]
@@ -135,15 +135,15 @@ def _permutation(stream: tuple[int, ...], values: np.ndarray) -> np.ndarray:
     return np.random.Generator(np.random.PCG64(sequence)).permutation(values)
 
 
-def document_bounds(stored: Examples) -> np.ndarray:
+def document_bounds(examples: Examples) -> np.ndarray:
     """Return the first token of each document, and the end of the last one."""
-    is_first = np.append(True, np.diff(stored.labels) != 0)
-    return np.append(stored.tokens.offsets[:-1][is_first], stored.tokens.offsets[-1])
+    is_first = np.append(True, np.diff(examples.labels) != 0)
+    return np.append(examples.tokens.offsets[:-1][is_first], examples.tokens.offsets[-1])
 
 
-def _windows(stored: Examples, offsets: np.ndarray, documents: np.ndarray) -> Windows:
-    tokens = Ragged(stored.tokens.values, offsets)
-    return Windows(tokens=tokens, labels=documents, stored=stored, starts=offsets[:-1])
+def _windows(examples: Examples, offsets: np.ndarray, documents: np.ndarray) -> Windows:
+    tokens = Ragged(examples.tokens.values, offsets)
+    return Windows(tokens=tokens, labels=documents, examples=examples, starts=offsets[:-1])
 
 
 def _cut(starts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from longspan.data.parquet import check_columns, explain_parquet_errors
 from longspan.data.source_files import SourceFiles, search_paths
-from longspan.data.store import Ragged, Spool
+from longspan.data.store import Ragged, SequenceWriter
 from longspan.errors import DataError
 from longspan.files import open_file
 from longspan.tasks.lra import release as lra_release
@@ -90,8 +90,8 @@ def find(data: Path | None) -> AanFiles:
     if by_id is None or release.path.is_file():
         return release
     rows = sum(_count_lines(by_id.folder / name) for name in _FILES.values())
-    found = sum(1 for _ in itertools.islice(lra_release.read_pairs(release), rows))
-    return release if found == rows else by_id
+    num_pairs = sum(1 for _ in itertools.islice(lra_release.read_pairs(release), rows))
+    return release if num_pairs == rows else by_id
 
 
 def read(source: AanFiles) -> Iterator[Pair]:
@@ -153,7 +153,7 @@ class Collection:
     @property
     def facts(self) -> dict[str, Any]:
         """Counts of repeated and shared papers and pairs, by id; the splits keep all of them."""
-        shared = {
+        overlaps = {
             f"{one} and {other}": {
                 "papers": len(np.intersect1d(a.papers, b.papers)),
                 "pairs": len(np.intersect1d(a.undirected, b.undirected)),
@@ -170,7 +170,7 @@ class Collection:
                 split: len(p.labels) - len(np.unique(p.undirected))
                 for split, p in self.splits.items()
             },
-            "shared": shared,
+            "shared": overlaps,
         }
 
 
@@ -185,7 +185,7 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
     Raises:
         DataError: a split lacks pairs of a label.
     """
-    spool = Spool(scratch / "papers", np.uint8)
+    writer = SequenceWriter(scratch / "papers", np.uint8)
     rows: dict[bytes, int] = {}
     numbers: dict[str, int] = {}
     labels, texts, papers = (_empty() for _ in range(3))
@@ -194,16 +194,16 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
             key = hashlib.blake2b(text, digest_size=16).digest()
             if key not in rows:
                 rows[key] = len(rows)
-                spool.add(np.frombuffer(text, np.uint8))
+                writer.add(np.frombuffer(text, np.uint8))
             texts[pair.split].append(rows[key])
         papers[pair.split].extend(numbers.setdefault(paper, len(numbers)) for paper in pair.ids)
         labels[pair.split].append(pair.label)
         if done % 1000 == 0:
             progress(done)
-    for split, own in labels.items():
-        if set(own) != {0, 1}:
+    for split, split_labels in labels.items():
+        if set(split_labels) != {0, 1}:
             raise DataError(
-                f"AAN: {split} has {len(own)} pairs, expected some of each label, 0 and 1"
+                f"AAN: {split} has {len(split_labels)} pairs, expected some of each label, 0 and 1"
             )
     splits = {
         split: Pairs(
@@ -213,7 +213,7 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
         )
         for split in _FILES
     }
-    return Collection(texts=spool.ragged(), splits=splits)
+    return Collection(texts=writer.ragged(), splits=splits)
 
 
 def _empty() -> dict[Split, array]:

@@ -20,9 +20,9 @@ from longspan.data import archives
 from longspan.data.parquet import SOURCE_SPLITS, SourceSplit, explain_parquet_errors, split_files
 from longspan.data.source_files import (
     SplitFiles,
+    find_archives,
     find_copies,
     most_complete,
-    named_archives,
     usual_folders,
 )
 from longspan.errors import DataError
@@ -91,12 +91,12 @@ def _read_contents(path: Path, count: int) -> Iterator[list[bytes]]:
 def _image_column(path: Path) -> str:
     with explain_parquet_errors(path):
         names = pq.read_schema(path).names
-    found = [name for name in IMAGES if name in names]
-    if not found or LABEL not in names:
+    columns = [name for name in IMAGES if name in names]
+    if not columns or LABEL not in names:
         raise DataError(
             f"{path} lacks column {LABEL} or one of {', '.join(IMAGES)}; it has {', '.join(names)}"
         )
-    return found[0]
+    return columns[0]
 
 
 def _decode(raw: bytes, side: int, where: str) -> np.ndarray:
@@ -232,10 +232,14 @@ def _copies_in(path: Path) -> Iterator[CifarFiles]:
     for folder in [*folders, *(one / _FOLDER for one in folders)]:
         if any((folder / name).is_file() for name in _MD5):
             yield _batches_copy(folder)
-    for archive in named_archives(path, folders, "cifar-10*.tar.gz", _is_batch, _LIMITS):
+    for archive in find_archives(path, folders, "cifar-10*.tar.gz", _is_batch, _LIMITS):
         rows = _WHOLE if archive.stat().st_size == _WHOLE_ARCHIVE else None
-        both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
-        yield CifarFiles(form="archive", files=both, rows=rows, exact=True, order="official")
+        archive_files: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(
+            SOURCE_SPLITS, (archive,)
+        )
+        yield CifarFiles(
+            form="archive", files=archive_files, rows=rows, exact=True, order="official"
+        )
 
 
 def _batches_copy(folder: Path) -> CifarFiles:
@@ -264,14 +268,14 @@ def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
             with archives.open_member(path.parent, name, _LIMITS) as member:
                 yield member
         return
-    if path.name == _ARCHIVE and (found := file_sha256(path)) != SHA256:
-        raise DataError(f"{path} has sha256 {found}, expected {SHA256}; download {URL}")
+    if path.name == _ARCHIVE and (digest := file_sha256(path)) != SHA256:
+        raise DataError(f"{path} has sha256 {digest}, expected {SHA256}; download {URL}")
     yield from archives.read_members(path, _is_batch, _LIMITS)
 
 
 def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
     """Yield the images of each batch; those of an archive in its order."""
-    size, seen = 0, set()
+    size, names = 0, set()
     for member in _batch_files(source):
         name = PurePath(member.name).name
         pixels, labels = _read_batch(name, member.read(), member.where)
@@ -279,15 +283,15 @@ def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
         if split == "train":
             size = size or len(labels)
             start = size * (int(name[-1]) - 1)
-        if name in seen or (split == "train" and len(labels) != size):
+        if name in names or (split == "train" and len(labels) != size):
             raise DataError(
                 f"{member.where} is a second {name}, or has {len(labels)} images where the first "
                 f"batch has {size}"
             )
-        seen.add(name)
+        names.add(name)
         rows = np.arange(start, start + len(labels))
         yield CifarImages(split=split, rows=rows, pixels=pixels, labels=labels)
-    if missing := [name for name in _MD5 if name not in seen]:
+    if missing := [name for name in _MD5 if name not in names]:
         raise DataError(f"{source.files['train'][0]} lacks {', '.join(missing)}; download {URL}")
 
 
@@ -344,7 +348,7 @@ def _find_order(labels: np.ndarray) -> Order:
 
 
 def _read_parquet(source: CifarFiles, split: SourceSplit) -> Iterator[CifarImages]:
-    reordered = split == "train" and source.order == "hub"
+    is_reordered = split == "train" and source.order == "hub"
     first = 0  # row of the split
     for path in source.files[split]:
         labels, start = read_labels(path), first
@@ -352,7 +356,7 @@ def _read_parquet(source: CifarFiles, split: SourceSplit) -> Iterator[CifarImage
             rows = np.arange(first, first + len(pixels))
             yield CifarImages(
                 split=split,
-                rows=_official_rows(rows) if reordered else rows,
+                rows=_official_rows(rows) if is_reordered else rows,
                 pixels=pixels,
                 labels=_check_classes(labels[rows - start], str(path)),
             )

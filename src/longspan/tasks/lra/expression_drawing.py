@@ -85,9 +85,9 @@ def _expanded_operators(root: Node) -> set[int]:
 
 
 def _format_digits(digits: Sequence[Node]) -> str:
-    shown = " ".join(str(digit.value) for digit in digits[:_MAX_DIGITS])
-    hidden = len(digits) - _MAX_DIGITS
-    return f"{shown} ... {hidden} more" if hidden > 0 else shown
+    text = " ".join(str(digit.value) for digit in digits[:_MAX_DIGITS])
+    num_hidden = len(digits) - _MAX_DIGITS
+    return f"{text} ... {num_hidden} more" if num_hidden > 0 else text
 
 
 def _lines(node: Node, expanded: set[int], indent: str) -> Iterator[str]:

@@ -25,16 +25,16 @@ from longspan.tasks.lra.tfds import tfds_order
 from longspan.tasks.registry import register
 from longspan.tasks.rules import NEAREST_CENTROID
 
-GrayscaleRule = Literal["tf", "pil"]
+GrayscaleMethod = Literal["tf", "pil"]
 
 
-def to_grayscale(pixels: np.ndarray, rule: GrayscaleRule) -> np.ndarray:
+def to_grayscale(pixels: np.ndarray, method: GrayscaleMethod) -> np.ndarray:
     """Convert colors (N, 3, T) of uint8 (red, green, blue) to gray levels (N, T) of uint8.
 
     Args:
         pixels: the colors.
-        rule: "tf" computes as `tf.image.rgb_to_grayscale`, which Long Range Arena calls. It scales
-            to [0, 1] in float32, weighs with 0.2989, 0.5870, 0.1140, scales by 255.5 and
+        method: "tf" computes as `tf.image.rgb_to_grayscale`, which Long Range Arena calls. It
+            scales to [0, 1] in float32, weighs with 0.2989, 0.5870, 0.1140, scales by 255.5 and
             truncates; truncating the weighted sum of the levels gives another result for one color
             in four.
             https://github.com/tensorflow/tensorflow/blob/v2.4.0/tensorflow/python/ops/image_ops_impl.py
@@ -43,25 +43,28 @@ def to_grayscale(pixels: np.ndarray, rule: GrayscaleRule) -> np.ndarray:
             and so S4 call; it differs from "tf" by one level for one color in four.
             https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.convert
     """
-    return _RULES[rule](pixels[:, 0], pixels[:, 1], pixels[:, 2])
+    return _METHODS[method](pixels[:, 0], pixels[:, 1], pixels[:, 2])
 
 
-def _tf(red: np.ndarray, green: np.ndarray, blue: np.ndarray) -> np.ndarray:
+def _convert_as_tensorflow(red: np.ndarray, green: np.ndarray, blue: np.ndarray) -> np.ndarray:
     # the sum runs from left to right; fused multiply-add changes 31 of the 2^24 colors
     levels = np.arange(256, dtype=np.float32) * np.float32(1 / 255)
-    weighted = [levels * np.float32(weight) for weight in (0.2989, 0.5870, 0.1140)]
-    total = weighted[0][red] + weighted[1][green] + weighted[2][blue]
+    weighted_levels = [levels * np.float32(weight) for weight in (0.2989, 0.5870, 0.1140)]
+    total = weighted_levels[0][red] + weighted_levels[1][green] + weighted_levels[2][blue]
     return (total * np.float32(255.5)).astype(np.uint8)
 
 
-def _pil(red: np.ndarray, green: np.ndarray, blue: np.ndarray) -> np.ndarray:
+def _convert_as_pillow(red: np.ndarray, green: np.ndarray, blue: np.ndarray) -> np.ndarray:
     # weights 0.299, 0.587, 0.114 as fixed-point numbers of 16 bits
     levels = np.arange(256, dtype=np.uint32)
     total = (levels * 19595)[red] + (levels * 38470)[green] + (levels * 7471)[blue]
     return ((total + 0x8000) >> 16).astype(np.uint8)
 
 
-_RULES: dict[GrayscaleRule, Callable[..., np.ndarray]] = {"tf": _tf, "pil": _pil}
+_METHODS: dict[GrayscaleMethod, Callable[..., np.ndarray]] = {
+    "tf": _convert_as_tensorflow,
+    "pil": _convert_as_pillow,
+}
 
 
 @settings
@@ -154,32 +157,34 @@ class ImageTask(PixelTask):
         self, source: cifar.CifarFiles, progress: ProgressCallback
     ) -> dict[SourceSplit, tuple[np.ndarray, np.ndarray]]:
         """Return the gray levels (N, 1024) and labels (N,) of both splits of the source."""
-        chunks: dict[SourceSplit, list[tuple[np.ndarray, ...]]] = {
+        split_chunks: dict[SourceSplit, list[tuple[np.ndarray, ...]]] = {
             split: [] for split in cifar.SOURCE_SPLITS
         }
         done = 0
         for images in cifar.read(source):
             levels = to_grayscale(images.pixels, self.options.grayscale)
-            chunks[images.split].append((images.rows, levels, images.labels))
+            split_chunks[images.split].append((images.rows, levels, images.labels))
             done += len(images.rows)
             progress("reading CIFAR-10", done, source.rows or 0)
-        ordered = {}
-        for split, found in chunks.items():
-            rows, levels, labels = (np.concatenate(column) for column in zip(*found, strict=True))
+        levels_and_labels = {}
+        for split, chunks in split_chunks.items():
+            rows, levels, labels = (np.concatenate(column) for column in zip(*chunks, strict=True))
             order = np.argsort(rows)
-            ordered[split] = levels[order], labels[order]
-        return ordered
+            levels_and_labels[split] = levels[order], labels[order]
+        return levels_and_labels
 
     def _hold_out(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows to train on and the held-out rows of the training images."""
-        kept = count - self.options.validation
-        if kept < 1:
+        num_training = count - self.options.validation
+        if num_training < 1:
             raise OptionError(
                 f"validation={self.options.validation} leaves none of {count} training images; "
                 f"use {count - 1} or less"
             )
         order = self._order("train", count)
-        return _first_rows(order[:kept], self.options.train, "train"), np.sort(order[kept:])
+        return _first_rows(order[:num_training], self.options.train, "train"), np.sort(
+            order[num_training:]
+        )
 
     def _order(self, split: SourceSplit, count: int) -> np.ndarray:
         """Return the shuffled rows of a split of the source; the last ones are held out.

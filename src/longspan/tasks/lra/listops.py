@@ -49,8 +49,10 @@ _GENERATOR_OPTIONS = ("min_length", "max_depth", "max_args", "seed")
 
 def predict_by_first_operator(train: Examples, examples: Examples) -> np.ndarray:
     """Return the most frequent training label of the outermost operator, the first symbol."""
-    first, others = (part.tokens.values[part.tokens.offsets[:-1]] for part in (train, examples))
-    return most_frequent_labels(first, train.labels, others)
+    train_operators, operators = (
+        part.tokens.values[part.tokens.offsets[:-1]] for part in (train, examples)
+    )
+    return most_frequent_labels(train_operators, train.labels, operators)
 
 
 FIRST_OPERATOR = Rule(
@@ -205,8 +207,8 @@ class ListOps(Task):
         self, source: LraFiles, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the first expressions of each file of the release; every value is recomputed."""
-        wanted = {split: getattr(self.options, split) for split in SPLITS}
-        total = sum(wanted.values())
+        sizes = {split: getattr(self.options, split) for split in SPLITS}
+        total = sum(sizes.values())
         rows: dict[str, int] = dict.fromkeys(SPLITS, 0)
         writers = {
             split: ExampleWriter(scratch / split, has_details=False, tokens=np.uint8)
@@ -214,7 +216,7 @@ class ListOps(Task):
         }
         for split, expression, value in lra_release.read_listops(source):
             rows[split] += 1
-            if rows[split] <= wanted[split]:
+            if rows[split] <= sizes[split]:
                 self._check_length(split, rows[split], len(expression))
                 writers[split].add(value, tokens=expression)
             if sum(rows.values()) % _PROGRESS_EVERY == 0:
@@ -224,9 +226,9 @@ class ListOps(Task):
                 raise DataError(
                     f"{source.path} has no expression in {split}; fetch the release again"
                 )
-            if rows[split] < wanted[split]:
+            if rows[split] < sizes[split]:
                 raise OptionError(
-                    f"{split}={wanted[split]}, but {source.path} has {rows[split]} expressions; "
+                    f"{split}={sizes[split]}, but {source.path} has {rows[split]} expressions; "
                     f"use {rows[split]} or less"
                 )
         return BuildOutput(

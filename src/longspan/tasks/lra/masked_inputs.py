@@ -150,8 +150,10 @@ class MaskedInputs(Task):
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
         tokens = self._examples(split).tokens
-        chosen = range(len(tokens)) if rows is None else rows
-        return torch.from_numpy(np.concatenate([tokens[row] for row in chosen]).astype(np.int64))
+        row_numbers = range(len(tokens)) if rows is None else rows
+        return torch.from_numpy(
+            np.concatenate([tokens[row] for row in row_numbers]).astype(np.int64)
+        )
 
     def units(self, split: Split) -> np.ndarray | None:
         """Return the number of the pair that each text is of; None where examples are no pairs."""
@@ -221,12 +223,12 @@ class MaskedInputs(Task):
         return self.base.info.head == "pair_classification"
 
     def _examples(self, split: str) -> Examples:
-        stored = super()._examples(split)
-        if stored.second is None:
-            return stored
-        numbers = np.arange(len(stored))
-        tokens = _Chain(stored.tokens, stored.second)
-        return BothTexts(tokens=tokens, labels=np.concatenate((numbers, numbers)), pairs=stored)
+        examples = super()._examples(split)
+        if examples.second is None:
+            return examples
+        numbers = np.arange(len(examples))
+        tokens = _Chain(examples.tokens, examples.second)
+        return BothTexts(tokens=tokens, labels=np.concatenate((numbers, numbers)), pairs=examples)
 
 
 def mask_inputs(base: type[Task], mask_probability: float) -> type[MaskedInputs]:
@@ -238,7 +240,7 @@ def mask_inputs(base: type[Task], mask_probability: float) -> type[MaskedInputs]
     """
     info = base.info
     factor = 2 if info.head == "pair_classification" else 1
-    masked = dataclasses.replace(
+    masked_info = dataclasses.replace(
         info,
         name=f"{PREFIX}{info.name}",
         title=f"{info.title}, masked",
@@ -253,10 +255,10 @@ def mask_inputs(base: type[Task], mask_probability: float) -> type[MaskedInputs]
         notes=_NOTES.format(name=info.name),
     )
     members = {
-        "__doc__": masked.summary,
+        "__doc__": masked_info.summary,
         "__module__": __name__,  # records name the file of the task
         "base": base,
-        "info": masked,
+        "info": masked_info,
         "Options": _options(base.Options, mask_probability),
         "unit": "pair" if factor == 2 else "example",
     }

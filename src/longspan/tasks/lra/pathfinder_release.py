@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from longspan.data import archives
-from longspan.data.store import Spool
+from longspan.data.store import SequenceWriter
 from longspan.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -84,16 +84,16 @@ def read_images(
     """
     root = "()" if path.is_dir() else rf"((?:.*/)?){re.escape(part)}/"
     pattern = re.compile(rf"{root}({_FILE.pattern})")
-    around: set[str] = set()  # parent of each inner lra_release
+    parents: set[str] = set()  # parent of each inner lra_release
 
-    def wanted(name: str) -> re.Match[str] | None:
+    def match_name(name: str) -> re.Match[str] | None:
         if inner := re.match(r"((?:.*/)?)lra_release/", name):
-            around.add(inner[1])
+            parents.add(inner[1])
         return pattern.fullmatch(name)
 
     resolution = int(part.partition("/")[0].removeprefix("pathfinder"))
     copy = _InnermostCopy(scratch / "images.u8", part, resolution)
-    for member in archives.read_members(path, wanted, _LIMITS):
+    for member in archives.read_members(path, match_name, _LIMITS):
         if (match := pattern.fullmatch(member.name)) and copy.accepts(match[1]):
             copy.add(match[2], member)
             if len(copy.images) % _PROGRESS_EVERY == 0:
@@ -101,7 +101,7 @@ def read_images(
     where = str(path) if path.is_dir() else f"{path}: {copy.root}{part}"
     if copy.root is None:
         raise DataError(f"{path} does not contain {part}; expected imgs/ and metadata/")
-    if part.startswith(f"{TWO_COPIES}/") and copy.root in around:
+    if part.startswith(f"{TWO_COPIES}/") and copy.root in parents:
         raise DataError(describe_outer_copy(where))
     return copy.ordered_images(where)
 
@@ -193,25 +193,25 @@ def _order_rows(
     where: str, rows: dict[int, list[_Row]], images: dict[str, int], empty: str | None
 ) -> tuple[list[_Row], dict[str, Any]]:
     """Return the rows in order without the empty image, and the facts about them."""
-    ordered = [row for number in sorted(rows) for row in rows[number]]
-    named: dict[str, _Row] = {}
-    for row in ordered:
-        if (first := named.setdefault(row.name, row)) is not row:
+    all_rows = [row for number in sorted(rows) for row in rows[number]]
+    rows_by_name: dict[str, _Row] = {}
+    for row in all_rows:
+        if (first := rows_by_name.setdefault(row.name, row)) is not row:
             raise DataError(f"{row.where} names {row.name} again; {first.where} names it too")
         if row.name not in images and row.name != empty:
             raise DataError(f"{row.where} names {row.name}, which is missing")
-    chosen = [row for row in ordered if row.name != empty]
-    if not chosen:
+    image_rows = [row for row in all_rows if row.name != empty]
+    if not image_rows:
         raise DataError(f"{where} lacks metadata or images; expected imgs/ and metadata/")
-    share = sum(row.label for row in chosen) / len(chosen)
+    share = sum(row.label for row in image_rows) / len(image_rows)
     if not _BALANCE[0] <= share <= _BALANCE[1]:
         logger.warning("%s: %.0f %% of the images have label 1; expected half", where, 100 * share)
     facts = {
         "share_of_label_1": round(share, 4),
         "empty_images": [empty] if empty else [],
-        "images_without_metadata": len(images.keys() - named.keys()),
+        "images_without_metadata": len(images.keys() - rows_by_name.keys()),
     }
-    return chosen, facts
+    return image_rows, facts
 
 
 class _InnermostCopy:
@@ -226,17 +226,17 @@ class _InnermostCopy:
         self.rows: dict[int, list[_Row]] = {}
         self.images: dict[str, int] = {}  # index in the file
         self.empty: str | None = None
-        self.spool = Spool(self.path, np.uint8)
+        self.pixels = SequenceWriter(self.path, np.uint8)
 
     def accepts(self, root: str) -> bool:
         """Return whether files below this root belong to the copy; drop an outer copy."""
         if self.root is None or root == self.root:
             self.root = root
             return True
-        depth, own = root.count("/"), self.root.count("/")
-        if depth == own:
+        depth, copy_depth = root.count("/"), self.root.count("/")
+        if depth == copy_depth:
             raise DataError(f"{self.folder} exists twice, below {self.root!r} and {root!r}")
-        if depth < own:
+        if depth < copy_depth:
             return False
         self.root = root
         self._clear()
@@ -252,17 +252,17 @@ class _InnermostCopy:
             return
         pixels = decode_png(content, self.resolution, member.where)
         self.images[name] = len(self.images)
-        self.spool.add(pixels.reshape(-1))
+        self.pixels.add(pixels.reshape(-1))
 
     def ordered_images(self, where: str) -> PathfinderImages:
         rows, facts = _order_rows(where, self.rows, self.images, self.empty)
-        listed = itertools.chain.from_iterable(self.rows.values())
+        all_rows = itertools.chain.from_iterable(self.rows.values())
         return PathfinderImages(
             labels=np.array([row.label for row in rows], np.uint8),
             contour_lengths=np.array([row.contour_length for row in rows], np.uint16),
             facts=facts,
-            pixels=self.spool.ragged().values.reshape(-1, self.resolution**2),
+            pixels=self.pixels.ragged().values.reshape(-1, self.resolution**2),
             places=np.array([self.images[row.name] for row in rows]),
             keys=tuple(row.key for row in rows),
-            empty_keys=tuple(row.key for row in listed if row.name == self.empty),
+            empty_keys=tuple(row.key for row in all_rows if row.name == self.empty),
         )

@@ -30,9 +30,9 @@ def draw_as_text(image: np.ndarray) -> str:
     side = len(image)
     step = -(-side // _MAX_COLUMNS)
     lines, columns = side // (2 * step), side // step
-    cropped = image[: lines * 2 * step, : columns * step]
+    region = image[: lines * 2 * step, : columns * step]
     # The brightest pixel of a block keeps thin lines visible.
-    blocks = cropped.reshape(lines, 2 * step, columns, step).max((1, 3))
+    blocks = region.reshape(lines, 2 * step, columns, step).max((1, 3))
     shades = _SHADES[blocks.astype(np.int64) * len(_SHADES) // LEVELS]
     return "\n".join("".join(line) for line in shades)
 
@@ -119,8 +119,8 @@ class PixelTask(Task):
     def show(self, split: Split, row: int) -> str:
         """Return the image in ten shades, and its label."""
         _, label = self._example(split, row)
-        drawn = draw_as_text(self.image(split, row))
-        return f"{drawn}\n= {self.class_names[label]} (label {label})"
+        text = draw_as_text(self.image(split, row))
+        return f"{text}\n= {self.class_names[label]} (label {label})"
 
     def svg(self, split: Split, row: int) -> str:
         """Return the image as an SVG picture, with `overlay` on top of it."""

@@ -132,7 +132,7 @@ def find(data: Path | None, part: str) -> LraFiles:
             one of its files is missing, or only the outer copy is there.
     """
     paths, wrong_copy = search_paths(data, "the official release or a part of it"), None
-    for path in (found for one in paths for found in _copies_in(one, part)):
+    for path in (copy for one in paths for copy in _copies_in(one, part)):
         has_outer_copy = part.startswith(f"{TWO_COPIES}/") and path.is_dir()
         if has_outer_copy and (path.absolute().parents[1] / _INNER).is_dir():
             wrong_copy = lra_pathfinder.describe_outer_copy(str(path))
@@ -206,13 +206,13 @@ def _copies_in(path: Path, part: str) -> Iterator[Path]:
         if archives.may_contain(path, is_of_part, _LIMITS):
             yield path
         return
-    top, _, below = part.partition("/")
+    top, _, subpath = part.partition("/")
     # the last one: `path` is the task's own folder
-    folders = (path / _INNER / _INNER / part, path / _INNER / part, path / part, path / below)
+    folders = (path / _INNER / _INNER / part, path / _INNER / part, path / part, path / subpath)
     yield from (folder for folder in folders if any(_variants(folder, name) for name in names))
     for pattern in (f"{_INNER}*", f"{top}*"):
-        archived = (one for one in path.glob(pattern) if one.name.endswith(_SUFFIXES))
-        yield from sorted(one for one in archived if one.is_file())
+        candidates = (one for one in path.glob(pattern) if one.name.endswith(_SUFFIXES))
+        yield from sorted(one for one in candidates if one.is_file())
 
 
 def _check_complete(path: Path, part: str) -> None:

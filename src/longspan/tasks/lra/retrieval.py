@@ -15,7 +15,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
-from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks.base import SPLITS, ProgressCallback, Split
 from longspan.tasks.encoded_text import (
@@ -31,7 +31,7 @@ from longspan.tasks.lra.published import published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels
 
-_SHOWN = 400  # characters of each paper
+_MAX_CHARACTERS = 400  # characters of each paper
 
 
 def predict_by_second_paper(train: Examples, examples: Examples) -> np.ndarray:
@@ -40,8 +40,8 @@ def predict_by_second_paper(train: Examples, examples: Examples) -> np.ndarray:
     Some papers are cited more often than others, so this label says how often the paper is cited in
     training.
     """
-    cited, others = (_identify_texts(part.second) for part in (train, examples))
-    return most_frequent_labels(cited, train.labels, others)
+    train_keys, keys = (_identify_texts(part.second) for part in (train, examples))
+    return most_frequent_labels(train_keys, train.labels, keys)
 
 
 def _identify_texts(texts: Ragged | None) -> np.ndarray:
@@ -126,14 +126,17 @@ class Retrieval(EncodedTextTask):
         collection = aan.collect(
             aan.read(source), scratch, lambda done: progress("reading AAN", done, expected)
         )
-        chosen = {split: self._sample(split, pairs) for split, pairs in collection.splits.items()}
-        tokenizer = self.make_tokenizer(lambda: _count_texts(collection, chosen["train"]))
-        ids = Spool(scratch / "ids", tokenizer.dtype)
+        pairs_by_split = {
+            split: self._sample(split, pairs) for split, pairs in collection.splits.items()
+        }
+        tokenizer = self.make_tokenizer(lambda: _count_texts(collection, pairs_by_split["train"]))
+        ids = SequenceWriter(scratch / "ids", tokenizer.dtype)
         for text in collection.texts:
             ids.add(tokenizer.encode(text.tobytes(), self.options.length))
-        encoded = ids.ragged()
+        paper_tokens = ids.ragged()
         splits: dict[str, Examples] = {
-            split: _pack_pairs(encoded, pairs, scratch / split) for split, pairs in chosen.items()
+            split: _pack_pairs(paper_tokens, pairs, scratch / split)
+            for split, pairs in pairs_by_split.items()
         }
         return BuildOutput(
             splits=splits,
@@ -152,7 +155,7 @@ class Retrieval(EncodedTextTask):
         tokens, label = self._example(split, row)
         second = self._examples(split).second
         assert second is not None
-        beginnings = [self.decode(ids[:_SHOWN]) for ids in (tokens, second[row])]
+        beginnings = [self.decode(ids[:_MAX_CHARACTERS]) for ids in (tokens, second[row])]
         return "\n\n".join([*beginnings, f"= {aan.LABELS[label]}"])
 
     def _sample(self, split: Split, pairs: aan.Pairs) -> aan.Pairs:
@@ -174,12 +177,12 @@ def _count_texts(collection: aan.Collection, pairs: aan.Pairs) -> Iterator[tuple
         yield collection.texts[int(row)].tobytes(), int(count)
 
 
-def _pack_pairs(encoded: Ragged, pairs: aan.Pairs, path: Path) -> Examples:
+def _pack_pairs(paper_tokens: Ragged, pairs: aan.Pairs, path: Path) -> Examples:
     """Return the examples of a split, with their tokens in files named after `path`."""
     sides = []
     for side in range(2):
-        spool = Spool(path.with_suffix(f".{side}"), encoded.values.dtype.type)
+        writer = SequenceWriter(path.with_suffix(f".{side}"), paper_tokens.values.dtype.type)
         for row in pairs.texts[:, side].tolist():
-            spool.add(encoded[row])
-        sides.append(spool.ragged())
+            writer.add(paper_tokens[row])
+        sides.append(writer.ragged())
     return Examples(tokens=sides[0], second=sides[1], labels=pairs.labels)

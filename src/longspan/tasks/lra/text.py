@@ -33,9 +33,9 @@ from longspan.data.parquet import (
 )
 from longspan.data.source_files import (
     SplitFiles,
+    find_archives,
     find_copies,
     most_complete,
-    named_archives,
     usual_folders,
 )
 from longspan.data.tokenizers import ByteTokenizer
@@ -104,12 +104,12 @@ def read(source: ImdbFiles) -> dict[str, LabeledTexts]:
         rows = [row for split, path in paths for row in _parquet_rows(split, path)]
     reviews: dict[str, LabeledTexts] = {}
     for split in SOURCE_SPLITS:
-        found = sorted((text, label) for where, label, text in rows if where == split)
-        labels = np.array([label for _, label in found], np.uint8)
+        split_rows = sorted((text, label) for where, label, text in rows if where == split)
+        labels = np.array([label for _, label in split_rows], np.uint8)
         if set(labels) != {0, 1}:
             files = ", ".join(str(path) for path in source.files[split])
             raise DataError(f"{files}: split {split!r} lacks positive or negative reviews")
-        reviews[split] = LabeledTexts(texts=[text for text, _ in found], labels=labels)
+        reviews[split] = LabeledTexts(texts=[text for text, _ in split_rows], labels=labels)
     return reviews
 
 
@@ -124,13 +124,15 @@ def _copies_in(path: Path) -> Iterator[ImdbFiles]:
     for folder in (*folders, path / "aclImdb", path / "imdb" / "aclImdb"):
         classes = [folder / split / label for split in SOURCE_SPLITS for label in LABELS]
         if all(one.is_dir() for one in classes):
-            unpacked: dict[SourceSplit, tuple[Path, ...]]
-            unpacked = {split: (folder / split,) for split in SOURCE_SPLITS}
+            split_folders: dict[SourceSplit, tuple[Path, ...]]
+            split_folders = {split: (folder / split,) for split in SOURCE_SPLITS}
             rows = sum(1 for one in classes for _ in one.glob("*.txt"))
-            yield ImdbFiles(form="folder", files=unpacked, rows=rows)
-    for archive in named_archives(path, folders, "aclImdb*.tar.gz", _MEMBER.fullmatch, _LIMITS):
-        both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
-        yield ImdbFiles(form="archive", files=both, rows=None)
+            yield ImdbFiles(form="folder", files=split_folders, rows=rows)
+    for archive in find_archives(path, folders, "aclImdb*.tar.gz", _MEMBER.fullmatch, _LIMITS):
+        archive_files: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(
+            SOURCE_SPLITS, (archive,)
+        )
+        yield ImdbFiles(form="archive", files=archive_files, rows=None)
 
 
 def _check_text(raw: bytes, where: str) -> bytes:
@@ -151,8 +153,8 @@ def _rows(path: Path, prefix: str = "") -> Iterator[tuple[str, int, bytes]]:
         return _MEMBER.fullmatch(prefix + name)
 
     for member in archives.read_members(path, match, _LIMITS):
-        if found := match(member.name):
-            yield found[1], LABELS.index(found[2]), _check_text(member.read(), member.where)
+        if groups := match(member.name):
+            yield groups[1], LABELS.index(groups[2]), _check_text(member.read(), member.where)
 
 
 def _parquet_size(path: Path) -> int:
@@ -266,9 +268,12 @@ class Text(EncodedTextTask):
         progress("reading IMDB", 0, source.rows or 0)
         reviews = read(source)
         rows = {part: len(reviews[part].texts) for part in reviews}
-        chosen, duplicates = self._choose_rows(reviews)
+        selection, duplicates = self._choose_rows(reviews)
         splits, facts = self.encode_splits(
-            {split: reviews[part].select(own) for split, (part, own) in chosen.items()}
+            {
+                split: reviews[part].select(part_rows)
+                for split, (part, part_rows) in selection.items()
+            }
         )
         extent = "the whole set" if sum(rows.values()) == 50_000 else "a subset"
         note = "; validation is the test split" if self.validation_is_test else ""
@@ -299,18 +304,18 @@ class Text(EncodedTextTask):
         if self.validation_is_test:
             rows, held_out = all_rows["train"], ("test", test)
             test_texts = set(reviews["test"].texts)
-            shared = sum(text in test_texts for text in reviews["train"].texts)
-            duplicates = {"kept": {"train_text_in_test": shared}}
+            overlap = sum(text in test_texts for text in reviews["train"].texts)
+            duplicates = {"kept": {"train_text_in_test": overlap}}
         else:
-            rows, validation, dropped = self._hold_out(reviews)
-            held_out, duplicates = ("train", validation), {"dropped": dropped}
+            rows, validation, counts = self._hold_out(reviews)
+            held_out, duplicates = ("train", validation), {"dropped": counts}
         train = self._sample(rows, labels["train"], self.options.train, _TRAIN, "train")
-        chosen: dict[Split, tuple[str, np.ndarray]] = {
+        selection: dict[Split, tuple[str, np.ndarray]] = {
             "train": ("train", train),
             "validation": held_out,
             "test": ("test", test),
         }
-        return chosen, duplicates
+        return selection, duplicates
 
     def _hold_out(
         self, reviews: dict[str, LabeledTexts]
@@ -318,25 +323,25 @@ class Text(EncodedTextTask):
         """Return the training rows, the held-out rows, and the numbers of dropped reviews."""
         texts, labels = reviews["train"].texts, reviews["train"].labels
         test_texts = set(reviews["test"].texts)
-        unseen = [row for row, text in enumerate(texts) if text not in test_texts]
+        new_rows = [row for row, text in enumerate(texts) if text not in test_texts]
         # One row of each text, so that validation counts no review twice.
-        first_rows = {texts[row]: row for row in reversed(unseen)}
+        first_rows = {texts[row]: row for row in reversed(new_rows)}
         unique = np.array(list(first_rows.values()), np.int64)[::-1]
         if set(labels[unique]) != {0, 1}:
             raise DataError(
-                f"IMDB: of {len(texts):,} training reviews, {len(texts) - len(unseen):,} are in "
+                f"IMDB: of {len(texts):,} training reviews, {len(texts) - len(new_rows):,} are in "
                 "the test split too, and of the others a class has none; expected different "
                 "reviews in train and test"
             )
         count = int(self.options.validation)
         validation = self._sample(unique, labels, count, _VALIDATION, "validation")
         held_out = {texts[row] for row in validation}
-        train = np.array([row for row in unseen if texts[row] not in held_out], np.int64)
-        dropped = {
-            "train_text_in_test": len(texts) - len(unseen),
-            "train_text_in_validation": len(unseen) - len(train) - len(validation),
+        train = np.array([row for row in new_rows if texts[row] not in held_out], np.int64)
+        counts = {
+            "train_text_in_test": len(texts) - len(new_rows),
+            "train_text_in_validation": len(new_rows) - len(train) - len(validation),
         }
-        return train, validation, dropped
+        return train, validation, counts
 
     def _sample(
         self, rows: np.ndarray, labels: np.ndarray, count: int | None, purpose: int, split: Split

@@ -18,10 +18,10 @@ def tfds_order(split: str, keys: Sequence[str]) -> np.ndarray:
         split: name of the split of the builder.
         keys: key of each example, as the builder yields it.
     """
-    salted = hashlib.md5(split.encode(), usedforsecurity=False)
+    split_hash = hashlib.md5(split.encode(), usedforsecurity=False)
     hashes = []
     for key in keys:
-        digest = salted.copy()
+        digest = split_hash.copy()
         digest.update(key.encode())
         hashes.append(digest.digest())
     return np.array(sorted(range(len(hashes)), key=hashes.__getitem__), np.int64)

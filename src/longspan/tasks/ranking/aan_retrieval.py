@@ -21,7 +21,7 @@ from longspan.config import Length, setting, settings
 from longspan.data import tokenizers
 from longspan.data.cache import BuildOutput
 from longspan.data.own_splits import NAMES, TEST, VALIDATION, assign_splits
-from longspan.data.store import Ragged, Spool
+from longspan.data.store import Ragged, SequenceWriter
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError
 from longspan.tasks.base import ProgressCallback
@@ -83,7 +83,7 @@ class _Papers:
     """Papers in the order in which pairs name them, and their citations."""
 
     def __init__(self, path: Path):
-        self.texts = Spool(path, np.uint8)
+        self.texts = SequenceWriter(path, np.uint8)
         self.ids: dict[str, int] = {}
         self.names: list[str] = []
         self.digests: list[bytes] = []

@@ -10,7 +10,7 @@ import numpy as np
 
 from longspan.data.near_duplicates import link_rows
 from longspan.data.own_splits import NAMES
-from longspan.data.store import Ragged, Spool
+from longspan.data.store import Ragged, SequenceWriter
 
 NONE = -1  # of a query that is no document
 
@@ -123,7 +123,7 @@ def sorted_documents(texts: Ragged, order: np.ndarray, path: Path) -> Ragged:
     Raises:
         RunError: the disk is full or the folder cannot be written.
     """
-    documents = Spool(path, np.uint8)
+    documents = SequenceWriter(path, np.uint8)
     for row in order.tolist():
         documents.add(texts[row])
     return documents.ragged()

@@ -25,7 +25,7 @@ from longspan.data.imports.stored import (
 )
 from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION, assign_splits
 from longspan.data.parquet import explain_parquet_errors
-from longspan.data.store import Spool
+from longspan.data.store import SequenceWriter
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
 from longspan.files import file_sha256
@@ -291,7 +291,7 @@ def load_collection(folder: Path, description: BeirDescription, scratch: Path) -
         DataError: a file is missing or has changed.
         RunError: the disk is full.
     """
-    texts, digest, ids = Spool(scratch / "unsorted", np.uint8), hashlib.sha256(), []
+    texts, digest, ids = SequenceWriter(scratch / "unsorted", np.uint8), hashlib.sha256(), []
     for name, text in _read_documents(folder / _DOCUMENTS):
         _update(digest, name, text)
         ids.append(name)

@@ -18,7 +18,7 @@ from torch import Tensor
 from longspan.bounds import MOST_EXAMPLES
 from longspan.config import Length, setting, settings
 from longspan.data.own_splits import NAMES, TRAIN
-from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.data.tokenizers import Tokenizer
 from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
@@ -90,7 +90,7 @@ def encode_to_file(
     tokenizer: Tokenizer, texts: Iterable[bytes], length: int, path: Path
 ) -> tuple[Ragged, int]:
     """Return the ids of texts, at most `length` of each, and how many texts were cut."""
-    sequences, cut = Spool(path, tokenizer.dtype), 0
+    sequences, cut = SequenceWriter(path, tokenizer.dtype), 0
     for text in texts:
         ids, is_cut = encode_text(tokenizer, text, length)
         sequences.add(ids)

@@ -114,12 +114,12 @@ def draw_chunk(options: SymbolChecks, draws: np.random.Generator) -> TokensAndTa
     """
     tokens = np.full((CHUNK_SIZE, options.length), MARKER, np.uint16)
     targets = np.zeros_like(tokens)
-    copied = draws.integers(0, options.symbols, (CHUNK_SIZE, options.count))
+    symbols = draws.integers(0, options.symbols, (CHUNK_SIZE, options.count))
     positions = _draw_positions(options, draws)
     filler = draws.integers(0, options.noise, (CHUNK_SIZE, options.context), np.uint16)
     tokens[:, : options.context] = filler + np.uint16(_FIRST_FILLER)
-    np.put_along_axis(tokens, positions, copied + options.first_symbol, 1)
-    targets[:, options.context :] = copied + 1
+    np.put_along_axis(tokens, positions, symbols + options.first_symbol, 1)
+    targets[:, options.context :] = symbols + 1
     return tokens, targets
 
 

@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.cache import BuildOutput, BuildSize
 from longspan.data.sampling import CHUNK_SIZE, TokensAndTargets, generate_chunks
-from longspan.data.store import Examples, Spool
+from longspan.data.store import Examples, SequenceWriter
 from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
 
 _INDEX_BYTES = 16  # of a sequence in memory: its length and its offset
@@ -42,7 +42,7 @@ class GeneratedTask(Task):
         """Draw the tokens and targets of a chunk of examples, both (rows, length) uint16."""
 
     def estimate_build(self) -> BuildSize:
-        """Count tokens and targets, in a spool and in the data set; a chunk is in memory."""
+        """Count tokens and targets, in scratch files and in the data set; a chunk is in memory."""
         sequences = 2 * sum(getattr(self.options, split) for split in SPLITS)
         bytes_each = np.dtype(np.uint16).itemsize * self.length
         return BuildSize(
@@ -59,8 +59,8 @@ class GeneratedTask(Task):
         splits: dict[str, Examples] = {}
         scored = dict.fromkeys(SPLITS, 0)
         for split, count in sizes.items():
-            tokens = Spool(scratch / f"{split}.tokens", np.uint16)
-            targets = Spool(scratch / f"{split}.targets", np.uint16)
+            tokens = SequenceWriter(scratch / f"{split}.tokens", np.uint16)
+            targets = SequenceWriter(scratch / f"{split}.targets", np.uint16)
             stream = f"{self.info.name} {split}"
             for token_rows, target_rows in generate_chunks(
                 stream, self.options.seed, count, self.draw_chunk

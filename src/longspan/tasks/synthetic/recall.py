@@ -78,12 +78,12 @@ class RecallOptions(GeneratedOptions):
             raise OptionError(f"power={self.power}; expected 0 (near slots) to 1 (any slot)")
         if self.vocabulary % 2:
             raise OptionError(f"vocabulary={self.vocabulary}; half are values, use an even number")
-        spare = 1 if self.noise else 0
-        if self.pairs + spare > self.keys:
-            needed = 2 * (self.pairs + spare + FIRST_KEY)
+        num_fillers = 1 if self.noise else 0
+        if self.pairs + num_fillers > self.keys:
+            min_vocabulary = 2 * (self.pairs + num_fillers + FIRST_KEY)
             raise OptionError(
                 f"vocabulary={self.vocabulary} has {self.keys} keys, {self.pairs} pairs"
-                f"{' and noise' if spare else ''} need more; use {needed} or more"
+                f"{' and noise' if num_fillers else ''} need more; use {min_vocabulary} or more"
             )
         if self.num_queries > self.slots:
             raise OptionError(
@@ -131,11 +131,11 @@ def draw_chunk(options: RecallOptions, draws: np.random.Generator) -> TokensAndT
     tokens[:, 0:head:2] = keys + FIRST_KEY
     tokens[:, 1:head:2] = values + options.values
     positions = head + 2 * _draw_slots(options, draws)
-    queried = _draw_queries(options, draws)
+    pairs = _draw_queries(options, draws)
     if options.noise:
         tokens[:, head:] = _draw_unbound_keys(options, draws, keys) + FIRST_KEY
-    np.put_along_axis(tokens, positions, np.take_along_axis(keys, queried, 1) + FIRST_KEY, 1)
-    np.put_along_axis(targets, positions, np.take_along_axis(values, queried, 1) + 1, 1)
+    np.put_along_axis(tokens, positions, np.take_along_axis(keys, pairs, 1) + FIRST_KEY, 1)
+    np.put_along_axis(targets, positions, np.take_along_axis(values, pairs, 1) + 1, 1)
     return tokens, targets
 
 
@@ -152,10 +152,10 @@ def _draw_slots(options: RecallOptions, draws: np.random.Generator) -> np.ndarra
 
 def _draw_queries(options: RecallOptions, draws: np.random.Generator) -> np.ndarray:
     """Draw the pair of each query; every pair is queried once before any is queried again."""
-    every = np.broadcast_to(np.arange(options.pairs), (CHUNK_SIZE, options.pairs))
+    pairs = np.broadcast_to(np.arange(options.pairs), (CHUNK_SIZE, options.pairs))
     rounds = -(-options.num_queries // options.pairs)
-    shuffled = [draws.permuted(every, axis=1) for _ in range(rounds)]
-    return np.concatenate(shuffled, 1)[:, : options.num_queries]
+    permutations = [draws.permuted(pairs, axis=1) for _ in range(rounds)]
+    return np.concatenate(permutations, 1)[:, : options.num_queries]
 
 
 def _draw_unbound_keys(
@@ -165,8 +165,8 @@ def _draw_unbound_keys(
     free = np.ones((CHUNK_SIZE, options.keys), bool)
     np.put_along_axis(free, keys, False, 1)
     unbound = np.nonzero(free)[1].reshape(CHUNK_SIZE, -1)
-    drawn = draws.integers(0, unbound.shape[1], (CHUNK_SIZE, options.length - options.head))
-    return np.take_along_axis(unbound, drawn, 1)
+    columns = draws.integers(0, unbound.shape[1], (CHUNK_SIZE, options.length - options.head))
+    return np.take_along_axis(unbound, columns, 1)
 
 
 @register

@@ -20,19 +20,19 @@ def draw_chunk(state, candidates, max_depth, max_args, min_length, max_length):
     labels = np.empty(candidates, np.uint8)
     children = np.empty(max_depth, np.int64)
     values, frames = np.empty(max_length, np.int64), np.empty(max_depth, np.int64)
-    used, kept = 0, 0
+    used, count = 0, 0
     for _ in range(candidates):
         if used + max_length > len(tokens):
-            grown = np.empty(2 * len(tokens), np.uint8)
-            grown[:used] = tokens[:used]
-            tokens = grown
+            buffer = np.empty(2 * len(tokens), np.uint8)
+            buffer[:used] = tokens[:used]
+            tokens = buffer
         length, state = _draw_tree(state, tokens[used:], children, max_depth, max_args, max_length)
         if length > min_length:
-            labels[kept] = _value(tokens[used : used + length], values, frames)
+            labels[count] = _value(tokens[used : used + length], values, frames)
             used += length
-            kept += 1
-            offsets[kept] = used
-    return tokens[:used].copy(), offsets[: kept + 1].copy(), labels[:kept].copy()
+            count += 1
+            offsets[count] = used
+    return tokens[:used].copy(), offsets[: count + 1].copy(), labels[:count].copy()
 
 
 @numba.njit(nogil=True, cache=True)
@@ -48,27 +48,27 @@ def _draw_tree(state, out, children, max_depth, max_args, max_length):
     """
     used, level = 0, -1
     # tokens still needed if every open argument is a digit, closers included
-    owed = 1
+    num_pending = 1
     while True:
         state += GOLDEN
         bits = mix_bits(state)
         low = bits & np.uint64(0xFFFFFFFF)
-        owed -= 1
+        num_pending -= 1
         if level < 0 or (level + 2 < max_depth and bits >> np.uint64(62) == np.uint64(0)):
             level += 1
             arguments = 2 + np.int64((low * np.uint64(max_args - 1)) >> np.uint64(32))
             children[level] = arguments
             out[used] = MIN + np.int64((bits >> np.uint64(32)) & np.uint64(3))
-            owed += arguments + 1
+            num_pending += arguments + 1
         else:
             out[used] = ZERO + np.int64((low * np.uint64(10)) >> np.uint64(32))
         used += 1
-        if used + owed >= max_length:
+        if used + num_pending >= max_length:
             return 0, state
         while level >= 0 and children[level] == 0:
             out[used] = CLOSE
             used += 1
-            owed -= 1
+            num_pending -= 1
             level -= 1
         if level < 0:
             return used, state
@@ -79,58 +79,58 @@ def _draw_tree(state, out, children, max_depth, max_args, max_length):
 @no_type_check
 def _value(tokens, values, frames):
     """Return the value of an expression; `values` and `frames` are buffers for two stacks."""
-    held, depth = 0, 0
+    stack_size, depth = 0, 0
     for token in tokens:
         if token < MIN:
-            values[held] = token - ZERO
-            held += 1
+            values[stack_size] = token - ZERO
+            stack_size += 1
         elif token < CLOSE:
             # index of the first argument, and the operator in the low four bits
-            frames[depth] = held * 16 + token
+            frames[depth] = stack_size * 16 + token
             depth += 1
         else:
             depth -= 1
             start = frames[depth] >> 4
-            values[start] = _apply(frames[depth] & 15, values[start:held])
-            held = start + 1
+            values[start] = _apply(frames[depth] & 15, values[start:stack_size])
+            stack_size = start + 1
     return values[0]
 
 
 @numba.njit(nogil=True, cache=True)
 @no_type_check
-def count_deciding_levels(tokens, offsets, found):
+def count_deciding_levels(tokens, offsets, levels):
     """Set the number of levels that determine each value: add levels until its bounds meet."""
     longest = np.diff(offsets).max() + 1
     low, high = np.empty(longest, np.int64), np.empty(longest, np.int64)
     frames = np.empty(longest, np.int64)
-    for row in range(len(found)):
-        found[row] = 1
+    for row in range(len(levels)):
+        levels[row] = 1
         low[0], high[0] = 0, 9
         while low[0] < high[0]:
-            found[row] += 1
-            _bound(tokens[offsets[row] : offsets[row + 1]], found[row], low, high, frames)
+            levels[row] += 1
+            _bound(tokens[offsets[row] : offsets[row + 1]], levels[row], low, high, frames)
 
 
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _bound(tokens, levels, low, high, frames):
     """Set low[0] and high[0] to the bounds of a value given the upper levels of its tree."""
-    held, depth = 0, 0
+    stack_size, depth = 0, 0
     for token in tokens:
         if token < MIN and depth < levels:
-            low[held] = high[held] = token - ZERO
-            held += 1
+            low[stack_size] = high[stack_size] = token - ZERO
+            stack_size += 1
         elif MIN <= token < CLOSE:
             depth += 1
-            frames[depth] = held * 16 + token
+            frames[depth] = stack_size * 16 + token
         elif token == CLOSE:
             start, operator = frames[depth] >> 4, frames[depth] & 15
-            known = depth < levels
-            for i in range(start, held if operator == SM else start):
-                known &= low[i] == high[i]
-            low[start] = _apply(operator, low[start:held]) if known else 0
-            high[start] = _apply(operator, high[start:held]) if known else 9
-            held = start + 1
+            is_known = depth < levels
+            for i in range(start, stack_size if operator == SM else start):
+                is_known &= low[i] == high[i]
+            low[start] = _apply(operator, low[start:stack_size]) if is_known else 0
+            high[start] = _apply(operator, high[start:stack_size]) if is_known else 9
+            stack_size = start + 1
             depth -= 1
 
 

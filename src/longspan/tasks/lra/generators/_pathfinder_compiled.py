@@ -121,9 +121,9 @@ def _two_tails(scene, tables, rng, ground, strokes, pivots):
     strokes[0, 0], strokes[1, 0] = FIRST, SECOND
     for _ in range(_TRIALS):
         strokes[1, 1] = _below(rng, DEGREES)
-        away = _below(rng, DEGREES)
+        direction = _below(rng, DEGREES)
         for axis in range(2):
-            strokes[1, 2 + axis] = strokes[0, 2 + axis] + scene.ring[away, axis]
+            strokes[1, 2 + axis] = strokes[0, 2 + axis] + scene.ring[direction, axis]
         if _inside(tables, ground.shape[1], strokes[1], pivots[1]):
             return True
     return False
@@ -137,8 +137,10 @@ def _distractors(scene, tables, rng, ground, strokes):
     pivot = np.empty(2, np.int64)
     for _ in range(scene.distractors):
         for _ in range(_DISTRACTOR_TRIALS):
-            bare = ground[GROUND]
-            if _crowded(bare) or not _first(tables, rng, bare, 1, strokes[used], pivot):
+            obstacles = ground[GROUND]
+            if _is_crowded(obstacles) or not _first(
+                tables, rng, obstacles, 1, strokes[used], pivot
+            ):
                 continue
             after = ground.copy()
             if _distractor(scene, tables, rng, after, strokes[used:], pivot):
@@ -162,12 +164,12 @@ def _distractor(scene, tables, rng, ground, strokes, pivot):
 
 @numba.njit(nogil=True, cache=True)
 @no_type_check
-def _crowded(ground):
+def _is_crowded(ground):
     """Return whether less than a hundredth of the ground is free."""
     free = 0
     for row in ground:
-        for covered in row:
-            free += covered <= _FREE
+        for level in row:
+            free += level <= _FREE
         if 100 * free >= ground.size:
             return False
     return True
@@ -303,8 +305,8 @@ def _fits(tables, ground, stroke):
     top, left, rows, columns = _window(tables, GROUND, len(under), stroke)
     for r in range(*rows):
         for c in range(*columns):
-            there = under[_at(top + r), _at(left + c)]
-            if np.int32(sprite[_at(r), _at(c)]) + np.int32(there) >= _CLASH:
+            coverage = under[_at(top + r), _at(left + c)]
+            if np.int32(sprite[_at(r), _at(c)]) + np.int32(coverage) >= _CLASH:
                 return False
     return True
 

@@ -66,12 +66,12 @@ def build_paddles(
     towards = np.arctan2(step[:, 0], step[:, 1])
     angle = np.concatenate([np.radians(np.arange(DEGREES) - 180), towards])
     # a later paddle is drawn from its head back to its pivot
-    drawn = np.concatenate([angle[:DEGREES], _reversed(towards)])
+    stroke_angle = np.concatenate([angle[:DEGREES], _reverse(towards)])
     reach = length + int(np.ceil(thickness)) + margin
     sprite = np.stack(
         [
             _sprite(at, length, reach, round(thickness * antialias), margin, antialias)
-            for at in drawn
+            for at in stroke_angle
         ],
         axis=1,
     )
@@ -85,8 +85,8 @@ def build_paddles(
         box=np.array([[_box(one) for one in layer] for layer in sprite]),
         probe=probe,
         probes=np.array([len(places) for places in probes]),
-        head=_shift(drawn, length),
-        pivot=_shift(_reversed(drawn), length + margin),
+        head=_shift(stroke_angle, length),
+        pivot=_shift(_reverse(stroke_angle), length + margin),
         advance=_shift(angle, length + 2 * margin),
         step=step,
         weight=_weights(angle, towards, continuity),
@@ -134,7 +134,7 @@ def _shift(angle: np.ndarray, distance: int) -> np.ndarray:
     return distance * np.stack([np.sin(angle), np.cos(angle)], -1)
 
 
-def _reversed(angle: np.ndarray) -> np.ndarray:
+def _reverse(angle: np.ndarray) -> np.ndarray:
     return np.where(angle < 0, angle + np.pi, angle - np.pi)
 
 
@@ -154,11 +154,11 @@ def _sprite(
     end = np.ceil(middle + _shift(np.asarray(angle), length * antialias)).astype(int)
     draw_line(fine, (middle, middle), end, width)
     ink = np.pad(shrink(fine, 2 * reach + 1), margin)
-    ground = np.pad(shrink(_dilated(fine, margin * antialias), 2 * reach + 1), margin)
-    return np.stack([ground, _dilated(ground, margin), ink])
+    ground = np.pad(shrink(_dilate(fine, margin * antialias), 2 * reach + 1), margin)
+    return np.stack([ground, _dilate(ground, margin), ink])
 
 
-def _dilated(image: np.ndarray, radius: int) -> np.ndarray:
+def _dilate(image: np.ndarray, radius: int) -> np.ndarray:
     """Return the maximum within a radius of each pixel; the border must be empty."""
     square = np.arange(-radius, radius + 1) ** 2
     shifts = np.argwhere(square[:, None] + square <= radius**2) - radius
@@ -205,13 +205,13 @@ def _fill(image: np.ndarray, corners: np.ndarray) -> None:
     """Fill a convex polygon, given as (column, row): the pixels whose centers are inside."""
     edges = list(zip(corners, np.roll(corners, -1, axis=0), strict=True))
     for row in range(corners[:, 1].min(), corners[:, 1].max() + 1):
-        crossed = []
+        crossings = []
         for (x0, y0), (x1, y1) in edges:
             if y0 == y1 == row:
-                crossed += [x0, x1]
+                crossings += [x0, x1]
             elif y0 != y1 and min(y0, y1) <= row <= max(y0, y1):
-                crossed.append(x0 + (row - y0) * (x1 - x0) / (y1 - y0))
-        first, last = np.floor(min(crossed) + 0.5), np.ceil(max(crossed) - 0.5)
+                crossings.append(x0 + (row - y0) * (x1 - x0) / (y1 - y0))
+        first, last = np.floor(min(crossings) + 0.5), np.ceil(max(crossings) - 0.5)
         image[row, int(first) : int(last) + 1] = 255
 
 

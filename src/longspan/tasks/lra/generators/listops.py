@@ -26,10 +26,10 @@ from longspan.wording import counted
 _CHUNK = 1 << 14  # candidates drawn from one seed
 # Generation fails if this many chunks, or kept expressions, have fewer new expressions than
 # _MINIMUM.
-_PATIENCE_CHUNKS, _PATIENCE_KEPT, _MINIMUM = 256, 1 << 17, 16
+_PATIENCE_CHUNKS, _PATIENCE_EXPRESSIONS, _MINIMUM = 256, 1 << 17, 16
 # Sample that estimates the mean length: its first number of candidates; expressions or tokens that
 # suffice; tokens that candidates may have, as most may be too long.
-_FIRST_SAMPLE, _SAMPLE, _SAMPLE_TOKENS, _MOST_DRAWN = 16, 256, 1 << 24, 1 << 32
+_FIRST_SAMPLE, _SAMPLE, _SAMPLE_TOKENS, _MAX_SYMBOLS = 16, 256, 1 << 24, 1 << 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,25 +81,25 @@ def generate(
     Raises:
         OptionError: there are too few distinct expressions within the bounds.
     """
-    seen: set[bytes] = set()
+    digests: set[bytes] = set()
     parts: list[Examples] = []
-    chunks = kept = fresh = 0
+    chunks = num_expressions = fresh = 0
     for chunk in _chunks(grammar, seed, workers or os.cpu_count() or 1):
-        part = _unseen(chunk, seen, count - len(seen))
+        part = _select_new(chunk, digests, count - len(digests))
         parts.append(part)
         if progress:
-            progress(len(seen), count)
-        if len(seen) == count:
+            progress(len(digests), count)
+        if len(digests) == count:
             break
-        chunks, kept, fresh = chunks + 1, kept + len(chunk), fresh + len(part)
-        if chunks < _PATIENCE_CHUNKS and kept < _PATIENCE_KEPT:
+        chunks, num_expressions, fresh = chunks + 1, num_expressions + len(chunk), fresh + len(part)
+        if chunks < _PATIENCE_CHUNKS and num_expressions < _PATIENCE_EXPRESSIONS:
             continue
         if fresh < _MINIMUM:
             raise OptionError(
-                f"found {len(seen)} of {count} distinct expressions with {grammar}; "
+                f"found {len(digests)} of {count} distinct expressions with {grammar}; "
                 "request fewer or widen the bounds"
             )
-        chunks = kept = fresh = 0
+        chunks = num_expressions = fresh = 0
     return Examples.concatenate(parts)
 
 
@@ -109,7 +109,7 @@ def estimate_length(grammar: Grammar, seed: int) -> float:
     Samples are drawn until one has enough expressions or tokens. Without any expression, the
     estimate is the least length, so that no stream is taken for longer than it is.
     """
-    count, most = _FIRST_SAMPLE, min(_CHUNK, _MOST_DRAWN // grammar.max_length)
+    count, most = _FIRST_SAMPLE, min(_CHUNK, _MAX_SYMBOLS // grammar.max_length)
     while True:
         lengths = _chunk(grammar, _chunk_state(seed, 0), count).tokens.lengths
         if len(lengths) >= _SAMPLE or lengths.sum() >= _SAMPLE_TOKENS or 4 * count > most:
@@ -193,22 +193,22 @@ def deciding_depths(expressions: Ragged) -> np.ndarray:
     """
     from longspan.tasks.lra.generators._listops_compiled import count_deciding_levels
 
-    found = np.empty(len(expressions), np.int64)
+    depths = np.empty(len(expressions), np.int64)
     count_deciding_levels(
-        as_read_only(expressions.values), as_read_only(expressions.offsets), found
+        as_read_only(expressions.values), as_read_only(expressions.offsets), depths
     )
-    return found
+    return depths
 
 
-def _unseen(chunk: Examples, seen: set[bytes], wanted: int) -> Examples:
-    """Return the first `wanted` expressions of the chunk that are not in `seen`; add them to it."""
+def _select_new(chunk: Examples, digests: set[bytes], count: int) -> Examples:
+    """Return the first `count` expressions of a chunk that are not in `digests`; add them to it."""
     rows: list[int] = []
     for row in range(len(chunk)):
-        if len(rows) == wanted:
+        if len(rows) == count:
             break
         digest = hashlib.blake2b(chunk.tokens[row].data, digest_size=16).digest()
-        if digest not in seen:
-            seen.add(digest)
+        if digest not in digests:
+            digests.add(digest)
             rows.append(row)
     return chunk if len(rows) == len(chunk) else chunk.select(rows)
 

@@ -83,11 +83,11 @@ class PathfinderSettings:
                 f"antialias={self.antialias}; use a multiple of {1 / self.antialias:g}"
             )
         room = self.resolution - 4 * self.seed_distance
-        needed = self.paddle_length // 2 + 2
-        if room < needed:
+        min_room = self.paddle_length // 2 + 2
+        if room < min_room:
             raise OptionError(
                 f"seed_distance={self.seed_distance} leaves {room} pixels of {self.resolution} "
-                f"to start in; use {(self.resolution - needed) // 4} or less"
+                f"to start in; use {(self.resolution - min_room) // 4} or less"
             )
 
 
@@ -177,10 +177,10 @@ def generate(
     """
     parts = [numbers[first : first + _SLICE] for first in range(0, len(numbers), _SLICE)]
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        drawn = list(pool.map(lambda part: _draw(settings, seed, part), parts))
+        slices = list(pool.map(lambda part: _draw(settings, seed, part), parts))
     empty = _ImageArrays.empty(settings, 0)
     images, labels = (
-        np.concatenate([getattr(part, name) for part in [empty, *drawn]])
+        np.concatenate([getattr(part, name) for part in [empty, *slices]])
         for name in ("images", "labels")
     )
     return images, labels
@@ -188,30 +188,30 @@ def generate(
 
 def redraw(settings: PathfinderSettings, number: int, *, seed: int) -> AnnotatedImage:
     """Draw one image of the seed's stream again, with the shapes in it."""
-    drawn = _draw(settings, seed, range(number, number + 1))
-    strokes = drawn.strokes[0]
+    arrays = _draw(settings, seed, range(number, number + 1))
+    strokes = arrays.strokes[0]
     strokes = strokes[strokes[:, 0] >= 0]
     contours, turns, starts = strokes[:, 0].copy(), strokes[:, 1], strokes[:, 2:]
     tables = _tables(settings)[_margin(settings, _digest(seed, number))]
     short = contours == OTHER
     contours[short] += np.arange(short.sum()) // settings.distractor_length
-    level, owner = np.full(drawn.images[0].shape, _FAINT), np.full(drawn.images[0].shape, -1)
+    level, owner = np.full(arrays.images[0].shape, _FAINT), np.full(arrays.images[0].shape, -1)
     for contour, turn, place in zip(contours, turns, starts, strict=True):
-        ink = _pasted(tables.sprite[INK, turn], place, settings.resolution)
+        ink = _paste(tables.sprite[INK, turn], place, settings.resolution)
         ink *= settings.contrast if contour >= OTHER else settings.contour_contrast
         owner[ink > level] = contour
         level = np.maximum(level, ink)
     return AnnotatedImage(
-        image=drawn.images[0],
-        label=int(drawn.labels[0]),
-        markers=drawn.markers[0],
+        image=arrays.images[0],
+        label=int(arrays.labels[0]),
+        markers=arrays.markers[0],
         paddles=np.stack([starts, np.ceil(starts + tables.head[turns]).astype(np.int64)], 1),
         contours=contours,
         owner=owner,
     )
 
 
-def _pasted(sprite: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
+def _paste(sprite: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
     """Return a square of zeros with the sprite centered at the place."""
     reach, (row, column) = len(sprite) // 2, place
     wide = np.zeros((size + 2 * reach, size + 2 * reach))
@@ -243,7 +243,7 @@ def _draw(settings: PathfinderSettings, seed: int, numbers: range) -> _ImageArra
     # numba takes a while to import
     from longspan.tasks.lra.generators._pathfinder_compiled import draw
 
-    drawn = _ImageArrays.empty(settings, len(numbers))
+    arrays = _ImageArrays.empty(settings, len(numbers))
     digests = [_digest(seed, number) for number in numbers]
     states = np.array([int.from_bytes(digest[:8], "little") for digest in digests], np.uint64)
     margins = np.array([_margin(settings, digest) for digest in digests])
@@ -256,9 +256,9 @@ def _draw(settings: PathfinderSettings, seed: int, numbers: range) -> _ImageArra
                 f"{settings.resolution} x {settings.resolution} pixels; use a smaller "
                 "contour_length, paddle_length or seed_distance"
             )
-        for array, filled in zip(drawn, part, strict=True):
-            array[rows] = filled
-    return drawn
+        for array, values in zip(arrays, part, strict=True):
+            array[rows] = values
+    return arrays
 
 
 def _digest(seed: int, number: int) -> bytes:

@@ -32,10 +32,14 @@ def find_markers(images: np.ndarray, radius: float) -> np.ndarray:
         darkest = padded[:, reach : reach + side, reach : reach + side].copy()
         for top, left in disk:
             np.minimum(darkest, padded[:, top : top + side, left : left + side], out=darkest)
-        for image, levels, found in zip(padded, darkest, positions[first:], strict=False):
-            found[0] = _brightest_disk(image, levels, disk)
-            is_near = (rows - found[0, 0]) ** 2 + (columns - found[0, 1]) ** 2 <= (2 * radius) ** 2
-            found[1] = _brightest_disk(image, np.where(is_near, -1, levels.astype(np.int16)), disk)
+        for image, levels, markers in zip(padded, darkest, positions[first:], strict=False):
+            markers[0] = _brightest_disk(image, levels, disk)
+            is_near = (rows - markers[0, 0]) ** 2 + (columns - markers[0, 1]) ** 2 <= (
+                2 * radius
+            ) ** 2
+            markers[1] = _brightest_disk(
+                image, np.where(is_near, -1, levels.astype(np.int16)), disk
+            )
     return positions
 
 

@@ -30,13 +30,13 @@ def get_or_build(folder: Path, number: int, build: Callable[[], Arrays]) -> Arra
         RunError: the disk is full or the folder cannot be written.
     """
     path = folder / f"shard-{number:06d}"
-    if (finished := _read(path)) is not None:
-        return finished
-    arrays, packed = build(), io.BytesIO()
-    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    if (arrays := _read(path)) is not None:
+        return arrays
+    arrays, buffer = build(), io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
     with atomic_write(path) as temporary, temporary.open("wb") as file:
-        file.write(hashlib.sha256(packed.getbuffer()).digest())
-        file.write(packed.getbuffer())
+        file.write(hashlib.sha256(buffer.getbuffer()).digest())
+        file.write(buffer.getbuffer())
     return arrays
 
 
