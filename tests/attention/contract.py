@@ -160,18 +160,11 @@ def check_contract(
     rows of the batch have no influence. If causal, the future has no influence and steps equal
     forward.
     """
-    name = attention.name
     for T in lengths:
         for kind, mask in key_masks(T).items():
-            for global_mask in global_masks(name, T):
-                results = []
-                for module in (attention, reference_copy(attention)):
-                    inputs = [x.requires_grad_() for x in qkv(T)]
-                    out = module(*inputs, mask, global_mask=global_mask)
-                    results.append((out, *gradients(out, inputs, module)))
-                names = ["output", "q", "k", "v", *(n for n, _ in attention.named_parameters())]
-                for label, a, b in zip(names, *results, strict=True):
-                    assert_near(a, b, f"T={T}, {kind}, {label}", atol)
+            for global_mask in global_masks(attention.name, T):
+                masks = {"mask": mask, "global_mask": global_mask}
+                assert_equals_reference(attention, qkv(T), f"T={T}, {kind}", atol, **masks)
     T, p = 33, 7
     inputs, mask = qkv(T), torch.arange(T + p) < T
     output = attention(*inputs)
@@ -185,11 +178,52 @@ def check_contract(
             changed = [torch.where(future, 50 * x, x) for x in inputs]
             rows = slice(None, t + 1)
             assert_near(attention(*changed)[:, :, rows], output[:, :, rows], f"rows up to {t}")
-        outs, cache = [], None
-        for t in range(T):
-            out, cache = attention.step(*(x[:, :, t : t + 1] for x in inputs), cache)
-            outs.append(out)
-        assert_steps_near(attention, torch.cat(outs, 2), output, "none")
+        out, _ = run_steps(attention, inputs, (1,) * T)
+        assert_steps_near(attention, out, output, "none")
+
+
+def run_steps(attention, inputs, sizes, mask=None, cache=None, **parts):
+    """Return the outputs of steps of so many tokens, and the last cache.
+
+    `parts` are arguments of a step as functions of its rows, a slice of the whole sequence.
+    """
+    outs, start = [], 0 if cache is None else cache.length
+    for size in sizes:
+        rows = slice(start, start + size)
+        own = None if mask is None else mask[:, rows]
+        more = {name: part(rows) for name, part in parts.items()}
+        out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache, own, **more)
+        outs.append(out)
+        start += size
+    return torch.cat(outs, 2), cache
+
+
+def steps_of(T: int, size: int) -> list[int]:
+    """Return steps of `size` tokens that cover T tokens; the last may be shorter."""
+    return [min(size, T - start) for start in range(0, T, size)]
+
+
+def weights_of(attention, q, k, mask=None, **masks) -> Tensor:
+    """Return the matrix applied to the values, (B, H, T, S)."""
+    identity = torch.eye(k.shape[2], dtype=k.dtype).expand(len(k), q.shape[1], -1, -1)
+    return run_or_skip(attention, q, k, identity, mask, **masks)
+
+
+def run_with_gradients(attention, inputs, **masks) -> tuple[Tensor, ...]:
+    """Return the output and its gradients for the inputs and every parameter."""
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    out = run_or_skip(attention, *inputs, **masks)
+    return out, *gradients(out, inputs, attention)
+
+
+def assert_equals_reference(attention, inputs, label, atol=1e-10, **masks) -> None:
+    """Assert that the output and all gradients equal those of the reference."""
+    found, expected = (
+        run_with_gradients(x, inputs, **masks) for x in (attention, reference_copy(attention))
+    )
+    names = ["output", "q", "k", "v", *(n for n, _ in attention.named_parameters())]
+    for name, a, b in zip(names, found, expected, strict=True):
+        assert_near(a, b, f"{label}, {name}", atol)
 
 
 def gradients(out: Tensor, inputs, attention: Attention, seed=0):

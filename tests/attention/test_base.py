@@ -9,7 +9,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import torch
-from contract import qkv
+from contract import qkv, run_steps
 from jaxtyping import TypeCheckError
 
 import longspan
@@ -399,13 +399,9 @@ def test_steps_cache_layer_input_states():
     expected = attention(*inputs, mask, layer_input=LayerInput(states, *maps))
     assert expected.isfinite().all()
     assert not torch.equal(expected, attention(*inputs, mask))
-    outs, cache = [], None
-    for rows in torch.arange(9).split(4):
-        layer_input = LayerInput(states[:, rows], *maps)
-        new = (x[:, :, rows] for x in inputs)
-        out, cache = attention.step(*new, cache, mask[:, rows], layer_input=layer_input)
-        outs.append(out)
-    torch.testing.assert_close(torch.cat(outs, 2), expected)
+    parts = {"layer_input": lambda rows: LayerInput(states[:, rows], *maps)}
+    out, _ = run_steps(attention, inputs, (4, 4, 1), mask, **parts)
+    torch.testing.assert_close(out, expected)
     with pytest.raises(InputError, match="this step: layer_input is not supported"):
         build("local", causal=True).step(*inputs, layer_input=LayerInput(states, *maps))
 

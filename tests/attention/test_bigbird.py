@@ -6,7 +6,15 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from contract import HEADS, assert_near, build_unchecked, check_contract, gradients, qkv
+from contract import (
+    HEADS,
+    assert_near,
+    build_unchecked,
+    check_contract,
+    gradients,
+    qkv,
+    weights_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,8 +34,7 @@ def bigbird(heads=HEADS, max_length=128, block=4, **options):
 def nonzero_weights(attention, T):
     """Return the pairs with a nonzero weight (H, T, T) in the backend `torch`."""
     q, k, _ = qkv(T, B=1, H=len(attention.draws))
-    identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)
-    return attention(q, k, identity)[0] != 0
+    return weights_of(attention, q, k)[0] != 0
 
 
 def block_sets(attention, N):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from contract import (
     TOLERANCE,
+    assert_equals_reference,
     assert_near,
     build_small,
     every_mechanism,
@@ -23,24 +24,6 @@ LENGTHS = (1, 2, 7, 8, 9, 16, 17, 33, 64, 100)
 FEWER_LENGTHS = (2, 9, 33, 100)
 # Query and key lengths of cross-attention; causal=True requires T <= S.
 CROSS = ((1, 9), (7, 8), (16, 33), (33, 64), (33, 33), (100, 130), (9, 7), (64, 1))
-
-
-def run_both_backends(attention, inputs, **masks):
-    """Return output and gradients of the tested backend and of the reference."""
-    inputs = [x.requires_grad_() for x in inputs]
-    out = run_or_skip(attention, *inputs, **masks)
-    reference = reference_copy(attention)
-    expected = reference(*inputs, **masks)
-    return (
-        (out, *gradients(out, inputs, attention)),
-        (expected, *gradients(expected, inputs, reference)),
-    )
-
-
-def assert_equals_reference(attention, inputs, label, **masks):
-    names = ["output", "q", "k", "v", *(n for n, _ in attention.named_parameters())]
-    for name, a, b in zip(names, *run_both_backends(attention, inputs, **masks), strict=True):
-        assert_near(a, b, f"{label}, {name}")
 
 
 @every_mechanism

@@ -12,6 +12,7 @@ from contract import (
     gradients,
     qkv,
     run_or_skip,
+    run_steps,
 )
 from layouts import LAYOUTS, ROTATIONS, SAME, contiguous
 
@@ -114,13 +115,8 @@ def test_layouts_of_steps_and_caches(name, causal, backend):
     attention, inputs = build_wide(name, causal, backend), qkv(150, B=2)
     expected = attention(*inputs)
     for layout in SAME:
-        outs, cache = [], None
-        views = [SAME[layout](x) for x in inputs]
-        for start, end in ((0, 70), (70, 71), (71, 150)):
-            rows = (x[:, :, start:end] for x in views)
-            out, cache = attention.step(*rows, cache)
-            outs.append(out)
-        assert_near(torch.cat(outs, 2), expected, f"steps, {layout}")
+        out, _ = run_steps(attention, [SAME[layout](x) for x in inputs], (70, 1, 79))
+        assert_near(out, expected, f"steps, {layout}")
 
 
 @every_mechanism

@@ -13,11 +13,13 @@ from contract import (
     build_small,
     every_mechanism,
     global_masks,
-    gradients,
     key_masks,
     qkv,
     run_in_new_process,
     run_or_skip,
+    run_steps,
+    run_with_gradients,
+    steps_of,
 )
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -53,11 +55,8 @@ def test_meta_tensors_give_the_shape(name, causal, backend):
         assert out.is_meta
         assert out.shape == (3, HEADS, T, 5)
         if causal and global_mask is None:
-            cache = None
-            for rows in torch.arange(T).split(20):
-                new = None if mask is None else mask[:, : len(rows)]
-                out, cache = attention.step(*(x[:, :, : len(rows)] for x in inputs), cache, new)
-                assert out.shape == (3, HEADS, len(rows), 5)
+            out, _ = run_steps(attention, inputs, steps_of(T, 20), mask)
+            assert out.shape == (3, HEADS, T, 5)
 
 
 @every_mechanism
@@ -86,11 +85,8 @@ def test_maximum_of_global_tokens_changes_no_result(name, causal, backend):
     counted = copy.deepcopy(static)
     counted.max_global_tokens = None
     for mask, global_mask in cases(name):
-        found = []
-        for attention in (counted, static):
-            inputs = [x.requires_grad_() for x in qkv(T)]
-            out = run_or_skip(attention, *inputs, mask, global_mask=global_mask)
-            found.append((out, *gradients(out, inputs, attention)))
+        masks = {"mask": mask, "global_mask": global_mask}
+        found = (run_with_gradients(x, qkv(T), **masks) for x in (counted, static))
         for x, y in zip(*found, strict=True):
             assert_near(x, y, "output or gradient")
 

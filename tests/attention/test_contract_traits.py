@@ -16,6 +16,7 @@ from contract import (
     reference_copy,
     run_or_skip,
     softmax_deviation,
+    weights_of,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -33,8 +34,7 @@ SHORT, LONG = 128, 1024
 def weights(attention, T):
     """Return the matrix applied to the values, (B, H, T, T), and the softmax logits."""
     q, k, _ = qkv(T)
-    identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)
-    return run_or_skip(attention, q, k, identity), q @ k.mT / q.shape[-1] ** 0.5
+    return weights_of(attention, q, k), q @ k.mT / q.shape[-1] ** 0.5
 
 
 @every_mechanism
@@ -105,10 +105,7 @@ def test_family_is_visible_in_the_weights(name):
     T, far = 128, 32
     attention = build_small(name)
     assert attention.traits.family in get_args(Family)
-    one, other = (
-        attention(*qkv(T, seed=seed)[:2], torch.eye(T).double().expand(3, HEADS, T, T))
-        for seed in (0, 1)
-    )
+    one, other = (weights_of(attention, *qkv(T, seed=seed)[:2]) for seed in (0, 1))
     same_support = torch.equal(one != 0, other != 0)
     # The weights of the last queries on the first keys leave out a convolution over neighbors.
     rank = torch.linalg.matrix_rank(one[..., -far:, :far], rtol=1e-9).max()
@@ -130,8 +127,7 @@ def test_mechanisms_that_carry_positions_distinguish_equal_tokens(name, causal, 
     if not attention.traits.carries_positions:
         pytest.skip("carries no positions")
     q, k, _ = (torch.ones_like(x) for x in qkv(40))
-    identity = torch.eye(40, dtype=q.dtype).expand(*q.shape[:2], 40, 40)
-    w = attention(q, k, identity)
+    w = weights_of(attention, q, k)
     support = w > 0
     highest, lowest = w.amax(-1), w.masked_fill(~support, torch.inf).amin(-1)
     assert (highest[:, :, 2:] > 1.001 * lowest[:, :, 2:]).all()

@@ -15,6 +15,8 @@ from contract import (
     key_masks,
     qkv,
     reference_copy,
+    run_steps,
+    steps_of,
 )
 from test_contract_traits import Allocations
 from torch import nn
@@ -394,13 +396,8 @@ def test_autocast_and_checkpointing_preserve_results():
 
 def test_step_without_layer_input_equals_forward():
     T, attention = 40, with_projections(True, dilation=[1, 2, 3])
-    inputs, outs, cache = qkv(T), [], None
-    for t in range(T):
-        out, cache = attention.step(*(y[:, :, t : t + 1] for y in inputs), cache)
-        outs.append(out)
-    assert_near(
-        torch.cat(outs, 2), attention(*inputs, layer_input=layer_input(states(T))), "output"
-    )
+    out, _ = run_steps(attention, qkv(T), (1,) * T)
+    assert_near(out, attention(*qkv(T), layer_input=layer_input(states(T))), "output")
 
 
 def test_model_trains_with_projections_and_windows_per_layer():
@@ -483,15 +480,9 @@ def test_first_global_decodes_like_forward(count):
     T, x = 24, states(24)
     torch.manual_seed(3)
     attention = longformer(True, first_global=count, global_projections=True, window=4)
-    q, k, v = qkv(T)
-    expected = attention(q, k, v, layer_input=layer_input(x))
-    rows, cache = [], None
-    for start in range(0, T, 5):
-        part = slice(start, start + 5)
-        known = layer_input(x[:, part])
-        out, cache = attention.step(*(y[:, :, part] for y in (q, k, v)), cache, layer_input=known)
-        rows.append(out)
-    assert_near(torch.cat(rows, 2), expected, "output")
+    expected = attention(*qkv(T), layer_input=layer_input(x))
+    parts = {"layer_input": lambda rows: layer_input(x[:, rows])}
+    assert_near(run_steps(attention, qkv(T), steps_of(T, 5), **parts)[0], expected, "output")
 
 
 def test_first_step_with_some_global_tokens_only_is_refused():

@@ -5,7 +5,17 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import HEAD_DIM, HEADS, assert_near, check_contract, key_masks, qkv, reference_copy
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    assert_near,
+    check_contract,
+    key_masks,
+    qkv,
+    reference_copy,
+    run_steps,
+    weights_of,
+)
 from test_transformer_xl import sinusoid
 
 from longspan import build
@@ -95,13 +105,12 @@ def test_layer_input_has_the_same_effect_in_both_backends(causal):
 def test_steps_with_layer_input_equal_forward():
     attention, x = position_infused(segment=6, memory=7), states(23)
     *inputs, layer_input = project(x)
-    outs, cache = [], None
-    for rows in torch.arange(23).split([1, 4, 3, 11, 2, 1, 1]):
-        part = LayerInput(x[:, rows], layer_input.query, layer_input.key)
-        new = (y[:, :, rows] for y in inputs)
-        out, cache = attention.step(*new, cache, layer_input=part)
-        outs.append(out)
-    assert_near(torch.cat(outs, 2), attention(*inputs, layer_input=layer_input), "steps")
+
+    def part(rows):
+        return dataclasses.replace(layer_input, states=x[:, rows])
+
+    out, _ = run_steps(attention, inputs, (1, 4, 3, 11, 2, 1, 1), layer_input=part)
+    assert_near(out, attention(*inputs, layer_input=layer_input), "steps")
 
 
 @full_and_causal
@@ -129,11 +138,7 @@ def test_values_carry_no_position(causal):
     constant = v[:, :, :1].expand_as(v)
     assert_near(attention(q, k, constant), constant, "constant values")
     # With zero queries and keys, weights depend on positions only.
-    weights = attention(
-        torch.zeros_like(q),
-        torch.zeros_like(k),
-        torch.eye(40, dtype=q.dtype).expand(3, HEADS, -1, -1),
-    )
+    weights = weights_of(attention, torch.zeros_like(q), torch.zeros_like(k))
     assert_near(weights[:, :, 16:24, 8:24], weights[:, :, 32:40, 24:40], "weights")
     assert weights[0, 0, 20, 8:21].std() > 1e-3
 
