@@ -17,6 +17,7 @@ from contract import (
     reference_copy,
     run_steps,
     steps_of,
+    with_layer_input,
 )
 from test_contract_traits import Allocations
 from torch import nn
@@ -77,19 +78,10 @@ def add_last_global(global_mask):
     [{}, {"dilation": [1, 2, 5]}, {"window": [9, 0], "layer": 1}, {"first_global": 3}],
     ids=str,
 )
-def test_output_and_gradients_equal_the_reference(options, causal):
+def test_projections_obey_contract(options, causal):
     attention = with_projections(causal, **options)
-    names = ["output", "q", "k", "v", "x", *(n for n, _ in attention.named_parameters())]
-    for T in (1, 7, 8, 33, 64):
-        inputs, x, ragged = qkv(T), states(T), global_masks("longformer", T)[1]
-        all_tokens = torch.ones_like(ragged)
-        for kind, key_mask in key_masks(T).items():
-            for globals_kind, mask in {"none": None, "ragged": ragged, "all": all_tokens}.items():
-                masks = {"mask": key_mask, "global_mask": mask}
-                actual = output_and_gradients(attention, inputs, x, **masks)
-                expected = output_and_gradients(reference_copy(attention), inputs, x, **masks)
-                for label, a, b in zip(names, actual, expected, strict=True):
-                    assert_near(a, b, f"T={T}, {kind}, globals {globals_kind}, {label}")
+    attention = with_layer_input(attention, nn.Identity(), nn.Identity())
+    check_contract(attention, first_step=options.get("first_global", 1))
 
 
 @full_and_causal
@@ -204,41 +196,6 @@ def test_padding_has_no_influence(garbage, causal):
         for a, b in zip(found, expected_grads, strict=True):
             a = a[:, :, :T] if a.dim() == 4 else a[:, :T] if a.dim() == 3 else a
             assert_near(a, b, f"gradient, {p} padded")
-
-
-@full_and_causal
-def test_batch_rows_are_independent(causal):
-    T, attention = 50, with_projections(causal)
-    size = torch.tensor([1.0, 4.0, 0.1], dtype=torch.float64)
-    inputs = [size[:, None, None, None] * y for y in qkv(T)]
-    x, ragged = size[:, None, None] * states(T), global_masks("longformer", T)[1]
-    for kind, key_mask in key_masks(T).items():
-        out = attention(*inputs, key_mask, global_mask=ragged, layer_input=layer_input(x))
-        for b in range(3):
-            row = slice(b, b + 1)
-            own = None if key_mask is None else key_mask[row]
-            alone = attention(
-                *(y[row] for y in inputs),
-                own,
-                global_mask=ragged[row],
-                layer_input=layer_input(x[row]),
-            )
-            assert_near(out[row], alone, f"row {b}, {kind}")
-
-
-def test_causal_rows_ignore_the_future_of_inputs_and_states():
-    T, attention = 60, with_projections(True, dilation=[1, 2, 3])
-    inputs, x = qkv(T), states(T)
-    for ragged in global_masks("longformer", T):
-        before = attention(*inputs, global_mask=ragged, layer_input=layer_input(x))
-        for t in (0, 6, 31, 58):
-            future = torch.arange(T) > t
-            new = [torch.where(future[:, None], 50 * y, y) for y in inputs]
-            x_new = torch.where(future[:, None], 50 * x, x)
-            # The future includes which later tokens are global.
-            mask = None if ragged is None else ragged | future
-            after = attention(*new, global_mask=mask, layer_input=layer_input(x_new))
-            assert_near(after[:, :, : t + 1], before[:, :, : t + 1], f"rows up to {t}")
 
 
 @full_and_causal

@@ -10,11 +10,9 @@ from contract import (
     HEADS,
     assert_near,
     check_contract,
-    key_masks,
     qkv,
-    reference_copy,
-    run_steps,
     weights_of,
+    with_layer_input,
 )
 from test_transformer_xl import sinusoid
 
@@ -66,8 +64,13 @@ def project(x):
     ],
     ids=str,
 )
-def test_obeys_contract_with_other_sizes(options, causal):
-    check_contract(position_infused(causal, **options), lengths=(1, 8, 33))
+@pytest.mark.parametrize("projected", [False, True])
+def test_obeys_contract_with_other_sizes(options, causal, projected):
+    attention, (query, key, _) = position_infused(causal, **options), projection_weights()
+    if projected:
+        maps = (lambda p: split_heads(p @ query), lambda p: split_heads(p @ key))
+        attention = with_layer_input(attention, *maps)
+    check_contract(attention, lengths=(1, 8, 33))
 
 
 @full_and_causal
@@ -85,32 +88,6 @@ def test_equals_attention_of_projected_states_plus_positions(causal):
         )
         expected = F.scaled_dot_product_attention(*inputs, is_causal=causal)
         assert_near(found, expected, f"T={T}")
-
-
-@full_and_causal
-def test_layer_input_has_the_same_effect_in_both_backends(causal):
-    attention, x = position_infused(causal, segment=6, memory=7), states(33)
-    *inputs, layer_input = project(x)
-    plain = attention(*inputs)
-    for mask in key_masks(33).values():
-        found = attention(*inputs, mask, layer_input=layer_input)
-        assert_near(
-            found,
-            reference_copy(attention)(*inputs, mask, layer_input=layer_input),
-            "with a layer input",
-        )
-        assert mask is not None or not torch.allclose(found, plain, atol=1e-2)
-
-
-def test_steps_with_layer_input_equal_forward():
-    attention, x = position_infused(segment=6, memory=7), states(23)
-    *inputs, layer_input = project(x)
-
-    def part(rows):
-        return dataclasses.replace(layer_input, states=x[:, rows])
-
-    out, _ = run_steps(attention, inputs, (1, 4, 3, 11, 2, 1, 1), layer_input=part)
-    assert_near(out, attention(*inputs, layer_input=layer_input), "steps")
 
 
 @full_and_causal
