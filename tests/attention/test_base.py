@@ -347,9 +347,13 @@ class BlockImports:
             raise ModuleNotFoundError(f"blocked: {name}")
 
 sys.meta_path.insert(0, BlockImports())
-import longspan
+import longspan, longspan.nn
+local = longspan.build("local")
+if "torch._dynamo" in sys.modules:
+    raise SystemExit("the compiler is imported with the package")
+longspan.nn.MultiheadAttention(8, 2)
 x = torch.randn(1, 2, 9, 4)
-out = longspan.build("local")(x, x, x, torch.ones(1, 9, dtype=torch.bool))
+out = local(x, x, x, torch.ones(1, 9, dtype=torch.bool))
 for name in ("jaxtyping", "transformers", "datasets", "numba"):
     try:
         __import__(name)

@@ -44,14 +44,6 @@ def build_with_bias(name, causal, backend):
 
 
 @every_mechanism
-def test_bias_is_refused_without_the_trait(name, causal, backend):
-    attention = build_small(name, causal, backend)
-    if not attention.traits.bias:
-        with pytest.raises(InputError, match=r"bias is not supported \(traits.bias\)"):
-            attention(*qkv(T), bias=draw_bias())
-
-
-@every_mechanism
 @pytest.mark.parametrize("hidden", [0.0, 0.5])
 def test_bias_equals_the_reference(name, causal, backend, hidden):
     attention = build_with_bias(name, causal, backend)
@@ -148,10 +140,3 @@ def test_other_tensors_are_rejected(bias, message, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(InputError, match=message):
         build("local")(*qkv(T), bias=bias)
-
-
-def test_global_projections_refuse_a_bias():
-    sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
-    attention = build("longformer", global_projections=True, **sizes).double()
-    with pytest.raises(InputError, match=r"bias is not supported \(traits.bias\)"):
-        attention(*qkv(T), bias=draw_bias())

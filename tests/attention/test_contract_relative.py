@@ -8,7 +8,6 @@ from contract import (
     HEADS,
     assert_near,
     build_small,
-    every_mechanism,
     global_masks,
     gradients,
     key_masks,
@@ -54,14 +53,6 @@ def as_bias(table, queries, rows=T, keys=T):
         values = torch.stack([table[:, keys - rows + i - j + FARTHEST] for j in range(keys)], 1)
         found.append(values[None] if queries is None else (queries[:, :, i, None] * values).sum(-1))
     return torch.stack(found, 2)
-
-
-@every_mechanism
-def test_relative_is_refused_without_the_trait(name, causal, backend):
-    attention = build_small(name, causal, backend)
-    if not attention.traits.relative:
-        with pytest.raises(InputError, match=r"relative is not supported \(traits.relative\)"):
-            attention(*qkv(T), relative=as_relative(*draw_relative()))
 
 
 @every_relative_mechanism
@@ -233,10 +224,3 @@ def test_bias_and_relative_exclude_each_other():
     relative, bias = as_relative(*draw_relative()), torch.zeros(1, 1, T, T).double()
     with pytest.raises(InputError, match="relative excludes bias; add both in one bias"):
         build("local")(*qkv(T), relative=relative, bias=bias)
-
-
-def test_global_projections_refuse_relative():
-    sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
-    attention = build("longformer", global_projections=True, **sizes).double()
-    with pytest.raises(InputError, match=r"relative is not supported \(traits.relative\)"):
-        attention(*qkv(T), relative=as_relative(*draw_relative()))

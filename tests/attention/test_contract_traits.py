@@ -21,7 +21,7 @@ from contract import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from flop_counter import flop_counter
-from longspan.attention import MECHANISMS, LayerInput, build
+from longspan.attention import MECHANISMS, LayerInput, RelativeBias, build
 from longspan.attention.traits import Family
 from longspan.attention.value_norms import skip_value_norms
 from longspan.errors import InputError, OptionError
@@ -312,14 +312,6 @@ def test_query_subset_gives_the_same_rows(name, causal, backend):
         assert_near(out, expected[:, :, rows], f"rows {rows}")
 
 
-@every_name
-def test_global_tokens_are_rejected_without_the_trait(name):
-    if MECHANISMS[name].traits.global_tokens:
-        return
-    with pytest.raises(InputError, match="global_mask is not supported"):
-        build_small(name)(*qkv(7), global_mask=torch.zeros(3, 7, dtype=torch.bool))
-
-
 @every_mechanism
 def test_undeclared_inputs_have_no_influence(name, causal, backend):
     attention = build_small(name, causal, backend)
@@ -331,15 +323,47 @@ def test_undeclared_inputs_have_no_influence(name, causal, backend):
         assert same == (letter not in attention.traits.inputs), letter
 
 
+# Inputs that need a trait, and its name.
+INPUTS = {
+    "bias": (torch.zeros(1, 1, 7, 7, dtype=torch.float64), "bias"),
+    "relative": (RelativeBias(lambda distance: distance[None].double()), "relative"),
+    "scale": (0.5, "scale"),
+    "global_mask": (torch.zeros(3, 7, dtype=torch.bool), "global_tokens"),
+    "layer_input": (
+        LayerInput(torch.zeros(3, 7, 24, dtype=torch.float64), *[torch.nn.Identity()] * 2),
+        "needs_layer_input",
+    ),
+}
+# Options whose scores are no products, or that compute the rows of global tokens separately.
+WITHOUT = [
+    ("performer", {"feature_map": "relu"}, "scale"),
+    ("synthesizer", {"scores": "dot+dense"}, "scale"),
+    *(("longformer", {"global_projections": True}, x) for x in ("scale", "bias", "relative")),
+]
+
+
+def assert_is_refused(attention, name):
+    with pytest.raises(InputError, match=rf"{name} is not supported \(traits\.{INPUTS[name][1]}\)"):
+        attention(*qkv(7), **{name: INPUTS[name][0]})
+
+
 @every_name
-def test_layer_input_is_rejected_without_the_trait(name):
-    layer_input = LayerInput(torch.zeros(3, 7, 24, dtype=torch.float64), *[torch.nn.Identity()] * 2)
-    if MECHANISMS[name].traits.needs_layer_input:
-        with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 9\), got \(3, 7"):
-            build_small(name)(*qkv(9), layer_input=layer_input)
-        return
-    with pytest.raises(InputError, match="layer_input is not supported"):
-        build_small(name)(*qkv(7), layer_input=layer_input)
+@pytest.mark.parametrize("given", INPUTS)
+def test_inputs_are_refused_without_their_trait(name, given):
+    if not getattr(MECHANISMS[name].traits, INPUTS[given][1]):
+        assert_is_refused(build_small(name), given)
+
+
+@pytest.mark.parametrize(("name", "options", "given"), WITHOUT)
+def test_inputs_are_refused_with_options_that_lack_their_trait(name, options, given):
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 7}
+    assert_is_refused(build(name, **sizes, **options).double(), given)
+
+
+@pytest.mark.parametrize("name", [x for x, c in MECHANISMS.items() if c.traits.needs_layer_input])
+def test_layer_input_of_another_length_is_rejected(name):
+    with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 9\), got \(3, 7"):
+        build_small(name)(*qkv(9), layer_input=INPUTS["layer_input"][0])
 
 
 @every_name

@@ -71,7 +71,7 @@ def piece(request, monkeypatch):
 
 
 def every_piece_and_mask(*others):
-    """Parametrize by pieces of every size under a ragged mask, and these pairs of piece and mask."""
+    """Parametrize by pieces of every size under a ragged mask, and by other pairs of both."""
     pairs = [*((piece, "ragged") for piece in PIECES), *others]
     return pytest.mark.parametrize(("piece", "kind"), pairs, indirect=["piece"])
 
