@@ -233,14 +233,18 @@ def run_with_gradients(attention, inputs, **masks) -> tuple[Tensor, ...]:
     return out, *gradients(out, inputs, attention)
 
 
-def assert_equals_reference(attention, inputs, label, atol=1e-10, **masks) -> None:
-    """Assert that the output and all gradients equal those of the reference."""
-    found, expected = (
-        run_with_gradients(x, inputs, **masks) for x in (attention, reference_copy(attention))
-    )
-    names = ["output", "q", "k", "v", *(n for n, _ in attention.named_parameters())]
+def assert_equal_results(one, other, inputs, label, atol=1e-10, **masks) -> None:
+    """Assert that two mechanisms have the same output, and the same gradients."""
+    found, expected = (run_with_gradients(x, inputs, **masks) for x in (one, other))
+    names = ["output", "q", "k", "v", *(n for n, _ in one.named_parameters())]
     for name, a, b in zip(names, found, expected, strict=True):
         assert_near(a, b, f"{label}, {name}", atol)
+
+
+def assert_equals_reference(attention, inputs, label, atol=1e-10, **masks) -> None:
+    """Assert that the output and all gradients equal those of the reference."""
+    reference = reference_copy(attention)
+    assert_equal_results(attention, reference, inputs, label, atol, **masks)
 
 
 def gradients(out: Tensor, inputs, attention: Attention, seed=0):
@@ -290,10 +294,8 @@ def check_higher_derivatives(attention: Attention, key_mask: Tensor | None, T: i
     second = [
         second_derivatives(x, [y.requires_grad_() for y in qkv(T)], key_mask=key_mask) for x in both
     ]
-    for a, b in zip(*second, strict=True):
-        assert_near(a, b, "second derivative", 1e-8)
-    for a, b in zip(*(torch.func.jvp(x, tuple(qkv(T)), tangents) for x in both), strict=True):
-        assert_near(a, b, "forward mode")
+    assert_near(*second, "second derivative", 1e-8)
+    assert_near(*(torch.func.jvp(x, tuple(qkv(T)), tangents) for x in both), "forward mode")
 
 
 def holed_mask(kind: str, T: int) -> Tensor | None:
@@ -324,15 +326,15 @@ def plain_gradients(out: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
 def assert_derivatives_near(found: tuple, expected: tuple) -> None:
     """Assert that rows and all derivatives equal those of the reference."""
     assert_near(found[0], expected[0], "rows")
-    for x, y in zip(found[1:3], expected[1:3], strict=True):
-        for own, other in zip(x, y, strict=True):
-            assert_near(own, other, "gradient", 1e-9)
-    for own, other in zip(found[3], expected[3], strict=True):
-        assert_near(own, other, "second derivative", 1e-7)
+    assert_near(found[1:3], expected[1:3], "gradient", 1e-9)
+    assert_near(found[3], expected[3], "second derivative", 1e-7)
 
 
-def assert_near(actual: Tensor, expected: Tensor, label: str, atol: float = 1e-10):
-    """Assert elementwise equality; `atol` is the absolute and the relative tolerance."""
+def assert_near(actual, expected, label: str, atol: float = 1e-10):
+    """Assert elementwise equality of tensors, or of sequences of them.
+
+    `atol` is the absolute and the relative tolerance.
+    """
     torch.testing.assert_close(
         actual, expected, atol=atol, rtol=atol, msg=lambda text: f"{label}: {text}"
     )

@@ -151,8 +151,7 @@ def test_padding_has_no_influence(name, causal, backend, garbage):
             for x, y in zip(grads[:3], expected_grads[:3], strict=True):
                 assert_near(x[:, :, :T], y, f"gradient, {p} padded")
                 assert not x[:, :, T:].any()
-            for x, y in zip(grads[3:], expected_grads[3:], strict=True):
-                assert_near(x, y, f"gradient of a parameter, {p} padded")
+            assert_near(grads[3:], expected_grads[3:], f"gradient of a parameter, {p} padded")
 
 
 @every_mechanism
@@ -281,10 +280,9 @@ def test_masked_query_has_no_influence_unless_queries_are_mixed(name, causal, ba
     other = inputs[0].where(real[:, None], torch.nan)
     out = run_or_skip(attention, other, *inputs[1:], query_mask=query_mask)
     assert torch.equal(out, expected)
-    for x, y in zip(
-        gradients(out, inputs, attention), gradients(expected, inputs, attention), strict=True
-    ):
-        assert_near(x, y, "gradient")
+    assert_near(
+        gradients(out, inputs, attention), gradients(expected, inputs, attention), "gradient"
+    )
 
 
 @every_mechanism
@@ -314,8 +312,7 @@ def test_second_derivatives_equal_the_reference_or_raise(name, causal, backend, 
                 continue  # torch's kernel has none, and says so
             raise
         expected = second_derivatives(reference_copy(attention), inputs, **masks)
-        for x, y in zip(actual, expected, strict=True):
-            assert_near(x, y, "second derivative", 1e-8)
+        assert_near(actual, expected, "second derivative", 1e-8)
 
 
 @every_mechanism
@@ -333,8 +330,7 @@ def test_torch_func_transforms_equal_plain_calls(name, causal, backend, kind):
 
     leaves = [x.clone().requires_grad_() for x in inputs]
     expected = torch.autograd.grad(loss(*leaves), leaves, materialize_grads=True)
-    for x, y in zip(torch.func.grad(loss, (0, 1, 2))(*inputs), expected, strict=True):
-        assert_near(x, y, "torch.func.grad")
+    assert_near(torch.func.grad(loss, (0, 1, 2))(*inputs), expected, "torch.func.grad")
     batches = [torch.stack([x, x.flip(0)]) for x in inputs]
     expected = torch.stack([call(*(x[i] for x in batches)) for i in (0, 1)])
     assert_near(torch.func.vmap(call)(*batches), expected, "torch.func.vmap")

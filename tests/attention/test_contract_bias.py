@@ -57,8 +57,7 @@ def test_bias_equals_the_reference(name, causal, backend, hidden):
                     out = run_or_skip(module, *inputs[:3], **masks, bias=bias)
                     found.append((out, *gradients(out, inputs, module)))
                 assert found[0][4].any(), "no gradient of the bias"
-                for x, y in zip(*found, strict=True):
-                    assert_near(x, y, f"bias of shape {shape}")
+                assert_near(*found, f"bias of shape {shape}")
 
 
 @every_mechanism
