@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 import torch
-from contract import HEADS, assert_near, build_small, qkv, reference_copy
+from contract import HEADS, assert_equals_reference, assert_near, build_small, qkv, reference_copy
 
 from longspan.attention import MECHANISMS, backends
 from longspan.attention.kernels import varlen
