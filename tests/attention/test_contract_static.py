@@ -1,7 +1,6 @@
 """Calls with fixed shapes: tensors without values, traced calls, a maximum of global tokens."""
 
 import copy
-import json
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from contract import (
     global_masks,
     key_masks,
     qkv,
-    run_in_new_process,
     run_or_skip,
     run_steps,
     run_with_gradients,
@@ -99,27 +97,6 @@ def test_more_global_tokens_than_the_maximum_are_rejected(name):
         attention(*qkv(T), global_mask=is_global)
     # Padding is not global.
     attention(*qkv(T), torch.arange(T).expand(3, -1) > 0, global_mask=is_global)
-
-
-TRACE = """
-import json, sys, torch
-from contract import build_small, qkv
-T, most = map(int, sys.argv[1:])
-attention = build_small("local", max_global_tokens=most)
-compiled = torch.compile(attention, fullgraph=True, backend="eager")
-few, many = ((torch.arange(T) < n).expand(3, -1) for n in (most, most + 1))
-error = (compiled(*qkv(T), global_mask=few) - attention(*qkv(T), global_mask=few)).abs().max()
-try:
-    compiled(*qkv(T), global_mask=many)
-except RuntimeError as refusal:
-    print(json.dumps([float(error), str(refusal)]))
-"""
-
-
-def test_traced_calls_assert_the_maximum_of_global_tokens():
-    error, refusal = json.loads(run_in_new_process(TRACE, T, MOST))
-    assert error < TOLERANCE[torch.float64]
-    assert f"at most max_global_tokens={MOST} real tokens per row" in refusal
 
 
 @with_global_tokens
