@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import longspan
-from longspan.attention import MECHANISMS, Attention, backends, build
+from longspan.attention import MECHANISMS, Attention, LayerInput, backends, build
 from longspan.errors import InputError
 
 
@@ -151,27 +151,18 @@ def global_masks(name, T, B=3):
     return masks
 
 
-def check_contract(
-    attention: Attention, lengths=(1, 7, 8, 9, 33, 64), atol: float = TOLERANCE[torch.float64]
-) -> None:
+def check_contract(attention: Attention, lengths=(1, 7, 33, 64), atol=1e-10, first_step=1) -> None:
     """Check the core of the contract in float64, for any options.
 
     Output and gradients equal the reference under every mask, up to `atol`. Padding (NaN) and other
     rows of the batch have no influence. If causal, the future has no influence and steps equal
     forward.
     """
-    name = attention.name
     for T in lengths:
         for kind, mask in key_masks(T).items():
-            for global_mask in global_masks(name, T):
-                results = []
-                for module in (attention, reference_copy(attention)):
-                    inputs = [x.requires_grad_() for x in qkv(T)]
-                    out = module(*inputs, mask, global_mask=global_mask)
-                    results.append((out, *gradients(out, inputs, module)))
-                names = ["output", "q", "k", "v", *(n for n, _ in attention.named_parameters())]
-                for label, a, b in zip(names, *results, strict=True):
-                    assert_near(a, b, f"T={T}, {kind}, {label}", atol)
+            for global_mask in global_masks(attention.name, T):
+                masks = {"mask": mask, "global_mask": global_mask}
+                assert_equals_reference(attention, qkv(T), f"T={T}, {kind}", atol, **masks)
     T, p = 33, 7
     inputs, mask = qkv(T), torch.arange(T + p) < T
     output = attention(*inputs)
@@ -185,11 +176,75 @@ def check_contract(
             changed = [torch.where(future, 50 * x, x) for x in inputs]
             rows = slice(None, t + 1)
             assert_near(attention(*changed)[:, :, rows], output[:, :, rows], f"rows up to {t}")
-        outs, cache = [], None
-        for t in range(T):
-            out, cache = attention.step(*(x[:, :, t : t + 1] for x in inputs), cache)
-            outs.append(out)
-        assert_steps_near(attention, torch.cat(outs, 2), output, "none")
+        out, _ = run_steps(attention, inputs, (first_step,) + (1,) * (T - first_step))
+        assert_steps_near(attention, out, output, "none")
+
+
+def with_layer_input(attention: Attention, query: Callable, key: Callable) -> Attention:
+    """Let calls and steps read a layer input that is made of their queries, which are mixed."""
+    cls, width = type(attention), HEADS * HEAD_DIM
+    mixed = torch.randn(width, width, generator=torch.Generator().manual_seed(5)).double()
+
+    def layer_input(q):
+        return LayerInput(q.transpose(1, 2).flatten(2) @ mixed / width**0.5, query, key)
+
+    class WithLayerInput(cls):
+        def forward(self, q, *more, **masks):
+            return cls.forward(self, q, *more, **masks, layer_input=layer_input(q))
+
+        def step(self, q, *more, **masks):
+            return cls.step(self, q, *more, **masks, layer_input=layer_input(q))
+
+    attention.__class__ = WithLayerInput
+    return attention
+
+
+def run_steps(attention, inputs, sizes, mask=None, cache=None, **parts):
+    """Return the outputs of steps of so many tokens, and the last cache.
+
+    `parts` are arguments of a step as functions of its rows, a slice of the whole sequence.
+    """
+    outs, start = [], 0 if cache is None else cache.length
+    for size in sizes:
+        rows = slice(start, start + size)
+        own = None if mask is None else mask[:, rows]
+        more = {name: part(rows) for name, part in parts.items()}
+        out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache, own, **more)
+        outs.append(out)
+        start += size
+    return torch.cat(outs, 2), cache
+
+
+def steps_of(T: int, size: int) -> list[int]:
+    """Return steps of `size` tokens that cover T tokens; the last may be shorter."""
+    return [min(size, T - start) for start in range(0, T, size)]
+
+
+def weights_of(attention, q, k, mask=None, **masks) -> Tensor:
+    """Return the matrix applied to the values, (B, H, T, S)."""
+    identity = torch.eye(k.shape[2], dtype=k.dtype).expand(len(k), q.shape[1], -1, -1)
+    return run_or_skip(attention, q, k, identity, mask, **masks)
+
+
+def run_with_gradients(attention, inputs, **masks) -> tuple[Tensor, ...]:
+    """Return the output and its gradients for the inputs and every parameter."""
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    out = run_or_skip(attention, *inputs, **masks)
+    return out, *gradients(out, inputs, attention)
+
+
+def assert_equal_results(one, other, inputs, label, atol=1e-10, **masks) -> None:
+    """Assert that two mechanisms have the same output, and the same gradients."""
+    found, expected = (run_with_gradients(x, inputs, **masks) for x in (one, other))
+    names = ["output", "q", "k", "v", *(n for n, _ in one.named_parameters())]
+    for name, a, b in zip(names, found, expected, strict=True):
+        assert_near(a, b, f"{label}, {name}", atol)
+
+
+def assert_equals_reference(attention, inputs, label, atol=1e-10, **masks) -> None:
+    """Assert that the output and all gradients equal those of the reference."""
+    reference = reference_copy(attention)
+    assert_equal_results(attention, reference, inputs, label, atol, **masks)
 
 
 def gradients(out: Tensor, inputs, attention: Attention, seed=0):
@@ -239,10 +294,8 @@ def check_higher_derivatives(attention: Attention, key_mask: Tensor | None, T: i
     second = [
         second_derivatives(x, [y.requires_grad_() for y in qkv(T)], key_mask=key_mask) for x in both
     ]
-    for a, b in zip(*second, strict=True):
-        assert_near(a, b, "second derivative", 1e-8)
-    for a, b in zip(*(torch.func.jvp(x, tuple(qkv(T)), tangents) for x in both), strict=True):
-        assert_near(a, b, "forward mode")
+    assert_near(*second, "second derivative", 1e-8)
+    assert_near(*(torch.func.jvp(x, tuple(qkv(T)), tangents) for x in both), "forward mode")
 
 
 def holed_mask(kind: str, T: int) -> Tensor | None:
@@ -273,15 +326,15 @@ def plain_gradients(out: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
 def assert_derivatives_near(found: tuple, expected: tuple) -> None:
     """Assert that rows and all derivatives equal those of the reference."""
     assert_near(found[0], expected[0], "rows")
-    for x, y in zip(found[1:3], expected[1:3], strict=True):
-        for own, other in zip(x, y, strict=True):
-            assert_near(own, other, "gradient", 1e-9)
-    for own, other in zip(found[3], expected[3], strict=True):
-        assert_near(own, other, "second derivative", 1e-7)
+    assert_near(found[1:3], expected[1:3], "gradient", 1e-9)
+    assert_near(found[3], expected[3], "second derivative", 1e-7)
 
 
-def assert_near(actual: Tensor, expected: Tensor, label: str, atol: float = 1e-10):
-    """Assert elementwise equality; `atol` is the absolute and the relative tolerance."""
+def assert_near(actual, expected, label: str, atol: float = 1e-10):
+    """Assert elementwise equality of tensors, or of sequences of them.
+
+    `atol` is the absolute and the relative tolerance.
+    """
     torch.testing.assert_close(
         actual, expected, atol=atol, rtol=atol, msg=lambda text: f"{label}: {text}"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import torch
-from contract import qkv
+from contract import qkv, run_steps
 from jaxtyping import TypeCheckError
 
 import longspan
@@ -347,9 +347,13 @@ class BlockImports:
             raise ModuleNotFoundError(f"blocked: {name}")
 
 sys.meta_path.insert(0, BlockImports())
-import longspan
+import longspan, longspan.nn
+local = longspan.build("local")
+if "torch._dynamo" in sys.modules:
+    raise SystemExit("the compiler is imported with the package")
+longspan.nn.MultiheadAttention(8, 2)
 x = torch.randn(1, 2, 9, 4)
-out = longspan.build("local")(x, x, x, torch.ones(1, 9, dtype=torch.bool))
+out = local(x, x, x, torch.ones(1, 9, dtype=torch.bool))
 for name in ("jaxtyping", "transformers", "datasets", "numba"):
     try:
         __import__(name)
@@ -399,13 +403,9 @@ def test_steps_cache_layer_input_states():
     expected = attention(*inputs, mask, layer_input=LayerInput(states, *maps))
     assert expected.isfinite().all()
     assert not torch.equal(expected, attention(*inputs, mask))
-    outs, cache = [], None
-    for rows in torch.arange(9).split(4):
-        layer_input = LayerInput(states[:, rows], *maps)
-        new = (x[:, :, rows] for x in inputs)
-        out, cache = attention.step(*new, cache, mask[:, rows], layer_input=layer_input)
-        outs.append(out)
-    torch.testing.assert_close(torch.cat(outs, 2), expected)
+    parts = {"layer_input": lambda rows: LayerInput(states[:, rows], *maps)}
+    out, _ = run_steps(attention, inputs, (4, 4, 1), mask, **parts)
+    torch.testing.assert_close(out, expected)
     with pytest.raises(InputError, match="this step: layer_input is not supported"):
         build("local", causal=True).step(*inputs, layer_input=LayerInput(states, *maps))
 

@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 import torch
 from contract import HEADS, assert_near, check_contract, global_masks, gradients, key_masks, qkv
+from test_bigbird import block_sets
 from transformers.models.big_bird import modeling_big_bird as hf
 
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
+from longspan.attention.patterns.block_rule import published_parts
 from longspan.attention.patterns.published_blocks import draw_transformers_blocks
 from longspan.errors import OptionError
 
 PUBLIC = {"sampling": "transformers", "repeats": True, "padded_blocks": True}
 
 
-def public_layer(block, r, layer, max_length, heads=2, head_dim=4):
+def public_layer(block, r, layer=0, max_length=1024, heads=2, head_dim=4):
     """Return the attention of one layer of transformers' BigBird."""
     config = hf.BigBirdConfig(
         hidden_size=heads * head_dim,
@@ -39,6 +41,21 @@ def public_output(layer, x, real):
         return y.unflatten(2, (layer.num_attention_heads, -1)).transpose(1, 2)
 
     return split(out), [split(f(x)) for f in (layer.query, layer.key, layer.value)]
+
+
+def public_table(layer, n, block, r, heads=2, seed=0):
+    """Return the blocks that transformers draws for each head and inner block of queries."""
+    state = np.random.get_state()
+    np.random.seed(seed)
+    if n in (1024, 3072, 4096):
+        sizes = (layer.max_seqlen, layer.max_seqlen, block, block, r)
+        drawn = [layer._bigbird_block_rand_mask(*sizes, last_idx=1024) for _ in range(heads)]
+        table = [rows[: n // block - 2] for rows in drawn]
+    else:
+        plan = layer._get_rand_attn_plan(n, block, r)
+        table = layer._bigbird_block_rand_mask_with_head(n, n, block, block, heads, *plan)
+    np.random.set_state(state)
+    return torch.tensor(np.stack(table)).long()
 
 
 def bigbird(block, r, layer=0, max_length=128, heads=2, **options):
@@ -68,9 +85,66 @@ def test_outputs_and_gradients_equal_transformers(case, training):
     expected, inputs = public_output(theirs, x, real)
     own = ours(*inputs, real)
     assert_near(own, expected, "output", 1e-9)
-    pairs = zip(gradients(own, [x], theirs), gradients(expected, [x], theirs), strict=True)
-    for a, b in pairs:
-        assert_near(a, b, "gradient", 1e-9)
+    found = (gradients(y, [x], theirs) for y in (own, expected))
+    assert_near(*found, "gradient", 1e-9)
+
+
+@pytest.mark.parametrize(("n", "r"), [(32, 1), (32, 3), (84, 8), (64, 2), (64, 3)])
+def test_given_blocks_equal_transformers_in_training(n, r):
+    layer = public_layer(4, r).train()
+    attention = bigbird(4, r, max_length=n, sampling="given")
+    assert (attention.draws == -1).all()
+    attention.draws[:, 1:-1] = public_table(layer, n, 4, r)
+    x = torch.randn(2, n, 8, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    x.requires_grad_()
+    expected, inputs = public_output(layer, x, torch.ones(2, n))
+    out = attention(*inputs)
+    assert_near(out, expected, "output", 1e-9)
+    found = (gradients(y, [x], layer) for y in (out, expected))
+    assert_near(*found, "gradient", 1e-9)
+
+
+def test_takes_all_blocks_where_transformers_raises():
+    n, r = 44, 3  # 11 blocks: it draws two of the three after the first eight
+    layer = public_layer(4, r)
+    with pytest.raises(ValueError, match="could not broadcast"):
+        public_table(layer.train(), n, 4, r)
+    for head in block_sets(bigbird(4, r, heads=HEADS, sampling="original"), 11):
+        for row in range(1, 10):
+            window = {0, row - 1, row, row + 1, 10}
+            parts = published_parts(row, 11, 4, r)
+            assert len(head[row] - window) == sum(min(n, len(all_)) for n, all_ in parts), row
+
+
+@pytest.mark.parametrize(
+    ("block", "blocks", "r"),
+    [
+        (4, 30, 3),
+        (4, 12, 3),
+        (4, 8, 1),
+        (4, 21, 8),
+        (4, 20, 2),
+        (64, 16, 3),
+        (64, 48, 3),
+        (64, 64, 3),
+        (128, 8, 1),
+    ],
+)
+def test_original_plan_equals_transformers(block, blocks, r):
+    """Over 300 heads, transformers draws exactly the blocks of each part of the plan."""
+    layer = public_layer(block, r, max_length=4096)
+    n = block * blocks
+    table = public_table(layer.train(), n, block, r, heads=300)
+    for row in range(1, blocks - 1):
+        parts, start = published_parts(row, blocks, block, r), 0
+        for count, choices in parts:
+            drawn = set(table[:, row - 1, start : start + count].flatten().tolist())
+            if n == 1024:
+                # transformers counts these blocks twice.
+                drawn -= {blocks - 1, row - 1, row, row + 1}
+            assert drawn == set(choices), (row, count)
+            start += count
+        assert start == r
 
 
 @pytest.mark.parametrize(
@@ -79,18 +153,9 @@ def test_outputs_and_gradients_equal_transformers(case, training):
 def test_table_equals_that_of_transformers(n, block, r):
     theirs = public_layer(block, r, 4, 4096).train()
     ours = bigbird(block, r, 4, 4096, sampling="transformers").train()
-    state = np.random.get_state()
-    np.random.seed(4)
-    if n in (640, 2048):
-        plan = theirs._get_rand_attn_plan(n, block, r)
-        table = theirs._bigbird_block_rand_mask_with_head(n, n, block, block, 2, *plan)
-    else:
-        sizes = (4096, 4096, block, block, r)
-        drawn = [theirs._bigbird_block_rand_mask(*sizes, last_idx=1024) for _ in range(2)]
-        table = [rows[: n // block - 2] for rows in drawn]
-    np.random.set_state(state)
     inner = slice(1, n // block - 1)
-    assert torch.equal(ours.blocks_for(n)[:, inner], torch.tensor(np.stack(table)))
+    table = public_table(theirs, n, block, r, seed=4)
+    assert torch.equal(ours.blocks_for(n)[:, inner], table)
     assert torch.equal(ours.blocks_for(n - block + 1), ours.blocks_for(n))
     assert not ours.eval().blocks_for(n).any()
 
@@ -99,16 +164,13 @@ def test_table_equals_that_of_transformers(n, block, r):
 def test_drawn_blocks_exist_and_leave_the_global_generator_alone(block, max_length):
     np.random.seed(3)
     before = np.random.get_state()[1].copy()
-    made = draw_transformers_blocks(7, 3, max_length, block, 2)
+    made, again = (draw_transformers_blocks(7, 3, max_length, block, 2) for _ in range(2))
     assert (np.random.get_state()[1] == before).all()
     for table in made:
         assert table.shape == (3, max_length // block, 2)
         assert (table[:, 0] == -1).all()
         assert table.max() < max_length // block
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(made, draw_transformers_blocks(7, 3, max_length, block, 2), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(made, again, strict=True))
 
 
 @pytest.mark.parametrize("sampling", ["given", "transformers", "uniform", "original"])

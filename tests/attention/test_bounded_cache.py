@@ -2,14 +2,23 @@
 
 import pytest
 import torch
-from contract import HEAD_DIM, HEADS, assert_near, key_masks, qkv, reference_copy
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    assert_near,
+    key_masks,
+    qkv,
+    reference_copy,
+    run_steps,
+    weights_of,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from longspan.attention import build
 from longspan.attention.cache import MOST_UNUSED
 
-T, SINKS, WINDOW, BLOCK = 150, 4, 6, 5
+T, SINKS, WINDOW, BLOCK = 80, 4, 6, 5
 LONGFORMER = {"heads": HEADS, "head_dim": HEAD_DIM, "window": WINDOW}
 BIGBIRD = {"heads": HEADS, "max_length": T, "block": BLOCK, "num_random_blocks": 0}
 WINDOWS = {
@@ -28,18 +37,14 @@ CASES = BLOCKS | {n: (name, own, range(k, k + 1)) for n, (name, own, k) in WINDO
 every_case = pytest.mark.parametrize(("name", "options", "keys"), CASES.values(), ids=list(CASES))
 
 
-def run_steps(attention, inputs, mask, sizes):
+def run_and_count_keys(attention, inputs, mask, sizes):
     """Return the outputs of all steps, and the number of cached keys after each."""
-    outs, counts, cache, start = [], [], None, 0
+    outs, counts, cache = [], [], None
     for size in sizes:
-        rows = slice(start, start + size)
-        own = None if mask is None else mask[:, rows]
-        out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache, own)
+        out, cache = run_steps(attention, inputs, (size,), mask, cache)
         outs.append(out)
         counts.append(cache.state["k"].shape[2])
         assert {x.shape[1 if n == "real" else 2] for n, x in cache.state.items()} == {counts[-1]}
-        start += size
-    assert start == T
     return torch.cat(outs, 2), counts
 
 
@@ -56,7 +61,7 @@ def run_steps(attention, inputs, mask, sizes):
 def test_steps_over_a_bounded_cache_equal_forward(name, options, keys, kind, sizes):
     attention, inputs, mask = build(name, causal=True, **options), qkv(T), key_masks(T)[kind]
     attention = attention.double()
-    out, counts = run_steps(attention, inputs, mask, sizes)
+    out, counts = run_and_count_keys(attention, inputs, mask, sizes)
     assert_near(out, attention(*inputs, mask), "forward", 1e-12)
     assert_near(out, reference_copy(attention)(*inputs, mask), "reference")
     assert max(counts) in keys
@@ -72,8 +77,7 @@ def test_random_blocks_need_every_key():
 def test_sinks_are_attended_from_any_distance():
     """Attention sinks of Xiao et al. 2024: the first tokens and a window, nothing between."""
     attention = build("longformer", causal=True, **LONGFORMER, first_global=SINKS).double()
-    q, k, _ = qkv(T)
-    weights = attention(q, k, torch.eye(T).double().expand(3, HEADS, T, T))
+    weights = weights_of(attention, *qkv(T)[:2])
     key, query = torch.arange(T), torch.arange(T)[:, None]
     expected = (key <= query) & ((key < SINKS) | (query - key <= WINDOW))
     assert torch.equal(weights > 0, expected.expand_as(weights))
@@ -88,17 +92,6 @@ def test_cache_holds_no_memory_of_dropped_tokens(window, prompt):
         cache = attention.step(*(x.clone() for x in part), cache)[1]
         for x in cache.state.values():
             assert x.untyped_storage().nbytes() <= x.nbytes * (1 + 1 / MOST_UNUSED)
-
-
-def grown(attention, inputs, sizes, cache=None):
-    """Return the output and cache after steps of so many tokens each."""
-    start, outs = 0 if cache is None else cache.length, []
-    for size in sizes:
-        rows = slice(start, start + size)
-        out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache)
-        outs.append(out)
-        start += size
-    return torch.cat(outs, 2), cache
 
 
 def test_a_growing_state_has_free_places_for_later_tokens():
@@ -118,11 +111,11 @@ def test_branches_of_a_growing_state_are_independent(name):
     attention = build(name, causal=True, **sizes).double()
     first, other = qkv(T), qkv(T, seed=1)
     second = [torch.cat([x[:, :, :60], y[:, :, 60:]], 2) for x, y in zip(first, other, strict=True)]
-    _, trunk = grown(attention, first, (50,) + (1,) * 10)
+    _, trunk = run_steps(attention, first, (50,) + (1,) * 10)
     caches, outs = [trunk, trunk], [[], []]
     for _ in range(60, T):
         for n, inputs in enumerate((first, second)):
-            out, caches[n] = grown(attention, inputs, (1,), caches[n])
+            out, caches[n] = run_steps(attention, inputs, (1,), cache=caches[n])
             outs[n].append(out)
     for inputs, found in zip((first, second), outs, strict=True):
         assert_near(torch.cat(found, 2), attention(*inputs)[:, :, 60:], "branch")
@@ -131,19 +124,19 @@ def test_branches_of_a_growing_state_are_independent(name):
 def test_steps_outside_the_inference_mode_continue_a_state_of_it():
     attention, inputs = build("full", causal=True).double(), qkv(T)
     with torch.inference_mode():
-        _, cache = grown(attention, inputs, (100, 1, 1, 1))
-    out, _ = grown(attention, inputs, (1, 1), cache)
-    assert_near(out, attention(*inputs)[:, :, 103:105], "output")
+        _, cache = run_steps(attention, inputs, (60, 1, 1, 1))
+    out, _ = run_steps(attention, inputs, (1, 1), cache=cache)
+    assert_near(out, attention(*inputs)[:, :, 63:65], "output")
 
 
 def test_graphs_of_earlier_steps_stay_valid_when_the_state_grows():
     attention, (q, k, v) = build("full", causal=True).double(), qkv(T)
-    _, cache = grown(attention, (q, k, v), (100, 1))
+    _, cache = run_steps(attention, (q, k, v), (60, 1))
     q.requires_grad_()
-    out, cache = grown(attention, (q, k, v), (1,), cache)
-    grown(attention, (q, k, v), (1,), cache)
+    out, cache = run_steps(attention, (q, k, v), (1,), cache=cache)
+    run_steps(attention, (q, k, v), (1,), cache=cache)
     (found,) = torch.autograd.grad(out.square().sum(), q)
-    whole = attention(q, k, v)[:, :, 101:102]
+    whole = attention(q, k, v)[:, :, 61:62]
     assert_near(found, torch.autograd.grad(whole.square().sum(), q)[0], "gradient")
 
 
@@ -163,7 +156,7 @@ class CountWork(TorchDispatchMode):
 def test_steps_do_equal_work_after_any_prefix(name):
     mechanism, options, _ = WINDOWS[name]
     attention, inputs, found = build(mechanism, causal=True, **options).double(), qkv(T), []
-    for prefix in (30, 140):
+    for prefix in (30, 70):
         _, cache = attention.step(*(x[:, :, :prefix] for x in inputs))
         with CountWork() as work:
             attention.step(*(x[:, :, prefix : prefix + 1] for x in inputs), cache)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from contract import (
     TOLERANCE,
+    assert_equals_reference,
     assert_near,
     build_small,
     every_mechanism,
@@ -18,36 +19,21 @@ from contract import (
 
 from longspan.attention import MECHANISMS
 
-LENGTHS = (1, 2, 7, 8, 9, 16, 17, 33, 64, 100)
-# Every length is that of scattered padding too, which ends rows like ragged padding.
-FEWER_LENGTHS = (2, 9, 33, 100)
+# Scattered padding ends rows like ragged padding: a length has one of both.
+LENGTHS = {
+    "none": (1, 2, 7, 8, 9, 16, 17, 33, 64, 100),
+    "ragged": (2, 9, 33, 100),
+    "holes": (1, 7, 8, 16, 17, 64),
+}
 # Query and key lengths of cross-attention; causal=True requires T <= S.
 CROSS = ((1, 9), (7, 8), (16, 33), (33, 64), (33, 33), (100, 130), (9, 7), (64, 1))
 
 
-def run_both_backends(attention, inputs, **masks):
-    """Return output and gradients of the tested backend and of the reference."""
-    inputs = [x.requires_grad_() for x in inputs]
-    out = run_or_skip(attention, *inputs, **masks)
-    reference = reference_copy(attention)
-    expected = reference(*inputs, **masks)
-    return (
-        (out, *gradients(out, inputs, attention)),
-        (expected, *gradients(expected, inputs, reference)),
-    )
-
-
-def assert_equals_reference(attention, inputs, label, **masks):
-    names = ["output", "q", "k", "v", *(n for n, _ in attention.named_parameters())]
-    for name, a, b in zip(names, *run_both_backends(attention, inputs, **masks), strict=True):
-        assert_near(a, b, f"{label}, {name}")
-
-
 @every_mechanism
-@pytest.mark.parametrize("kind", ["none", "ragged", "holes"])
+@pytest.mark.parametrize("kind", LENGTHS)
 def test_output_and_gradients_equal_the_reference(name, causal, backend, kind):
     attention = build_small(name, causal, backend)
-    for T in FEWER_LENGTHS if kind == "ragged" else LENGTHS:
+    for T in LENGTHS[kind]:
         for global_mask in global_masks(name, T):
             masks = {"mask": key_masks(T)[kind], "global_mask": global_mask}
             label = f"T={T}, global tokens {global_mask is not None}"
@@ -71,7 +57,7 @@ def test_cross_attention_equals_the_reference(name, causal, backend, kind):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_lower_precision_is_near_the_float64_reference(name, causal, backend, dtype):
     attention = build_small(name, causal, backend).to(dtype)
-    for T in (1, 33, 100):
+    for T in (1, 100):
         rounded = qkv(T, dtype=dtype)
         for mask in (None, key_masks(T)["ragged"]):
             out = run_or_skip(attention, *rounded, mask)
@@ -99,7 +85,6 @@ def test_gradients_equal_finite_differences_on_transposed_views(name, causal, ba
 def test_causal_output_ignores_the_future(name, causal, backend, dtype):
     attention = build_small(name, causal, backend).to(dtype)
     T = 100
-    changed = False
     # Small weights in the past and large ones in the future, and vice versa.
     for size, other, kind in ((1, 50, "none"), (1, 50, "holes"), (12, 0, "none")):
         mask = key_masks(T)[kind]
@@ -114,9 +99,9 @@ def test_causal_output_ignores_the_future(name, causal, backend, dtype):
                 # What is lost to large weights of the future is lost whole, beyond any rounding.
                 atol = {torch.float64: 1e-10, torch.float32: 2e-4}[dtype]
                 assert_near(after, before[:, :, : t + 1], f"rows up to {t}", atol)
-            else:
-                changed |= not torch.allclose(after, before[:, :, : t + 1], atol=1e-3)
-    assert causal or changed, "the future changes no mechanism here: the test proves nothing"
+            elif not torch.allclose(after, before[:, :, : t + 1], atol=1e-3):
+                return
+    assert causal, "the future changes no mechanism here: the test proves nothing"
 
 
 @every_mechanism
@@ -148,7 +133,7 @@ def test_padding_has_no_influence(name, causal, backend, garbage):
     for global_mask in global_masks(name, T):
         expected = run_or_skip(attention, *short, global_mask=global_mask)
         expected_grads = gradients(expected, short, attention)
-        for p in (1, 7, 8, 17):
+        for p in (1, 7, 17):
             ends = [GARBAGE[garbage](x) for x in qkv(p, seed=p)]
             padded = [
                 torch.cat([x.detach(), y], 2).requires_grad_()
@@ -166,8 +151,7 @@ def test_padding_has_no_influence(name, causal, backend, garbage):
             for x, y in zip(grads[:3], expected_grads[:3], strict=True):
                 assert_near(x[:, :, :T], y, f"gradient, {p} padded")
                 assert not x[:, :, T:].any()
-            for x, y in zip(grads[3:], expected_grads[3:], strict=True):
-                assert_near(x, y, f"gradient of a parameter, {p} padded")
+            assert_near(grads[3:], expected_grads[3:], f"gradient of a parameter, {p} padded")
 
 
 @every_mechanism
@@ -296,10 +280,9 @@ def test_masked_query_has_no_influence_unless_queries_are_mixed(name, causal, ba
     other = inputs[0].where(real[:, None], torch.nan)
     out = run_or_skip(attention, other, *inputs[1:], query_mask=query_mask)
     assert torch.equal(out, expected)
-    for x, y in zip(
-        gradients(out, inputs, attention), gradients(expected, inputs, attention), strict=True
-    ):
-        assert_near(x, y, "gradient")
+    assert_near(
+        gradients(out, inputs, attention), gradients(expected, inputs, attention), "gradient"
+    )
 
 
 @every_mechanism
@@ -329,8 +312,7 @@ def test_second_derivatives_equal_the_reference_or_raise(name, causal, backend, 
                 continue  # torch's kernel has none, and says so
             raise
         expected = second_derivatives(reference_copy(attention), inputs, **masks)
-        for x, y in zip(actual, expected, strict=True):
-            assert_near(x, y, "second derivative", 1e-8)
+        assert_near(actual, expected, "second derivative", 1e-8)
 
 
 @every_mechanism
@@ -348,8 +330,7 @@ def test_torch_func_transforms_equal_plain_calls(name, causal, backend, kind):
 
     leaves = [x.clone().requires_grad_() for x in inputs]
     expected = torch.autograd.grad(loss(*leaves), leaves, materialize_grads=True)
-    for x, y in zip(torch.func.grad(loss, (0, 1, 2))(*inputs), expected, strict=True):
-        assert_near(x, y, "torch.func.grad")
+    assert_near(torch.func.grad(loss, (0, 1, 2))(*inputs), expected, "torch.func.grad")
     batches = [torch.stack([x, x.flip(0)]) for x in inputs]
     expected = torch.stack([call(*(x[i] for x in batches)) for i in (0, 1)])
     assert_near(torch.func.vmap(call)(*batches), expected, "torch.func.vmap")

@@ -16,7 +16,10 @@ from contract import (
     qkv,
     reference_copy,
     run_or_skip,
+    run_steps,
     softmax_deviation,
+    steps_of,
+    weights_of,
 )
 
 from longspan.attention import build
@@ -41,30 +44,20 @@ def build_with_bias(name, causal, backend):
 
 
 @every_mechanism
-def test_bias_is_refused_without_the_trait(name, causal, backend):
-    attention = build_small(name, causal, backend)
-    if not attention.traits.bias:
-        with pytest.raises(InputError, match=r"bias is not supported \(traits.bias\)"):
-            attention(*qkv(T), bias=draw_bias())
-
-
-@every_mechanism
 @pytest.mark.parametrize("hidden", [0.0, 0.5])
 def test_bias_equals_the_reference(name, causal, backend, hidden):
     attention = build_with_bias(name, causal, backend)
     for shape in SHAPES:
         for mask in (None, key_masks(T)["holes"]):
             for global_mask in global_masks(name, T):
-                found = []
+                masks, found = {"mask": mask, "global_mask": global_mask}, []
                 for module in (attention, reference_copy(attention)):
                     bias = draw_bias(*shape, hidden=hidden).requires_grad_()
                     inputs = [*(x.requires_grad_() for x in qkv(T)), bias]
-                    masks = {"mask": mask, "global_mask": global_mask}
                     out = run_or_skip(module, *inputs[:3], **masks, bias=bias)
                     found.append((out, *gradients(out, inputs, module)))
                 assert found[0][4].any(), "no gradient of the bias"
-                for x, y in zip(*found, strict=True):
-                    assert_near(x, y, f"bias of shape {shape}")
+                assert_near(*found, f"bias of shape {shape}")
 
 
 @every_mechanism
@@ -94,14 +87,13 @@ def test_bias_of_a_hidden_key_has_no_influence(name, causal, backend):
 @every_mechanism
 def test_log_weights_are_scores_plus_bias(name, causal, backend):
     attention, (q, k, _) = build_with_bias(name, causal, backend), qkv(T)
-    identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)
     for scale in (None, 0.1) if attention.traits.scale else (None,):
         bias, factor = draw_bias(), HEAD_DIM**-0.5 if scale is None else scale
-        weights = run_or_skip(attention, q, k, identity, bias=bias, scale=scale)
+        weights = weights_of(attention, q, k, bias=bias, scale=scale)
         assert softmax_deviation(weights, factor * q @ k.mT + bias) < 1e-8
         # -inf hides its pairs; a row without pairs is zero.
         bias[:, :, 5] = bias[0, 0, 7, 3] = -torch.inf
-        weights = run_or_skip(attention, q, k, identity, bias=bias, scale=scale)
+        weights = weights_of(attention, q, k, bias=bias, scale=scale)
         assert not weights[:, :, 5].any()
         assert weights[0, 0, 7, 3] == 0
         assert weights.isfinite().all()
@@ -112,12 +104,11 @@ def test_steps_with_bias_equal_forward(name, causal, backend):
     attention, inputs, bias = build_with_bias(name, causal, backend), qkv(T, H=HEADS), draw_bias()
     if not causal:
         pytest.skip("step() requires causal=True")
-    outs, cache, mask = [], None, key_masks(T)["holes"]
-    for rows in torch.arange(T).split(8):
-        new, own = (x[:, :, rows] for x in inputs), bias[:, :, rows, : rows[-1] + 1]
-        out, cache = attention.step(*new, cache, mask[:, rows], bias=own)
-        outs.append(out)
-    assert_near(torch.cat(outs, 2), attention(*inputs, mask, bias=bias), "output")
+    mask = key_masks(T)["holes"]
+    steps = run_steps(
+        attention, inputs, steps_of(T, 8), mask, bias=lambda rows: bias[:, :, rows, : rows.stop]
+    )
+    assert_near(steps[0], attention(*inputs, mask, bias=bias), "output")
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -148,10 +139,3 @@ def test_other_tensors_are_rejected(bias, message, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(InputError, match=message):
         build("local")(*qkv(T), bias=bias)
-
-
-def test_global_projections_refuse_a_bias():
-    sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
-    attention = build("longformer", global_projections=True, **sizes).double()
-    with pytest.raises(InputError, match=r"bias is not supported \(traits.bias\)"):
-        attention(*qkv(T), bias=draw_bias())

@@ -13,7 +13,7 @@ from contract import (
     key_masks,
     qkv,
     reference_copy,
-    run_or_skip,
+    weights_of,
 )
 
 from longspan.attention import build
@@ -30,12 +30,6 @@ def build_dropping(name, causal, backend):
     return attention.train()
 
 
-def identity():
-    """Return values whose mixtures are the weights."""
-    q, k, _ = qkv(T)
-    return q, k, torch.eye(T, dtype=torch.float64).expand(3, HEADS, T, T)
-
-
 @every_mechanism
 @pytest.mark.parametrize("is_reference", [False, True])
 def test_dropped_weights_are_zero_and_the_others_grow(name, causal, backend, is_reference):
@@ -45,8 +39,8 @@ def test_dropped_weights_are_zero_and_the_others_grow(name, causal, backend, is_
     for mask in (None, key_masks(T)["holes"]):
         for global_mask in global_masks(name, T):
             masks = {"mask": mask, "global_mask": global_mask}
-            found = run_or_skip(attention.train(), *identity(), **masks)
-            weights = attention.eval()(*identity(), **masks)
+            found = weights_of(attention.train(), *qkv(T)[:2], **masks)
+            weights = weights_of(attention.eval(), *qkv(T)[:2], **masks)
             assert_near(found, torch.where(found == 0, 0, weights / (1 - P)), "kept weights")
             # The weight of a global token's own row is dropped like any other.
             dropped += int(((found == 0) & (weights > 0)).sum())
@@ -71,7 +65,8 @@ def test_steps_drop_weights_too(name, causal, backend):
     attention = build_dropping(name, causal, backend)
     if not causal:
         pytest.skip("no steps")
-    q, k, v = identity()
+    q, k, _ = qkv(T)
+    v = torch.eye(T, dtype=torch.float64).expand(3, HEADS, T, T)
     first, cache = attention.step(q[:, :, :9], k[:, :, :9], v[:, :, :9])
     second, _ = attention.step(q[:, :, 9:], k[:, :, 9:], v[:, :, 9:], cache)
     weights = attention.eval()(q, k, v)

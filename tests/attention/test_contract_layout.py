@@ -12,6 +12,7 @@ from contract import (
     gradients,
     qkv,
     run_or_skip,
+    run_steps,
 )
 from layouts import LAYOUTS, ROTATIONS, SAME, contiguous
 
@@ -19,7 +20,7 @@ from longspan.attention import MECHANISMS, LayerInput, build
 from longspan.attention.ops.fused import FEWEST_ROWS, _fit_gradient, has_aligned_rows
 
 BFLOAT16 = torch.bfloat16
-LENGTHS = {1: 6, 150: 1}  # and steps between the rotations that are tried
+LENGTHS = {1: 6, 100: 1}  # and steps between the rotations that are tried
 WIDTH = HEADS * HEAD_DIM
 
 
@@ -81,7 +82,7 @@ def test_layouts_in_half_precision(name, causal, backend):
 
 @every_mechanism
 def test_layouts_of_a_single_row_of_the_batch_and_of_masks(name, causal, backend):
-    attention, T = build_wide(name, causal, backend), 150
+    attention, T = build_wide(name, causal, backend), 100
     g = torch.Generator().manual_seed(0)
     inputs = [*qkv(T, B=1), qkv(T, B=1, seed=1)[0]]
     # A mask whose neighbors in memory are the other rows of a batch.
@@ -94,12 +95,12 @@ def test_layouts_of_a_single_row_of_the_batch_and_of_masks(name, causal, backend
 
 @every_mechanism
 def test_layouts_of_packed_documents(name, causal, backend):
-    attention, bounds = build_wide(name, causal, backend), torch.tensor([0, 40, 41, 150])
+    attention, bounds = build_wide(name, causal, backend), torch.tensor([0, 40, 41, 100])
 
     def packed(*inputs):
         return attention.packed(*(x[0].transpose(0, 1) for x in inputs), bounds).transpose(0, 1)
 
-    inputs = [*qkv(150, B=1), qkv(150, B=1, seed=1)[0]]
+    inputs = [*qkv(100, B=1), qkv(100, B=1, seed=1)[0]]
     packed.__self__ = attention
     for layouts in ROTATIONS[::3]:
         views = [LAYOUTS[x](y) for x, y in zip(layouts, inputs, strict=True)]
@@ -111,16 +112,11 @@ def test_layouts_of_packed_documents(name, causal, backend):
 
 @every_stepping_mechanism
 def test_layouts_of_steps_and_caches(name, causal, backend):
-    attention, inputs = build_wide(name, causal, backend), qkv(150, B=2)
+    attention, inputs = build_wide(name, causal, backend), qkv(100, B=2)
     expected = attention(*inputs)
     for layout in SAME:
-        outs, cache = [], None
-        views = [SAME[layout](x) for x in inputs]
-        for start, end in ((0, 70), (70, 71), (71, 150)):
-            rows = (x[:, :, start:end] for x in views)
-            out, cache = attention.step(*rows, cache)
-            outs.append(out)
-        assert_near(torch.cat(outs, 2), expected, f"steps, {layout}")
+        out, _ = run_steps(attention, [SAME[layout](x) for x in inputs], (50, 1, 49))
+        assert_near(out, expected, f"steps, {layout}")
 
 
 @every_mechanism
@@ -128,7 +124,7 @@ def test_layouts_of_biases(name, causal, backend):
     attention = build_wide(name, causal, backend)
     if not attention.traits.bias:
         pytest.skip("no bias (trait)")
-    inputs, T = qkv(150, B=2), 150
+    inputs, T = qkv(100, B=2), 100
     bias = qkv(T, B=2, D=T, seed=2)[0]
     for layout in LAYOUTS:
         view = LAYOUTS[layout](bias).detach().requires_grad_()

@@ -8,7 +8,6 @@ from contract import (
     HEADS,
     assert_near,
     build_small,
-    every_mechanism,
     global_masks,
     gradients,
     key_masks,
@@ -16,6 +15,8 @@ from contract import (
     qkv,
     reference_copy,
     run_or_skip,
+    run_steps,
+    steps_of,
 )
 from test_contract_traits import Allocations
 
@@ -52,14 +53,6 @@ def as_bias(table, queries, rows=T, keys=T):
         values = torch.stack([table[:, keys - rows + i - j + FARTHEST] for j in range(keys)], 1)
         found.append(values[None] if queries is None else (queries[:, :, i, None] * values).sum(-1))
     return torch.stack(found, 2)
-
-
-@every_mechanism
-def test_relative_is_refused_without_the_trait(name, causal, backend):
-    attention = build_small(name, causal, backend)
-    if not attention.traits.relative:
-        with pytest.raises(InputError, match=r"relative is not supported \(traits.relative\)"):
-            attention(*qkv(T), relative=as_relative(*draw_relative()))
 
 
 @every_relative_mechanism
@@ -104,16 +97,15 @@ def test_steps_with_relative_equal_forward(name, causal, backend, sizes, by_quer
     monkeypatch.setattr(pattern_base, "PIECE", 6)
     attention, inputs = build_small(name, causal, backend), qkv(T, H=HEADS)
     table, queries = draw_relative(by_query=by_query)
-    outs, cache, mask, start = [], None, key_masks(T)["holes"], 0
-    while start < T:
-        rows = slice(start, start + sizes[min(len(outs), len(sizes) - 1)])
-        relative = as_relative(table, queries if queries is None else queries[:, :, rows])
-        new = (x[:, :, rows] for x in inputs)
-        out, cache = attention.step(*new, cache, mask[:, rows], relative=relative)
-        outs.append(out)
-        start += out.shape[2]
+
+    def relative(rows):
+        return as_relative(table, queries if queries is None else queries[:, :, rows])
+
+    mask = key_masks(T)["holes"]
+    sizes = [*sizes[:-1], *steps_of(T - sum(sizes[:-1]), sizes[-1])]
+    out, _ = run_steps(attention, inputs, sizes, mask, relative=relative)
     expected = attention(*inputs, mask, relative=as_relative(table, queries))
-    assert_near(torch.cat(outs, 2), expected, "output")
+    assert_near(out, expected, "output")
 
 
 @every_relative_mechanism
@@ -171,14 +163,10 @@ def test_sink_tokens_keep_their_distance(width):
         return RelativeBias(lambda d: asked.append(len(d)) or of_distance(d), queries[:, :, rows])
 
     expected = attention(*inputs, relative=relative(slice(None)))
-    out, cache = attention.step(*(x[:, :, :50] for x in inputs), relative=relative(slice(50)))
+    first, cache = run_steps(attention, inputs, (50,), relative=relative)
     asked.clear()
-    outs = [out]
-    for rows in (slice(50, 55), slice(55, 56), slice(56, 60)):
-        new = (x[:, :, rows] for x in inputs)
-        out, cache = attention.step(*new, cache, relative=relative(rows))
-        outs.append(out)
-    assert_near(torch.cat(outs, 2), expected, "output")
+    others, _ = run_steps(attention, inputs, (5, 1, 4), cache=cache, relative=relative)
+    assert_near(torch.cat([first, others], 2), expected, "output")
     # 2 sinks, 4 keys of the window; 5 queries see 5 distances of each sink and 9 of the others.
     assert asked[0] <= 19
     assert asked[1] == 7
@@ -236,10 +224,3 @@ def test_bias_and_relative_exclude_each_other():
     relative, bias = as_relative(*draw_relative()), torch.zeros(1, 1, T, T).double()
     with pytest.raises(InputError, match="relative excludes bias; add both in one bias"):
         build("local")(*qkv(T), relative=relative, bias=bias)
-
-
-def test_global_projections_refuse_relative():
-    sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
-    attention = build("longformer", global_projections=True, **sizes).double()
-    with pytest.raises(InputError, match=r"relative is not supported \(traits.relative\)"):
-        attention(*qkv(T), relative=as_relative(*draw_relative()))

@@ -10,6 +10,7 @@ from contract import (
     every_stepping_mechanism,
     key_masks,
     qkv,
+    run_steps,
 )
 
 from longspan.attention import MECHANISMS, Cache, LayerInput, RelativeBias, build
@@ -21,14 +22,9 @@ T = sum(SIZES)
 
 def run_recorded(attention, inputs, mask=None, sizes=SIZES, **options):
     """Return the cache after steps of which all but the first are recorded."""
-    cache, start = None, 0
-    for size in sizes:
-        rows = slice(start, start + size)
-        own = None if mask is None else mask[:, rows]
-        parts = (x[:, :, rows] for x in inputs)
-        cache = attention.step(*parts, cache, own, record=start > 0, **options)[1]
-        start += size
-    return cache
+    parts = {name: lambda _, own=value: own for name, value in options.items()}
+    parts["record"] = lambda rows: rows.start > 0
+    return run_steps(attention, inputs, sizes, mask, **parts)[1]
 
 
 def after(inputs, others, kept):
@@ -44,15 +40,13 @@ def test_a_shorter_cache_continues_as_if_the_tokens_had_not_come(name, causal, b
     inputs, others = qkv(T, E=5), qkv(T, E=5, seed=1)
     cache = run_recorded(attention, inputs, mask)
     before = {n: x.clone() for n, x in cache.state.items()}
-    for removed in (0, 1, 6, 7, 8, 10, 13):
+    assert cache.rollback(0).length == T
+    for removed in (1, 6, 7, 8, 10, 13):
         kept = T - removed
-        shorter, both = cache.rollback(removed), after(inputs, others, T - removed)
+        shorter, both = cache.rollback(removed), after(inputs, others, kept)
         assert shorter.length == kept
-        expected = attention(*both, mask)[:, :, kept:]
-        if removed:
-            own = None if mask is None else mask[:, kept:]
-            out, _ = attention.step(*(x[:, :, kept:] for x in both), shorter, own)
-            assert_near(out, expected, f"{removed} tokens removed")
+        out, _ = run_steps(attention, both, (removed,), mask, shorter)
+        assert_near(out, attention(*both, mask)[:, :, kept:], f"{removed} tokens removed")
     assert all(torch.equal(x, before[n]) for n, x in cache.state.items())
 
 
@@ -120,14 +114,10 @@ def test_rollback_keeps_the_layer_input():
     def heads(x):
         return x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(-3, -2)
 
-    def steps(*ends):
-        cache, start = None, 0
-        for end in ends:
-            own = LayerInput(states[:, start:end], heads, heads)
-            parts = (x[:, :, start:end] for x in inputs)
-            cache = attention.step(*parts, cache, layer_input=own, record=True)[1]
-            start = end
-        return cache
+    def steps(*sizes):
+        parts = {"record": lambda _: True}
+        parts["layer_input"] = lambda rows: LayerInput(states[:, rows], heads, heads)
+        return run_steps(attention, inputs, sizes, **parts)[1]
 
-    assert_same_state(steps(20, 30).rollback(7), steps(20, 23))
-    assert_same_state(steps(20, 30).rollback(27), steps(3))
+    assert_same_state(steps(20, 10).rollback(7), steps(20, 3))
+    assert_same_state(steps(20, 10).rollback(27), steps(3))

@@ -179,13 +179,22 @@ for case in CASES:
         plain, other = ((out, *gradients(out, inputs, attention)) for out in outs)
         worst = max(worst, *((x - y).abs().max().item() for x, y in zip(plain, other)))
     found["-".join(map(str, case.values))] = worst
+if sys.argv[1] == "fast":
+    few, many = ((torch.arange(33) < n).expand(3, -1) for n in (10, 11))
+    attention, inputs = build_small("local", max_global_tokens=10), qkv(33)
+    compiled = torch.compile(attention, fullgraph=True, backend="eager")
+    outs = [f(*inputs, global_mask=few) for f in (attention, compiled)]
+    try:
+        compiled(*inputs, global_mask=many)
+    except RuntimeError as refusal:
+        found["maximum"] = (outs[0] - outs[1]).abs().max().item(), str(refusal)
 print(json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
 def compiled(request):
-    """Return the largest difference of each selected case."""
+    """Return the largest difference of each selected case, and that at the most global tokens."""
     selected = [
         x.callspec.params
         for x in request.session.items
@@ -215,6 +224,12 @@ traced_cases = pytest.mark.parametrize(
 @pytest.mark.timeout(600)
 def test_compiling_full_graph_preserves_results(name, causal, backend, compiled):
     assert compiled[case_key(name, causal, backend)] <= TOLERANCE[torch.float64]
+
+
+def test_traced_calls_assert_the_maximum_of_global_tokens(compiled):
+    error, refusal = compiled["maximum"]
+    assert error < TOLERANCE[torch.float64]
+    assert "at most max_global_tokens=10 real tokens per row" in refusal
 
 
 @pytest.mark.slow

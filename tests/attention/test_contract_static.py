@@ -1,7 +1,6 @@
 """Calls with fixed shapes: tensors without values, traced calls, a maximum of global tokens."""
 
 import copy
-import json
 
 import pytest
 import torch
@@ -13,11 +12,12 @@ from contract import (
     build_small,
     every_mechanism,
     global_masks,
-    gradients,
     key_masks,
     qkv,
-    run_in_new_process,
     run_or_skip,
+    run_steps,
+    run_with_gradients,
+    steps_of,
 )
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -53,11 +53,8 @@ def test_meta_tensors_give_the_shape(name, causal, backend):
         assert out.is_meta
         assert out.shape == (3, HEADS, T, 5)
         if causal and global_mask is None:
-            cache = None
-            for rows in torch.arange(T).split(20):
-                new = None if mask is None else mask[:, : len(rows)]
-                out, cache = attention.step(*(x[:, :, : len(rows)] for x in inputs), cache, new)
-                assert out.shape == (3, HEADS, len(rows), 5)
+            out, _ = run_steps(attention, inputs, steps_of(T, 20), mask)
+            assert out.shape == (3, HEADS, T, 5)
 
 
 @every_mechanism
@@ -86,13 +83,9 @@ def test_maximum_of_global_tokens_changes_no_result(name, causal, backend):
     counted = copy.deepcopy(static)
     counted.max_global_tokens = None
     for mask, global_mask in cases(name):
-        found = []
-        for attention in (counted, static):
-            inputs = [x.requires_grad_() for x in qkv(T)]
-            out = run_or_skip(attention, *inputs, mask, global_mask=global_mask)
-            found.append((out, *gradients(out, inputs, attention)))
-        for x, y in zip(*found, strict=True):
-            assert_near(x, y, "output or gradient")
+        masks = {"mask": mask, "global_mask": global_mask}
+        found = (run_with_gradients(x, qkv(T), **masks) for x in (counted, static))
+        assert_near(*found, "output or gradient")
 
 
 @with_global_tokens
@@ -104,27 +97,6 @@ def test_more_global_tokens_than_the_maximum_are_rejected(name):
         attention(*qkv(T), global_mask=is_global)
     # Padding is not global.
     attention(*qkv(T), torch.arange(T).expand(3, -1) > 0, global_mask=is_global)
-
-
-TRACE = """
-import json, sys, torch
-from contract import build_small, qkv
-T, most = map(int, sys.argv[1:])
-attention = build_small("local", max_global_tokens=most)
-compiled = torch.compile(attention, fullgraph=True, backend="eager")
-few, many = ((torch.arange(T) < n).expand(3, -1) for n in (most, most + 1))
-error = (compiled(*qkv(T), global_mask=few) - attention(*qkv(T), global_mask=few)).abs().max()
-try:
-    compiled(*qkv(T), global_mask=many)
-except RuntimeError as refusal:
-    print(json.dumps([float(error), str(refusal)]))
-"""
-
-
-def test_traced_calls_assert_the_maximum_of_global_tokens():
-    error, refusal = json.loads(run_in_new_process(TRACE, T, MOST))
-    assert error < TOLERANCE[torch.float64]
-    assert f"at most max_global_tokens={MOST} real tokens per row" in refusal
 
 
 @with_global_tokens

@@ -14,6 +14,8 @@ from contract import (
     gradients,
     key_masks,
     qkv,
+    run_steps,
+    steps_of,
 )
 from jaxtyping import TypeCheckError
 
@@ -27,24 +29,12 @@ STEPS = (1, 1, 7, 1, 23, 8, 1, 33, 2, 23)  # numbers of tokens
 T = sum(STEPS)
 
 
-def run_steps(attention, inputs, mask=None):
-    """Return the outputs of all steps and the last cache."""
-    outs, cache, start = [], None, 0
-    for size in STEPS:
-        rows = slice(start, start + size)
-        own = None if mask is None else mask[:, rows]
-        out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache, own)
-        outs.append(out)
-        start += size
-    return torch.cat(outs, 2), cache
-
-
 @every_stepping_mechanism
 @pytest.mark.parametrize("kind", ["none", "ragged", "holes"])
 def test_steps_equal_forward(name, causal, backend, kind):
     attention, mask = build_small(name, causal, backend), key_masks(T)[kind]
     inputs = qkv(T, E=5)
-    out, cache = run_steps(attention, inputs, mask)
+    out, cache = run_steps(attention, inputs, STEPS, mask)
     assert cache.length == T
     assert_steps_near(attention, out, attention(*inputs, mask), kind)
 
@@ -54,14 +44,13 @@ def test_steps_equal_forward(name, causal, backend, kind):
 def test_keys_and_values_of_another_cache_can_be_continued(name, causal, backend, kind):
     attention, (q, k, v), mask = build_small(name, causal, backend), qkv(T), key_masks(T)[kind]
     k, v = zero_masked(k, mask), zero_masked(v, mask)
-    past, new = slice(0, 70), slice(70, T)
-    before, after = (None if mask is None else mask[:, rows] for rows in (past, new))
+    past, before = slice(0, 70), None if mask is None else mask[:, :70]
     state = attention.state_of(Inputs(q[:, :, past], k[:, :, past], v[:, :, past], before))
     if state is None:
         pytest.skip("its state depends on more than keys and values")
     cache = attention.make_cache(70, q, v, state)
-    out, _ = attention.step(*(x[:, :, new] for x in (q, k, v)), cache, after)
-    assert_near(out, attention(q, k, v, mask)[:, :, new], "output")
+    out, _ = run_steps(attention, (q, k, v), (T - 70,), mask, cache)
+    assert_near(out, attention(q, k, v, mask)[:, :, 70:], "output")
     if isinstance(attention, PatternAttention):
         own = attention.step(*(x[:, :, past] for x in (q, k, v)), None, before)[1].state
         assert all(torch.equal(state[x], own[x]) for x in (own | state))
@@ -69,18 +58,13 @@ def test_keys_and_values_of_another_cache_can_be_continued(name, causal, backend
 
 @every_stepping_mechanism
 def test_key_mask_may_be_given_in_some_steps_only(name, causal, backend):
-    attention, inputs, mask = (
-        build_small(name, causal, backend),
-        qkv(T),
-        key_masks(T)["holes"].clone(),
-    )
+    attention, inputs, mask = build_small(name, causal, backend), qkv(T), key_masks(T)["holes"]
     outs, cache = [], None
-    for n, rows in enumerate(torch.arange(T).split(20)):
-        own = mask[:, rows] if n % 2 else None
-        mask[:, rows] |= own is None
-        out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache, own)
+    for n, size in enumerate(steps_of(T, 20)):
+        out, cache = run_steps(attention, inputs, (size,), mask if n % 2 else None, cache)
         outs.append(out)
-    assert_near(torch.cat(outs, 2), attention(*inputs, mask), "output")
+    every_key = torch.arange(T) // 20 % 2 == 0
+    assert_near(torch.cat(outs, 2), attention(*inputs, mask | every_key), "output")
 
 
 @every_stepping_mechanism
@@ -89,16 +73,15 @@ def test_gradients_flow_through_the_cache(name, causal, backend):
         pytest.skip("its memory is detached")
     attention = build_small(name, causal, backend)
     inputs = [x.requires_grad_() for x in qkv(T)]
-    found = gradients(run_steps(attention, inputs)[0], inputs, attention)
+    found = gradients(run_steps(attention, inputs, STEPS)[0], inputs, attention)
     expected = gradients(attention(*inputs), inputs, attention)
-    for a, b in zip(found, expected, strict=True):
-        assert_near(a, b, "gradient")
+    assert_near(found, expected, "gradient")
 
 
 @every_stepping_mechanism
 def test_step_changes_neither_cache_nor_module(name, causal, backend):
     attention, inputs = build_small(name, causal, backend), qkv(T)
-    _, cache = run_steps(attention, inputs)
+    _, cache = run_steps(attention, inputs, STEPS)
     before = {n: x.clone() for n, x in (cache.state | attention.state_dict()).items()}
     for new in (qkv(3, seed=1), qkv(1, seed=2)):
         first, _ = attention.step(*new, cache)
@@ -125,7 +108,7 @@ def test_cache_holds_its_own_memory_only(name, causal, backend):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_steps_preserve_dtype(name, causal, backend, dtype):
     attention, inputs = build_small(name, causal, backend).to(dtype), qkv(T, dtype=dtype)
-    out, _ = run_steps(attention, inputs)
+    out, _ = run_steps(attention, inputs, STEPS)
     assert out.dtype == dtype
     exact = attention.double()(*(x.double() for x in inputs))
     assert_near(out.double(), exact, "output", TOLERANCE[dtype])
@@ -135,10 +118,10 @@ def test_steps_preserve_dtype(name, causal, backend, dtype):
 def test_cache_rows_are_independent(name, causal, backend):
     attention, inputs = build_small(name, causal, backend), qkv(T)
     mask = key_masks(T)["holes"]
-    out, _ = run_steps(attention, inputs, mask)
+    out, _ = run_steps(attention, inputs, STEPS, mask)
     for b in range(3):
         row = slice(b, b + 1)
-        alone, _ = run_steps(attention, [x[row] for x in inputs], mask[row])
+        alone, _ = run_steps(attention, [x[row] for x in inputs], STEPS, mask[row])
         assert_near(out[row], alone, f"row {b}")
 
 
@@ -196,16 +179,12 @@ def test_cache_on_other_device_is_rejected(name, causal, backend):
 def test_selected_rows_continue_their_sequences(name, causal, backend, kind):
     attention, inputs, mask = build_small(name, causal, backend), qkv(T, E=5), key_masks(T)[kind]
     begin, rows = 43, torch.tensor([2, 0, 2, 2])
-    first, last = slice(begin), slice(begin, T)
-    before, after = (None if mask is None else mask[:, x] for x in (first, last))
-    _, cache = attention.step(*(x[:, :, first] for x in inputs), None, before)
-    out, _ = attention.step(
-        *(x[rows, :, last] for x in inputs),
-        cache.select_rows(rows),
-        None if after is None else after[rows],
+    _, cache = run_steps(attention, inputs, (begin,), mask)
+    own = None if mask is None else mask[rows]
+    out, _ = run_steps(
+        attention, [x[rows] for x in inputs], (T - begin,), own, cache.select_rows(rows)
     )
-    expected = attention(*inputs, mask)[rows, :, last]
-    assert_near(out, expected, kind)
+    assert_near(out, attention(*inputs, mask)[rows, :, begin:], kind)
 
 
 @pytest.mark.parametrize(
@@ -228,20 +207,15 @@ def test_selection_of_absent_rows_is_rejected(rows, message):
 def test_reset_rows_forget_earlier_tokens(name, causal, backend, kind):
     """Reset rows treat all earlier tokens as padding; other rows keep them."""
     attention, inputs, mask = build_small(name, causal, backend), qkv(T, E=5), key_masks(T)[kind]
-    reset_rows, begin, cache = torch.tensor([False, True, False]), 43, None
-    for rows in torch.arange(begin).split(20):
-        own = None if mask is None else mask[:, rows]
-        _, cache = attention.step(*(x[:, :, rows] for x in inputs), cache, own)
+    reset_rows, begin = torch.tensor([False, True, False]), 43
+    _, cache = run_steps(attention, inputs, steps_of(begin, 20), mask)
     state_before = {n: x.clone() for n, x in cache.state.items()}
-    fresh, outs = attention.reset(cache, reset_rows), []
+    fresh = attention.reset(cache, reset_rows)
     assert all(torch.equal(x, state_before[n]) for n, x in cache.state.items())
-    for rows in torch.arange(begin, T).split(20):
-        own = None if mask is None else mask[:, rows]
-        out, fresh = attention.step(*(x[:, :, rows] for x in inputs), fresh, own)
-        outs.append(out)
+    out, _ = run_steps(attention, inputs, steps_of(T - begin, 20), mask, fresh)
     seen = torch.ones(3, T, dtype=torch.bool) if mask is None else mask.clone()
     seen[1, :begin] = False
-    assert_near(torch.cat(outs, 2), attention(*inputs, seen)[:, :, begin:], kind)
+    assert_near(out, attention(*inputs, seen)[:, :, begin:], kind)
 
 
 @every_stepping_mechanism

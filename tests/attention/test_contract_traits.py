@@ -16,11 +16,12 @@ from contract import (
     reference_copy,
     run_or_skip,
     softmax_deviation,
+    weights_of,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from flop_counter import flop_counter
-from longspan.attention import MECHANISMS, LayerInput, build
+from longspan.attention import MECHANISMS, LayerInput, RelativeBias, build
 from longspan.attention.traits import Family
 from longspan.attention.value_norms import skip_value_norms
 from longspan.errors import InputError, OptionError
@@ -33,8 +34,7 @@ SHORT, LONG = 128, 1024
 def weights(attention, T):
     """Return the matrix applied to the values, (B, H, T, T), and the softmax logits."""
     q, k, _ = qkv(T)
-    identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)
-    return run_or_skip(attention, q, k, identity), q @ k.mT / q.shape[-1] ** 0.5
+    return weights_of(attention, q, k), q @ k.mT / q.shape[-1] ** 0.5
 
 
 @every_mechanism
@@ -105,10 +105,7 @@ def test_family_is_visible_in_the_weights(name):
     T, far = 128, 32
     attention = build_small(name)
     assert attention.traits.family in get_args(Family)
-    one, other = (
-        attention(*qkv(T, seed=seed)[:2], torch.eye(T).double().expand(3, HEADS, T, T))
-        for seed in (0, 1)
-    )
+    one, other = (weights_of(attention, *qkv(T, seed=seed)[:2]) for seed in (0, 1))
     same_support = torch.equal(one != 0, other != 0)
     # The weights of the last queries on the first keys leave out a convolution over neighbors.
     rank = torch.linalg.matrix_rank(one[..., -far:, :far], rtol=1e-9).max()
@@ -130,8 +127,7 @@ def test_mechanisms_that_carry_positions_distinguish_equal_tokens(name, causal, 
     if not attention.traits.carries_positions:
         pytest.skip("carries no positions")
     q, k, _ = (torch.ones_like(x) for x in qkv(40))
-    identity = torch.eye(40, dtype=q.dtype).expand(*q.shape[:2], 40, 40)
-    w = attention(q, k, identity)
+    w = weights_of(attention, q, k)
     support = w > 0
     highest, lowest = w.amax(-1), w.masked_fill(~support, torch.inf).amin(-1)
     assert (highest[:, :, 2:] > 1.001 * lowest[:, :, 2:]).all()
@@ -233,8 +229,8 @@ def build_masks(name, kind, T):
 def own_size(name, kind):
     """Return the size option with a value that does not follow the length, or no option."""
     option = MECHANISMS[name].size_option
-    if kind == "fixed size" and option is None:
-        pytest.skip("no size option")
+    if kind == "fixed size" and (option is None or option in MECHANISMS[name].small_options):
+        pytest.skip("no size follows the length")
     return {option: 8} if kind == "fixed size" else {}
 
 
@@ -316,14 +312,6 @@ def test_query_subset_gives_the_same_rows(name, causal, backend):
         assert_near(out, expected[:, :, rows], f"rows {rows}")
 
 
-@every_name
-def test_global_tokens_are_rejected_without_the_trait(name):
-    if MECHANISMS[name].traits.global_tokens:
-        return
-    with pytest.raises(InputError, match="global_mask is not supported"):
-        build_small(name)(*qkv(7), global_mask=torch.zeros(3, 7, dtype=torch.bool))
-
-
 @every_mechanism
 def test_undeclared_inputs_have_no_influence(name, causal, backend):
     attention = build_small(name, causal, backend)
@@ -335,15 +323,47 @@ def test_undeclared_inputs_have_no_influence(name, causal, backend):
         assert same == (letter not in attention.traits.inputs), letter
 
 
+# Inputs that need a trait, and its name.
+INPUTS = {
+    "bias": (torch.zeros(1, 1, 7, 7, dtype=torch.float64), "bias"),
+    "relative": (RelativeBias(lambda distance: distance[None].double()), "relative"),
+    "scale": (0.5, "scale"),
+    "global_mask": (torch.zeros(3, 7, dtype=torch.bool), "global_tokens"),
+    "layer_input": (
+        LayerInput(torch.zeros(3, 7, 24, dtype=torch.float64), *[torch.nn.Identity()] * 2),
+        "needs_layer_input",
+    ),
+}
+# Options whose scores are no products, or that compute the rows of global tokens separately.
+WITHOUT = [
+    ("performer", {"feature_map": "relu"}, "scale"),
+    ("synthesizer", {"scores": "dot+dense"}, "scale"),
+    *(("longformer", {"global_projections": True}, x) for x in ("scale", "bias", "relative")),
+]
+
+
+def assert_is_refused(attention, name):
+    with pytest.raises(InputError, match=rf"{name} is not supported \(traits\.{INPUTS[name][1]}\)"):
+        attention(*qkv(7), **{name: INPUTS[name][0]})
+
+
 @every_name
-def test_layer_input_is_rejected_without_the_trait(name):
-    layer_input = LayerInput(torch.zeros(3, 7, 24, dtype=torch.float64), *[torch.nn.Identity()] * 2)
-    if MECHANISMS[name].traits.needs_layer_input:
-        with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 9\), got \(3, 7"):
-            build_small(name)(*qkv(9), layer_input=layer_input)
-        return
-    with pytest.raises(InputError, match="layer_input is not supported"):
-        build_small(name)(*qkv(7), layer_input=layer_input)
+@pytest.mark.parametrize("given", INPUTS)
+def test_inputs_are_refused_without_their_trait(name, given):
+    if not getattr(MECHANISMS[name].traits, INPUTS[given][1]):
+        assert_is_refused(build_small(name), given)
+
+
+@pytest.mark.parametrize(("name", "options", "given"), WITHOUT)
+def test_inputs_are_refused_with_options_that_lack_their_trait(name, options, given):
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 7}
+    assert_is_refused(build(name, **sizes, **options).double(), given)
+
+
+@pytest.mark.parametrize("name", [x for x, c in MECHANISMS.items() if c.traits.needs_layer_input])
+def test_layer_input_of_another_length_is_rejected(name):
+    with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 9\), got \(3, 7"):
+        build_small(name)(*qkv(9), layer_input=INPUTS["layer_input"][0])
 
 
 @every_name

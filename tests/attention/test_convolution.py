@@ -43,8 +43,7 @@ def test_equals_the_sum_over_places(T, size):
     assert "_BandsBackward" in names_of_graph(out.grad_fn)
     found = all_derivatives(lambda: convolve_values(conv, v), v, conv.weight)
     expected = all_derivatives(lambda: convolve_by_sum(v, conv.weight[:, 0]), v, conv.weight)
-    for x, y in zip(found, expected, strict=True):
-        assert_near(x, y, f"T={T}, {size} places")
+    assert_near(found, expected, f"T={T}, {size} places")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -87,5 +86,4 @@ def test_layouts_of_values_and_gradients(layout):
         v = v.detach().requires_grad_()
         out = convolve_values(conv, v)
         found.append((out, *torch.autograd.grad(out, [v, conv.weight], grad)))
-    for a, b in zip(*found, strict=True):
-        assert_near(a, b, layout)
+    assert_near(*found, layout)

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from contract import (
+    assert_equal_results,
     assert_near,
     build_small,
     check_contract,
@@ -53,15 +54,11 @@ def test_dense_body_equals_blocks_and_reference(name, causal):
     for T in short:
         for kind, mask in key_masks(T).items():
             for global_mask in global_masks(name, T):
-                results = []
-                for module in (auto, dense, blocks, reference_copy(blocks)):
-                    inputs = [x.requires_grad_() for x in qkv(T)]
-                    out = module(*inputs, mask, global_mask=global_mask)
-                    results.append((out, *gradients(out, inputs, module)))
+                label = f"T={T}, {kind}, {global_mask is not None}"
+                masks = {"mask": mask, "global_mask": global_mask}
+                for other in (dense, blocks, reference_copy(blocks)):
+                    assert_equal_results(auto, other, qkv(T), label, **masks)
                 assert auto.backend_used == "dense"
-                for other in results[1:]:
-                    for a, b in zip(results[0], other, strict=True):
-                        assert_near(a, b, f"T={T}, {kind}, {global_mask is not None}")
 
 
 @every_dense
@@ -79,8 +76,7 @@ def test_second_derivatives_equal_the_reference(name):
         actual = second_derivatives(attention, inputs, mask=mask)
         assert attention.backend_used == "dense"
         expected = second_derivatives(reference_copy(attention), inputs, mask=mask)
-        for x, y in zip(actual, expected, strict=True):
-            assert_near(x, y, "second derivative", 1e-8)
+        assert_near(actual, expected, "second derivative", 1e-8)
 
 
 @every_dense

@@ -10,6 +10,7 @@ from contract import (
     qkv,
     reference_copy,
     run_and_count_saved,
+    run_with_gradients,
 )
 
 from longspan import build
@@ -25,9 +26,8 @@ def test_half_precision_is_near_the_reference_of_its_inputs(dtype, tolerance, ma
     attention, results = build("linear"), []
     half = qkv(200, dtype=dtype)
     for own, wide in ((attention, False), (reference_copy(attention), True)):
-        inputs = [(x.double() if wide else x.clone()).requires_grad_() for x in half]
-        out = own(*inputs, key_mask)
-        results.append((out, *gradients(out, inputs, own)))
+        inputs = [x.double() for x in half] if wide else half
+        results.append(run_with_gradients(own, inputs, mask=key_mask))
     assert {x.dtype for x in results[0]} == {dtype}
     for label, a, b in zip(("output", "q", "k", "v"), *results, strict=True):
         assert_near(a.double(), b, label, tolerance * torch.finfo(dtype).eps)
@@ -59,8 +59,7 @@ def test_rows_of_no_weight_are_zero_and_have_no_gradient():
     alone = [x.detach().requires_grad_() for x in (*rest, *inputs[1:])]
     expected = torch.autograd.grad(mix(*alone), alone, torch.ones_like(out)[:, :, [0, 1, 3, 4, 5]])
     found = torch.autograd.grad(mix(*inputs), inputs, torch.ones_like(out))
-    for a, b in zip(found[1:], expected[1:], strict=True):
-        assert_near(a, b, "gradient of keys and values")
+    assert_near(found[1:], expected[1:], "gradient of keys and values")
 
 
 def test_a_threshold_above_the_weights_hides_their_rows():

@@ -3,14 +3,15 @@
 import pytest
 import torch
 from contract import (
+    assert_equals_reference,
     assert_near,
     check_contract,
     check_higher_derivatives,
-    gradients,
     key_masks,
     qkv,
     reference_copy,
     run_and_count_saved,
+    run_with_gradients,
 )
 
 from longspan import build
@@ -49,14 +50,9 @@ def test_rows_and_pieces_without_keys(monkeypatch, feature_map, shortest):
     monkeypatch.setattr(feature_pieces, "SHORTEST", shortest)
     key_mask = torch.ones(4, 23, dtype=torch.bool)
     key_mask[0], key_mask[1, :5], key_mask[2, 5:10] = False, False, False
-    results = []
-    for attention in (own := make(feature_map), reference_copy(own)):
-        inputs = [x.requires_grad_() for x in qkv(7, 23, B=4)]
-        out = attention(*inputs, key_mask=key_mask)
-        results.append((out, *gradients(out, inputs, attention)))
-    assert not results[0][0][0].any()
-    for label, a, b in zip(("output", "q", "k", "v"), *results, strict=True):
-        assert_near(a, b, label)
+    attention, inputs = make(feature_map), qkv(7, 23, B=4)
+    assert not attention(*inputs, key_mask=key_mask)[0].any()
+    assert_equals_reference(attention, inputs, "no keys", key_mask=key_mask)
 
 
 @every_map
@@ -102,12 +98,9 @@ def test_pieces_of_half_precision_round_as_the_whole(feature_map, dtype, monkeyp
     monkeypatch.setattr(feature_pieces, "SHORTEST", 5)
     for whole in (True, False):
         monkeypatch.setattr(feature_pieces, "has_transforms", lambda whole=whole: whole)
-        inputs = [x.requires_grad_() for x in qkv(23, dtype=dtype)]
-        out = attention(*inputs)
-        results.append((out, *gradients(out, inputs, attention)))
+        results.append(run_with_gradients(attention, qkv(23, dtype=dtype)))
         assert {x.dtype for x in results[-1]} == {dtype}
-    for label, a, b in zip(("output", "q", "k", "v"), *results, strict=True):
-        assert_near(a, b, label, 4 * torch.finfo(dtype).eps)
+    assert_near(*results, "output or gradient", 4 * torch.finfo(dtype).eps)
 
 
 @every_map

@@ -15,6 +15,9 @@ from contract import (
     key_masks,
     qkv,
     reference_copy,
+    run_steps,
+    steps_of,
+    with_layer_input,
 )
 from test_contract_traits import Allocations
 from torch import nn
@@ -25,7 +28,6 @@ from flop_counter import flop_counter
 from longspan import build
 from longspan.attention import LayerInput
 from longspan.attention.ops import blocks
-from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
 WIDTH = HEADS * HEAD_DIM
@@ -75,19 +77,10 @@ def add_last_global(global_mask):
     [{}, {"dilation": [1, 2, 5]}, {"window": [9, 0], "layer": 1}, {"first_global": 3}],
     ids=str,
 )
-def test_output_and_gradients_equal_the_reference(options, causal):
+def test_projections_obey_contract(options, causal):
     attention = with_projections(causal, **options)
-    names = ["output", "q", "k", "v", "x", *(n for n, _ in attention.named_parameters())]
-    for T in (1, 7, 8, 33, 64):
-        inputs, x, ragged = qkv(T), states(T), global_masks("longformer", T)[1]
-        all_tokens = torch.ones_like(ragged)
-        for kind, key_mask in key_masks(T).items():
-            for globals_kind, mask in {"none": None, "ragged": ragged, "all": all_tokens}.items():
-                masks = {"mask": key_mask, "global_mask": mask}
-                actual = output_and_gradients(attention, inputs, x, **masks)
-                expected = output_and_gradients(reference_copy(attention), inputs, x, **masks)
-                for label, a, b in zip(names, actual, expected, strict=True):
-                    assert_near(a, b, f"T={T}, {kind}, globals {globals_kind}, {label}")
+    attention = with_layer_input(attention, nn.Identity(), nn.Identity())
+    check_contract(attention, first_step=options.get("first_global", 1))
 
 
 @full_and_causal
@@ -130,21 +123,6 @@ def test_window_over_all_without_global_tokens_is_full_attention(causal):
     inputs = qkv(40)
     out = with_projections(causal, window=40)(*inputs, layer_input=layer_input(states(40)))
     assert_near(out, build("full", causal=causal)(*inputs), "output")
-
-
-@full_and_causal
-def test_global_key_inside_the_window_counts_once(causal):
-    T, window = 30, 4
-    is_global = torch.zeros(3, T, dtype=torch.bool)
-    is_global[0, [0, T - 1]], is_global[1, [11, 12, 15]] = True, True
-    q, k, _ = qkv(T)
-    identity = torch.eye(T, dtype=q.dtype).expand(3, HEADS, T, T)
-    position = torch.arange(T)
-    mask = ((position[:, None] - position).abs() <= window)[None, None]
-    mask = mask | is_global[:, None, :, None] | is_global[:, None, None, :]
-    mask = mask.tril() if causal else mask
-    weights = longformer(causal, window=window)(q, k, identity, global_mask=is_global)
-    assert_near(weights, softmax_reference(q, k, identity, mask), "weights")
 
 
 def test_local_and_global_rows_read_their_own_projections():
@@ -202,41 +180,6 @@ def test_padding_has_no_influence(garbage, causal):
         for a, b in zip(found, expected_grads, strict=True):
             a = a[:, :, :T] if a.dim() == 4 else a[:, :T] if a.dim() == 3 else a
             assert_near(a, b, f"gradient, {p} padded")
-
-
-@full_and_causal
-def test_batch_rows_are_independent(causal):
-    T, attention = 50, with_projections(causal)
-    size = torch.tensor([1.0, 4.0, 0.1], dtype=torch.float64)
-    inputs = [size[:, None, None, None] * y for y in qkv(T)]
-    x, ragged = size[:, None, None] * states(T), global_masks("longformer", T)[1]
-    for kind, key_mask in key_masks(T).items():
-        out = attention(*inputs, key_mask, global_mask=ragged, layer_input=layer_input(x))
-        for b in range(3):
-            row = slice(b, b + 1)
-            own = None if key_mask is None else key_mask[row]
-            alone = attention(
-                *(y[row] for y in inputs),
-                own,
-                global_mask=ragged[row],
-                layer_input=layer_input(x[row]),
-            )
-            assert_near(out[row], alone, f"row {b}, {kind}")
-
-
-def test_causal_rows_ignore_the_future_of_inputs_and_states():
-    T, attention = 60, with_projections(True, dilation=[1, 2, 3])
-    inputs, x = qkv(T), states(T)
-    for ragged in global_masks("longformer", T):
-        before = attention(*inputs, global_mask=ragged, layer_input=layer_input(x))
-        for t in (0, 6, 31, 58):
-            future = torch.arange(T) > t
-            new = [torch.where(future[:, None], 50 * y, y) for y in inputs]
-            x_new = torch.where(future[:, None], 50 * x, x)
-            # The future includes which later tokens are global.
-            mask = None if ragged is None else ragged | future
-            after = attention(*new, global_mask=mask, layer_input=layer_input(x_new))
-            assert_near(after[:, :, : t + 1], before[:, :, : t + 1], f"rows up to {t}")
 
 
 @full_and_causal
@@ -394,13 +337,8 @@ def test_autocast_and_checkpointing_preserve_results():
 
 def test_step_without_layer_input_equals_forward():
     T, attention = 40, with_projections(True, dilation=[1, 2, 3])
-    inputs, outs, cache = qkv(T), [], None
-    for t in range(T):
-        out, cache = attention.step(*(y[:, :, t : t + 1] for y in inputs), cache)
-        outs.append(out)
-    assert_near(
-        torch.cat(outs, 2), attention(*inputs, layer_input=layer_input(states(T))), "output"
-    )
+    out, _ = run_steps(attention, qkv(T), (1,) * T)
+    assert_near(out, attention(*qkv(T), layer_input=layer_input(states(T))), "output")
 
 
 def test_model_trains_with_projections_and_windows_per_layer():
@@ -483,15 +421,9 @@ def test_first_global_decodes_like_forward(count):
     T, x = 24, states(24)
     torch.manual_seed(3)
     attention = longformer(True, first_global=count, global_projections=True, window=4)
-    q, k, v = qkv(T)
-    expected = attention(q, k, v, layer_input=layer_input(x))
-    rows, cache = [], None
-    for start in range(0, T, 5):
-        part = slice(start, start + 5)
-        known = layer_input(x[:, part])
-        out, cache = attention.step(*(y[:, :, part] for y in (q, k, v)), cache, layer_input=known)
-        rows.append(out)
-    assert_near(torch.cat(rows, 2), expected, "output")
+    expected = attention(*qkv(T), layer_input=layer_input(x))
+    parts = {"layer_input": lambda rows: layer_input(x[:, rows])}
+    assert_near(run_steps(attention, qkv(T), steps_of(T, 5), **parts)[0], expected, "output")
 
 
 def test_first_step_with_some_global_tokens_only_is_refused():

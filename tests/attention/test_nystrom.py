@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import assert_near, check_contract, gradients, qkv
+from contract import assert_near, check_contract, gradients, qkv, run_with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_fused import names_of_graph
@@ -98,14 +98,9 @@ def test_exact_inverse_is_stable_in_float32(size):
     """Landmarks of random tokens make A nearly singular."""
     q, k, v = qkv(300, D=32, dtype=torch.float32)
     attention = build("nystrom", heads=3, landmarks=32, iterations=None)
-
-    def output_and_gradients(*inputs):
-        inputs = [x.clone().requires_grad_() for x in inputs]
-        out = attention(*inputs)
-        return out, *gradients(out, inputs, attention)
-
-    expected = output_and_gradients(size * q, size * k, v)
-    found = output_and_gradients(size * q * (1 + 1e-6), size * k * (1 - 1e-6), v)
+    expected = run_with_gradients(attention, (size * q, size * k, v))
+    near = size * q * (1 + 1e-6), size * k * (1 - 1e-6), v
+    found = run_with_gradients(attention, near)
     for x, y in zip(found, expected, strict=True):
         assert (x - y).norm() <= 0.02 * y.norm()
 
@@ -144,8 +139,7 @@ def test_derivatives_of_the_iteration_are_those_of_its_operations(monkeypatch):
         (first,) = torch.autograd.grad(Z.sin().sum(), A, create_graph=True)
         (second,) = torch.autograd.grad(first.square().sum(), A)
         found.append((Z, plain, first, second))
-    for x, y in zip(*found, strict=True):
-        assert_near(x, y, "inverse or derivative", 1e-9)
+    assert_near(*found, "inverse or derivative", 1e-9)
 
 
 def test_error_to_softmax_falls_with_landmarks():

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from contract import HEADS, assert_near, build_small, qkv
+from contract import HEADS, assert_near, build_small, qkv, run_steps, steps_of
 
 from longspan.attention import MECHANISMS
 from longspan.attention.other_options import OtherOptions
@@ -112,15 +112,11 @@ def test_gradients_are_unchanged_by_a_pass_in_between(name, changes):
 def test_steps_inside_equal_the_whole_sequence(name, changes):
     attention = perturbed(name)
     expected = built_with(attention, changes)(*qkv(T))
-    outs, cache = [], None
     with OtherOptions(attention, changes).applied():
-        for start in range(0, T, 3):
-            step = [x[:, :, start : start + 3] for x in qkv(T)]
-            out, cache = attention.step(*step, cache)
-            outs.append(out)
-    assert_near(torch.cat(outs, 2), expected, "steps")
+        out, cache = run_steps(attention, qkv(T), steps_of(T, 3))
+    assert_near(out, expected, "steps")
     with pytest.raises(InputError, match="the cache was made by"):
-        attention.step(*step, cache)
+        attention.step(*qkv(1), cache)
 
 
 def test_nested_contexts_and_errors_restore_the_options():

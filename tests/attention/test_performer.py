@@ -12,6 +12,7 @@ from contract import (
     key_masks,
     qkv,
     reference_copy,
+    run_with_gradients,
 )
 
 from flop_counter import flop_counter
@@ -85,9 +86,8 @@ def test_float32_gradients_are_near_the_float64_reference(feature_map, causal):
         found = []
         for kind, backend in ((torch.float32, "torch"), (torch.float64, "reference")):
             attention, attention.backend = attention.to(kind), backend
-            inputs = [0.5 * x.requires_grad_() for x in qkv(90, D=16, dtype=kind)]
-            out = attention(*inputs, mask)
-            found.append((out, *gradients(out, inputs, attention)))
+            inputs = [0.5 * x for x in qkv(90, D=16, dtype=kind)]
+            found.append(run_with_gradients(attention, inputs, mask=mask))
         for x, y in zip(*found, strict=True):
             assert_near(x.double(), y, "output or gradient", 1e-4)
 

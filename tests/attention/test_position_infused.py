@@ -5,7 +5,15 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import HEAD_DIM, HEADS, assert_near, check_contract, key_masks, qkv, reference_copy
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    assert_near,
+    check_contract,
+    qkv,
+    weights_of,
+    with_layer_input,
+)
 from test_transformer_xl import sinusoid
 
 from longspan import build
@@ -56,8 +64,13 @@ def project(x):
     ],
     ids=str,
 )
-def test_obeys_contract_with_other_sizes(options, causal):
-    check_contract(position_infused(causal, **options), lengths=(1, 8, 33))
+@pytest.mark.parametrize("projected", [False, True])
+def test_obeys_contract_with_other_sizes(options, causal, projected):
+    attention, (query, key, _) = position_infused(causal, **options), projection_weights()
+    if projected:
+        maps = (lambda p: split_heads(p @ query), lambda p: split_heads(p @ key))
+        attention = with_layer_input(attention, *maps)
+    check_contract(attention, lengths=(1, 8, 33))
 
 
 @full_and_causal
@@ -75,33 +88,6 @@ def test_equals_attention_of_projected_states_plus_positions(causal):
         )
         expected = F.scaled_dot_product_attention(*inputs, is_causal=causal)
         assert_near(found, expected, f"T={T}")
-
-
-@full_and_causal
-def test_layer_input_has_the_same_effect_in_both_backends(causal):
-    attention, x = position_infused(causal, segment=6, memory=7), states(33)
-    *inputs, layer_input = project(x)
-    plain = attention(*inputs)
-    for mask in key_masks(33).values():
-        found = attention(*inputs, mask, layer_input=layer_input)
-        assert_near(
-            found,
-            reference_copy(attention)(*inputs, mask, layer_input=layer_input),
-            "with a layer input",
-        )
-        assert mask is not None or not torch.allclose(found, plain, atol=1e-2)
-
-
-def test_steps_with_layer_input_equal_forward():
-    attention, x = position_infused(segment=6, memory=7), states(23)
-    *inputs, layer_input = project(x)
-    outs, cache = [], None
-    for rows in torch.arange(23).split([1, 4, 3, 11, 2, 1, 1]):
-        part = LayerInput(x[:, rows], layer_input.query, layer_input.key)
-        new = (y[:, :, rows] for y in inputs)
-        out, cache = attention.step(*new, cache, layer_input=part)
-        outs.append(out)
-    assert_near(torch.cat(outs, 2), attention(*inputs, layer_input=layer_input), "steps")
 
 
 @full_and_causal
@@ -129,11 +115,7 @@ def test_values_carry_no_position(causal):
     constant = v[:, :, :1].expand_as(v)
     assert_near(attention(q, k, constant), constant, "constant values")
     # With zero queries and keys, weights depend on positions only.
-    weights = attention(
-        torch.zeros_like(q),
-        torch.zeros_like(k),
-        torch.eye(40, dtype=q.dtype).expand(3, HEADS, -1, -1),
-    )
+    weights = weights_of(attention, torch.zeros_like(q), torch.zeros_like(k))
     assert_near(weights[:, :, 16:24, 8:24], weights[:, :, 32:40, 24:40], "weights")
     assert weights[0, 0, 20, 8:21].std() > 1e-3
 

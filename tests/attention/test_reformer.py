@@ -3,7 +3,17 @@
 import contract
 import pytest
 import torch
-from contract import HEAD_DIM, HEADS, assert_near, build_unchecked, gradients, key_masks, qkv
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    assert_near,
+    build_unchecked,
+    gradients,
+    key_masks,
+    qkv,
+    run_steps,
+    weights_of,
+)
 
 from longspan.attention import build
 from longspan.attention.mechanisms.reformer import count_pairs_reference
@@ -185,7 +195,7 @@ def test_token_alone_in_one_round_only_is_not_its_own_key():
     keys_met_in_first_round = first.counts()[..., :12, :12].sum(-1)
     only_in_later_rounds = (keys_met_in_first_round == 0) & (keys_met > 0)
     assert only_in_later_rounds.any()
-    weights = attention(q, k, torch.eye(12).double().expand(3, HEADS, 12, 12))
+    weights = weights_of(attention, q, k)
     assert (weights.diagonal(dim1=-2, dim2=-1)[only_in_later_rounds] == 0).all()
     assert (weights.diagonal(dim1=-2, dim2=-1)[keys_met == 0] == 1).all()
 
@@ -421,18 +431,14 @@ def test_padded_tokens_of_short_steps_are_no_keys():
     attention = reformer(causal=True, chunk=4, buckets=2)
     inputs, mask = qkv(48), (torch.arange(48) < 40) | (torch.arange(48) % 2 == 0)
     mask = mask.expand(3, -1)
-    outs, cache = [], None
-    for own in torch.arange(48).split([40] + [1] * 8):
-        out, cache = attention.step(*(x[:, :, own] for x in inputs), cache, mask[:, own])
-        outs.append(out)
-    assert_near(torch.cat(outs, 2), attention(*inputs, mask), "rows", 1e-9)
+    out, _ = run_steps(attention, inputs, (40,) + (1,) * 8, mask)
+    assert_near(out, attention(*inputs, mask), "rows", 1e-9)
 
 
 def test_last_step_on_a_grid_equals_the_whole_row():
     attention, inputs = reformer(chunk=4, grid=8, causal=True), qkv(21)
-    _, cache = attention.step(*(x[:, :, :20] for x in inputs))
-    out, _ = attention.step(*(x[:, :, 20:] for x in inputs), cache)
-    assert_near(out, attention(*inputs)[:, :, 20:], "last row")
+    out, _ = run_steps(attention, inputs, (20, 1))
+    assert_near(out[:, :, 20:], attention(*inputs)[:, :, 20:], "last row")
 
 
 INVALID_OPTIONS = [

@@ -1,6 +1,7 @@
 """Softmax over sets of keys, piece by piece: derivatives, pieces, and what is saved."""
 
 import functools
+import itertools
 
 import pytest
 import torch
@@ -57,13 +58,22 @@ CASES = {
 }
 MASKS = ["none", "ragged", "only padding"]
 every_case = pytest.mark.parametrize("case", CASES)
+# Sizes of pieces: one block, two but at the ends, more, or the whole batch.
+PIECES = {"blocks": 1, "edges": 300, "rows": 600, "whole": 1 << 14}
+every_piece = pytest.mark.parametrize("piece", PIECES, indirect=True)
 
 
-@pytest.fixture(params=[1, 300, 600, 1 << 14], ids=["blocks", "edges", "rows", "whole"])
+@pytest.fixture
 def piece(request, monkeypatch):
-    """Set the size of pieces: one block, two but at the ends, more, or the whole batch."""
-    monkeypatch.setattr(key_sets, "PIECE", request.param)
+    """Set the size of pieces."""
+    monkeypatch.setattr(key_sets, "PIECE", PIECES[request.param])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+
+
+def every_piece_and_mask(*others):
+    """Parametrize by pieces of every size under a ragged mask, and by other pairs of both."""
+    pairs = [*((piece, "ragged") for piece in PIECES), *others]
+    return pytest.mark.parametrize(("piece", "kind"), pairs, indirect=["piece"])
 
 
 def global_mask(case):
@@ -97,7 +107,7 @@ def exact():
 
 
 @every_case
-@pytest.mark.parametrize("kind", MASKS)
+@every_piece_and_mask(*itertools.product(("edges", "whole"), ("none", "only padding")))
 def test_all_derivatives_equal_the_reference(piece, exact, case, kind):
     found = derivatives(case, kind, "torch")
     assert_derivatives_near(found, exact(case, kind))
@@ -116,12 +126,11 @@ def test_gradients_from_all_runs_at_once_equal_the_reference(monkeypatch, case, 
     for backend in ("torch", "reference"):
         out = rows_of(case, backend, mask, inputs)
         found.append((out, *torch.autograd.grad(out.square().sum(), inputs)))
-    for x, y in zip(*found, strict=True):
-        assert_near(x, y, "rows or gradient", 1e-9)
+    assert_near(*found, "rows or gradient", 1e-9)
 
 
 @every_case
-@pytest.mark.parametrize("kind", ["none", "ragged"])
+@every_piece_and_mask(("edges", "none"))
 def test_half_precision_has_the_gradients_of_the_reference(piece, exact, case, kind):
     inputs = [x.bfloat16().requires_grad_() for x in qkv(T, B=2)]
     out = rows_of(case, "torch", holed_mask(kind, T), inputs)
@@ -132,6 +141,7 @@ def test_half_precision_has_the_gradients_of_the_reference(piece, exact, case, k
 
 
 @every_case
+@every_piece
 def test_padding_changes_no_row(piece, case):
     name, options = CASES[case]
     attention, inputs = build(name, backend="torch", **options), qkv(T, B=2)
@@ -140,6 +150,7 @@ def test_padding_changes_no_row(piece, case):
     assert_near(attention(*longer, mask)[:, :, :T], attention(*inputs), "rows")
 
 
+@every_piece
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_empty_rows_are_zero_and_have_no_gradient(piece, dtype):
     """Here masked values are not zero, as they are where a mechanism is called."""
@@ -157,6 +168,7 @@ def test_empty_rows_are_zero_and_have_no_gradient(piece, dtype):
         assert (x.transpose(1, 2)[~mask] == 0).all()
 
 
+@every_piece
 @pytest.mark.parametrize("kind", ["runs", "columns", "causal columns"])
 def test_pieces_hold_every_block_once(piece, kind):
     sizes = fit_layout(Window(40, dilation=3).layout, T)
@@ -184,8 +196,7 @@ def test_recomputed_activations_have_the_same_gradients():
     inputs = [x.requires_grad_() for x in qkv(T, B=2)]
     expected = torch.autograd.grad(attention(*inputs).square().sum(), inputs)
     out = checkpoint(attention, *inputs, use_reentrant=False)
-    for x, y in zip(torch.autograd.grad(out.square().sum(), inputs), expected, strict=True):
-        assert_near(x, y, "gradient")
+    assert_near(torch.autograd.grad(out.square().sum(), inputs), expected, "gradient")
 
 
 def test_dropout_bias_transforms_and_few_rows_gather_all_runs():

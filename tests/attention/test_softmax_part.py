@@ -29,14 +29,12 @@ def test_output_and_log_weight_equal_formula_with_gradients(kind):
         reference_part(q, k, v, all_pairs if mask is None else mask),
     )
     weights = [torch.randn_like(x) for x in expected]
-    for a, b in zip(found, expected, strict=True):
-        assert_near(a, b, kind)
+    assert_near(found, expected, kind)
     gradients = [
         torch.autograd.grad(sum((x * w).sum() for x, w in zip(y, weights, strict=True)), (q, k, v))
         for y in (found, expected)
     ]
-    for a, b in zip(*gradients, strict=True):
-        assert_near(a, b, f"{kind}, gradient")
+    assert_near(*gradients, f"{kind}, gradient")
 
 
 def test_shared_keys_accumulate_gradients():
@@ -93,5 +91,4 @@ def test_second_derivatives_of_merged_parts_equal_full_softmax():
         return torch.autograd.grad(sum(x.sin().sum() for x in first), inputs)
 
     expected = second_derivatives(lambda *x: softmax_reference(*x, mask))
-    for x, y in zip(second_derivatives(merged), expected, strict=True):
-        assert_near(x, y, "second derivative")
+    assert_near(second_derivatives(merged), expected, "second derivative")

@@ -3,7 +3,7 @@
 import contract
 import pytest
 import torch
-from contract import assert_near, qkv
+from contract import assert_near, qkv, weights_of
 
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
@@ -76,8 +76,7 @@ def test_each_token_attends_to_exactly_the_real_tokens_of_its_group():
     """The release splits its mask into blocks of neighbors instead of groups."""
     T, n, block = 20, 13, 4
     q, k, _ = qkv(T)
-    values = torch.eye(T, dtype=q.dtype).expand(3, 3, T, T)
-    weights = strided_local(T, block=block)(0 * q, k, values, ragged_mask(T, [n] * 3))
+    weights = weights_of(strided_local(T, block=block), 0 * q, k, ragged_mask(T, [n] * 3))
     m = T // block + 1
     for t in range(n):
         in_group = [float(s % m == t % m and s < n) for s in range(T)]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from contract import assert_near, build_unchecked, check_contract, key_masks, qkv
+from contract import assert_near, build_unchecked, check_contract, key_masks, qkv, weights_of
 
 from longspan import build
 from longspan.errors import InputError, OptionError
@@ -37,19 +37,13 @@ def compute_score(attention, part, q, k, b, h, t, s):
     return module.factors[0, h, t] @ module.factors[1, h, s]
 
 
-def weights(attention, q, k, mask=None):
-    """Return the matrix applied to the values."""
-    T = q.shape[2]
-    return attention(q, k, torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T), mask)
-
-
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_each_part_equals_softmax_of_its_formula(part, causal):
     attention = synthesizer(part, causal=causal)
     T = 13
     q, k, _ = qkv(T)
-    found = weights(attention, q, k, key_masks(T)["ragged"])
+    found = weights_of(attention, q, k, key_masks(T)["ragged"])
     for b, h, t in ((0, 0, 0), (0, 2, 12), (1, 1, 9), (2, 0, 3), (2, 2, 6)):
         length = min((13, 10, 7)[b], t + 1 if causal else T)
         row = torch.stack([compute_score(attention, part, q, k, b, h, t, s) for s in range(length)])
@@ -77,7 +71,7 @@ def test_mixture_adds_the_scores_of_its_parts(mixture):
                 for s in range(9)
             ]
         )
-        assert_near(weights(attention, q, k)[b, h, t], row.softmax(0), f"{b} {h} {t}")
+        assert_near(weights_of(attention, q, k)[b, h, t], row.softmax(0), f"{b} {h} {t}")
 
 
 def test_mixture_starts_uniform_and_learns_its_weights():
@@ -122,7 +116,7 @@ def test_masks_hold_for_scores_of_any_size(part, causal):
         real = torch.ones(3, 20, dtype=torch.bool) if mask is None else mask
         allowed = real[:, None, None, :] & real[:, None, :, None]
         allowed = allowed.tril() if causal else allowed
-        found = weights(attention, q, k, mask)
+        found = weights_of(attention, q, k, mask)
         assert not found[~allowed.expand_as(found)].any()
         total = found.sum(-1)
         assert_near(total, allowed.any(-1).expand_as(total).double(), "sum of a row")
@@ -167,9 +161,9 @@ def test_random_scores_read_no_input_and_dense_scores_no_keys():
 def test_dense_row_depends_on_its_own_query_only():
     attention = synthesizer("dense+factorized_dense")
     q, k, _ = qkv(11)
-    before = weights(attention, q, k)
+    before = weights_of(attention, q, k)
     q[1, 2, 5] += 1
-    changed = (weights(attention, q, k) != before).any(-1)
+    changed = (weights_of(attention, q, k) != before).any(-1)
     assert changed[1, 2, 5]
     assert changed.sum() == 1
 
@@ -191,7 +185,7 @@ def test_dense_factors_cover_every_max_length(max_length):
     part = attention.parts["factorized_dense"]
     assert part.outer.weight.shape[1] * part.inner.weight.shape[1] >= max_length
     inputs = qkv(max_length)
-    assert weights(attention, *inputs[:2]).shape[-1] == max_length
+    assert weights_of(attention, *inputs[:2]).shape[-1] == max_length
 
 
 def test_factorized_random_equals_random_with_the_product():

@@ -14,6 +14,8 @@ from contract import (
     gradients,
     qkv,
     reference_copy,
+    run_steps,
+    weights_of,
 )
 from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
@@ -126,8 +128,7 @@ def test_longer_distances_are_clamped():
 def test_same_length_gives_each_query_equally_many_keys(causal, memory):
     T, n = 40, 8
     attention = transformer_xl(causal, segment=n, memory=memory, same_length=True)
-    q, k, _ = qkv(T)
-    weights = attention(q, k, torch.eye(T, dtype=q.dtype).expand(3, HEADS, T, T))
+    weights = weights_of(attention, *qkv(T)[:2])
     for i in range(T):
         keys = (weights[:, :, i] != 0).sum(-1)
         future_keys = 0 if causal else n - 1 - i % n
@@ -216,13 +217,9 @@ def test_gradients_of_steps_equal_forward(name, backprop_through_memory):
         )
     )
     inputs = [x.requires_grad_() for x in qkv(23)]
-    outs, cache = [], None
-    for rows in torch.arange(23).split([1, 4, 3, 11, 2, 1, 1]):
-        out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache)
-        outs.append(out)
+    out, _ = run_steps(attention, inputs, (1, 4, 3, 11, 2, 1, 1))
     expected = gradients(attention(*inputs), inputs, attention)
-    for a, b in zip(gradients(torch.cat(outs, 2), inputs, attention), expected, strict=True):
-        assert_near(a, b, "gradient")
+    assert_near(gradients(out, inputs, attention), expected, "gradient")
 
 
 def test_layers_with_their_own_memory_equal_the_loop_of_the_paper():
