@@ -5,18 +5,18 @@ import dataclasses
 import errno
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
+import time
 
 import numpy as np
 import pytest
 
 from longspan import files
 from longspan.data import cache as cached
+from longspan.data import store
 from longspan.data.cache import BuildOutput, BuildSize, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError, UnreadableError
@@ -45,21 +45,23 @@ class Builder:
         return BuildOutput(splits=splits, source="toy", license="none", facts={"n": self.rows})
 
 
-# builds in another process; `{before}` defines `build` and may simulate a failure
-PROCESS = """
-import os, sys, time, signal, pathlib
-sys.path.insert(0, {tests!r})
-import test_cache as t
-from longspan.data import cache as cached, store
-{before}
-cached.open_dataset(pathlib.Path({cache!r}), t.SPEC, build)
-"""
+FORKS = multiprocessing.get_context("fork")
 
 
-def process(cache, before):
-    tests = str(Path(__file__).parent)
-    script = PROCESS.format(tests=tests, cache=str(cache), before=before)
-    return subprocess.Popen([sys.executable, "-c", script])
+def start_build(cache, build):
+    """Build in another process, a fork of this one."""
+    process = FORKS.Process(target=cached.open_dataset, args=(cache, SPEC, build))
+    process.start()
+    return process
+
+
+def exit_code(process):
+    process.join(60)
+    return process.exitcode
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_dataset_is_built_once_and_then_read(tmp_path):
@@ -227,18 +229,18 @@ def test_failed_build_leaves_nothing(tmp_path):
     assert cached.built_folders(tmp_path) == []
 
 
-def test_killed_build_is_not_read_and_the_next_one_succeeds(tmp_path):
-    before = """
-build = t.Builder()
-write = store.write_examples
-def dying(path, examples):
-    if path.name == "test.arrow":
-        (path.parent / ".test.arrow.half").write_bytes(b"half")
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(path, examples)
-store.write_examples = dying
-"""
-    assert process(tmp_path, before).wait() == -signal.SIGKILL
+def test_killed_build_is_not_read_and_the_next_one_succeeds(tmp_path, monkeypatch):
+    write = store.write_examples
+
+    def die_at_test(path, examples):
+        if path.name == "test.arrow":
+            (path.parent / ".test.arrow.half").write_bytes(b"half")
+            kill()
+        write(path, examples)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_examples", die_at_test)
+        assert exit_code(start_build(tmp_path, Builder())) == -signal.SIGKILL
     folder = tmp_path / "toy" / SPEC.key
     assert (folder / "train.arrow").exists()
     assert cached.built_folders(tmp_path) == []
@@ -250,21 +252,23 @@ store.write_examples = dying
 
 
 def test_two_processes_build_a_dataset_once(tmp_path):
-    before = f"""
-class Slow(t.Builder):
-    def __call__(self, scratch):
-        with open({str(tmp_path / "log")!r}, "a") as log:
-            log.write("built\\n")
-        time.sleep(1)
-        return super().__call__(scratch)
-build = Slow()
-pathlib.Path({str(tmp_path)!r}, f"ready{{os.getpid()}}").touch()
-while len(list(pathlib.Path({str(tmp_path)!r}).glob("ready*"))) < 2:
-    time.sleep(0.01)
-"""
-    both = [process(tmp_path / "cache", before) for _ in range(2)]
-    assert [one.wait(60) for one in both] == [0, 0]
-    assert (tmp_path / "log").read_text() == "built\n"
+    log, both_started = tmp_path / "log", FORKS.Barrier(2)
+
+    def build(scratch):
+        with log.open("a") as file:
+            file.write("built\n")
+        time.sleep(0.3)
+        return Builder()(scratch)
+
+    def open_at_once(cache):
+        both_started.wait(60)
+        cached.open_dataset(cache, SPEC, build)
+
+    both = [FORKS.Process(target=open_at_once, args=(tmp_path / "cache",)) for _ in range(2)]
+    for one in both:
+        one.start()
+    assert [exit_code(one) for one in both] == [0, 0]
+    assert log.read_text() == "built\n"
     cached.verify(tmp_path / "cache")
 
 
@@ -444,8 +448,7 @@ def test_shards_survive_ctrl_c_and_are_not_rebuilt(tmp_path):
 
 
 def test_shards_survive_a_kill_and_are_not_rebuilt(tmp_path):
-    before = "build = t.InShards(lambda: os.kill(os.getpid(), signal.SIGKILL))"
-    assert process(tmp_path, before).wait() == -signal.SIGKILL
+    assert exit_code(start_build(tmp_path, InShards(kill))) == -signal.SIGKILL
     check_continued(tmp_path)
 
 
