@@ -81,11 +81,11 @@ def open_task(tmp_path, **options):
 
 
 def nats(model, tokens):
-    """Return the nats of the last token, given those before it in one call."""
-    ids = torch.from_numpy(tokens.astype(np.int64))[None]
+    """Return the nats of the last token of each row, given those before it in one call."""
+    ids = torch.from_numpy(np.stack(tokens).astype(np.int64))
     with torch.no_grad():
         logits = model(ids[:, :-1], use_cache=False).logits
-    return float(F.cross_entropy(logits[0, -1:].double(), ids[0, -1:]))
+    return F.cross_entropy(logits[:, -1].double(), ids[:, -1], reduction="none").numpy()
 
 
 @pytest.mark.parametrize("mechanism", ["transformer_xl", "position_infused", "local"])
@@ -94,13 +94,13 @@ def test_losses_by_position_are_those_of_every_prefix(tmp_path, mechanism):
     task = open_task(tmp_path, held_out_tokens=36)  # two segments and a part of one
     model, length = make_model(mechanism), task.options.window
     fresh, kept, count = (np.zeros(length) for _ in range(3))
-    for text in toy_streams.documents("validation"):
-        for target in range(1, 36):
-            place = (target - 1) % length
-            fresh[place] += nats(model, text[target - 1 - place : target + 1])
-            count[place] += 1
-            if task.keeps_state([mechanism]):
-                kept[place] += nats(model, text[: target + 1])
+    texts = toy_streams.documents("validation")
+    for target in range(1, 36):
+        place = (target - 1) % length
+        fresh[place] += nats(model, [x[target - 1 - place : target + 1] for x in texts]).sum()
+        count[place] += len(texts)
+        if task.keeps_state([mechanism]):
+            kept[place] += nats(model, [x[: target + 1] for x in texts]).sum()
     segments = task.windows("validation", length, length)
     found = [sum_by_position(model, task, segments, 1, x) for x in (False, True)]
     np.testing.assert_allclose(found[0], [fresh, count], rtol=1e-4)
@@ -146,14 +146,20 @@ def test_losses_by_context_are_those_of_cut_documents(task, mechanism):
     # Of a document of n tokens, the targets from 40 on are divided into whole blocks.
     assert available == sum((len(text) - 40) // BLOCK for text in texts)
     assert len(rows) == len(set(rows.tolist())) == 2
+    documents = windows.documents[rows]
+    firsts = windows.starts[rows] - starts[documents] + 40
+    assert not ((firsts - 40) % BLOCK).any()
     expected = np.zeros((len(contexts), len(rows)))
-    for column, row in enumerate(rows):
-        document = windows.documents[row]
-        first = windows.starts[row] - starts[document] + 40
-        assert (first - 40) % BLOCK == 0
-        for line, context in enumerate(contexts):
-            read = (texts[document][first - context : at + 1] for at in range(first, first + BLOCK))
-            expected[line, column] = np.mean([nats(model, tokens) for tokens in read])
+    for line, context in enumerate(contexts):
+        for place in range(BLOCK):
+            expected[line] += nats(
+                model,
+                [
+                    texts[document][first - context : first + place + 1]
+                    for document, first in zip(documents, firsts, strict=True)
+                ],
+            )
+    expected /= BLOCK
     for tokens_per_batch in (1, 150, 10_000):
         found = block_losses(model, windows, rows, contexts, tokens_per_batch)
         np.testing.assert_allclose(found, expected, rtol=1e-4)

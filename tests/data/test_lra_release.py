@@ -574,24 +574,6 @@ def test_scratch_files_of_an_interrupted_build_are_not_read(tmp_path):
     assert (read_images(source, tmp_path)[1] == pixels).all()
 
 
-@pytest.mark.parametrize("form", ["as it is", "archive"])
-def test_real_listops_has_correct_values(tmp_path, form):
-    """Recompute the values of 3,000 expressions of the original generator."""
-    folder = real("listops_lra_generated")
-    if form == "archive":
-        files = {path.name: path.read_bytes() for path in folder.iterdir()}
-        folder = tarred(tmp_path / "lra_release.gz", below(f"lra_release/{LISTOPS}", files))
-    found = read_listops(find(folder, LISTOPS))
-    assert [len(rows) for rows in found] == [2000, 500, 500]
-    with gzip.open(real("listops_lra_generated/basic_val.tsv.gz"), "rt", newline="") as file:
-        lines = file.read().split("\r\n")[1:-1]
-    assert found[1] == [
-        (" ".join(plain(source)), int(target)) for source, target in (x.split("\t") for x in lines)
-    ]
-    lengths = [expression.count(" ") + 1 for rows in found for expression, _ in rows]
-    assert (min(lengths), max(lengths)) == (501, 1998)
-
-
 def test_real_aan_keeps_its_quotes(tmp_path):
     folder = real("aan")
     source = find(folder, AAN)

@@ -211,6 +211,7 @@ def test_leak_report_of_the_published_splits(tmp_path):
     assert task.facts["unused"] == 58
 
 
+@pytest.mark.slow
 def test_clean_splits_of_the_published_files(tmp_path):
     task = build("hyperpartisan")
     task.open(tmp_path, real("hyperpartisan"))

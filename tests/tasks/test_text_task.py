@@ -246,6 +246,7 @@ def test_real_full_data_set(tmp_path):
     assert np.bincount(task.labels("validation").numpy()).tolist() == [2500, 2500]
 
 
+@pytest.mark.slow
 def test_real_full_data_set_by_characters_with_the_splits_of_the_paper(tmp_path):
     """S4 counts about 135 ids; here plain Python counts the characters."""
     options = {
