@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import errno
-import json
 import logging
 import multiprocessing
 import os
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from longspan.data import store
 from longspan.data.cache import BuildOutput, BuildSize, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError, UnreadableError
-from longspan.files import cache_folder, write_json
+from longspan.files import cache_folder, read_json, write_json
 from longspan.tasks.lra.generators.shards import get_or_build
 
 SPEC = DatasetSpec(task="toy", version=1, options={"seed": 0}, origin={})
@@ -89,50 +89,50 @@ def test_key_is_the_same_in_every_process():
     assert SPEC.key == "b3f0f85c0410e8fd"
 
 
-def corrupt(folder, how):
-    path = folder / "train.arrow"
+def flip(path, place):
     raw = bytearray(path.read_bytes())
-    if how == "one bit":
-        raw[len(raw) // 2] ^= 1
-        path.write_bytes(raw)
-    elif how == "truncated":
-        path.write_bytes(raw[:-8])
-    elif how == "absent":
-        path.unlink()
-    elif how == "manifest cut":
-        manifest = folder / "manifest.json"
-        manifest.write_text(manifest.read_text()[:50])
-    elif how == "manifest digit":
-        manifest = folder / "manifest.json"
-        text = manifest.read_text()
-        assert '"version": 1' in text
-        manifest.write_text(text.replace('"version": 1', '"version": 3'))
-    elif how == "manifest foreign":
-        (folder / "manifest.json").write_text('{"a": 1}')
-    else:
-        record = json.loads((folder / "manifest.json").read_text())
-        record["files"] = {"train": {"rows": 1}}
-        write_json(folder / "manifest.json", record)
+    raw[place] ^= 8
+    path.write_bytes(raw)
 
 
+def flip_middle(path):
+    flip(path, path.stat().st_size // 2)
+
+
+def change_version(path):
+    path.write_text(path.read_text().replace('"version": 1', '"version": 3'))
+
+
+# File, its corruption, and message.
 CORRUPTIONS = {
-    "one bit": r"train\.arrow does not match its recorded sha256; delete",
-    "truncated": r"train\.arrow has \d+ bytes, expected \d+; delete",
-    "absent": r"train\.arrow does not exist; delete .* to rebuild it",
-    "manifest cut": r"manifest\.json is not JSON",
-    "manifest digit": r"manifest\.json is damaged: its content has sha256",
-    "manifest foreign": r"manifest\.json is not a manifest of schema 3; delete .* to rebuild it",
-    "files malformed": r"files are malformed",
+    "one bit": ("train.arrow", flip_middle, "does not match its recorded sha256; delete"),
+    "truncated": (
+        *("train.arrow", lambda path: os.truncate(path, path.stat().st_size - 8)),
+        r"has \d+ bytes, expected \d+; delete",
+    ),
+    "absent": ("train.arrow", Path.unlink, "does not exist; delete .* to rebuild it"),
+    "cut": ("manifest.json", lambda path: os.truncate(path, 50), "is not JSON"),
+    "digit": ("manifest.json", change_version, "is damaged: its content has sha256"),
+    "foreign": (
+        *("manifest.json", lambda path: path.write_text('{"a": 1}')),
+        "is not a manifest of schema 3; delete .* to rebuild it",
+    ),
+    "files malformed": (
+        "manifest.json",
+        lambda path: write_json(path, {**read_json(path), "files": {"train": {"rows": 1}}}),
+        "files are malformed",
+    ),
 }
 
 
-@pytest.mark.parametrize(("how", "reason"), CORRUPTIONS.items())
-def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how, reason):
+@pytest.mark.parametrize("how", CORRUPTIONS)
+def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how):
+    name, corrupt, reason = CORRUPTIONS[how]
     build = Builder()
     folder = cached.open_dataset(tmp_path, SPEC, build).folder
     cached.verify(tmp_path)
-    corrupt(folder, how)
-    with pytest.raises(DataError, match=reason):
+    corrupt(folder / name)
+    with pytest.raises(DataError, match=rf"{name}.* {reason}"):
         cached.verify(tmp_path)
     with caplog.at_level(logging.WARNING):
         again = cached.open_dataset(tmp_path, SPEC, build)
@@ -191,7 +191,7 @@ def free_disk(monkeypatch, folder, total):
 def test_damaged_dataset_does_not_count_against_its_next_build(tmp_path, monkeypatch):
     folder = cached.open_dataset(tmp_path, SPEC, Builder()).folder
     size = sum(path.stat().st_size for path in folder.iterdir())
-    corrupt(folder, "one bit")
+    flip_middle(folder / "train.arrow")
     free_disk(monkeypatch, tmp_path, 2 * size - 1)
     build = Builder()
     cached.open_dataset(tmp_path, SPEC, build, lambda: BuildSize(memory=0, disk=size))
@@ -298,7 +298,7 @@ def test_without_source_files_the_largest_dataset_with_these_options_is_used(tmp
     assert largest.manifest.checksum[:8] in caplog.text
     assert cached.find_built(tmp_path, "toy", 2, {"seed": 0}) is None
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 1}) is None
-    corrupt(largest.folder, "one bit")
+    flip_middle(largest.folder / "train.arrow")
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 0}).manifest.origin == {"rows": 5}
     assert "skipping" in caplog.text
 
@@ -328,12 +328,6 @@ def test_cache_folder_follows_the_environment(tmp_path, monkeypatch):
 def large(monkeypatch):
     """Treat every file as too large for a checksum when it is opened."""
     monkeypatch.setattr(cached, "_READ_THROUGH", 0)
-
-
-def flip(path, place):
-    raw = bytearray(path.read_bytes())
-    raw[place] ^= 8
-    path.write_bytes(raw)
 
 
 @pytest.mark.usefixtures("large")

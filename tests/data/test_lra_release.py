@@ -140,12 +140,7 @@ NESTINGS = [
 every_nesting = pytest.mark.parametrize("nesting", NESTINGS)
 
 
-@pytest.fixture(autouse=True)
-def bare(monkeypatch):
-    """Hide the data of this machine."""
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
-    return monkeypatch
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def read_listops(source):
@@ -216,10 +211,10 @@ def test_inner_of_two_copies_in_a_folder_is_read(tmp_path, named):
 
 
 @pytest.mark.parametrize("variable", ["LONGSPAN_DATA", "LONGSPAN_TEST_DATA"])
-def test_without_a_folder_the_environment_is_searched(bare, tmp_path, variable):
+def test_without_a_folder_the_environment_is_searched(monkeypatch, tmp_path, variable):
     with pytest.raises(DataError, match=r"listops-1000 .* not here \(searched nothing, since"):
         find(None, LISTOPS)
-    bare.setenv(variable, str(unpacked(tmp_path, below(LISTOPS, LISTOPS_FILES))))
+    monkeypatch.setenv(variable, str(unpacked(tmp_path, below(LISTOPS, LISTOPS_FILES))))
     assert find(None, LISTOPS).path == tmp_path / LISTOPS
 
 

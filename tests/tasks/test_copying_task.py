@@ -1,7 +1,10 @@
 """The copying task: scored tokens, its three settings, validation of options."""
 
+from functools import partial
+
 import pytest
 import torch
+from task_calls import open_task
 
 from longspan.errors import OptionError
 from longspan.tasks import build
@@ -16,12 +19,7 @@ SMALL = {
     "symbols": 5,
     "noise": 3,
 }
-
-
-def opened(cache, **change):
-    task = build("copying", {**SMALL, **change})
-    task.open(cache)
-    return task
+opened = partial(open_task, "copying", **SMALL)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 import csv
 import gzip
 import re
+from functools import partial
 from xml.etree import ElementTree
 
 import pytest
 import torch
+from task_calls import open_task
 
 from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, build
@@ -22,12 +24,7 @@ SMALL = {
     "min_length": 10,
     "max_length": 40,
 }
-
-
-def opened(cache, **change):
-    task = build("listops", {**SMALL, **change})
-    task.open(cache)
-    return task
+opened = partial(open_task, "listops", **SMALL)
 
 
 def expressions(task, split):

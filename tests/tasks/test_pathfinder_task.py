@@ -18,10 +18,7 @@ from real_data import real
 SIZES = {"train": 12, "validation": 3, "test": 4}
 
 
-@pytest.fixture(autouse=True)
-def _no_data_of_this_machine(monkeypatch):
-    monkeypatch.delenv("LONGSPAN_DATA", raising=False)
-    monkeypatch.delenv("LONGSPAN_TEST_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def opened(folder, name="pathfinder", data=None, progress=None, **options):

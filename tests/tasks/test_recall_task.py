@@ -1,9 +1,11 @@
 """The recall task: scored tokens, disjoint splits, validation of options."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
+from task_calls import open_task
 
 from longspan.errors import OptionError
 from longspan.tasks import build
@@ -18,12 +20,7 @@ SMALL = {
     "queries": 5,
     "vocabulary": 20,
 }
-
-
-def opened(cache, **change):
-    task = build("recall", {**SMALL, **change})
-    task.open(cache)
-    return task
+opened = partial(open_task, "recall", **SMALL)
 
 
 def rows(task, split):

@@ -2,8 +2,10 @@
 
 import dataclasses
 from collections import Counter
+from functools import partial
 
 import pytest
+from task_calls import open_beside
 
 import tiny
 from aan_files import PAIRS, PAPERS, write_by_id
@@ -15,18 +17,14 @@ from longspan.tasks import SPLITS, build, configure
 from longspan.training import fit
 from real_data import real
 
+opened = partial(open_beside, "retrieval")
+
 CHARACTERS = {"vocabulary": "characters"}
 
 
 @pytest.fixture
 def data(nowhere):
     return write_by_id(nowhere / "data")
-
-
-def opened(data, **change):
-    task = build("retrieval", change)
-    task.open(data.parent / "cache", data)
-    return task
 
 
 def examples(task, split):
@@ -185,27 +183,17 @@ def test_run_end_to_end(data, tmp_path, head):
 
 def test_training_on_real_pairs(tmp_path):
     """Every pair of validation and test is scored after a few steps."""
-    options = {
-        "length": 100,
-        **CHARACTERS,
-        "minimum": 15,
-        "end": True,
-        "train": 2_000,
-        "validation": 300,
-    }
+    sizes = {"train": 400, "validation": 100, "test": 200}
+    options = {"length": 100, **CHARACTERS, "minimum": 15, "end": True, **sizes}
     task = build("retrieval", options)
     task.open(tmp_path / "cache", real("aan", "papers.parquet"))
-    assert {split: task.size(split) for split in SPLITS} == {
-        "train": 2_000,
-        "validation": 300,
-        "test": 1_890,
-    }
+    assert {split: task.size(split) for split in SPLITS} == sizes
     made = tiny.experiment(changes={"training.steps": 4, "training.eval_batch_size": 64})
     made = with_task(made, options)
     model = make_model(made, task)
     outcome = fit(model, task, made.config.training, seed=0, folder=tmp_path / "run", device="cpu")
-    assert outcome.scores["validation"].num_examples == 300
-    assert outcome.scores["test"].num_examples == 1_890
+    for split in ("validation", "test"):
+        assert outcome.scores[split].num_examples == sizes[split]
     assert outcome.scores["test"].majority_baseline == 0.5
     assert outcome.scores["test"].loss < 2
     assert outcome.tokens == 4 * 4 * 2 * 100

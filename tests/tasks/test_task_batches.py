@@ -238,7 +238,9 @@ def test_row_out_of_range_is_rejected(task, row):
 
 
 def test_order_of_batches_is_the_same_in_every_process_and_version(task):
-    assert take(task.batches("train", batch_size=7, seed=2), 11)[::10] == []
+    first, *_, second = take(task.batches("train", batch_size=7, seed=2), 11)
+    assert first == (14, 33, 62, 51, 19, 56, 41)
+    assert second == (28, 11, 16, 36, 66, 31, 23)
 
 
 def test_batches_do_not_use_the_global_random_state(task):

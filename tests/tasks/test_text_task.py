@@ -1,11 +1,13 @@
 """The text task: bytes or characters as ids, a disjoint validation split, subsets."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from task_calls import open_beside
 
 from longspan.data.tokenizers import END
 from longspan.errors import OptionError
@@ -13,6 +15,7 @@ from longspan.tasks import build
 from real_data import real
 
 OPTIONS = {"length": 24, "validation": 8}
+opened = partial(open_beside, "text", **OPTIONS)
 
 
 def write(folder, train, test):
@@ -33,12 +36,6 @@ def rows(part, count=30):
 @pytest.fixture
 def data(nowhere):
     return write(nowhere / "data", rows("train"), rows("test"))
-
-
-def opened(data, **change):
-    task = build("text", {**OPTIONS, **change})
-    task.open(data.parent / "cache", data)
-    return task
 
 
 def texts(task, split):
