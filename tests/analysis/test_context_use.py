@@ -30,7 +30,6 @@ from longspan.arena import PROTOCOLS, run
 from longspan.arena.protocols import Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.errors import OptionError, UnknownNameError
-from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.results import ContextUse, load_result, load_results, load_side_records
 from longspan.results.context_use import BLOCK
 from longspan.tasks import TASKS
@@ -46,27 +45,14 @@ OTHERS = {"local": {"window": 8}, "full": {}}
 
 
 def make_model(mechanism, **fields):
-    torch.manual_seed(5)
-    has_memory = mechanism in MEMORIES
-    config = LongspanConfig(
-        **{
-            "vocab_size": toy_streams.ToyStream.info.vocab_size,
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 32,
-            "hidden_dropout_prob": 0.0,
-            "attention_dropout": 0.0,
-            "max_position_embeddings": 16,
-            "position": "none" if has_memory else "rotary",
-            "attention": mechanism,
-            "attention_options": {**MEMORIES, **OTHERS}[mechanism],
-            "is_decoder": True,
-            "initializer_range": 0.4,
-            **fields,
-        }
-    )
-    return LongspanForCausalLM(config).eval()
+    own = {
+        "position": "none" if mechanism in MEMORIES else "rotary",
+        "initializer_range": 0.4,
+        "hidden_dropout_prob": 0.0,
+        **fields,
+    }
+    options = own.pop("attention_options", {**MEMORIES, **OTHERS}[mechanism])
+    return toy_streams.make_decoder(mechanism, options, **own).eval()
 
 
 @pytest.fixture(scope="module")
