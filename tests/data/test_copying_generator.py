@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from synthetic_streams import draw
 
-from longspan.errors import OptionError
 from longspan.tasks.synthetic.copying import MARKER, CopyingOptions
 
 USUAL = {"length": 32, "count": 4, "symbols": 8, "noise": 1, "together": False, "depth": None}
@@ -93,18 +92,3 @@ def test_symbols_and_filler_are_uniform_and_independent_of_position():
         assert even(np.bincount(filler, minlength=6))
     pairs = (targets[:, 28] - 1) * 8 + targets[:, 29] - 1
     assert even(np.bincount(pairs, minlength=64))
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"length": 7}, "length=7 is too short for 4 symbols and as many markers; use 8 or more"),
-        ({"depth": 1.5, "together": True}, r"depth=1.5; expected 0 \(the start\) to 1, or none"),
-        ({"depth": float("nan"), "together": True}, "depth should be a finite number"),
-        ({"depth": 0.5}, "depth=0.5 needs adjacent symbols; set together=true"),
-        ({"symbols": 65_534}, "65537 token ids; expected at most 65536, lower symbols or noise"),
-    ],
-)
-def test_contradictory_settings_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        settings(**change)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from task_calls import open_task
 
-from longspan.errors import OptionError
 from longspan.tasks import build
 from longspan.tasks.scoring import IGNORE
 
@@ -54,18 +53,3 @@ def test_show_gives_the_symbols_and_the_targets(tmp_path):
         assert " ".join(word for word in words if word[0] == "s") == answer
         assert sum(int(word[:-1]) for word in words if word[-1] == "f") == 22
     assert task.svg("test", 0) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"count": 0}, "count should be greater than 0, got 0"),
-        ({"length": 7}, "length=7 is too short for 4 symbols"),
-        ({"together": "yes"}, "together should be a valid boolean, got 'yes'"),
-        ({"depth": 0.5}, "set together=true"),
-        ({"depth": -1, "together": True}, r"depth=-1(\.0)?; expected 0"),
-    ],
-)
-def test_invalid_options_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("copying", {**SMALL, **change})

@@ -198,23 +198,6 @@ def test_files_of_the_original_generator_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"train": 0}, "train should be greater than 0, got 0"),
-        ({"seed": -1}, "seed should be greater than or equal to 0, got -1"),
-        ({"max_depth": 1}, "max_depth should be greater than or equal to 2, got 1"),
-        ({"end": 1}, "end should be a valid boolean, got 1"),
-        ({"source": "paper"}, "source should be 'generated' or 'release', got 'paper'"),
-        ({"source": "release"}, "min_length=10 applies to generated expressions; omit it"),
-        ({"max_length": 11}, "max_length=11 leaves no expression.*use 12 or more"),
-    ],
-)
-def test_invalid_options_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("listops", {**SMALL, **change})
-
-
-@pytest.mark.parametrize(
     "change", [{}, {"end": True}, {"min_length": 1, "max_length": 2_000}, {"max_length": 2**24 - 1}]
 )
 def test_build_is_estimated_from_the_lengths_of_the_stream(tmp_path, change):

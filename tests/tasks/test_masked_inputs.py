@@ -200,19 +200,6 @@ def test_pictures_of_masked_contours_do_not_mark_them(tmp_path):
     assert "positive" not in masked.show("test", 0)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"mask_probability": 1.0}, "mask_probability"),
-        ({"replaced": 0.8, "random": 0.3}, r"replaced=0\.8 and random=0\.3 exceed 1"),
-        ({"source": "release", "seed": 3}, "seed=3 applies to generated"),
-    ],
-)
-def test_invalid_options_are_refused(options, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("masked_listops", options)
-
-
 def test_names_are_registered():
     bases = {base.info.name for base in MASK_PROBABILITIES}
     assert {f"masked_{name}" for name in bases} <= set(TASKS)

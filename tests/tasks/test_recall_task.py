@@ -3,11 +3,9 @@
 import re
 from functools import partial
 
-import pytest
 import torch
 from task_calls import open_task
 
-from longspan.errors import OptionError
 from longspan.tasks import build
 from longspan.tasks.scoring import IGNORE, accuracy_statistics
 
@@ -82,19 +80,3 @@ def test_show_gives_the_pairs_and_the_queries(tmp_path):
     first = batch.rows.tolist().index(0)
     assert places == (batch.targets[first] != IGNORE).nonzero().flatten().tolist()
     assert task.svg("test", 0) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"pairs": 0}, "pairs should be greater than 0, got 0"),
-        ({"queries": 0}, "queries should be greater than 0, got 0"),
-        ({"length": 10}, "room for 2 queries after 3 pairs, not for 5; use 16 or more"),
-        ({"noise": 1}, "noise should be a valid boolean, got 1"),
-        ({"power": "0.1"}, "power should be a valid number"),
-        ({"power": 2.0}, "power=2.0; expected 0"),
-    ],
-)
-def test_invalid_options_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("recall", {**SMALL, **change})

@@ -137,22 +137,6 @@ def test_invalid_source_leaves_no_data_set(data):
     assert all(path.suffix == ".lock" for path in left)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"length": 0}, "length should be greater than or equal to 1, got 0"),
-        ({"length": 10_001}, "length should be less than or equal to 10000, got 10001"),
-        ({"train": 1}, "train should be greater than or equal to 2, got 1"),
-        ({"validation": "test"}, "validation should be a valid integer, got 'test'"),
-        ({"end": True}, "apply to characters"),
-        ({"minimum": 15}, "apply to characters"),
-    ],
-)
-def test_invalid_options_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("retrieval", change)
-
-
 def test_too_many_pairs_are_rejected(data):
     with pytest.raises(OptionError, match="train=10 needs 5 pairs without a citation, there are 4"):
         opened(data, train=10)

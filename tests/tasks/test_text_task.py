@@ -205,30 +205,6 @@ def test_splits_larger_than_the_source_are_rejected(data, change, reason):
         opened(data, **change)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"length": 0}, "length should be greater than 0, got 0"),
-        ({"validation": 1}, "validation should be greater than or equal to 2, or 'test', got 1"),
-        ({"train": 1}, "train should be greater than or equal to 2, got 1"),
-        ({"seed": -1}, "seed should be greater than or equal to 0, got -1"),
-        ({"validation": "tset"}, "validation should be a valid integer, or 'test', got 'tset'"),
-        ({"minimum": 0}, "minimum should be greater than 0, got 0"),
-        (
-            {"vocabulary": "words"},
-            "vocabulary should be 'bytes' or 'characters', or .* got 'words'",
-        ),
-        ({"end": 1, "vocabulary": "characters"}, "end should be a valid boolean, got 1"),
-        ({"end": True}, "end=True and minimum=15 apply to characters; set vocabulary"),
-        ({"minimum": 1}, "end=False and minimum=1 apply to characters"),
-        ({**CHARACTERS, "end": True, "length": 1}, "length=1 leaves no token before the end"),
-    ],
-)
-def test_invalid_options_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("text", change)
-
-
 def test_real_full_data_set(tmp_path):
     task = build("text", {"length": 20_000})
     task.open(tmp_path, real("imdb/full"))
