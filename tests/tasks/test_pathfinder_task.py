@@ -13,7 +13,6 @@ from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, TASKS, build
 from longspan.tasks.lra import pathfinder as _pathfinder_images
 from longspan.tasks.lra.generators.pathfinder import generate, lra_settings, redraw
-from real_data import real
 
 SIZES = {"train": 12, "validation": 3, "test": 4}
 
@@ -265,10 +264,3 @@ def test_images_of_the_release_have_no_contours(tmp_path, release):
     assert "markers:" not in task.show("test", 0)
     with pytest.raises(OptionError, match="row 4 of 'test'"):
         task.show("test", 4)
-
-
-def test_files_of_the_original_generator_are_read(tmp_path):
-    archive = real("pathfinder32_generated/pathfinder32.tar.gz")
-    task = opened(tmp_path, data=archive, source="release", difficulty="intermediate")
-    assert [task.size(split) for split in SPLITS] == [320, 40, 40]
-    assert task.facts["contour_lengths"] == {"9": 400}
