@@ -368,12 +368,9 @@ def test_empty_table_is_rejected(tmp_path, what, files, form):
     name = list(files)[1]
     files = {**files, name: b""}
     data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
+    read = read_listops if what == LISTOPS else read_aan
     with pytest.raises(DataError, match=rf"{name} is empty"):
-        list(
-            (lra_release.read_listops if what == LISTOPS else lra_release.read_pairs)(
-                find(data, what)
-            )
-        )
+        read(find(data, what))
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,9 @@ def test_targets_are_the_symbols_in_order_at_the_markers_only(tmp_path, change):
 
 
 def test_default_options_are_those_of_selective_copying():
-    task = build("copying")
-    options = task.options
+    options = build("copying").options
     assert (options.length, options.count, options.symbols, options.noise) == (1_024, 16, 14, 1)
     assert (options.together, options.depth) == (False, None)
-    assert (task.num_classes, task.vocab_size) == (task.info.num_classes, task.info.vocab_size)
 
 
 def test_show_gives_the_symbols_and_the_targets(tmp_path):

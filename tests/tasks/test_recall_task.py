@@ -62,8 +62,6 @@ def test_default_options_are_the_hardest_setting_of_the_paper():
     assert (options.length, options.pairs, options.vocabulary) == (512, 64, 8_192)
     assert (options.train, options.test) == (100_000, 3_000)
     assert (options.power, options.noise, options.queries) == (0.01, False, None)
-    assert build("recall").num_classes == build("recall").info.num_classes
-    assert build("recall").vocab_size == build("recall").info.vocab_size
 
 
 def test_show_gives_the_pairs_and_the_queries(tmp_path):
