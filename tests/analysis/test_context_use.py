@@ -30,7 +30,6 @@ from longspan.arena import PROTOCOLS, run
 from longspan.arena.protocols import Protocol, Recipe
 from longspan.config import ModelConfig, TrainingConfig
 from longspan.errors import OptionError, UnknownNameError
-from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.results import ContextUse, load_result, load_results, load_side_records
 from longspan.results.context_use import BLOCK
 from longspan.tasks import TASKS
@@ -46,27 +45,14 @@ OTHERS = {"local": {"window": 8}, "full": {}}
 
 
 def make_model(mechanism, **fields):
-    torch.manual_seed(5)
-    has_memory = mechanism in MEMORIES
-    config = LongspanConfig(
-        **{
-            "vocab_size": toy_streams.ToyStream.info.vocab_size,
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 32,
-            "hidden_dropout_prob": 0.0,
-            "attention_dropout": 0.0,
-            "max_position_embeddings": 16,
-            "position": "none" if has_memory else "rotary",
-            "attention": mechanism,
-            "attention_options": {**MEMORIES, **OTHERS}[mechanism],
-            "is_decoder": True,
-            "initializer_range": 0.4,
-            **fields,
-        }
-    )
-    return LongspanForCausalLM(config).eval()
+    own = {
+        "position": "none" if mechanism in MEMORIES else "rotary",
+        "initializer_range": 0.4,
+        "hidden_dropout_prob": 0.0,
+        **fields,
+    }
+    options = own.pop("attention_options", {**MEMORIES, **OTHERS}[mechanism])
+    return toy_streams.make_decoder(mechanism, options, **own).eval()
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +67,11 @@ def open_task(tmp_path, **options):
 
 
 def nats(model, tokens):
-    """Return the nats of the last token, given those before it in one call."""
-    ids = torch.from_numpy(tokens.astype(np.int64))[None]
+    """Return the nats of the last token of each row, given those before it in one call."""
+    ids = torch.from_numpy(np.stack(tokens).astype(np.int64))
     with torch.no_grad():
         logits = model(ids[:, :-1], use_cache=False).logits
-    return float(F.cross_entropy(logits[0, -1:].double(), ids[0, -1:]))
+    return F.cross_entropy(logits[:, -1].double(), ids[:, -1], reduction="none").numpy()
 
 
 @pytest.mark.parametrize("mechanism", ["transformer_xl", "position_infused", "local"])
@@ -94,13 +80,13 @@ def test_losses_by_position_are_those_of_every_prefix(tmp_path, mechanism):
     task = open_task(tmp_path, held_out_tokens=36)  # two segments and a part of one
     model, length = make_model(mechanism), task.options.window
     fresh, kept, count = (np.zeros(length) for _ in range(3))
-    for text in toy_streams.documents("validation"):
-        for target in range(1, 36):
-            place = (target - 1) % length
-            fresh[place] += nats(model, text[target - 1 - place : target + 1])
-            count[place] += 1
-            if task.keeps_state([mechanism]):
-                kept[place] += nats(model, text[: target + 1])
+    texts = toy_streams.documents("validation")
+    for target in range(1, 36):
+        place = (target - 1) % length
+        fresh[place] += nats(model, [x[target - 1 - place : target + 1] for x in texts]).sum()
+        count[place] += len(texts)
+        if task.keeps_state([mechanism]):
+            kept[place] += nats(model, [x[: target + 1] for x in texts]).sum()
     segments = task.windows("validation", length, length)
     found = [sum_by_position(model, task, segments, 1, x) for x in (False, True)]
     np.testing.assert_allclose(found[0], [fresh, count], rtol=1e-4)
@@ -146,14 +132,20 @@ def test_losses_by_context_are_those_of_cut_documents(task, mechanism):
     # Of a document of n tokens, the targets from 40 on are divided into whole blocks.
     assert available == sum((len(text) - 40) // BLOCK for text in texts)
     assert len(rows) == len(set(rows.tolist())) == 2
+    documents = windows.documents[rows]
+    firsts = windows.starts[rows] - starts[documents] + 40
+    assert not ((firsts - 40) % BLOCK).any()
     expected = np.zeros((len(contexts), len(rows)))
-    for column, row in enumerate(rows):
-        document = windows.documents[row]
-        first = windows.starts[row] - starts[document] + 40
-        assert (first - 40) % BLOCK == 0
-        for line, context in enumerate(contexts):
-            read = (texts[document][first - context : at + 1] for at in range(first, first + BLOCK))
-            expected[line, column] = np.mean([nats(model, tokens) for tokens in read])
+    for line, context in enumerate(contexts):
+        for place in range(BLOCK):
+            expected[line] += nats(
+                model,
+                [
+                    texts[document][first - context : first + place + 1]
+                    for document, first in zip(documents, firsts, strict=True)
+                ],
+            )
+    expected /= BLOCK
     for tokens_per_batch in (1, 150, 10_000):
         found = block_losses(model, windows, rows, contexts, tokens_per_batch)
         np.testing.assert_allclose(found, expected, rtol=1e-4)

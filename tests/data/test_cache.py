@@ -3,13 +3,12 @@
 import contextlib
 import dataclasses
 import errno
-import json
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,11 @@ import pytest
 
 from longspan import files
 from longspan.data import cache as cached
+from longspan.data import store
 from longspan.data.cache import BuildOutput, BuildSize, DatasetSpec
 from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.errors import DataError, RunError, UnreadableError
-from longspan.files import cache_folder, write_json
+from longspan.files import cache_folder, read_json, write_json
 from longspan.tasks.lra.generators.shards import get_or_build
 
 SPEC = DatasetSpec(task="toy", version=1, options={"seed": 0}, origin={})
@@ -45,21 +45,23 @@ class Builder:
         return BuildOutput(splits=splits, source="toy", license="none", facts={"n": self.rows})
 
 
-# builds in another process; `{before}` defines `build` and may simulate a failure
-PROCESS = """
-import os, sys, time, signal, pathlib
-sys.path.insert(0, {tests!r})
-import test_cache as t
-from longspan.data import cache as cached, store
-{before}
-cached.open_dataset(pathlib.Path({cache!r}), t.SPEC, build)
-"""
+FORKS = multiprocessing.get_context("fork")
 
 
-def process(cache, before):
-    tests = str(Path(__file__).parent)
-    script = PROCESS.format(tests=tests, cache=str(cache), before=before)
-    return subprocess.Popen([sys.executable, "-c", script])
+def start_build(cache, build):
+    """Build in another process, a fork of this one."""
+    process = FORKS.Process(target=cached.open_dataset, args=(cache, SPEC, build))
+    process.start()
+    return process
+
+
+def exit_code(process):
+    process.join(60)
+    return process.exitcode
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_dataset_is_built_once_and_then_read(tmp_path):
@@ -87,50 +89,50 @@ def test_key_is_the_same_in_every_process():
     assert SPEC.key == "b3f0f85c0410e8fd"
 
 
-def corrupt(folder, how):
-    path = folder / "train.arrow"
+def flip(path, place):
     raw = bytearray(path.read_bytes())
-    if how == "one bit":
-        raw[len(raw) // 2] ^= 1
-        path.write_bytes(raw)
-    elif how == "truncated":
-        path.write_bytes(raw[:-8])
-    elif how == "absent":
-        path.unlink()
-    elif how == "manifest cut":
-        manifest = folder / "manifest.json"
-        manifest.write_text(manifest.read_text()[:50])
-    elif how == "manifest digit":
-        manifest = folder / "manifest.json"
-        text = manifest.read_text()
-        assert '"version": 1' in text
-        manifest.write_text(text.replace('"version": 1', '"version": 3'))
-    elif how == "manifest foreign":
-        (folder / "manifest.json").write_text('{"a": 1}')
-    else:
-        record = json.loads((folder / "manifest.json").read_text())
-        record["files"] = {"train": {"rows": 1}}
-        write_json(folder / "manifest.json", record)
+    raw[place] ^= 8
+    path.write_bytes(raw)
 
 
+def flip_middle(path):
+    flip(path, path.stat().st_size // 2)
+
+
+def change_version(path):
+    path.write_text(path.read_text().replace('"version": 1', '"version": 3'))
+
+
+# File, its corruption, and message.
 CORRUPTIONS = {
-    "one bit": r"train\.arrow does not match its recorded sha256; delete",
-    "truncated": r"train\.arrow has \d+ bytes, expected \d+; delete",
-    "absent": r"train\.arrow does not exist; delete .* to rebuild it",
-    "manifest cut": r"manifest\.json is not JSON",
-    "manifest digit": r"manifest\.json is damaged: its content has sha256",
-    "manifest foreign": r"manifest\.json is not a manifest of schema 3; delete .* to rebuild it",
-    "files malformed": r"files are malformed",
+    "one bit": ("train.arrow", flip_middle, "does not match its recorded sha256; delete"),
+    "truncated": (
+        *("train.arrow", lambda path: os.truncate(path, path.stat().st_size - 8)),
+        r"has \d+ bytes, expected \d+; delete",
+    ),
+    "absent": ("train.arrow", Path.unlink, "does not exist; delete .* to rebuild it"),
+    "cut": ("manifest.json", lambda path: os.truncate(path, 50), "is not JSON"),
+    "digit": ("manifest.json", change_version, "is damaged: its content has sha256"),
+    "foreign": (
+        *("manifest.json", lambda path: path.write_text('{"a": 1}')),
+        "is not a manifest of schema 3; delete .* to rebuild it",
+    ),
+    "files malformed": (
+        "manifest.json",
+        lambda path: write_json(path, {**read_json(path), "files": {"train": {"rows": 1}}}),
+        "files are malformed",
+    ),
 }
 
 
-@pytest.mark.parametrize(("how", "reason"), CORRUPTIONS.items())
-def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how, reason):
+@pytest.mark.parametrize("how", CORRUPTIONS)
+def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how):
+    name, corrupt, reason = CORRUPTIONS[how]
     build = Builder()
     folder = cached.open_dataset(tmp_path, SPEC, build).folder
     cached.verify(tmp_path)
-    corrupt(folder, how)
-    with pytest.raises(DataError, match=reason):
+    corrupt(folder / name)
+    with pytest.raises(DataError, match=rf"{name}.* {reason}"):
         cached.verify(tmp_path)
     with caplog.at_level(logging.WARNING):
         again = cached.open_dataset(tmp_path, SPEC, build)
@@ -189,7 +191,7 @@ def free_disk(monkeypatch, folder, total):
 def test_damaged_dataset_does_not_count_against_its_next_build(tmp_path, monkeypatch):
     folder = cached.open_dataset(tmp_path, SPEC, Builder()).folder
     size = sum(path.stat().st_size for path in folder.iterdir())
-    corrupt(folder, "one bit")
+    flip_middle(folder / "train.arrow")
     free_disk(monkeypatch, tmp_path, 2 * size - 1)
     build = Builder()
     cached.open_dataset(tmp_path, SPEC, build, lambda: BuildSize(memory=0, disk=size))
@@ -227,18 +229,18 @@ def test_failed_build_leaves_nothing(tmp_path):
     assert cached.built_folders(tmp_path) == []
 
 
-def test_killed_build_is_not_read_and_the_next_one_succeeds(tmp_path):
-    before = """
-build = t.Builder()
-write = store.write_examples
-def dying(path, examples):
-    if path.name == "test.arrow":
-        (path.parent / ".test.arrow.half").write_bytes(b"half")
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(path, examples)
-store.write_examples = dying
-"""
-    assert process(tmp_path, before).wait() == -signal.SIGKILL
+def test_killed_build_is_not_read_and_the_next_one_succeeds(tmp_path, monkeypatch):
+    write = store.write_examples
+
+    def die_at_test(path, examples):
+        if path.name == "test.arrow":
+            (path.parent / ".test.arrow.half").write_bytes(b"half")
+            kill()
+        write(path, examples)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_examples", die_at_test)
+        assert exit_code(start_build(tmp_path, Builder())) == -signal.SIGKILL
     folder = tmp_path / "toy" / SPEC.key
     assert (folder / "train.arrow").exists()
     assert cached.built_folders(tmp_path) == []
@@ -250,21 +252,23 @@ store.write_examples = dying
 
 
 def test_two_processes_build_a_dataset_once(tmp_path):
-    before = f"""
-class Slow(t.Builder):
-    def __call__(self, scratch):
-        with open({str(tmp_path / "log")!r}, "a") as log:
-            log.write("built\\n")
-        time.sleep(1)
-        return super().__call__(scratch)
-build = Slow()
-pathlib.Path({str(tmp_path)!r}, f"ready{{os.getpid()}}").touch()
-while len(list(pathlib.Path({str(tmp_path)!r}).glob("ready*"))) < 2:
-    time.sleep(0.01)
-"""
-    both = [process(tmp_path / "cache", before) for _ in range(2)]
-    assert [one.wait(60) for one in both] == [0, 0]
-    assert (tmp_path / "log").read_text() == "built\n"
+    log, both_started = tmp_path / "log", FORKS.Barrier(2)
+
+    def build(scratch):
+        with log.open("a") as file:
+            file.write("built\n")
+        time.sleep(0.3)
+        return Builder()(scratch)
+
+    def open_at_once(cache):
+        both_started.wait(60)
+        cached.open_dataset(cache, SPEC, build)
+
+    both = [FORKS.Process(target=open_at_once, args=(tmp_path / "cache",)) for _ in range(2)]
+    for one in both:
+        one.start()
+    assert [exit_code(one) for one in both] == [0, 0]
+    assert log.read_text() == "built\n"
     cached.verify(tmp_path / "cache")
 
 
@@ -294,7 +298,7 @@ def test_without_source_files_the_largest_dataset_with_these_options_is_used(tmp
     assert largest.manifest.checksum[:8] in caplog.text
     assert cached.find_built(tmp_path, "toy", 2, {"seed": 0}) is None
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 1}) is None
-    corrupt(largest.folder, "one bit")
+    flip_middle(largest.folder / "train.arrow")
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 0}).manifest.origin == {"rows": 5}
     assert "skipping" in caplog.text
 
@@ -324,12 +328,6 @@ def test_cache_folder_follows_the_environment(tmp_path, monkeypatch):
 def large(monkeypatch):
     """Treat every file as too large for a checksum when it is opened."""
     monkeypatch.setattr(cached, "_READ_THROUGH", 0)
-
-
-def flip(path, place):
-    raw = bytearray(path.read_bytes())
-    raw[place] ^= 8
-    path.write_bytes(raw)
 
 
 @pytest.mark.usefixtures("large")
@@ -444,8 +442,7 @@ def test_shards_survive_ctrl_c_and_are_not_rebuilt(tmp_path):
 
 
 def test_shards_survive_a_kill_and_are_not_rebuilt(tmp_path):
-    before = "build = t.InShards(lambda: os.kill(os.getpid(), signal.SIGKILL))"
-    assert process(tmp_path, before).wait() == -signal.SIGKILL
+    assert exit_code(start_build(tmp_path, InShards(kill))) == -signal.SIGKILL
     check_continued(tmp_path)
 
 

@@ -29,12 +29,7 @@ from real_data import real
 FORMS = {"batches": write_batches, "archive": write_archive, "parquet": write_parquet}
 
 
-@pytest.fixture(autouse=True)
-def bare(monkeypatch, tmp_path):
-    """Hide the data of this machine."""
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def collected(source):

@@ -1,14 +1,12 @@
 """Generator of copying: format, positions of the symbols, and dependence on the seed."""
 
-import functools
-import hashlib
+from functools import partial
 
 import numpy as np
 import pytest
+from synthetic_streams import draw
 
-from longspan.data.sampling import generate_chunks
-from longspan.errors import OptionError
-from longspan.tasks.synthetic.copying import MARKER, CopyingOptions, draw_chunk
+from longspan.tasks.synthetic.copying import MARKER, CopyingOptions
 
 USUAL = {"length": 32, "count": 4, "symbols": 8, "noise": 1, "together": False, "depth": None}
 
@@ -17,14 +15,7 @@ def settings(**change):
     return CopyingOptions(**{**USUAL, **change})
 
 
-def chunks(shape, count, seed=0, stream="train"):
-    draw = functools.partial(draw_chunk, shape)
-    return generate_chunks(f"copying {stream}", seed, count, draw)
-
-
-def drawn(shape, count, seed=0, stream="train"):
-    parts = list(chunks(shape, count, seed, stream))
-    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+drawn = partial(draw, "copying")
 
 
 def places(shape, tokens):
@@ -101,42 +92,3 @@ def test_symbols_and_filler_are_uniform_and_independent_of_position():
         assert even(np.bincount(filler, minlength=6))
     pairs = (targets[:, 28] - 1) * 8 + targets[:, 29] - 1
     assert even(np.bincount(pairs, minlength=64))
-
-
-def test_longer_stream_begins_with_the_shorter():
-    short, long = drawn(SETTINGS[1], 300), drawn(SETTINGS[1], 1_000)
-    for one, other in zip(short, long, strict=True):
-        assert np.array_equal(one, other[:300])
-
-
-def test_examples_depend_on_seed_and_stream_but_not_on_the_global_seed():
-    first = drawn(SETTINGS[1], 600)[0]
-    np.random.seed(1)
-    assert np.array_equal(drawn(SETTINGS[1], 600)[0], first)
-    for other in (drawn(SETTINGS[1], 600, seed=1)[0], drawn(SETTINGS[1], 600, stream="test")[0]):
-        assert not set(map(bytes, other)) & set(map(bytes, first))
-    # chunks do not repeat
-    assert len(set(map(bytes, first))) == 600
-
-
-def test_stream_is_the_same_in_every_version():
-    """If this digest changes, the data has changed: raise the version of the task."""
-    found = chunks(settings(noise=5), 600)
-    digest = hashlib.sha256(b"".join(one.tobytes() for chunk in found for one in chunk))
-    expected = "28bf782b5da5b1ce17821fd83d99fcd530c35e4c8a6c4708d89c9c8dc144e223"
-    assert digest.hexdigest() == expected
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"length": 7}, "length=7 is too short for 4 symbols and as many markers; use 8 or more"),
-        ({"depth": 1.5, "together": True}, r"depth=1.5; expected 0 \(the start\) to 1, or none"),
-        ({"depth": float("nan"), "together": True}, "depth should be a finite number"),
-        ({"depth": 0.5}, "depth=0.5 needs adjacent symbols; set together=true"),
-        ({"symbols": 65_534}, "65537 token ids; expected at most 65536, lower symbols or noise"),
-    ],
-)
-def test_contradictory_settings_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        settings(**change)

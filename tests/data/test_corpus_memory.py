@@ -49,12 +49,17 @@ def peak_of(folder, form, size, options):
         tracemalloc.stop()
 
 
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("first")
+    files = write_corpus(folder / "files", "many documents", SMALL)
+    import_corpus(folder, "first", CorpusRequest(paths=(str(files),), vocab_size=300), ignore)
+    return {"tokenizer": str(folder / "corpora" / "first" / "tokenizer")}
+
+
 @pytest.mark.parametrize("form", ["one long document", "one long word", "many documents"])
 @pytest.mark.parametrize("tokens", ["masked", "pieces", "bytes", "characters"])
-def test_ten_times_the_text_has_the_same_peak(tmp_path, form, tokens):
-    files = write_corpus(tmp_path / "first", "many documents", SMALL)
-    import_corpus(tmp_path, "first", CorpusRequest(paths=(str(files),), vocab_size=300), ignore)
-    tokenizer = {"tokenizer": str(tmp_path / "corpora" / "first" / "tokenizer")}
+def test_ten_times_the_text_has_the_same_peak(tmp_path, tokenizer, form, tokens):
     options = {
         "masked": tokenizer,
         "pieces": {**tokenizer, "objective": "next"},

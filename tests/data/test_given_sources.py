@@ -37,20 +37,11 @@ def put_into_tar(folder, place):
     return path
 
 
-def put_above_into_zip(folder, place):
-    return put_into_zip(put_above(folder, place), place)
-
-
-def put_above_into_tar(folder, place):
-    return put_into_tar(put_above(folder, place), place)
-
-
 FORMS = {
     "folder above": put_above,
     "zip": put_into_zip,
     "tar.gz": put_into_tar,
-    "zip of the folder above": put_above_into_zip,
-    "tar.gz of the folder above": put_above_into_tar,
+    "zip of the folder above": lambda folder, place: put_into_zip(put_above(folder, place), place),
 }
 
 

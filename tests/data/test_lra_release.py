@@ -140,12 +140,7 @@ NESTINGS = [
 every_nesting = pytest.mark.parametrize("nesting", NESTINGS)
 
 
-@pytest.fixture(autouse=True)
-def bare(monkeypatch):
-    """Hide the data of this machine."""
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        monkeypatch.delenv(variable, raising=False)
-    return monkeypatch
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def read_listops(source):
@@ -216,10 +211,10 @@ def test_inner_of_two_copies_in_a_folder_is_read(tmp_path, named):
 
 
 @pytest.mark.parametrize("variable", ["LONGSPAN_DATA", "LONGSPAN_TEST_DATA"])
-def test_without_a_folder_the_environment_is_searched(bare, tmp_path, variable):
+def test_without_a_folder_the_environment_is_searched(monkeypatch, tmp_path, variable):
     with pytest.raises(DataError, match=r"listops-1000 .* not here \(searched nothing, since"):
         find(None, LISTOPS)
-    bare.setenv(variable, str(unpacked(tmp_path, below(LISTOPS, LISTOPS_FILES))))
+    monkeypatch.setenv(variable, str(unpacked(tmp_path, below(LISTOPS, LISTOPS_FILES))))
     assert find(None, LISTOPS).path == tmp_path / LISTOPS
 
 
@@ -373,12 +368,9 @@ def test_empty_table_is_rejected(tmp_path, what, files, form):
     name = list(files)[1]
     files = {**files, name: b""}
     data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
+    read = read_listops if what == LISTOPS else read_aan
     with pytest.raises(DataError, match=rf"{name} is empty"):
-        list(
-            (lra_release.read_listops if what == LISTOPS else lra_release.read_pairs)(
-                find(data, what)
-            )
-        )
+        read(find(data, what))
 
 
 @pytest.mark.parametrize(
@@ -572,24 +564,6 @@ def test_scratch_files_of_an_interrupted_build_are_not_read(tmp_path):
     source = find(tarred(tmp_path / "a.tar.gz", below(HARD, files)), HARD)
     (tmp_path / "images.u8").write_bytes(bytes(5000))
     assert (read_images(source, tmp_path)[1] == pixels).all()
-
-
-@pytest.mark.parametrize("form", ["as it is", "archive"])
-def test_real_listops_has_correct_values(tmp_path, form):
-    """Recompute the values of 3,000 expressions of the original generator."""
-    folder = real("listops_lra_generated")
-    if form == "archive":
-        files = {path.name: path.read_bytes() for path in folder.iterdir()}
-        folder = tarred(tmp_path / "lra_release.gz", below(f"lra_release/{LISTOPS}", files))
-    found = read_listops(find(folder, LISTOPS))
-    assert [len(rows) for rows in found] == [2000, 500, 500]
-    with gzip.open(real("listops_lra_generated/basic_val.tsv.gz"), "rt", newline="") as file:
-        lines = file.read().split("\r\n")[1:-1]
-    assert found[1] == [
-        (" ".join(plain(source)), int(target)) for source, target in (x.split("\t") for x in lines)
-    ]
-    lengths = [expression.count(" ") + 1 for rows in found for expression, _ in rows]
-    assert (min(lengths), max(lengths)) == (501, 1998)
 
 
 def test_real_aan_keeps_its_quotes(tmp_path):

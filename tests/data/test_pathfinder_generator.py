@@ -50,8 +50,10 @@ def read(content, start):
 @pytest.fixture(scope="module")
 def drawn():
     """Return images and labels with the gray levels of the files in the test data."""
+    sizes = {"easy": 1_500, "intermediate": 1_500, "hard": 4_000}  # published: 400, 400, 3,000
     return {
-        name: generate(lra_settings(32, name, "2026"), range(4_000), seed=3) for name in FOLDERS
+        name: generate(lra_settings(32, name, "2026"), range(count), seed=3)
+        for name, count in sizes.items()
     }
 
 
@@ -411,17 +413,12 @@ def test_pixels_have_the_statistics_of_the_original(published, drawn, difficulty
 
 
 def test_files_of_2026_do_not_have_the_gray_levels_of_2019(published):
-    images, _ = generate(lra_settings(32), range(4_000), seed=3)
+    images, _ = generate(lra_settings(32), range(1_000), seed=3)
     levels = [
         np.stack([np.bincount(one.ravel(), minlength=256) for one in kind])
         for kind in (published["hard"][0], images)
     ]
     assert np.abs(deviations(*levels)).max() > 20
-
-
-def test_labels_of_the_original_are_balanced(published):
-    labels = np.concatenate([labels for _, labels in published.values()])
-    assert abs(labels.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
 
 
 @pytest.mark.parametrize("difficulty", FOLDERS)
@@ -519,30 +516,36 @@ def test_empty_range_gives_empty_arrays():
     assert labels.shape == (0,)
 
 
-@pytest.mark.parametrize("change", [{"contour_length": 200}, {"padding": 15}])
-def test_contours_without_room_are_rejected(change):
-    settings = dataclasses.replace(lra_settings(32), **change)
+def test_contours_without_room_are_rejected():
+    settings = dataclasses.replace(lra_settings(32), contour_length=200)
     with pytest.raises(OptionError, match="do not fit into 32 x 32 pixels; use a smaller"):
         generate(settings, range(1), seed=0)
 
 
-@pytest.mark.parametrize("distractors", [0, 3])
-def test_other_settings_are_drawn(distractors):
-    settings = dataclasses.replace(
-        lra_settings(64),
+OTHER_SETTINGS = {
+    "no distractors": dataclasses.replace(lra_settings(32), distractors=0),
+    "all others": dataclasses.replace(
+        lra_settings(32),
         resolution=48,
         contour_length=4,
         distractor_length=1,
-        distractors=distractors,
+        distractors=3,
         seed_distance=8,
-        continuity=1.0,
+        continuity=1.8,
         antialias=4,
         margins=(1, 2),
-    )
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_SETTINGS)
+def test_other_settings_are_drawn(case):
+    settings = OTHER_SETTINGS[case]
     drawing = redraw(settings, 0, seed=0)
-    assert drawing.image.shape == (48, 48)
-    assert np.bincount(drawing.contours, minlength=2)[:2].tolist() == [4, 4]
-    assert len(drawing.contours) <= 8 + distractors
+    assert drawing.image.shape == (settings.resolution,) * 2
+    counts = np.bincount(drawing.contours, minlength=2)
+    assert counts[:2].tolist() == [settings.contour_length] * 2
+    assert counts[2:].sum() <= settings.distractors * settings.distractor_length
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,12 @@ from longspan.data.document_rows import DocumentWriter
 from longspan.errors import DataError
 from longspan.tasks.language import pg19_files as pg19
 from longspan.tasks.language.pg19_files import find, read_split
-from text_sources import BOOKS, VARIABLES, documents_of, write_books
+from text_sources import BOOKS, documents_of, write_books
 
 COUNTS = {split: len(texts) for split, texts in BOOKS.items()}
 
 
-@pytest.fixture
-def bare(monkeypatch):
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def read(tmp_path, copy, split):
@@ -30,7 +27,7 @@ def read(tmp_path, copy, split):
 
 
 @pytest.mark.parametrize("block", [1, 5, 1 << 20])
-def test_books_are_their_bytes_sorted_by_name(tmp_path, bare, monkeypatch, block):
+def test_books_are_their_bytes_sorted_by_name(tmp_path, monkeypatch, block):
     monkeypatch.setattr(pg19.archives, "_BLOCK", block)
     folder = write_books(tmp_path / "pg19")
     for data in (folder, tmp_path):
@@ -47,7 +44,7 @@ def test_books_are_their_bytes_sorted_by_name(tmp_path, bare, monkeypatch, block
         assert report.short == sum(len(x) == 1 for x in contents)
 
 
-def test_the_identity_has_the_books_and_bytes_of_each_split(tmp_path, bare):
+def test_the_identity_has_the_books_and_bytes_of_each_split(tmp_path):
     one = find(write_books(tmp_path / "one"), COUNTS).origin
     assert one["books"] == COUNTS
     assert one == find(write_books(tmp_path / "two"), COUNTS).origin
@@ -55,7 +52,7 @@ def test_the_identity_has_the_books_and_bytes_of_each_split(tmp_path, bare):
     assert one != find(tmp_path / "two", COUNTS).origin
 
 
-def test_a_part_of_the_books_is_refused(tmp_path, bare):
+def test_a_part_of_the_books_is_refused(tmp_path):
     folder = write_books(tmp_path)
     with pytest.raises(
         DataError,
@@ -65,7 +62,7 @@ def test_a_part_of_the_books_is_refused(tmp_path, bare):
         find(folder, pg19.BOOKS)
 
 
-def test_a_folder_of_texts_is_refused_with_the_remedy(tmp_path, bare):
+def test_a_folder_of_texts_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "novel.txt").write_text("a book")
     with pytest.raises(
         DataError, match=r"has no folders train, validation, test.*import corpus \S+ --obj"
@@ -82,7 +79,7 @@ def test_a_folder_of_texts_is_refused_with_the_remedy(tmp_path, bare):
         ("café".encode()[:-1], r"12\.txt ends inside a character"),
     ],
 )
-def test_empty_binary_and_undecodable_books_are_refused(tmp_path, bare, content, reason):
+def test_empty_binary_and_undecodable_books_are_refused(tmp_path, content, reason):
     books = {**BOOKS, "train": {**BOOKS["train"], "12": content}}
     copy = find(write_books(tmp_path / "pg19", books), COUNTS)
     with pytest.raises(DataError, match=reason):

@@ -72,13 +72,7 @@ FORMS = [(name, form) for name, (_, forms, *_) in READERS.items() for form in fo
 every_reader = pytest.mark.parametrize("name", READERS)
 
 
-@pytest.fixture(autouse=True)
-def bare(monkeypatch, tmp_path):
-    """Hide the data of this machine: folders in the environment and the hub's cache."""
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return monkeypatch
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def read(module, place):
@@ -122,19 +116,19 @@ def test_more_complete_copy_wins(tmp_path, name):
 
 
 @every_reader
-def test_search_order(bare, tmp_path, name):
+def test_search_order(monkeypatch, tmp_path, name):
     module, forms, rows, hub, *_ = READERS[name]
     write = forms["parquet"]
     folder = tmp_path / "hub" / f"datasets--{hub}" / "snapshots" / "e6281" / "plain_text"
     for path in sorted(write(folder, 1).iterdir()):
         path.rename(folder / f"{path.stem}-00000-of-00001.parquet")
-    bare.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     assert module.find(None).rows == rows
-    bare.setenv("LONGSPAN_TEST_DATA", str(write(tmp_path / "tests", 2)))
+    monkeypatch.setenv("LONGSPAN_TEST_DATA", str(write(tmp_path / "tests", 2)))
     assert module.find(None).rows == 2 * rows
-    bare.setenv("LONGSPAN_DATA", str(tmp_path / "empty"))
+    monkeypatch.setenv("LONGSPAN_DATA", str(tmp_path / "empty"))
     assert module.find(None).rows == 2 * rows
-    bare.setenv("LONGSPAN_DATA", str(write(tmp_path / "data", 3)))
+    monkeypatch.setenv("LONGSPAN_DATA", str(write(tmp_path / "data", 3)))
     assert module.find(None).rows == 3 * rows
     assert module.find(write(tmp_path / "argument", 4)).rows == 4 * rows
     (tmp_path / "nothing").mkdir()

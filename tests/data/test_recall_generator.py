@@ -1,15 +1,13 @@
 """Generator of associative recall: format, distributions, and dependence on the seed."""
 
-import functools
-import hashlib
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
+from synthetic_streams import draw
 
-from longspan.data.sampling import generate_chunks
-from longspan.errors import OptionError
-from longspan.tasks.synthetic.recall import BLANK, RecallOptions, draw_chunk
+from longspan.tasks.synthetic.recall import BLANK, RecallOptions
 
 USUAL = {"length": 64, "pairs": 4, "queries": 4, "vocabulary": 64, "power": 0.01, "noise": False}
 
@@ -18,14 +16,7 @@ def settings(**change):
     return RecallOptions(**{**USUAL, **change})
 
 
-def chunks(shape, count, seed=0, stream="train"):
-    draw = functools.partial(draw_chunk, shape)
-    return generate_chunks(f"recall {stream}", seed, count, draw)
-
-
-def drawn(shape, count, seed=0, stream="train"):
-    parts = list(chunks(shape, count, seed, stream))
-    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+drawn = partial(draw, "recall")
 
 
 def answers(shape, tokens):
@@ -124,48 +115,6 @@ def test_keys_values_filler_and_queried_pairs_are_uniform():
         for count in counts:
             mean = count.mean()
             assert (np.abs(count - mean) < 5 * np.sqrt(mean)).all(), name
-
-
-def test_longer_stream_begins_with_the_shorter():
-    short, long = drawn(SETTINGS[1], 300), drawn(SETTINGS[1], 1_000)
-    for one, other in zip(short, long, strict=True):
-        assert np.array_equal(one, other[:300])
-
-
-def test_examples_depend_on_seed_and_stream_but_not_on_the_global_seed():
-    first = drawn(SETTINGS[0], 600)[0]
-    np.random.seed(1)
-    assert np.array_equal(drawn(SETTINGS[0], 600)[0], first)
-    for other in (drawn(SETTINGS[0], 600, seed=1)[0], drawn(SETTINGS[0], 600, stream="test")[0]):
-        assert not set(map(bytes, other)) & set(map(bytes, first))
-    # chunks do not repeat
-    assert len(set(map(bytes, first))) == 600
-
-
-def test_stream_is_the_same_in_every_version():
-    """If this digest changes, the data has changed: raise the version of the task."""
-    found = chunks(settings(noise=True), 600)
-    digest = hashlib.sha256(b"".join(one.tobytes() for chunk in found for one in chunk))
-    expected = "4c7377e1d6e37087cb05a2aa0a927773bcc504b35b34f5f62f978335d4963253"
-    assert digest.hexdigest() == expected
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"vocabulary": 63}, "vocabulary=63; half are values, use an even number"),
-        ({"vocabulary": 10}, "has 3 keys, 4 pairs need more; use 12 or more"),
-        ({"vocabulary": 12, "noise": True}, "has 4 keys, 4 pairs and noise .*use 14 or more"),
-        ({"vocabulary": 65_538}, "65538 token ids; expected at most 65536, lower vocabulary"),
-        ({"length": 15}, "room for 3 queries after 4 pairs, not for 4; use 16 or more"),
-        ({"length": 4}, "room for 0 queries after 4 pairs"),
-        ({"power": 1.1}, r"power=1.1; expected 0 \(near slots\) to 1"),
-        ({"power": float("nan")}, "power should be a finite number"),
-    ],
-)
-def test_contradictory_settings_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        settings(**change)
 
 
 @pytest.mark.parametrize("change", [{"vocabulary": 12}, {"length": 16}, {"vocabulary": 65_536}])

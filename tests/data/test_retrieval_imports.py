@@ -114,20 +114,15 @@ def many(seed=0, count=60):
     return queries, [(x, draws.choice(list(DOCUMENTS)), 1) for x in queries]
 
 
-@pytest.mark.parametrize(
-    ("files", "sources"),
-    [
-        (("train",), ("train.tsv", "0.1 of the queries of train.tsv")),
-        (("test",), ("test.tsv", "0.1 of the queries of test.tsv")),
-        (("dev",), ("dev.tsv", "0.1 of the queries of dev.tsv")),
-    ],
-)
-def test_splits_without_judgments_are_held_out_by_text(tmp_path, files, sources):
+@pytest.mark.parametrize("name", ["train", "test", "dev"])
+def test_splits_without_judgments_are_held_out_by_text(tmp_path, name):
     queries, rows = many()
-    folder = write_beir(tmp_path / "set", queries=queries, judgments=dict.fromkeys(files, rows))
+    folder = write_beir(tmp_path / "set", queries=queries, judgments={name: rows})
     described = run_import(tmp_path, folder)
-    assert described.splits["train"] == sources[0]
-    assert described.splits["validation"] == described.splits["test"] == sources[1]
+    held_out = f"0.1 of the queries of {name}.tsv"
+    assert described.splits == {
+        "train": f"{name}.tsv", "validation": held_out, "test": held_out,
+    }  # fmt: skip
     found = stored(tmp_path)
     assert sum(map(len, found.queries.values())) == 60
     assert all(not x["queries"] for x in found.facts["in_two_splits"].values())
@@ -151,21 +146,12 @@ def test_training_queries_are_those_of_dev_where_there_is_no_train(tmp_path):
     assert described.sizes["test"] == 10
 
 
-@pytest.mark.parametrize(
-    ("files", "shares", "message"),
-    [
-        (
-            ("train", "dev"),
-            {"validation": 0.2},
-            r"--validation 0.2: .*dev.tsv judges the validation",
-        ),
-    ],
-)
-def test_shares_are_checked(tmp_path, files, shares, message):
+def test_share_of_a_split_with_judgments_is_refused(tmp_path):
     queries, rows = many()
-    folder = write_beir(tmp_path / "set", queries=queries, judgments=dict.fromkeys(files, rows))
-    with pytest.raises(OptionError, match=message):
-        run_import(tmp_path, folder, **shares)
+    judgments = {"train": rows, "dev": rows}
+    folder = write_beir(tmp_path / "set", queries=queries, judgments=judgments)
+    with pytest.raises(OptionError, match=r"--validation 0.2: .*dev.tsv judges the validation"):
+        run_import(tmp_path, folder, validation=0.2)
 
 
 def test_folder_without_a_relevant_document_is_refused(tmp_path):

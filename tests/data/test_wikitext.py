@@ -14,7 +14,6 @@ from longspan.tasks.language.wikitext_files import find, read_articles, read_spl
 from real_data import real
 from text_sources import (
     ARTICLES,
-    VARIABLES,
     WIKI,
     documents_of,
     wiki_file,
@@ -22,15 +21,11 @@ from text_sources import (
     write_wiki,
 )
 
-
-@pytest.fixture
-def bare(monkeypatch):
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
-def test_splits_have_all_words_and_line_ends_in_order(tmp_path, bare, form):
+def test_splits_have_all_words_and_line_ends_in_order(tmp_path, form):
     path = write_wiki(tmp_path, form)
     for data in (path, tmp_path):
         copy = find(WIKI, data)
@@ -49,7 +44,7 @@ def test_splits_have_all_words_and_line_ends_in_order(tmp_path, bare, form):
             assert text[: len(title)] == title
 
 
-def test_words_are_in_the_order_of_their_frequency(tmp_path, bare):
+def test_words_are_in_the_order_of_their_frequency(tmp_path):
     words = read_vocabulary(WIKI, find(WIKI, write_wiki(tmp_path, "folder"))).words
     counts = collections.Counter(x for x in wiki_tokens(ARTICLES["train"]) if x != "<eos>")
     assert words == ("<eos>", *(word for word, _ in counts.most_common()))
@@ -87,7 +82,7 @@ def test_articles_are_the_lines_of_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_a_truncated_split_is_refused(tmp_path, bare, split):
+def test_a_truncated_split_is_refused(tmp_path, split):
     path = write_wiki(tmp_path, "folder")
     words = read_vocabulary(WIKI, find(WIKI, path))
     file = path / wikitext.FILES[split]
@@ -100,14 +95,14 @@ def test_a_truncated_split_is_refused(tmp_path, bare, split):
         read_split(WIKI, find(WIKI, path), split, words, tmp_path / "scratch")
 
 
-def test_another_vocabulary_is_refused(tmp_path, bare):
+def test_another_vocabulary_is_refused(tmp_path):
     path = write_wiki(tmp_path, "folder")
     other = dataclasses.replace(WIKI, words=33_278)
     with pytest.raises(DataError, match=r"different words, <eos> included, expected 33,278; fetch"):
         read_vocabulary(other, find(WIKI, path))
 
 
-def test_a_held_out_word_that_is_not_in_training_is_refused(tmp_path, bare):
+def test_a_held_out_word_that_is_not_in_training_is_refused(tmp_path):
     path = write_wiki(tmp_path, "folder")
     words = read_vocabulary(WIKI, find(WIKI, path))
     file = path / wikitext.FILES["test"]
@@ -116,7 +111,7 @@ def test_a_held_out_word_that_is_not_in_training_is_refused(tmp_path, bare):
         read_split(WIKI, find(WIKI, path), "test", words, tmp_path / "scratch")
 
 
-def test_missing_binary_and_raw_files_are_refused(tmp_path, bare):
+def test_missing_binary_and_raw_files_are_refused(tmp_path):
     path = write_wiki(tmp_path, "folder")
     (path / "wiki.train.tokens").write_bytes(b" \xff\n")
     with pytest.raises(DataError, match=r"wiki\.train\.tokens: line 1 is not UTF-8 text"):
@@ -130,7 +125,7 @@ def test_missing_binary_and_raw_files_are_refused(tmp_path, bare):
         find(WIKI, tmp_path)
 
 
-def test_a_zip_without_a_file_is_refused(tmp_path, bare):
+def test_a_zip_without_a_file_is_refused(tmp_path):
     short = {split: ARTICLES[split] for split in ("train", "validation")}
     copy = find(WIKI, write_wiki(tmp_path, "zip", short))
     words = read_vocabulary(WIKI, copy)

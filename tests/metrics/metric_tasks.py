@@ -154,7 +154,7 @@ TRAINING = TrainingConfig(
     learning_rate=0.02,
     warmup_steps=0,
     schedule="constant",
-    evaluate_every=2,
+    evaluate_every=4,
     eval_batch_size=16,
 )
 

@@ -48,19 +48,6 @@ def test_aggregate_is_finalize_of_sums(name):
 
 
 @every_metric
-def test_aggregate_of_parts_equals_aggregate_of_whole(name):
-    found, parts = get_metric(name), [statistics_of(name, 20, seed) for seed in range(3)]
-    sums = np.sum([part.sum(0) for part in parts], axis=0)
-    assert found.aggregate(np.concatenate(parts)) == pytest.approx(float(found.finalize(sums)))
-
-
-@every_metric
-def test_aggregate_is_independent_of_example_order(name):
-    found, statistics = get_metric(name), statistics_of(name)
-    assert found.aggregate(statistics[::-1]) == pytest.approx(found.aggregate(statistics))
-
-
-@every_metric
 def test_resampling_by_example_equals_repeating_examples(name):
     """Compare weighted sums of a bootstrap with values of the resampled data sets."""
     found, statistics = get_metric(name), statistics_of(name)

@@ -1,9 +1,11 @@
 """The copying task: scored tokens, its three settings, validation of options."""
 
+from functools import partial
+
 import pytest
 import torch
+from task_calls import open_task
 
-from longspan.errors import OptionError
 from longspan.tasks import build
 from longspan.tasks.scoring import IGNORE
 
@@ -16,12 +18,7 @@ SMALL = {
     "symbols": 5,
     "noise": 3,
 }
-
-
-def opened(cache, **change):
-    task = build("copying", {**SMALL, **change})
-    task.open(cache)
-    return task
+opened = partial(open_task, "copying", **SMALL)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +38,9 @@ def test_targets_are_the_symbols_in_order_at_the_markers_only(tmp_path, change):
 
 
 def test_default_options_are_those_of_selective_copying():
-    task = build("copying")
-    options = task.options
+    options = build("copying").options
     assert (options.length, options.count, options.symbols, options.noise) == (1_024, 16, 14, 1)
     assert (options.together, options.depth) == (False, None)
-    assert (task.num_classes, task.vocab_size) == (task.info.num_classes, task.info.vocab_size)
 
 
 def test_show_gives_the_symbols_and_the_targets(tmp_path):
@@ -56,18 +51,3 @@ def test_show_gives_the_symbols_and_the_targets(tmp_path):
         assert " ".join(word for word in words if word[0] == "s") == answer
         assert sum(int(word[:-1]) for word in words if word[-1] == "f") == 22
     assert task.svg("test", 0) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"count": 0}, "count should be greater than 0, got 0"),
-        ({"length": 7}, "length=7 is too short for 4 symbols"),
-        ({"together": "yes"}, "together should be a valid boolean, got 'yes'"),
-        ({"depth": 0.5}, "set together=true"),
-        ({"depth": -1, "together": True}, r"depth=-1(\.0)?; expected 0"),
-    ],
-)
-def test_invalid_options_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("copying", {**SMALL, **change})

@@ -1,22 +1,22 @@
 """Coreference on made documents: splits, batches, scores of known clusters, and a run."""
 
-import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from task_calls import make_experiment, open_task, read_whole, score_logits
 
 import tiny
 from conll_files import column_document, write_conll
 from longspan.arena import run
 from longspan.arena.model import forward_flops, make_model
-from longspan.config import TaskConfig
 from longspan.errors import DataError
 from longspan.metrics.coreference import CONLL, conll_counts
 from longspan.models.heads.coreference import CoreferenceOutput
 from longspan.models.heads.coreference_head import pair_losses, unpack_scores
 from longspan.results import load_results
-from longspan.tasks import IGNORE, SPLITS, build
+from longspan.tasks import IGNORE, SPLITS
 from longspan.tasks.documents.conll import read_documents
 from longspan.training.arguments import model_inputs
 from longspan.training.evaluate import evaluate
@@ -24,6 +24,7 @@ from longspan.training.footprint import make_dummy_batch, measure_step_memory
 
 SMALL = {"length": 64, "span_width": 24, "antecedents": 8}
 CLUSTERS = [[(0, 0), (5, 5), (10, 10)], [(2, 6), (8, 8)]]
+opened = partial(open_task, "coreference", **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +35,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
-
-
-def opened(cache, folder, **options):
-    task = build("coreference", {**SMALL, **options})
-    task.open(cache, folder)
-    return task
-
-
-def whole(task, split):
-    size = task.size(split)
-    return next(task.batches(split, batch_size=size, rows=np.arange(size)))
 
 
 def right_logits(task, batch):
@@ -64,19 +54,14 @@ def right_logits(task, batch):
     return task.head.scores(output)
 
 
-def scores_of(task, split, batch, logits):
-    found = task.example_statistics(task.metrics, split, batch.rows, logits, batch.targets)
-    return {metric.name: metric.aggregate(found[metric.name].numpy()) for metric in task.metrics}
-
-
 def test_right_links_have_full_scores_and_no_loss(cache, folder):
     task = opened(cache, folder)
     assert [task.size(split) for split in SPLITS] == [6, 2, 2]
     for split in SPLITS:
-        batch = whole(task, split)
+        batch = read_whole(task, split)
         logits = right_logits(task, batch)
         assert task.clusters(split, batch.rows, logits) == [CLUSTERS] * len(batch.rows)
-        assert set(scores_of(task, split, batch, logits).values()) == {1.0}
+        assert set(score_logits(task, split, batch, logits).values()) == {1.0}
         for scores, labels in zip(unpack_scores(logits), batch.targets, strict=True):
             assert pair_losses(scores, labels).sum() < 1e-3
         counts = task.head.count_targets(task.label_arguments(batch.targets), len(batch.rows))
@@ -86,22 +71,22 @@ def test_right_links_have_full_scores_and_no_loss(cache, folder):
 def test_mentions_behind_the_last_window_count_as_missed(cache, folder):
     """The second sentence has two of five mentions, and one of each cluster."""
     task = opened(cache, folder, length=40)
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     assert (batch.targets[..., 0] != IGNORE).sum(1).tolist() == [3, 3]
-    found = scores_of(task, "test", batch, right_logits(task, batch))
+    found = score_logits(task, "test", batch, right_logits(task, batch))
     # One of three right links is left.
     assert found["muc_f1"] == pytest.approx(2 * (1 / 1) * (1 / 3) / (1 + 1 / 3))
     both = opened(cache, folder, length=40, windows=2)
     assert both.checksum == task.checksum
-    batch = whole(both, "test")
+    batch = read_whole(both, "test")
     assert batch.inputs["input_ids"].shape[1] == 2
-    assert scores_of(both, "test", batch, right_logits(both, batch))["conll_f1"] == 1
+    assert score_logits(both, "test", batch, right_logits(both, batch))["conll_f1"] == 1
 
 
 def test_predicted_clusters_are_written_as_columns(cache, folder, tmp_path):
     """The file of the right clusters is read as the annotated one; words that are cut are there."""
     task = opened(cache, folder, length=30)
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     found = task.answers("test", batch.rows, right_logits(task, batch), batch.targets)
     (tmp_path / "response").write_text("".join(found.values()))
     read = list(read_documents(tmp_path / "response"))
@@ -114,7 +99,7 @@ def test_predicted_clusters_are_written_as_columns(cache, folder, tmp_path):
 
 def test_features_are_those_of_the_words(cache, folder):
     task = opened(cache, folder)
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     names = ("sentence_ids", "word_ids", "speaker_ids")
     sentence, word, speaker = (batch.inputs[name][1, 0] for name in names)
     assert sentence[0] == -1
@@ -135,17 +120,10 @@ def test_unknown_genres_are_refused(tmp_path):
         opened(tmp_path / "cache", tmp_path)
 
 
-def experiment(changes=None, **options):
-    base = tiny.experiment("local", changes=changes)
-    values = {**dataclasses.asdict(build("coreference").options), **SMALL, **options}
-    task = TaskConfig(name="coreference", version=1, options=values)
-    return dataclasses.replace(base, config=dataclasses.replace(base.config, task=task))
-
-
 def test_loss_of_the_task_is_that_of_the_model(cache, folder):
     task = opened(cache, folder)
-    model = make_model(experiment(), task).eval()
-    batch = whole(task, "test")
+    model = make_model(make_experiment(task), task).eval()
+    batch = read_whole(task, "test")
     inputs = model_inputs(model, batch.inputs, torch.device("cpu"))
     with torch.no_grad():
         expected = model(**inputs, labels=batch.targets).loss.item()
@@ -155,22 +133,20 @@ def test_loss_of_the_task_is_that_of_the_model(cache, folder):
 
 def test_dummy_batches_are_those_of_the_longest_documents(cache, folder):
     task = opened(cache, folder)
-    batch, dummy = whole(task, "train"), make_dummy_batch(task, 6)
+    batch, dummy = read_whole(task, "train"), make_dummy_batch(task, 6)
     assert dummy.keys() == batch.inputs.keys() | {"labels"}
     assert {k: x.shape for k, x in batch.inputs.items()} == {
         k: x.shape for k, x in dummy.items() if k != "labels"
     }
-    made = experiment()
+    made = make_experiment(task)
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
     assert forward_flops(made.config, task) > 0
 
 
 def test_answers_of_a_run_are_a_file_for_the_reference_scorer(cli, tmp_path, cache, folder):
     paths = tiny.paths(tmp_path / "runs", cache)
-    made, task = (
-        experiment({"training.steps": 30, "training.evaluate_every": 30}),
-        opened(cache, folder),
-    )
+    task = opened(cache, folder)
+    made = make_experiment(task, changes={"training.steps": 15, "training.evaluate_every": 15})
     run(made, task, paths)
     (record,) = load_results([paths.runs])
     assert set(record.scores["test"].metrics) == {"conll_f1", "muc_f1", "b_cubed_f1", "ceaf_f1"}

@@ -1,8 +1,11 @@
 """Global tokens of documents: marked in batches, without effect on the built data or on names."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+from task_calls import open_task
 
 from longspan.arena import get
 from longspan.arena.experiment import override
@@ -14,6 +17,8 @@ from longspan.tasks import build
 from longspan.training.arguments import model_inputs
 from longspan.training.footprint import make_dummy_batch
 from own_files import forgotten_imports, reviews, write_csv
+
+opened = partial(open_task, length=90)
 
 CPU = torch.device("cpu")
 
@@ -32,17 +37,11 @@ def cache(tmp_path_factory):
         yield folder / "cache"
 
 
-def opened(cache, name, **options):
-    task = build(name, {"length": 90, **options})
-    task.open(cache)
-    return task
-
-
 @pytest.mark.parametrize(
     ("chosen", "expected"), [("none", []), ("first", [0]), (40, [0, 40, 80]), (1, range(90))]
 )
 def test_option_says_which_tokens_are_global(cache, chosen, expected):
-    task = opened(cache, "single", global_tokens=chosen)
+    task = opened("single", cache, global_tokens=chosen)
     assert task.num_global_tokens == len(expected)
     for batch in task.batches("test", batch_size=3):
         assert ("global_attention_mask" not in batch.inputs) == (chosen == "none")
@@ -52,7 +51,7 @@ def test_option_says_which_tokens_are_global(cache, chosen, expected):
 
 
 def test_pairs_mark_both_texts(cache):
-    task = opened(cache, "pairs", global_tokens="first")
+    task = opened("pairs", cache, global_tokens="first")
     batch = next(task.batches("train", batch_size=4))
     for mask in (batch.inputs["global_attention_mask"], batch.inputs["global_attention_mask_b"]):
         assert mask.sum(1).tolist() == [1] * 4
@@ -71,7 +70,7 @@ def test_global_tokens_reach_the_mechanisms_that_have_them(cache, name, mechanis
     experiment = override(get("own").experiment(name, mechanism, 0), changes)
     logits = {}
     for chosen in ("none", "first"):
-        task = opened(cache, name, global_tokens=chosen)
+        task = opened(name, cache, global_tokens=chosen)
         model = make_model(experiment, task).eval()
         batch = next(task.batches("test", batch_size=3))
         with torch.no_grad():
@@ -80,7 +79,7 @@ def test_global_tokens_reach_the_mechanisms_that_have_them(cache, name, mechanis
 
 
 def test_option_changes_no_data(cache):
-    tasks = [opened(cache, "single", global_tokens=chosen) for chosen in ("none", "first", 8)]
+    tasks = [opened("single", cache, global_tokens=chosen) for chosen in ("none", "first", 8)]
     assert len({task.dataset.folder for task in tasks}) == 1
     assert "global_tokens" not in tasks[0].dataset.manifest.options
 

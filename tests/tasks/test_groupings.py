@@ -2,9 +2,11 @@
 
 import itertools
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
+from task_calls import open_task
 
 import tiny
 from longspan.arena.record import score_slices
@@ -24,11 +26,7 @@ from longspan.tasks.lra.generators.pathfinder import lra_settings, redraw
 from longspan.tasks.lra.generators.pathfinder_markers import find_markers
 from longspan.training.evaluate import Evaluation
 
-
-def opened(cache, name, **options):
-    task = build(name, {"train": 4, "validation": 4, "test": 60, **options})
-    task.open(cache)
-    return task
+opened = partial(open_task, train=4, validation=4, test=60)
 
 
 def by_name(task, split="test"):
@@ -153,7 +151,7 @@ def test_find_markers_at_the_border():
 
 @pytest.fixture(scope="module")
 def pathfinder(tmp_path_factory):
-    return opened(tmp_path_factory.mktemp("paths"), "pathfinder", test=150)
+    return opened("pathfinder", tmp_path_factory.mktemp("paths"), test=150)
 
 
 def test_pathfinder_groups_by_distance_and_contour(pathfinder):
@@ -203,21 +201,21 @@ def test_texts_group_by_length_and_pairs_by_total_length(name):
 
 
 def test_copying_groups_by_position(tmp_path):
-    task = opened(tmp_path, "copying", length=41, count=1, noise=5)
+    task = opened("copying", tmp_path, length=41, count=1, noise=5)
     (found,) = task.groupings("test")
     assert found.labels == ("0-9", "10-19", "20-29", "30-39")
     first = task.options.first_symbol
     for row, tokens in enumerate(task.dataset.splits["test"].tokens):
         (place,) = [i for i, token in enumerate(tokens.tolist()[:40]) if token >= first]
         assert found.group[row] == place // 10
-    assert opened(tmp_path, "copying", length=41, count=3).groupings("test") == []
-    assert opened(tmp_path, "copying", length=41, count=1, depth=0.5).groupings("test") == []
-    (together,) = opened(tmp_path, "copying", length=43, count=3, together=True).groupings("test")
+    assert opened("copying", tmp_path, length=41, count=3).groupings("test") == []
+    assert opened("copying", tmp_path, length=41, count=1, depth=0.5).groupings("test") == []
+    (together,) = opened("copying", tmp_path, length=43, count=3, together=True).groupings("test")
     assert together.labels[-1].endswith("-37")
 
 
 def test_recall_groups_by_distance_of_a_single_query(tmp_path):
-    task = opened(tmp_path, "recall", length=40, pairs=6, queries=1, vocabulary=64, power=1)
+    task = opened("recall", tmp_path, length=40, pairs=6, queries=1, vocabulary=64, power=1)
     (found,) = task.groupings("test")
     examples = task.dataset.splits["test"]
     for row, (tokens, targets) in enumerate(zip(examples.tokens, examples.targets, strict=True)):
@@ -225,7 +223,7 @@ def test_recall_groups_by_distance_of_a_single_query(tmp_path):
         distance = place - tokens.tolist().index(tokens[place])
         bounds = label_of(found, row).split("-")
         assert int(bounds[0]) <= distance <= int(bounds[-1])
-    many = opened(tmp_path, "recall", length=40, pairs=6, vocabulary=64)
+    many = opened("recall", tmp_path, length=40, pairs=6, vocabulary=64)
     assert many.groupings("test") == []
 
 
@@ -245,7 +243,7 @@ def test_slices_add_up_to_the_score(name, tiny_cache, pathfinder, tmp_path):
     task = {
         "listops": lambda: tiny.listops(tiny_cache),
         "pathfinder": lambda: pathfinder,
-        "copying": lambda: opened(tmp_path, "copying", length=41, count=2, together=True),
+        "copying": lambda: opened("copying", tmp_path, length=41, count=2, together=True),
     }[name]()
     generator = np.random.default_rng(0)
     num_targets = np.full(task.size("test"), 2 if name == "copying" else 1)

@@ -1,20 +1,20 @@
 """HotpotQA: targets, scores of known predictions, two stages, and a run that learns."""
 
-import dataclasses
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from task_calls import make_experiment, open_task, read_whole, score_logits
 
 import tiny
 from longspan.arena import make_model, run
-from longspan.config import TaskConfig
 from longspan.errors import DataError
 from longspan.metrics.multi_hop import answer_agreement, support_agreement
 from longspan.models import MultiHopLabels, MultiHopLogits, multi_hop_losses
 from longspan.results import load_results
-from longspan.tasks import IGNORE, SPLITS, build
+from longspan.tasks import IGNORE, SPLITS
 from longspan.tasks.questions.encoding import (
     ANSWER_TYPES,
     ELSEWHERE,
@@ -30,6 +30,7 @@ from question_files import hotpotqa_record, published, write_hotpotqa
 
 SMALL = {"length": 320, "question_length": 48}
 ANSWERS = ("yes", None, None, "no", None)  # None: a span
+opened = partial(open_task, "hotpotqa", **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +38,6 @@ def folder(tmp_path_factory):
     """Folder with 20 questions for training and 5 for development."""
     records = [hotpotqa_record(n, ANSWERS[n % 5]) for n in range(25)]
     return write_hotpotqa(tmp_path_factory.mktemp("hotpotqa"), records[:20], records[20:])
-
-
-def opened(cache, data, **options):
-    task = build("hotpotqa", {**SMALL, **options})
-    task.open(cache, data)
-    return task
-
-
-def whole(task, split):
-    size = task.size(split)
-    return next(task.batches(split, batch_size=size, rows=np.arange(size)))
 
 
 def right_logits(batch):
@@ -62,23 +52,18 @@ def right_logits(batch):
     return MultiHopLogits(*tokens, types.float()).pack()
 
 
-def scores(task, split, batch, logits):
-    found = task.example_statistics(task.metrics, split, batch.rows, logits, batch.targets)
-    return {metric.name: metric.aggregate(found[metric.name].numpy()) for metric in task.metrics}
-
-
 def test_marked_answers_and_support_have_full_scores(tmp_path, folder):
     task = opened(tmp_path, folder)
     assert sum(task.size(split) for split in SPLITS) == 25
     for split in SPLITS:
-        batch = whole(task, split)
-        found = scores(task, split, batch, right_logits(batch))
+        batch = read_whole(task, split)
+        found = score_logits(task, split, batch, right_logits(batch))
         assert found == dict.fromkeys(task.info.metrics, 1)
 
 
 def test_targets_mark_first_tokens_of_titles_and_sentences(tmp_path, folder):
     task = opened(tmp_path, folder)
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     for ids, targets in zip(batch.inputs["input_ids"], batch.targets, strict=True):
         inside = (targets != IGNORE) & (targets < ELSEWHERE)
 
@@ -101,19 +86,19 @@ def test_targets_mark_first_tokens_of_titles_and_sentences(tmp_path, folder):
 
 def test_boundaries_of_paragraphs_and_sentences_are_global(tmp_path, folder):
     task = opened(tmp_path, folder)
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     inside = (batch.targets != IGNORE) & (batch.targets < ELSEWHERE)
     boundaries = inside & (batch.targets & (PASSAGE | SENTENCE) > 0)
     question = inside.cumsum(1) == 0
     assert batch.inputs["global_attention_mask"].equal(boundaries | question)
     assert boundaries.sum(1).tolist() == [4 + 7] * 5
-    few = whole(opened(tmp_path, folder, boundaries=3), "test")
+    few = read_whole(opened(tmp_path, folder, boundaries=3), "test")
     assert (few.inputs["global_attention_mask"] & inside).sum(1).tolist() == [3] * 5
     assert (
         "global_attention_mask"
-        not in whole(opened(tmp_path, folder, global_tokens="none"), "test").inputs
+        not in read_whole(opened(tmp_path, folder, global_tokens="none"), "test").inputs
     )
-    first = whole(opened(tmp_path, folder, global_tokens="first"), "test").inputs[
+    first = read_whole(opened(tmp_path, folder, global_tokens="first"), "test").inputs[
         "global_attention_mask"
     ]
     assert first.sum(1).tolist() == [1] * 5
@@ -121,7 +106,7 @@ def test_boundaries_of_paragraphs_and_sentences_are_global(tmp_path, folder):
 
 def test_predictions_have_the_official_form(tmp_path, folder):
     task = opened(tmp_path, folder)
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     logits = right_logits(batch)
     found = task.answers("test", batch.rows, logits, batch.targets)
     names = [f"h_{n}" for n in range(20, 25)]
@@ -142,7 +127,7 @@ def test_support_is_in_the_paragraphs_of_the_largest_scores(tmp_path, folder):
     }
     for count, facts in wanted.items():
         task = opened(tmp_path, folder, support_paragraphs=count)
-        batch = whole(task, "test")
+        batch = read_whole(task, "test")
         tokens = {name: torch.full(batch.targets.shape, -1.0) for name in ("sentence", "paragraph")}
         types = torch.tensor([[0.0, 1.0, 0.0]]).expand(5, -1)
         for targets, sentence, paragraph in zip(
@@ -173,7 +158,7 @@ def test_weight_of_the_support_is_an_option(tmp_path, folder):
     losses = {}
     for weight in (0.0, 1.0, 3.0):
         task = opened(tmp_path, folder, support_weight=weight)
-        batch = whole(task, "test")
+        batch = read_whole(task, "test")
         logits = torch.randn(right_logits(batch).shape, generator=torch.Generator().manual_seed(0))
         losses[weight] = loss_of(task, logits, batch)
     torch.testing.assert_close(
@@ -187,8 +172,8 @@ def test_questions_cut_before_their_answer_are_kept_and_counted(tmp_path, folder
     counts = task.facts["answers"]["test"]
     assert (counts["behind_cut"], counts["no_span"]) == (3, 2)
     assert task.size("train") + task.size("validation") == 20
-    batch = whole(task, "test")
-    found = scores(task, "test", batch, right_logits(batch))
+    batch = read_whole(task, "test")
+    found = score_logits(task, "test", batch, right_logits(batch))
     # The supporting sentences are behind the cut, too.
     assert found["support_exact_match"] == 0
     assert found["exact_match"] == pytest.approx(2 / 5)
@@ -209,8 +194,8 @@ def test_second_stage_reads_the_ranked_paragraphs(tmp_path, folder):
     task = opened(tmp_path, folder, selection=path, paragraphs=3, support_paragraphs=None)
     assert "Mayor 21 runs" not in task.show("test", 1)
     assert all(f"{title} 21\n" in task.show("test", 1) for title in ranked[:3])
-    batch = whole(task, "test")
-    found = scores(task, "test", batch, right_logits(batch))
+    batch = read_whole(task, "test")
+    found = score_logits(task, "test", batch, right_logits(batch))
     # One of two facts is lost in the first stage: precision 1, recall 1/2.
     assert found["support_f1"] == pytest.approx(2 / 3)
     assert found["exact_match"] == 1
@@ -230,12 +215,12 @@ def test_answers_of_a_first_stage_are_a_selection(tmp_path, folder):
     first, ranked = opened(tmp_path, folder), tmp_path / "ranked"
     ranked.mkdir()
     for split in SPLITS:
-        batch = whole(first, split)
+        batch = read_whole(first, split)
         found = first.answers(split, batch.rows, right_logits(batch), batch.targets)
         (ranked / f"{split}.json").write_text(json.dumps(found))
     second = opened(tmp_path, folder, selection=str(ranked), paragraphs=2)
-    batch = whole(second, "test")
-    assert scores(second, "test", batch, right_logits(batch))["joint_f1"] == 1
+    batch = read_whole(second, "test")
+    assert score_logits(second, "test", batch, right_logits(batch))["joint_f1"] == 1
     assert "River" not in second.show("test", 0)
     assert max(second.dataset.splits["test"].tokens.lengths) < min(
         first.dataset.splits["test"].tokens.lengths
@@ -258,8 +243,8 @@ def test_published_questions_have_nearly_full_scores(tmp_path):
     options = {"length": 4096, "question_length": 64, "vocabulary": f"tokenizer:{roberta}"}
     task = opened(tmp_path / "cache", tmp_path, **options)
     assert task.size("test") == 100
-    batch = whole(task, "test")
-    found = scores(task, "test", batch, right_logits(batch))
+    batch = read_whole(task, "test")
+    found = score_logits(task, "test", batch, right_logits(batch))
     # One answer has quotation marks that its mentions lack.
     expected = dict.fromkeys(task.info.metrics, 0.99)
     assert found == pytest.approx(expected | {"support_f1": 1, "support_exact_match": 1})
@@ -270,13 +255,6 @@ def test_published_questions_have_nearly_full_scores(tmp_path):
         sum("\tnot_in_context\t" in x for x in listed if x.startswith("test"))
         == (counts["not_in_context"])
     )
-
-
-def experiment(task, changes):
-    base = tiny.experiment(changes=changes)
-    options = dataclasses.asdict(task.options)
-    config = TaskConfig(name=task.info.name, version=task.info.version, options=options)
-    return dataclasses.replace(base, config=dataclasses.replace(base.config, task=config))
 
 
 def test_a_run_learns_the_support_and_writes_answers(tmp_path, folder, cli):
@@ -290,7 +268,7 @@ def test_a_run_learns_the_support_and_writes_answers(tmp_path, folder, cli):
         "training.gradient_accumulation_steps": 2,
         "training.batch_size": 8,
     }
-    made = experiment(task, changes)
+    made = make_experiment(task, changes=changes)
     result = run(made, task, paths)
     (record,) = load_results([paths.runs])
     assert record.config == made.config
@@ -316,7 +294,7 @@ def test_a_run_learns_the_support_and_writes_answers(tmp_path, folder, cli):
 
 def test_dummy_batches_have_the_shape_of_real_ones(tmp_path, folder):
     task = opened(tmp_path, folder, length=128)
-    dummy, batch = make_dummy_batch(task, 3), whole(task, "train")
+    dummy, batch = make_dummy_batch(task, 3), read_whole(task, "train")
     wanted = {**batch.inputs, **task.label_arguments(batch.targets)}
     del wanted["support_weight"]
     assert {k: x.shape[1:] for k, x in dummy.items()} == {k: x.shape[1:] for k, x in wanted.items()}

@@ -4,16 +4,20 @@ import gzip
 import json
 import zipfile
 from collections import Counter
+from functools import partial
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
 import pytest
+from task_calls import open_beside
 
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, build
 from longspan.tasks.data_cards import write_card
 from longspan.tasks.documents import hyperpartisan
 from real_data import real
+
+opened = partial(open_beside, "hyperpartisan", length=64)
 
 ARTICLES = "articles-training-byarticle-20181122"
 TRUTH = "ground-truth-training-byarticle-20181122"
@@ -55,12 +59,6 @@ def write(folder, articles=None, labels=None, splits=None):
     if splits:
         (folder / "hp-splits.json").write_text(json.dumps(splits))
     return folder
-
-
-def opened(data, **options):
-    task = build("hyperpartisan", {"length": 64, **options})
-    task.open(data.parent / "cache", data)
-    return task
 
 
 def texts(task, split):
@@ -211,6 +209,7 @@ def test_leak_report_of_the_published_splits(tmp_path):
     assert task.facts["unused"] == 58
 
 
+@pytest.mark.slow
 def test_clean_splits_of_the_published_files(tmp_path):
     task = build("hyperpartisan")
     task.open(tmp_path, real("hyperpartisan"))

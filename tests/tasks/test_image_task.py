@@ -1,11 +1,13 @@
 """The image task: gray pixels, the held-out images of LRA and of S4, subsets, the real files."""
 
 import hashlib
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from task_calls import open_beside
 
 from cifar_files import BATCHES, labels, pixels, write_batches, write_parquet
 from longspan.errors import OptionError
@@ -14,17 +16,12 @@ from real_data import real
 
 COUNT = 8  # images in a batch
 OPTIONS = {"validation": 10}
+opened = partial(open_beside, "image", **OPTIONS)
 
 
 @pytest.fixture
 def data(nowhere):
     return write_batches(nowhere / "data", COUNT)
-
-
-def opened(data, **change):
-    task = build("image", {**OPTIONS, **change})
-    task.open(data.parent / "cache", data)
-    return task
 
 
 def shown(task, split):

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from task_calls import open_task
 
 import tiny
 from aan_files import PAIRS, PAPERS, write_by_id
@@ -17,22 +18,16 @@ from longspan.tasks.lra.masked_inputs import MASK_PROBABILITIES, MASKED
 IMAGE = {"validation": 10}
 
 
-def opened(cache, name, data=None, **options):
-    task = build(name, options)
-    task.open(cache, data)
-    return task
-
-
 def images(folder, name="masked_image", **options):
     data = folder / "data"
     found = data if data.exists() else write_batches(data, 8)
-    return opened(folder / "cache", name, found, **IMAGE, **options)
+    return open_task(name, folder / "cache", found, **IMAGE, **options)
 
 
 def pairs(folder, name="masked_retrieval", **options):
     data = folder / "pairs"
     found = data if data.exists() else write_by_id(data)
-    return opened(folder / "cache", name, found, **options)
+    return open_task(name, folder / "cache", found, **options)
 
 
 def test_shares_are_those_of_the_paper():
@@ -62,7 +57,7 @@ def test_symbols_are_those_of_the_task_and_a_mask(base):
 
 def test_masked_symbols_are_the_mask_and_their_targets_the_symbols(tiny_cache):
     options = {**tiny.TASK, "mask_probability": 0.3}
-    task, other = opened(tiny_cache, "masked_listops", **options), tiny.listops(tiny_cache)
+    task, other = open_task("masked_listops", tiny_cache, **options), tiny.listops(tiny_cache)
     assert task.dataset.folder == other.dataset.folder
     mask = task.masking.mask_id
     for split in SPLITS:
@@ -83,7 +78,7 @@ def test_masked_symbols_are_the_mask_and_their_targets_the_symbols(tiny_cache):
 
 
 def test_masks_follow_from_the_batch_in_training_and_from_the_example_elsewhere(tiny_cache):
-    task = opened(tiny_cache, "masked_listops", **tiny.TASK)
+    task = open_task("masked_listops", tiny_cache, **tiny.TASK)
     whole = list(itertools.islice(task.batches("train", batch_size=8, seed=3), 5))
     resumed = next(task.batches("train", batch_size=8, seed=3, start=4))
     assert resumed.inputs["input_ids"].equal(whole[4].inputs["input_ids"])
@@ -156,7 +151,7 @@ def test_a_changed_pair_is_refused(nowhere):
 
 
 def test_tokens_are_named_as_in_the_task(tiny_cache):
-    task, other = opened(tiny_cache, "masked_listops", **tiny.TASK), tiny.listops(tiny_cache)
+    task, other = open_task("masked_listops", tiny_cache, **tiny.TASK), tiny.listops(tiny_cache)
     ids = np.arange(1, other.vocab_size)
     assert task.ids_to_tokens(ids) == other.ids_to_tokens(ids)
     assert task.class_name(task.masking.mask_id) == MASKED
@@ -168,7 +163,7 @@ def hidden_in_evaluation(task, split, row):
 
 
 def test_shown_texts_hide_what_is_masked(nowhere, tiny_cache):
-    text, listops = pairs(nowhere), opened(tiny_cache, "masked_listops", **tiny.TASK)
+    text, listops = pairs(nowhere), open_task("masked_listops", tiny_cache, **tiny.TASK)
     for task in (text, listops):
         for row in range(3):
             hidden, shown = hidden_in_evaluation(task, "test", row), task.show("test", row)
@@ -199,23 +194,10 @@ def test_pictures_hide_what_is_masked(nowhere, pixels):
 
 def test_pictures_of_masked_contours_do_not_mark_them(tmp_path):
     sizes = {"train": 2, "validation": 2, "test": 2}
-    masked, plain = (opened(tmp_path, x, **sizes) for x in ("masked_pathfinder", "pathfinder"))
+    masked, plain = (open_task(x, tmp_path, **sizes) for x in ("masked_pathfinder", "pathfinder"))
     assert "<path" in plain.svg("test", 0)
     assert "<path" not in masked.svg("test", 0)
     assert "positive" not in masked.show("test", 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"mask_probability": 1.0}, "mask_probability"),
-        ({"replaced": 0.8, "random": 0.3}, r"replaced=0\.8 and random=0\.3 exceed 1"),
-        ({"source": "release", "seed": 3}, "seed=3 applies to generated"),
-    ],
-)
-def test_invalid_options_are_refused(options, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("masked_listops", options)
 
 
 def test_names_are_registered():

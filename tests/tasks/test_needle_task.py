@@ -1,19 +1,17 @@
 """The needle task: one symbol among random filler, asked for at the end."""
 
+from functools import partial
+
 import pytest
 import torch
+from task_calls import open_task
 
 from longspan.errors import OptionError
 from longspan.tasks import build
 from longspan.tasks.scoring import IGNORE
 
 SMALL = {"train": 300, "validation": 40, "test": 30, "length": 30, "symbols": 5, "noise": 3}
-
-
-def opened(cache, **change):
-    task = build("needle", {**SMALL, **change})
-    task.open(cache)
-    return task
+opened = partial(open_task, "needle", **SMALL)
 
 
 @pytest.mark.parametrize("depth", [None, 0.0, 0.5, 1.0])

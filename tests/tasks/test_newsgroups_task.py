@@ -3,11 +3,13 @@
 import io
 import shutil
 import tarfile
+from functools import partial
 
 import pytest
+from task_calls import open_beside
 
 from longspan.errors import DataError
-from longspan.tasks import SPLITS, build
+from longspan.tasks import SPLITS
 from longspan.tasks.documents import newsgroups
 from longspan.tasks.documents.newsgroups import (
     GROUPS,
@@ -16,6 +18,8 @@ from longspan.tasks.documents.newsgroups import (
     remove_quotes,
 )
 from real_data import real
+
+opened = partial(open_beside, "newsgroups", length=2_000)
 
 BODY = """In article <1@x> someone writes:
 > quoted words
@@ -51,12 +55,6 @@ def write(folder, counts):
 BY_DATE = {"20news-bydate-train": range(20), "20news-bydate-test": range(20, 25)}
 
 
-def opened(data, cache, **options):
-    task = build("newsgroups", {"length": 2_000, **options})
-    task.open(cache, data)
-    return task
-
-
 def examples(task, split):
     part = task.dataset.splits[split]
     return {
@@ -66,7 +64,7 @@ def examples(task, split):
 
 
 def test_split_by_date_keeps_the_official_test_posts(nowhere):
-    task = opened(write(nowhere / "data", BY_DATE), nowhere / "cache")
+    task = opened(write(nowhere / "data", BY_DATE))
     assert {split: task.size(split) for split in SPLITS} == {
         "train": 18 * 20,
         "validation": 2 * 20,
@@ -83,8 +81,8 @@ def test_copy_without_splits_is_split_by_the_text_of_the_posts(nowhere):
     # A cross-posting: the same body in two groups.
     text = post(1, GROUPS[0]).replace("Newsgroups", "Xref")
     (data / "mini_newsgroups" / GROUPS[1] / "1").write_text(text)
-    kept = opened(data, nowhere / "cache", headers=True, footers=True, quotes=True)
-    bare = opened(data, nowhere / "cache")
+    kept = opened(data, headers=True, footers=True, quotes=True)
+    bare = opened(data)
     assert bare.size("validation") == 2 * 20
     assert bare.size("test") == 4 * 20
     for split in SPLITS:
@@ -115,7 +113,7 @@ def test_parts_of_a_post():
 def test_parts_are_kept_on_request(nowhere, option, word):
     data = write(nowhere / "data", BY_DATE)
     for value in (False, True):
-        task = opened(data, nowhere / "cache", **{option: value})
+        task = opened(data, **{option: value})
         assert all((word in text) == value for text, _ in examples(task, "test"))
 
 
@@ -123,7 +121,7 @@ def test_emptied_posts_are_kept_and_counted(nowhere):
     data = write(nowhere / "data", BY_DATE)
     path = data / "20news-bydate-test" / "sci.med" / "21"
     path.write_text("Newsgroups: sci.med\n\n> only a quote\n")
-    task = opened(data, nowhere / "cache")
+    task = opened(data)
     assert task.facts["emptied"] == {"train": 0, "validation": 0, "test": 1}
     assert task.size("test") == 100
     assert (" ", "sci.med") in examples(task, "test")
@@ -134,7 +132,7 @@ def test_duplicates_in_the_official_test_posts_are_reported(nowhere):
     source = data / "20news-bydate-train" / "sci.med"
     for number in range(20):
         shutil.copy(source / str(number), data / "20news-bydate-test" / "sci.space" / f"9{number}")
-    task = opened(data, nowhere / "cache")
+    task = opened(data)
     leaks = task.facts["leaks"]
     assert leaks["test in train"]["exact"] + leaks["test in validation"]["exact"] == 20
     assert leaks["test in train"]["of_another_class"] == leaks["test in train"]["exact"]
@@ -146,19 +144,19 @@ def test_incomplete_copies_are_refused(nowhere):
     test = write(nowhere / "data", BY_DATE) / "20news-bydate-test"
     (test / "sci.med").rename(test / "medicine")
     with pytest.raises(DataError, match="medicine is none of the 20 groups"):
-        opened(nowhere / "data", nowhere / "cache")
+        opened(nowhere / "data")
     shutil.rmtree(test / "medicine")
     with pytest.raises(DataError, match=r"20news-bydate-test has no posts of sci\.med"):
-        opened(nowhere / "data", nowhere / "cache")
+        opened(nowhere / "data")
 
 
 def test_missing_and_foreign_archives_are_refused(nowhere):
     with pytest.raises(DataError, match=r"download http://qwone\.com"):
-        opened(nowhere, nowhere / "cache")
+        opened(nowhere)
     with tarfile.open(nowhere / "other.tar.gz", "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("readme"), io.BytesIO())
     with pytest.raises(DataError, match=r"not here \(searched .*other\.tar\.gz"):
-        opened(nowhere / "other.tar.gz", nowhere / "cache")
+        opened(nowhere / "other.tar.gz")
 
 
 def test_published_mini_newsgroups():

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from task_calls import open_task
 
 from longspan.arena import PROTOCOLS, find_refusal, get
 from longspan.arena.model import make_model, model_config
@@ -48,12 +49,6 @@ def cache(imported):
     return imported
 
 
-def opened(name, cache, **options):
-    task = build(name, options)
-    task.open(cache)
-    return task
-
-
 def all_examples(task):
     """Return text and label of every example, by split."""
     return {
@@ -88,19 +83,19 @@ def test_classes_of_tasks_name_their_file(cache):
 def test_examples_are_rows_of_the_file(cache):
     expected = {text: (label, number) for text, label, number in reviews(60)}
     for name in REQUESTS:
-        task = opened(name, cache)
+        task = open_task(name, cache)
         found = [row for rows in all_examples(task).values() for row in rows]
         assert len(found) == 60
         for text, target in found:
             label, number = expected[text]
             assert target == number if name == "score" else task.class_name(target) == label
         assert task.sizes == {split: task.size(split) for split in SPLITS}
-    (batch,) = opened("score", cache).batches("test", batch_size=60)
+    (batch,) = open_task("score", cache).batches("test", batch_size=60)
     assert batch.targets.dtype == torch.float32
 
 
 def test_pairs_have_two_texts_and_the_pair_model(cache):
-    task = opened("kinds", cache, vocabulary=20)
+    task = open_task("kinds", cache, vocabulary=20)
     assert task.head is LongspanForPairClassification
     experiment = get("own").experiment("kinds", "local", 0)
     assert isinstance(make_model(experiment, build("kinds")), LongspanForPairClassification)
@@ -114,11 +109,11 @@ def test_fresh_import_under_the_name_is_another_data_set(cache, tmp_path):
     copy = tmp_path / "cache"
     shutil.copytree(cache, copy)
     register_imports(copy)
-    before = opened("stars", copy)
+    before = open_task("stars", copy)
     path = write_csv(tmp_path / "x.csv", reviews(40, seed=1), HEADER)
     import_texts(copy, "stars", path, REQUESTS["stars"], replace=True)
     register_imports(copy)
-    after = opened("stars", copy)
+    after = open_task("stars", copy)
     assert sum(map(after.size, SPLITS)) == 40
     assert before.checksum != after.checksum
 
@@ -127,11 +122,11 @@ def test_built_import_opens_without_its_rows_and_others_do_not(cache, tmp_path):
     copy = tmp_path / "cache"
     shutil.copytree(cache, copy)
     register_imports(copy)
-    built = opened("stars", copy)
+    built = open_task("stars", copy)
     (copy / "own" / "stars" / "texts.parquet").unlink()
-    assert opened("stars", copy).checksum == built.checksum
+    assert open_task("stars", copy).checksum == built.checksum
     with pytest.raises(DataError, match=r"texts\.parquet"):
-        opened("stars", copy, length=7)
+        open_task("stars", copy, length=7)
 
 
 def test_damaged_import_and_taken_name_are_left_out_with_a_warning(cache, tmp_path, caplog):
@@ -183,7 +178,7 @@ def test_checkpoint_names_classes_or_is_a_regression(cache):
 
 
 def test_loss_and_scores_of_numbers_follow_from_standardized_targets(cache):
-    task = opened("score", cache)
+    task = open_task("score", cache)
     train = task.labels("train").double()
     mean, deviation = train.mean(), train.std(correction=0)
     targets = task.labels("test")
@@ -210,7 +205,7 @@ def test_target_of_minus_100_is_scored(tmp_path):
     import_texts(tmp_path, "minus", write_csv(tmp_path / "x.csv", rows), request)
     with forgotten_imports(tmp_path / "none"):
         register_imports(tmp_path)
-        task = opened("minus", tmp_path)
+        task = open_task("minus", tmp_path)
         from longspan.training.evaluate import evaluate
 
         class Constant(torch.nn.Module):
@@ -231,19 +226,19 @@ def test_checksum_distinguishes_fractions(tmp_path):
         import_texts(tmp_path, name, write_csv(tmp_path / "x.csv", rows), request)
     with forgotten_imports(tmp_path / "none"):
         register_imports(tmp_path)
-        one, two = opened("one", tmp_path), opened("two", tmp_path)
+        one, two = open_task("one", tmp_path), open_task("two", tmp_path)
         assert one.checksum != two.checksum
         np.testing.assert_array_equal(*(x.labels("train").long().sort()[0] for x in (one, two)))
 
 
 def test_card_counts_classes_by_name_and_describes_numbers(cache):
-    opened("stars", cache)
+    open_task("stars", cache)
     card = write_card(build("stars"), cache)
-    labels = opened("stars", cache).labels("train")
+    labels = open_task("stars", cache).labels("train")
     assert f"| 0: neg | {(labels == 0).sum()} (" in card
     assert "Equal texts" in card
-    opened("score", cache)
+    open_task("score", cache)
     card = write_card(build("score"), cache)
-    numbers = opened("score", cache).labels("train")
+    numbers = open_task("score", cache).labels("train")
     assert f"| mean | {numbers.double().mean():.6g} |" in card
     assert "| target | a number |" in card

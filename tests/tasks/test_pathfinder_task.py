@@ -13,15 +13,11 @@ from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, TASKS, build
 from longspan.tasks.lra import pathfinder as _pathfinder_images
 from longspan.tasks.lra.generators.pathfinder import generate, lra_settings, redraw
-from real_data import real
 
 SIZES = {"train": 12, "validation": 3, "test": 4}
 
 
-@pytest.fixture(autouse=True)
-def _no_data_of_this_machine(monkeypatch):
-    monkeypatch.delenv("LONGSPAN_DATA", raising=False)
-    monkeypatch.delenv("LONGSPAN_TEST_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def opened(folder, name="pathfinder", data=None, progress=None, **options):
@@ -268,50 +264,3 @@ def test_images_of_the_release_have_no_contours(tmp_path, release):
     assert "markers:" not in task.show("test", 0)
     with pytest.raises(OptionError, match="row 4 of 'test'"):
         task.show("test", 4)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "reason"),
-    [
-        ("pathfinder", {"resolution": 128}, "resolution should be 32 or 64, got 128"),
-        ("path_x", {"resolution": 32}, "resolution should be 128 or 256, got 32"),
-        (
-            "pathfinder",
-            {"difficulty": "baseline"},
-            "difficulty should be 'easy', 'intermed",
-        ),
-        ("pathfinder", {"source": "hub"}, "source should be 'generated' or 'release'"),
-        ("pathfinder", {"split": "shuffled"}, "split should be 'lra' or 'random'"),
-        ("pathfinder", {"pixels": "float"}, "pixels should be 'tokens' or 'continuous'"),
-        ("pathfinder", {"train": 0}, "train should be greater than 0, got 0"),
-        ("pathfinder", {"seed": -1}, "seed should be greater than or equal to 0, got -1"),
-        (
-            "pathfinder",
-            {"seed": 3, "source": "release"},
-            "seed=3 applies to generated images",
-        ),
-        ("pathfinder", {"split_seed": 3}, "split_seed=3 needs split='random'"),
-        ("path_x", {"split_seed": 3}, "split_seed=3 needs split='random'"),
-        ("pathfinder", {"gray_levels": "2025"}, "gray_levels should be '2019' or '2026'"),
-        (
-            "pathfinder",
-            {"gray_levels": "2026", "resolution": 64},
-            "gray_levels='2026' applies to generated images of 32 x 32; omit it",
-        ),
-        (
-            "pathfinder",
-            {"gray_levels": "2026", "source": "release"},
-            "gray_levels='2026' applies to generated images of 32 x 32; omit it",
-        ),
-    ],
-)
-def test_invalid_options_are_rejected(name, options, reason):
-    with pytest.raises(OptionError, match=reason):
-        build(name, options)
-
-
-def test_files_of_the_original_generator_are_read(tmp_path):
-    archive = real("pathfinder32_generated/pathfinder32.tar.gz")
-    task = opened(tmp_path, data=archive, source="release", difficulty="intermediate")
-    assert [task.size(split) for split in SPLITS] == [320, 40, 40]
-    assert task.facts["contour_lengths"] == {"9": 400}

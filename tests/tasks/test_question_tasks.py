@@ -1,21 +1,21 @@
 """Tasks of questions: splits, batches, scores of known answers, and a run that learns."""
 
-import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from task_calls import make_experiment, open_task, read_whole, score_logits
 
 import tiny
 from longspan.arena import make_model, run
-from longspan.config import TaskConfig
 from longspan.errors import DataError, OptionError
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, token_f1
 from longspan.models.heads.question_answering import span_loss
 from longspan.results import load_results
-from longspan.tasks import IGNORE, SPLITS, build
+from longspan.tasks import IGNORE, SPLITS
 from longspan.tasks.questions.encoding import ENDS, STARTS
 from longspan.tasks.questions.squad import read_squad
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
@@ -30,6 +30,7 @@ from question_files import (
 
 ARTICLES = 12
 SMALL = {"length": 128, "question_length": 24}
+opened = partial(open_task, **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +46,6 @@ def trivia(tmp_path_factory):
     return write_triviaqa(tmp_path_factory.mktemp("triviaqa"))
 
 
-def opened(name, cache, data, **options):
-    task = build(name, {**SMALL, **options})
-    task.open(cache, data)
-    return task
-
-
-def whole(task, split):
-    """Return all examples of a split as one batch."""
-    size = task.size(split)
-    return next(task.batches(split, batch_size=size, rows=np.arange(size)))
-
-
 def right_logits(batch):
     """Return logits that are largest at the first marked answer of each example."""
     logits = torch.zeros(len(batch.rows), 2, batch.targets.shape[1])
@@ -68,17 +57,12 @@ def right_logits(batch):
     return logits
 
 
-def scores(task, split, batch, logits):
-    found = task.example_statistics(task.metrics, split, batch.rows, logits, batch.targets)
-    return {metric.name: metric.aggregate(found[metric.name].numpy()) for metric in task.metrics}
-
-
 @pytest.mark.parametrize("context", ["paragraph", "article"])
 def test_marked_answers_have_full_scores(tmp_path, articles, context):
     task = opened("xquad", tmp_path, articles, context=context)
     for split in SPLITS:
-        batch = whole(task, split)
-        found = scores(task, split, batch, right_logits(batch))
+        batch = read_whole(task, split)
+        found = score_logits(task, split, batch, right_logits(batch))
         assert found == {"exact_match": 1, "token_f1": 1}
 
 
@@ -88,8 +72,8 @@ def test_marked_answers_of_xquad_have_nearly_full_scores(tmp_path):
     options = {"length": 1024, "vocabulary": f"tokenizer:{folder}"}
     task = opened("xquad", tmp_path, xquad_file(), **options)
     assert sum(task.size(split) for split in SPLITS) == 1190
-    batch = whole(task, "test")
-    found = scores(task, "test", batch, right_logits(batch))
+    batch = read_whole(task, "test")
+    found = score_logits(task, "test", batch, right_logits(batch))
     assert 0.97 < found["exact_match"] < 1
     assert 0.98 < found["token_f1"] < 1
 
@@ -104,7 +88,7 @@ def test_articles_are_in_one_split(tmp_path, articles):
 
 
 def predict(task, split, logits=None):
-    batch = whole(task, split)
+    batch = read_whole(task, split)
     logits = right_logits(batch) if logits is None else logits
     return task.answers(split, batch.rows, logits, batch.targets)
 
@@ -113,7 +97,7 @@ def test_answers_are_cut_out_of_the_document(tmp_path, articles):
     """Any two tokens give the text between them, one byte a token."""
     task = opened("xquad", tmp_path, articles, answer_length=99)
     contexts = {x.id: x.context for x in read_squad(articles / "xquad.en.json").questions}
-    batch = whole(task, "train")
+    batch = read_whole(task, "train")
     for start, end in ((0, 0), (3, 11), (20, 35)):
         logits = torch.zeros(len(batch.rows), 2, batch.targets.shape[1])
         firsts = (batch.targets != IGNORE).float().argmax(1)
@@ -126,7 +110,7 @@ def test_answers_are_cut_out_of_the_document(tmp_path, articles):
 
 def test_answers_are_in_the_document_and_of_bounded_length(tmp_path, articles):
     task = opened("xquad", tmp_path, articles, answer_length=5)
-    batch = whole(task, "train")
+    batch = read_whole(task, "train")
     logits = torch.zeros(len(batch.rows), 2, batch.targets.shape[1])
     logits[:, :, :3] = 99  # of the question
     logits[:, 1, -1] = 99
@@ -140,7 +124,7 @@ def test_global_tokens_are_an_option(tmp_path, articles):
     masks = {}
     for choice in ("question", "first", "none", "boundaries"):
         task = opened("xquad", tmp_path, articles, global_tokens=choice, context="article")
-        batch = whole(task, "validation")
+        batch = read_whole(task, "validation")
         masks[choice] = batch.inputs.get("global_attention_mask")
         most = 0 if masks[choice] is None else int(masks[choice].sum(1).max())
         assert most <= task.num_global_tokens
@@ -162,7 +146,7 @@ def test_global_tokens_are_an_option(tmp_path, articles):
 def test_number_of_global_boundaries_is_bounded(tmp_path, articles):
     options = {"context": "article", "global_tokens": "boundaries", "boundaries": 1}
     task = opened("xquad", tmp_path, articles, **options)
-    batch = whole(task, "train")
+    batch = read_whole(task, "train")
     mask = batch.inputs["global_attention_mask"] & (batch.targets != IGNORE)
     assert mask.sum(1).tolist() == [1] * len(batch.rows)
     assert task.ids_to_tokens(batch.inputs["input_ids"][mask].numpy()) == ["A"] * len(batch.rows)
@@ -194,13 +178,13 @@ def test_unanswerable_questions_count_in_scores_alone(tmp_path, trivia):
     assert train["left_out"] == train.get("behind_cut", 0) + train.get("not_in_context", 0)
     assert task.size("train") == train["marked"]
     assert task.size("validation") == held_out["questions"]
-    batch = whole(task, "train")
+    batch = read_whole(task, "train")
     assert marked(task, batch).all()
 
 
 def test_all_mentions_are_right(tmp_path, trivia):
     task = opened("triviaqa", tmp_path, trivia)
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     for targets in batch.targets:
         inside = targets[targets != IGNORE]
         assert [(inside & bit > 0).sum().item() for bit in (STARTS, ENDS)] == [2, 2]
@@ -224,13 +208,13 @@ def test_triviaqa_scores_follow_its_own_normalization(tmp_path):
         path.write_text(path.read_text().replace("Sinclair Lewis", "Sinclair-Lewis"))
     task = opened("triviaqa", tmp_path, root, domain="web", length=1024, validation=0.4)
     for split in SPLITS:
-        batch = whole(task, split)
+        batch = read_whole(task, split)
         known = [json.loads(x.tobytes())["references"] for x in details(task, split)]
         references = [known[row] for row in batch.rows.tolist()]
         draws = torch.Generator().manual_seed(3)
         logits = torch.randn(len(batch.rows), 2, batch.targets.shape[1], generator=draws)
         answers = task.answers(split, batch.rows, logits, batch.targets).values()
-        found = scores(task, split, batch, logits)
+        found = score_logits(task, split, batch, logits)
         for name, score in (("exact_match", exact_match), ("token_f1", token_f1)):
             expected = [
                 score(x, right, normalize_triviaqa_answer)
@@ -334,18 +318,10 @@ def test_a_length_without_room_is_refused(tmp_path, articles):
 
 def test_dummy_batches_have_the_shape_of_real_ones(tmp_path, articles):
     task = opened("xquad", tmp_path, articles)
-    dummy, batch = make_dummy_batch(task, 3), whole(task, "train")
+    dummy, batch = make_dummy_batch(task, 3), read_whole(task, "train")
     assert dummy.keys() == batch.inputs.keys() | task.label_arguments(batch.targets).keys()
     assert {x.shape for x in dummy.values()} == {(3, task.length)}
     assert dummy["global_attention_mask"].sum(1).tolist() == [task.num_global_tokens] * 3
-
-
-def experiment(task, changes):
-    """Return an experiment of a small model on a task of questions."""
-    base = tiny.experiment(changes=changes)
-    options = dataclasses.asdict(task.options)
-    config = TaskConfig(name=task.info.name, version=task.info.version, options=options)
-    return dataclasses.replace(base, config=dataclasses.replace(base.config, task=config))
 
 
 def test_a_run_learns_answers_and_writes_them(tmp_path, articles, cli):
@@ -359,7 +335,7 @@ def test_a_run_learns_answers_and_writes_them(tmp_path, articles, cli):
         "training.gradient_accumulation_steps": 2,
         "training.batch_size": 8,
     }
-    made = experiment(task, changes)
+    made = make_experiment(task, changes=changes)
     result = run(made, task, paths)
     (record,) = load_results([paths.runs])
     assert record.config == made.config

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from task_calls import make_experiment
 
 import aan_files
 import beir_files
@@ -17,7 +18,6 @@ import tiny
 from corpus_files import ignore
 from longspan.arena import make_model, run
 from longspan.arena.protocols.files import register_imports
-from longspan.config import TaskConfig
 from longspan.errors import OptionError
 from longspan.results import load_results
 from longspan.tasks import TASKS, build
@@ -58,13 +58,6 @@ def opened(cache, name="topics", **options):
     task = build(name, {**OPTIONS, **options})
     task.open(cache)
     return task
-
-
-def experiment(task, mechanism="local", changes=None):
-    """Return an experiment of the smoke protocol's recipe on a task."""
-    base = tiny.experiment(mechanism, changes=changes)
-    config = TaskConfig(name=task.info.name, version=1, options=dataclasses.asdict(task.options))
-    return dataclasses.replace(base, config=dataclasses.replace(base.config, task=config))
 
 
 def text_of(task, examples, row):
@@ -158,7 +151,7 @@ def test_too_few_negatives_are_padded(cache):
     assert not batch.inputs["negative_attention_mask"][missing].any()
     assert not batch.inputs["negative_input_ids"][missing].any()
     assert batch.inputs["negative_attention_mask"][~missing].any(-1).all()
-    model = make_model(experiment(task), task)
+    model = make_model(make_experiment(task), task)
     output = model(**model_inputs(model, batch.inputs, CPU))
     assert output.loss.isfinite()
     # Documents of grade 0 are negatives too.
@@ -217,7 +210,7 @@ def brute_force(model, task, split):
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_evaluation_is_that_of_texts_encoded_one_by_one(cache, topics, split, options):
     task = opened_with(topics, **options)
-    model = make_model(experiment(task), task)
+    model = make_model(make_experiment(task), task)
     found = evaluate(model, task, split, batch_size=5, device=CPU)
     expected = brute_force(model, task, split)
     main = task.metrics[0].name
@@ -233,7 +226,7 @@ def test_evaluation_is_that_of_texts_encoded_one_by_one(cache, topics, split, op
 
 
 def test_processes_score_as_one(topics):
-    model = make_model(experiment(topics), topics)
+    model = make_model(make_experiment(topics), topics)
     alone = evaluate(model, topics, "test", batch_size=5, device=CPU)
     found = run_in_threads(
         3, lambda group: evaluate(model, topics, "test", batch_size=5, device=CPU, group=group)
@@ -247,7 +240,7 @@ def test_processes_score_as_one(topics):
 def test_every_text_is_encoded_once_and_counts_for_the_speed(topics, monkeypatch):
     """Use a fake clock: a forward pass takes 2 s, each of the first two 50 s."""
     now, seen = [0.0], []
-    model = make_model(experiment(topics), topics)
+    model = make_model(make_experiment(topics), topics)
     plain = model.forward
 
     class Clock:
@@ -270,7 +263,7 @@ def test_every_text_is_encoded_once_and_counts_for_the_speed(topics, monkeypatch
 
 
 def test_some_queries_have_the_scores_that_they_have_among_all(topics):
-    model = make_model(experiment(topics), topics)
+    model = make_model(make_experiment(topics), topics)
     rows = np.array([31, 2, 17])
     some = evaluate(model, topics, "train", batch_size=2, device=CPU, rows=rows)
     every = evaluate(model, topics, "train", batch_size=50, device=CPU)
@@ -290,7 +283,7 @@ def test_paper_is_not_ranked_for_itself(tmp_path):
     own = task.dataset.splits["test"].labels
     assert ranked.excluded.tolist() == np.stack((rows, own), axis=1).tolist()
     # Query and document are one text, so that a shared tower would rank the paper first.
-    model = make_model(experiment(task), task)
+    model = make_model(make_experiment(task), task)
     found = evaluate(model, task, "test", batch_size=4, device=CPU)
     expected = brute_force(model, task, "test")
     values = [plain_score("ndcg@10", ranked, judged) for ranked, judged, _ in expected]
@@ -329,10 +322,10 @@ def test_retrieval_is_learned_in_a_few_steps(cache, tmp_path):
         "model.hidden_dropout_prob": 0.0,
     }
     task = opened(cache, length=16, metric="recall@5")
-    before = make_model(experiment(task, changes=changes), task)
+    before = make_model(make_experiment(task, changes=changes), task)
     untrained = evaluate(before, task, "test", batch_size=12, device=CPU).score
     paths = tiny.paths(tmp_path / "runs", cache)
-    result = run(experiment(task, changes=changes), task, paths)
+    result = run(make_experiment(task, changes=changes), task, paths)
     assert untrained.metrics["recall@5"] < 0.5
     assert result.scores["test"].metrics["recall@5"] > 0.8
     assert result.scores["test"].loss < untrained.loss
@@ -340,7 +333,7 @@ def test_retrieval_is_learned_in_a_few_steps(cache, tmp_path):
 
 def test_run_is_recorded_with_scores_by_query_and_bm25(cache, tmp_path):
     task = opened(cache)
-    made = experiment(task, changes={"training.gradient_accumulation_steps": 2})
+    made = make_experiment(task, changes={"training.gradient_accumulation_steps": 2})
     result = run(made, task, tiny.paths(tmp_path / "runs", cache))
     (record,) = load_results([tmp_path / "runs"])
     assert record.config == made.config
@@ -392,10 +385,10 @@ def test_global_tokens_are_marked_in_all_texts(topics, chosen, places):
     )
     assert task.num_global_tokens == sum(n % 3 == 0 for n in range(16)) if len(places) > 1 else 1
     one_window = {"mechanism.window": 8}  # the protocol lists one for each of its two layers
-    model = make_model(experiment(task, "longformer", changes=one_window), task)
+    model = make_model(make_experiment(task, "longformer", changes=one_window), task)
     names = model_inputs(model, batch.inputs, CPU).keys()
     assert {f"{x}_global_attention_mask" for x in ("query", "document", "negative")} <= names
-    model = make_model(experiment(task, "linear"), task)
+    model = make_model(make_experiment(task, "linear"), task)
     assert not any("global" in name for name in model_inputs(model, batch.inputs, CPU))
 
 
@@ -403,7 +396,7 @@ def test_global_tokens_change_rankings_and_not_the_data(topics):
     scores = []
     for chosen in ("none", 2):
         task = opened_with(topics, global_tokens=chosen)
-        model = make_model(experiment(task, changes={"mechanism.window": 1}), task)
+        model = make_model(make_experiment(task, changes={"mechanism.window": 1}), task)
         scores.append(evaluate(model, task, "test", batch_size=12, device=CPU).score.loss)
     assert scores[0] != scores[1]
 
@@ -435,7 +428,7 @@ def test_options_are_checked(cache, options, message):
 
 def test_training_loss_is_of_similarities_over_the_temperature(topics):
     task = opened_with(topics, temperature=0.25, negatives=2)
-    model = make_model(experiment(task), task).eval()
+    model = make_model(make_experiment(task), task).eval()
     batch = next(task.batches("train", batch_size=8))
     with torch.no_grad():
         output = model(**model_inputs(model, batch.inputs, CPU))

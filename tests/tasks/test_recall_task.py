@@ -1,11 +1,11 @@
 """The recall task: scored tokens, disjoint splits, validation of options."""
 
 import re
+from functools import partial
 
-import pytest
 import torch
+from task_calls import open_task
 
-from longspan.errors import OptionError
 from longspan.tasks import build
 from longspan.tasks.scoring import IGNORE, accuracy_statistics
 
@@ -18,12 +18,7 @@ SMALL = {
     "queries": 5,
     "vocabulary": 20,
 }
-
-
-def opened(cache, **change):
-    task = build("recall", {**SMALL, **change})
-    task.open(cache)
-    return task
+opened = partial(open_task, "recall", **SMALL)
 
 
 def rows(task, split):
@@ -67,8 +62,6 @@ def test_default_options_are_the_hardest_setting_of_the_paper():
     assert (options.length, options.pairs, options.vocabulary) == (512, 64, 8_192)
     assert (options.train, options.test) == (100_000, 3_000)
     assert (options.power, options.noise, options.queries) == (0.01, False, None)
-    assert build("recall").num_classes == build("recall").info.num_classes
-    assert build("recall").vocab_size == build("recall").info.vocab_size
 
 
 def test_show_gives_the_pairs_and_the_queries(tmp_path):
@@ -85,19 +78,3 @@ def test_show_gives_the_pairs_and_the_queries(tmp_path):
     first = batch.rows.tolist().index(0)
     assert places == (batch.targets[first] != IGNORE).nonzero().flatten().tolist()
     assert task.svg("test", 0) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"pairs": 0}, "pairs should be greater than 0, got 0"),
-        ({"queries": 0}, "queries should be greater than 0, got 0"),
-        ({"length": 10}, "room for 2 queries after 3 pairs, not for 5; use 16 or more"),
-        ({"noise": 1}, "noise should be a valid boolean, got 1"),
-        ({"power": "0.1"}, "power should be a valid number"),
-        ({"power": 2.0}, "power=2.0; expected 0"),
-    ],
-)
-def test_invalid_options_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("recall", {**SMALL, **change})

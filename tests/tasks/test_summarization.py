@@ -9,7 +9,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 import paper_files
 from longspan.data.summarized_document import leading_sentences, split_sentences
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError
 from longspan.metrics import get_metric
 from longspan.metrics.summaries import ROUGE
 from longspan.tasks import IGNORE, build
@@ -162,19 +162,6 @@ def test_files_are_found_in_a_folder_of_their_own(tmp_path, monkeypatch):
     assert "arxiv-dataset are not here" in build("arxiv_summarization").describe_missing_data(None)
     monkeypatch.setenv("LONGSPAN_DATA", str(tmp_path / "pubmed-dataset"))
     assert "longspan data build" in task.describe_missing_data(None)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"target_length": 1}, "target_length=1 leaves no room"),
-        ({"target_length": 8, "min_tokens": 8}, "min_tokens=8"),
-        ({"beams": 0}, "beams"),
-    ],
-)
-def test_unusable_options_are_refused(options, message):
-    with pytest.raises(OptionError, match=message):
-        build(WORD_TASK, options)
 
 
 def test_unknown_words_are_not_generated(tmp_path):

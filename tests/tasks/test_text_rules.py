@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from task_calls import open_task
 
 import paper_files
 from longspan.arena.experiment import hash_config
@@ -36,14 +37,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-def opened(name, cache, data, **options):
-    task = build(name, options)
-    task.open(cache, data)
-    return task
-
-
 def test_answers_in_chinese_are_scored_in_characters(tmp_path, folder):
-    task = opened("xquad", tmp_path / "cache", folder, language="zh", **SMALL)
+    task = open_task("xquad", tmp_path / "cache", folder, language="zh", **SMALL)
     assert [metric.name for metric in task.metrics] == ["token_f1_mlqa", "exact_match_mlqa"]
     (batch,) = task.batches("test", batch_size=9)
     firsts, context = int((batch.targets[0] != IGNORE).int().argmax()), CHINESE.encode()
@@ -64,18 +59,18 @@ def test_files_of_another_language_are_refused(tmp_path, folder):
         with pytest.raises(
             DataError, match=f"language={language}, got .*; set the option language=zh"
         ):
-            opened("xquad", tmp_path / "cache", folder / "xquad.zh.json", language=language)
+            open_task("xquad", tmp_path / "cache", folder / "xquad.zh.json", language=language)
     wanted = r"expected xquad.en.json in .*, got xquad.zh.json; set the option language=zh"
     with pytest.raises(DataError, match=wanted):
-        opened("xquad", tmp_path / "cache", folder)
+        open_task("xquad", tmp_path / "cache", folder)
     french = (folder / "xquad.zh.json").rename(folder / "xquad.fr.json")
     with pytest.raises(DataError, match="set the option language=other"):
-        opened("xquad", tmp_path / "cache", french)
+        open_task("xquad", tmp_path / "cache", french)
 
 
 def test_answers_that_the_rule_does_not_split_are_noted(tmp_path, folder):
     path = (folder / "xquad.zh.json").rename(folder / "own.json")
-    task = opened("xquad", tmp_path / "cache", path, **SMALL)
+    task = open_task("xquad", tmp_path / "cache", path, **SMALL)
     assert [metric.name for metric in task.metrics] == ["token_f1", "exact_match"]
     (note,) = task.build_notes
     assert "12 questions have answers in a script without spaces" in note
@@ -86,7 +81,7 @@ def test_answers_without_a_token_are_noted(tmp_path):
     for article in articles:
         article["paragraphs"][0]["qas"][0]["answers"] = [{"text": "。", "answer_start": 14}]
     write_squad(tmp_path / "xquad.zh.json", articles)
-    task = opened("xquad", tmp_path / "cache", tmp_path, language="zh", **SMALL)
+    task = open_task("xquad", tmp_path / "cache", tmp_path, language="zh", **SMALL)
     assert "12 questions have no answer with a token" in task.build_notes[0]
 
 
@@ -118,7 +113,9 @@ def write_russian_papers(folder):
 @pytest.mark.parametrize("rule", ROUGE)
 def test_rule_of_rouge_is_an_option(tmp_path, rule):
     data = write_russian_papers(tmp_path / "papers")
-    task = opened("arxiv_summarization", tmp_path / "cache", data, rouge=rule, vocabulary="bytes")
+    task = open_task(
+        "arxiv_summarization", tmp_path / "cache", data, rouge=rule, vocabulary="bytes"
+    )
     assert [metric.name for metric in task.metrics] == [*ROUGE[rule], "perplexity"]
     metrics = [get_metric(name) for name in ROUGE[rule]]
     (batch,) = task.batches("test", batch_size=9)

@@ -1,11 +1,13 @@
 """The text task: bytes or characters as ids, a disjoint validation split, subsets."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from task_calls import open_beside
 
 from longspan.data.tokenizers import END
 from longspan.errors import OptionError
@@ -13,6 +15,7 @@ from longspan.tasks import build
 from real_data import real
 
 OPTIONS = {"length": 24, "validation": 8}
+opened = partial(open_beside, "text", **OPTIONS)
 
 
 def write(folder, train, test):
@@ -33,12 +36,6 @@ def rows(part, count=30):
 @pytest.fixture
 def data(nowhere):
     return write(nowhere / "data", rows("train"), rows("test"))
-
-
-def opened(data, **change):
-    task = build("text", {**OPTIONS, **change})
-    task.open(data.parent / "cache", data)
-    return task
 
 
 def texts(task, split):
@@ -208,30 +205,6 @@ def test_splits_larger_than_the_source_are_rejected(data, change, reason):
         opened(data, **change)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"length": 0}, "length should be greater than 0, got 0"),
-        ({"validation": 1}, "validation should be greater than or equal to 2, or 'test', got 1"),
-        ({"train": 1}, "train should be greater than or equal to 2, got 1"),
-        ({"seed": -1}, "seed should be greater than or equal to 0, got -1"),
-        ({"validation": "tset"}, "validation should be a valid integer, or 'test', got 'tset'"),
-        ({"minimum": 0}, "minimum should be greater than 0, got 0"),
-        (
-            {"vocabulary": "words"},
-            "vocabulary should be 'bytes' or 'characters', or .* got 'words'",
-        ),
-        ({"end": 1, "vocabulary": "characters"}, "end should be a valid boolean, got 1"),
-        ({"end": True}, "end=True and minimum=15 apply to characters; set vocabulary"),
-        ({"minimum": 1}, "end=False and minimum=1 apply to characters"),
-        ({**CHARACTERS, "end": True, "length": 1}, "length=1 leaves no token before the end"),
-    ],
-)
-def test_invalid_options_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        build("text", change)
-
-
 def test_real_full_data_set(tmp_path):
     task = build("text", {"length": 20_000})
     task.open(tmp_path, real("imdb/full"))
@@ -246,6 +219,7 @@ def test_real_full_data_set(tmp_path):
     assert np.bincount(task.labels("validation").numpy()).tolist() == [2500, 2500]
 
 
+@pytest.mark.slow
 def test_real_full_data_set_by_characters_with_the_splits_of_the_paper(tmp_path):
     """S4 counts about 135 ids; here plain Python counts the characters."""
     options = {

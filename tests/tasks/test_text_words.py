@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from longspan.data.tokenizers import UNKNOWN, WordTokenizer
-from longspan.errors import OptionError
 from longspan.tasks import SPLITS, build
 from longspan.tasks import encoded_text as _encoded_text
 from longspan.tasks.data_cards import write_card
@@ -168,20 +167,6 @@ def test_words_have_a_data_set_of_their_own(reviews):
 )
 def test_keys_of_bytes_and_characters_are_those_of_published_records(task, options, key):
     assert build(task, options)._dataset_spec({}).key == key
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"vocabulary": 2}, "or greater than or equal to 3, or a valid string, got 2"),
-        ({"vocabulary": 65_537}, "or less than or equal to 65536, or a valid string, got 65537"),
-        ({"vocabulary": 100, "minimum": 1}, "minimum=1 apply to characters; set vocabulary"),
-        ({"vocabulary": 100, "end": True}, "end=True and minimum=15 apply to characters"),
-    ],
-)
-def test_invalid_vocabulary_is_rejected(change, message):
-    with pytest.raises(OptionError, match=message):
-        build("text", change)
 
 
 @pytest.mark.parametrize("folder", ["imdb", pytest.param("imdb/full", marks=pytest.mark.slow)])

@@ -1,18 +1,18 @@
 """WikiHop: splits, windows of a batch, shuffled candidates, scores, and a run."""
 
-import dataclasses
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from task_calls import make_experiment, open_task, read_whole
 
 import tiny
 from longspan.arena import run
 from longspan.arena.finished_run import load_run
 from longspan.arena.model import forward_flops, make_model
 from longspan.arena.predict import answer_questions
-from longspan.config import TaskConfig
 from longspan.errors import DataError, OptionError
 from longspan.results import load_results
 from longspan.tasks import SPLITS, build
@@ -22,6 +22,7 @@ from question_files import published
 from wikihop_files import write_wikihop
 
 SMALL = {"length": 128, "candidates": 6, "windows": 2}
+opened = partial(open_task, "wikihop", **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +33,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
-
-
-def opened(cache, folder, **options):
-    task = build("wikihop", {**SMALL, **options})
-    task.open(cache, folder)
-    return task
-
-
-def whole(task, split):
-    size = task.size(split)
-    return next(task.batches(split, batch_size=size, rows=np.arange(size)))
 
 
 def right_logits(batch):
@@ -69,7 +59,7 @@ def candidates_of(task, batch):
 def test_right_candidates_are_the_published_answers(cache, folder):
     task = opened(cache, folder)
     assert [task.size(split) for split in SPLITS] == [18, 2, 4]
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     texts = candidates_of(task, batch)
     expected = {x.id: x for x in read_questions(folder / "dev.json")}
     assert [tuple(names) for names in texts] == [x.candidates for x in expected.values()]
@@ -84,7 +74,7 @@ def test_right_candidates_are_the_published_answers(cache, folder):
 @pytest.mark.parametrize(("choice", "count"), [("candidates", None), ("first", 1), ("none", 0)])
 def test_global_tokens_are_those_of_question_and_candidates(cache, folder, choice, count):
     task = opened(cache, folder, global_tokens=choice)
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     if choice == "none":
         assert "global_attention_mask" not in batch.inputs
         return
@@ -104,7 +94,7 @@ def test_global_tokens_are_those_of_question_and_candidates(cache, folder, choic
 def test_first_tokens_of_documents_are_global_on_request(cache, folder):
     """The separators that no document precedes, those that end one aside."""
     plain, task = (opened(cache, folder, global_tokens=x) for x in ("candidates", "boundaries"))
-    batches = [whole(x, "test") for x in (plain, task)]
+    batches = [read_whole(x, "test") for x in (plain, task)]
     ids, masks = (
         [x.inputs[name] for x in batches] for name in ("input_ids", "global_attention_mask")
     )
@@ -138,7 +128,7 @@ def test_training_examples_are_shuffled_by_seed_and_number(cache, folder):
     assert again.inputs["input_ids"].equal(batch.inputs["input_ids"])
     assert not next(task.batches("train", batch_size=18, seed=4)).targets.equal(batch.targets)
     # Evaluations are never shuffled.
-    whole_train = [whole(x, "train").inputs["input_ids"] for x in (task, fixed)]
+    whole_train = [read_whole(x, "train").inputs["input_ids"] for x in (task, fixed)]
     assert whole_train[0].equal(whole_train[1])
 
 
@@ -152,7 +142,7 @@ def test_slices_say_what_is_read(tmp_path):
         task = opened(tmp_path, folder, **options)
         (grouping,) = task.groupings("test")
         assert {grouping.labels[i] for i in grouping.group} == expected
-        batch = whole(task, "test")
+        batch = read_whole(task, "test")
         assert (batch.inputs["input_ids"].shape[1] > 1) == (expected == {"several windows"})
 
 
@@ -163,7 +153,7 @@ def test_facts_count_questions(cache, folder):
 
 def test_rule_prefers_the_usual_answer_of_the_relation(cache, folder):
     task = opened(cache, folder)
-    train = whole(task, "train")
+    train = read_whole(task, "train")
     pairs = zip(candidates_of(task, train), train.targets.tolist(), strict=True)
     counts = Counter(names[label] for names, label in pairs)
     right = []
@@ -180,7 +170,7 @@ def test_more_candidates_than_allowed_are_refused(cache, folder):
     with pytest.raises(
         DataError, match=r"a question of .* has 4 candidates, .* set task.candidates=4"
     ):
-        whole(task, "test")
+        read_whole(task, "test")
 
 
 def test_lengths_without_room_are_refused():
@@ -193,7 +183,7 @@ def test_word_pieces_of_a_checkpoint(tmp_path, folder):
     tokenizer = published("vocab/roberta-base/vocab.json").parent
     task = opened(tmp_path, folder, vocabulary=f"tokenizer:{tokenizer}")
     assert task.vocab_size == 50_265 + 4
-    batch = whole(task, "test")
+    batch = read_whole(task, "test")
     symbols = task.ids_to_tokens(
         batch.inputs["input_ids"][0, 0][batch.inputs["attention_mask"][0, 0]].numpy()
     )
@@ -203,12 +193,9 @@ def test_word_pieces_of_a_checkpoint(tmp_path, folder):
     assert batch.inputs["input_ids"].dtype == torch.int64
 
 
-def experiment(changes=None, **options):
+def experiment(task, changes=None):
     # The protocol lists a window for each of its two layers.
-    base = tiny.experiment("longformer", changes={"mechanism.window": 8, **(changes or {})})
-    values = {**dataclasses.asdict(build("wikihop").options), **SMALL, **options}
-    task = TaskConfig(name="wikihop", version=1, options=values)
-    return dataclasses.replace(base, config=dataclasses.replace(base.config, task=task))
+    return make_experiment(task, "longformer", {"mechanism.window": 8, **(changes or {})})
 
 
 def test_dummy_batches_are_those_of_full_windows(cache, folder):
@@ -217,20 +204,22 @@ def test_dummy_batches_are_those_of_full_windows(cache, folder):
     dummy = make_dummy_batch(task, 18)
     wanted = {**batch.inputs, "labels": batch.targets}
     assert {k: x.shape for k, x in dummy.items()} == {k: x.shape for k, x in wanted.items()}
-    made = experiment(length=64, candidates=4)
+    made = experiment(task)
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
-    one = experiment(length=64, candidates=4, windows=1)
-    alone = forward_flops(one.config, build("wikihop", one.config.task.options))
+    one = opened(cache, folder, length=64, candidates=4, windows=1)
+    alone = forward_flops(experiment(one).config, one)
     assert forward_flops(made.config, task) == 2 * alone
 
 
 def test_run_is_recorded_with_slices_and_rules(tmp_path, cache, folder):
     changes = {"training.steps": 4, "mechanism.window": 16}
     paths = tiny.paths(tmp_path / "runs", cache)
-    run(experiment(changes), opened(cache, folder), paths)
+    task = opened(cache, folder)
+    made = experiment(task, changes)
+    run(made, task, paths)
     (record,) = load_results([paths.runs])
     assert record.scores["test"].num_examples == 4
-    answers = answer_questions(load_run(paths.record_file(experiment(changes)), paths), "test")
+    answers = answer_questions(load_run(paths.record_file(made), paths), "test")
     expected = {x.id: x for x in read_questions(folder / "dev.json")}
     assert all(answer in expected[name].candidates for name, answer in answers.items())
     right = [answer == expected[x].candidates[expected[x].answer] for x, answer in answers.items()]

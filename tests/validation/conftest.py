@@ -14,9 +14,9 @@ def valid_records():
 
 @pytest.fixture
 def listops_folder(valid_records, tmp_path):
-    """Return a folder with the valid records of one task: a record is compared with its own."""
+    """Return a folder with three seeds of one mechanism on one task, which are compared."""
     for record in valid_records:
-        if record.task == "listops":
+        if (record.task, record.mechanism) == ("listops", "local"):
             record.save(tmp_path)
     return tmp_path
 
