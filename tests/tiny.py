@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from longspan.arena import RunPaths, get, override
@@ -107,6 +108,12 @@ def server():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED, "tiny"])
     return context
+
+
+def call_elsewhere(function, *arguments):
+    """Return the result of a function in another process, which checks no shapes of calls."""
+    with ProcessPoolExecutor(1, mp_context=server()) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def main(arguments, log, kill_at):
