@@ -8,8 +8,9 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from longspan.arena import RunPaths, get, override
+from longspan.arena import RunPaths, get, make_model, override
 from longspan.tasks import build
+from longspan.training import Callback, fit
 
 # Modules that the command line imports lazily.
 PRELOADED = (
@@ -73,6 +74,28 @@ def listops(cache):
 
 def paths(runs, cache):
     return RunPaths(runs=Path(runs), cache=Path(cache), device="cpu")
+
+
+def train(experiment, task, folder, callback=None, *, device="cpu", model=None):
+    """Train the model of an experiment in a folder, without a record; return the outcome."""
+    model = model or make_model(experiment, task)
+    where = {"folder": folder, "device": device, "callback": callback}
+    return fit(model, task, experiment.config.training, seed=experiment.seed, **where)
+
+
+class StopError(Exception):
+    """Exception that ends a run inside this process."""
+
+
+class StopAtStep(Callback):
+    """Callback that ends the run at a step, before its checkpoint is saved."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step(self, step, loss, tokens, seconds):
+        if step == self.step:
+            raise StopError
 
 
 def rescore(record, split, paths):
