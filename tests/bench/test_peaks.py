@@ -95,7 +95,7 @@ def test_a_script_without_guard_is_told_so(tmp_path):
     script.write_text(
         "import multiprocessing\n"
         "from functools import partial\n"
-        "if multiprocessing.parent_process() is None:\n"
+        "if multiprocessing.current_process().name == 'MainProcess':\n"
         "    import torch\n"
         "    from longspan.bench.peaks import PeakMeter\n"
         "    PeakMeter(torch.device('cpu')).measure(partial(partial, list))\n"
