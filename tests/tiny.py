@@ -6,12 +6,14 @@ import multiprocessing
 import os
 import signal
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from longspan.arena import RunPaths, get, override
+from longspan.arena import RunPaths, get, make_model, override
 from longspan.tasks import build
+from longspan.training import Callback, fit
 
 # Modules that the command line imports lazily.
 PRELOADED = (
@@ -86,6 +88,28 @@ def paths(runs, cache):
     return RunPaths(runs=Path(runs), cache=Path(cache), device="cpu")
 
 
+def train(experiment, task, folder, callback=None, *, device="cpu", model=None):
+    """Train the model of an experiment in a folder, without a record; return the outcome."""
+    model = model or make_model(experiment, task)
+    where = {"folder": folder, "device": device, "callback": callback}
+    return fit(model, task, experiment.config.training, seed=experiment.seed, **where)
+
+
+class StopError(Exception):
+    """Exception that ends a run inside this process."""
+
+
+class StopAtStep(Callback):
+    """Callback that ends the run at a step, before its checkpoint is saved."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step(self, step, loss, tokens, seconds):
+        if step == self.step:
+            raise StopError
+
+
 def rescore(record, split, paths):
     """Return the score of the selected model of a run on a split."""
     from longspan.arena.finished_run import evaluate_run
@@ -140,6 +164,12 @@ def server():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED, "tiny"])
     return context
+
+
+def call_elsewhere(function, *arguments):
+    """Return the result of a function in another process, which checks no shapes of calls."""
+    with ProcessPoolExecutor(1, mp_context=server()) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def main(arguments, log, kill_at):

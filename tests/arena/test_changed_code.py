@@ -120,7 +120,9 @@ def test_state_of_an_earlier_version_resumes(interrupted):
 
 
 @pytest.mark.usefixtures("registries")
-def test_plugin_edited_between_kill_and_resume_is_named(tiny_cache, tmp_path, monkeypatch):
+def test_plugin_edited_between_kill_and_resume_is_named_in_workers_too(
+    tiny_cache, tmp_path, monkeypatch
+):
     plugin = tmp_path / "mine.py"
     plugin.write_text(PLUGIN)
     load_plugin(str(plugin))
@@ -132,16 +134,24 @@ def test_plugin_edited_between_kill_and_resume_is_named(tiny_cache, tmp_path, mo
     monkeypatch.setattr(plugins, "_LOADED", {})
     del MECHANISMS["edited"]
     load_plugin(str(plugin))
-    for executor in (None, WorkerPoolExecutor(1)):
-        _, (skipped,) = arena([experiment], paths, LogRuns(), executor=executor)
+    protocol = tmp_path / "other.toml"
+    protocol.write_text('base = "quick"\n')
+    load_plugin(str(protocol))
+    # Workers run the version that the command started with.
+    edited_digest = provenance.source_files(experiment)["mechanism"].sha256
+    plugin.write_text("1 / 0\n")
+    fresh = tiny.experiment("edited", seed=1)
+    for executor, runs in ((None, [experiment]), (WorkerPoolExecutor(1), [experiment, fresh])):
+        results, (skipped,) = arena(runs, paths, LogRuns(), executor=executor)
         assert f"mechanism: mine.py {digest[:8]} there, mine.py " in skipped.reason
+    assert [x.source_files["mechanism"].sha256 for x in results] == [edited_digest]
     # The function that the nodes of a Ray cluster call.
     with pytest.raises(RunError, match="was trained by other code"):
         train(experiment, tiny.listops(tiny_cache), paths)
     accepting = dataclasses.replace(paths, accept_changes=True)
     (result,), _ = arena([experiment], accepting, LogRuns())
     assert [x.source_files["mechanism"].sha256 for x in result.earlier_code] == [digest]
-    assert result.source_files["mechanism"].sha256 != digest
+    assert result.source_files["mechanism"].sha256 == edited_digest != digest
 
 
 def test_search_scores_no_trial_of_other_code(tiny_cache, tmp_path):

@@ -15,7 +15,8 @@ from longspan.errors import OptionError, RunError
 from longspan.tasks import build as build_task
 
 SIZED = [name for name, cls in MECHANISMS.items() if cls.size_option]
-LENGTHS = (12, 40, 64, 100)
+# Shorter than most sizes, no multiple of blocks of 16, and a multiple.
+LENGTHS = (12, 40, 64)
 GIVEN = {"heads": 2, "head_dim": 8}
 # Options beside the size that leave room for one at these lengths.
 ROOM = {
@@ -78,7 +79,7 @@ def test_resolved_size_is_never_full_attention(name, monkeypatch):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", SIZED)
-def test_dense_sizes_are_those_that_attend_to_every_pair(name, causal):
+def test_dense_sizes_attend_to_every_pair_and_no_size_takes_more_flops(name, causal):
     if causal and not MECHANISMS[name].traits.causal:
         pytest.skip("not causal")
     for T in LENGTHS:
@@ -86,25 +87,12 @@ def test_dense_sizes_are_those_that_attend_to_every_pair(name, causal):
             attention = make(name, size, T, causal)
             if attention is None or attention.pairs(T) is None:
                 continue
-            if attention.traits.needs_layer_input:
-                continue
-            pairs = T * (T + 1) // 2 if causal else T * T
-            assert attention.is_dense(T) == (attended(attention, T) >= pairs), (T, size)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", SIZED)
-def test_flops_are_at_most_those_of_all_pairs(name, causal):
-    if causal and not MECHANISMS[name].traits.causal:
-        pytest.skip("not causal")
-    for T in LENGTHS:
-        for size in (1, 4, 8, 16, 31, T // 2, T - 1, T, 2 * T):
-            attention = make(name, size, T, causal)
-            if attention is None or attention.pairs(T) is None:
-                continue
-            if isinstance(attention, RelativeAttention):
-                continue  # scores of positions are further products
-            assert attention.flops(T, 8) <= 4 * T * T * 8, (T, size)
+            # Scores of positions are further products.
+            if not isinstance(attention, RelativeAttention):
+                assert attention.flops(T, 8) <= 4 * T * T * 8, (T, size)
+            if not attention.traits.needs_layer_input:
+                pairs = T * (T + 1) // 2 if causal else T * T
+                assert attention.is_dense(T) == (attended(attention, T) >= pairs), (T, size)
 
 
 @pytest.mark.parametrize("name", ["local", "disjoint", "blockwise", "longformer", "dilated"])

@@ -1,14 +1,12 @@
 """Text generation from folders and runs: vocabularies, streaming, seeds, refusals."""
 
-import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 
+import tiny
 from causal_checkpoints import PROMPT, ToyBytes, make_model, save_folder, save_run
 from longspan.arena import RunPaths, generate
 from longspan.config import DecodingConfig
@@ -104,25 +102,14 @@ def test_end_token_is_no_text(tmp_path, paths):
     assert (whole.ids, found.text) == (prefix, whole.text)
 
 
-SCRIPT = """
-import json, sys, torch
-from longspan.arena import RunPaths, generate
-from longspan.config import DecodingConfig
-torch.manual_seed(int(sys.argv[3]))
-config = DecodingConfig(max_new_tokens=24, seed=3)
-found = generate(sys.argv[1], sys.argv[2], config=config, paths=RunPaths(device="cpu"))
-sys.stdout.write(json.dumps(found.ids))
-"""
+def sample(folder, global_seed):
+    torch.manual_seed(global_seed)
+    return generate(folder, PROMPT, config=SHORT, paths=RunPaths(device="cpu")).ids
 
 
 def test_samples_are_the_same_in_another_process(folder, paths):
-    torch.manual_seed(8)
-    own = generate(folder, PROMPT, config=SHORT, paths=paths).ids
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(folder), PROMPT, "9"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert json.loads(done.stdout) == own
+    own = sample(folder, 8)
+    assert tiny.call_elsewhere(sample, folder, 9) == own
     other = DecodingConfig(max_new_tokens=24, seed=4)
     assert generate(folder, PROMPT, config=other, paths=paths).ids != own
 

@@ -66,17 +66,30 @@ def test_empty_list_selects_nothing(cli):
     assert cli("arena", "--seeds", "")[0] == 2
 
 
-def test_all_processes_fail_if_one_lacks_data(tiny_cache, tmp_path):
+@pytest.fixture(scope="module")
+def outputs(tiny_cache, tmp_path_factory):
+    """Printed lines of two processes by grid and process: one lacks data, one grid diverges."""
+    folder = tmp_path_factory.mktemp("two")
+    case = {"cache": str(tiny_cache), "runs": str(folder / "runs" / "blind")}
+    blind = {**case, "grid": [{}, {"training.steps": 4}]}
+    shared = {**case, "runs": str(folder / "runs" / "shared"), "grid": [{}, DIVERGING]}
+    cases = [{**blind, "blind": True}, blind, shared, shared]
+    both = [x.splitlines() for x in many.launch(tiny.server(), 2, cases, folder)]
+    lines = [[x for x in text if x.startswith(("ended", "failed"))] for text in both]
+    # Each of the two blind grids ends two lines.
+    assert [len(x) for x in lines] == [8, 8]
+    wrote = [x for x in both[1] if x.startswith("wrote") and "/runs/shared" in x]
+    return [x[:4] for x in lines], [x[4:] for x in lines], wrote
+
+
+def test_all_processes_fail_if_one_lacks_data(outputs):
     """Check all processes: one that continued alone would join the next run of the others."""
-    runs = str(tmp_path / "runs")
-    case = {"runs": runs, "cache": str(tiny_cache), "grid": [{}, {"training.steps": 4}]}
-    both = many.launch(tiny.server(), 2, [{**case, "blind": True}, case], tmp_path)
     reasons = ("not all 2 processes can open the data of listops", "no folder")
-    for output, reason in zip(both, reasons, strict=True):
-        failed = [line for line in output.splitlines() if line.startswith("failed ")]
+    for lines, reason in zip(outputs[0], reasons, strict=True):
+        failed = [line for line in lines if line.startswith("failed ")]
         assert len(failed) == 2
         assert all(reason in line for line in failed)
-        assert len([line for line in output.splitlines() if line.startswith("ended ")]) == 2
+        assert len([line for line in lines if line.startswith("ended ")]) == 2
 
 
 def test_processes_of_torchrun_start_no_workers(tiny_cache, tmp_path, monkeypatch):
@@ -93,14 +106,12 @@ def test_processes_of_torchrun_start_no_workers(tiny_cache, tmp_path, monkeypatc
         )
 
 
-def test_main_process_decides_for_all_processes(tiny_cache, tmp_path):
+def test_main_process_decides_for_all_processes(outputs):
     """Check that other processes agree on results, failures and order, and write no files."""
-    case = {"runs": str(tmp_path / "runs"), "cache": str(tiny_cache), "grid": [{}, DIVERGING]}
-    both = many.launch(tiny.server(), 2, [case, case], tmp_path)
-    assert "wrote" not in both[1]
-    lines = [[x for x in text.splitlines() if x.startswith(("ended", "failed"))] for text in both]
-    assert lines[0] == lines[1]
-    assert [x.split()[0] for x in lines[0]] == ["ended", "failed"] * 2
+    _, (one, other), wrote = outputs
+    assert not wrote
+    assert one == other
+    assert [x.split()[0] for x in one] == ["ended", "failed"] * 2
 
 
 class ShortInputsOnly(Attention):

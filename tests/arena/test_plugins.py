@@ -1,4 +1,4 @@
-"""Plug-ins: what they register, their errors, and worker processes that import them."""
+"""Plug-ins: what they register, their errors, and nodes that load copies of them."""
 
 import importlib
 import sys
@@ -6,11 +6,10 @@ import types
 import warnings
 
 import pytest
-from callbacks import LogRuns
 
 import own_files
 import tiny
-from longspan.arena import PROTOCOLS, WorkerPoolExecutor, arena, get, load_plugin, load_protocol
+from longspan.arena import PROTOCOLS, get, load_plugin, load_protocol
 from longspan.arena import plugins as plugins_module
 from longspan.arena.executors.ray import run_on_node
 from longspan.arena.plugins import load_entry_points, loaded_plugins, restore_plugins
@@ -211,20 +210,6 @@ def test_python_file_defines_a_protocol(tmp_path):
     none.write_text(MECHANISM)
     with pytest.raises(PluginError, match="registers no protocol; call"):
         load_protocol(str(none))
-
-
-def test_worker_processes_import_plugins(plugin, tiny_cache, tmp_path):
-    load_plugin(str(plugin))
-    load_plugin(str(write_protocol(tmp_path)))
-    # Workers run the version that the command started with.
-    digest = file_sha256(plugin)
-    plugin.write_text("1 / 0\n")
-    paths = tiny.paths(tmp_path / "runs", tiny_cache)
-    experiment = tiny.experiment("of_a_user")
-    results, failed = arena([experiment], paths, LogRuns(), executor=WorkerPoolExecutor(1))
-    assert not failed
-    assert results[0].mechanism == "of_a_user"
-    assert results[0].source_files["mechanism"].sha256 == digest
 
 
 def write_protocol(folder):

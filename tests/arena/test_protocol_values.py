@@ -244,23 +244,18 @@ def test_grid_values_are_valid(protocol, task, field):
         assert recipe_values(get(protocol), task, ())[field] in values
 
 
-CHOICES = [(p.name, c) for p in PROTOCOLS.values() for c in p.choices]
-
-
-@pytest.mark.parametrize(("protocol", "choice"), CHOICES)
-def test_choice_has_a_reason_and_other_values_than_the_recipe(protocol, choice):
-    assert choice.tasks
-    assert choice.source
-    assert choice.why
-    assert all(source for _, source in choice.instead)
-    others = [value for value, _ in choice.instead]
-    values = [recipe_values(get(protocol), x, MECHANISMS)[choice.field] for x in choice.tasks]
-    assert all(value == values[0] and value not in others for value in values)
-
-
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_each_field_of_a_task_has_at_most_one_choice(name):
-    cells = [(choice.field, task) for choice in get(name).choices for task in choice.tasks]
+def test_choices_have_reasons_and_other_values_than_the_recipe(name):
+    """Each field of a task has at most one choice."""
+    protocol = get(name)
+    values = {task: recipe_values(protocol, task, MECHANISMS) for task in protocol.tasks}
+    for choice in protocol.choices:
+        assert all((choice.tasks, choice.source, choice.why)), choice
+        assert all(source for _, source in choice.instead), choice
+        own = values[choice.tasks[0]][choice.field]
+        assert all(values[task][choice.field] == own for task in choice.tasks), choice
+        assert own not in [value for value, _ in choice.instead], choice
+    cells = [(choice.field, task) for choice in protocol.choices for task in choice.tasks]
     assert len(set(cells)) == len(cells)
 
 
@@ -305,4 +300,4 @@ def test_choice_prints_as_single_line():
     )
     grid = next(c for c in get("xiong").choices if c.field == "training.learning_rate")
     assert "; not 0.0002 or 5e-05 (" in grid.describe(1e-4)
-    assert "\n" not in "".join(c.describe("") for _, c in CHOICES)
+    assert "\n" not in "".join(c.describe("") for p in PROTOCOLS.values() for c in p.choices)

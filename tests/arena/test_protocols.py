@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -26,31 +24,30 @@ from longspan.errors import OptionError, UnknownNameError
 from longspan.files import to_json_types
 from longspan.tasks import TASKS
 
-CELLS = [(p.name, task, m) for p in PROTOCOLS.values() for task in p.tasks for m in MECHANISMS]
+CELLS = [(p.name, task) for p in PROTOCOLS.values() for task in p.tasks]
 
 SHORT_FIRST = ("longformer-char", "long-short-char")  # stages of every row are of other lengths
 
 
-@pytest.mark.parametrize(("protocol", "task", "mechanism"), CELLS)
-def test_every_cell_builds_an_experiment_and_a_model(protocol, task, mechanism):
-    experiment = get(protocol).experiment(task, mechanism, 7)
-    assert (experiment.protocol, experiment.task, experiment.mechanism, experiment.seed) == (
-        protocol,
-        task,
-        mechanism,
-        7,
-    )
+@pytest.mark.parametrize(("protocol", "task"), CELLS)
+def test_every_cell_builds_an_experiment_and_a_model(protocol, task):
     is_stream = TASKS[task].info.head == "causal_lm"
-    builds = MECHANISMS[mechanism].traits.causal or not is_stream
-    if mechanism == "synthesizer" and protocol in SHORT_FIRST:
-        assert "stage 2 has other weights" in find_refusal(experiment)
-    else:
-        assert (find_refusal(experiment) is None) == builds
-    flat = flatten(experiment.config)
-    assert json.loads(json.dumps(flat, allow_nan=False)) == flat
-    own = get(protocol).options_for(task, mechanism)
-    assert experiment.config.mechanism.options == to_json_types({**options_of(mechanism), **own})
-    assert experiment.overrides == {}
+    # Models of both texts differ in their vocabularies alone, and their stages take long to build:
+    # `test_every_causal_mechanism_has_a_row_in_every_stage` builds one of them.
+    builds_again = protocol in SHORT_FIRST and task == "enwik8"
+    for mechanism, cls in MECHANISMS.items():
+        x = get(protocol).experiment(task, mechanism, 7)
+        assert (x.protocol, x.task, x.mechanism, x.seed) == (protocol, task, mechanism, 7)
+        if mechanism == "synthesizer" and protocol in SHORT_FIRST:
+            assert "stage 2 has other weights" in find_refusal(x)
+        elif not builds_again:
+            builds = cls.traits.causal or not is_stream
+            assert (find_refusal(x) is None) == builds, mechanism
+        flat = flatten(x.config)
+        assert json.loads(json.dumps(flat, allow_nan=False)) == flat
+        own = get(protocol).options_for(task, mechanism)
+        assert x.config.mechanism.options == to_json_types({**options_of(mechanism), **own})
+        assert x.overrides == {}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -80,14 +77,6 @@ def test_registered_protocol_name_is_rejected():
         register(dataclasses.replace(get("smoke"), summary="another"))
 
 
-HASHES = """
-from longspan.arena import PROTOCOLS
-for p in PROTOCOLS.values():
-    for task in p.tasks:
-        print(p.name, task, p.experiment(task, "performer", 0).hash)
-"""
-
-
 def test_budget_of_protocol_applies_to_its_runs_and_is_printed(cli, monkeypatch):
     budget = Budget(kind="flops", limit=1e9)
     budgeted = dataclasses.replace(get("smoke"), name="budgeted", budget=budget)
@@ -104,20 +93,16 @@ def test_budget_of_protocol_applies_to_its_runs_and_is_printed(cli, monkeypatch)
     assert (code, json.loads(out)["budget"]) == (0, "flops=1000000000")
 
 
-def test_hashes_are_equal_across_processes():
-    done = subprocess.run(
-        [sys.executable, "-c", HASHES],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**__import__("os").environ, "PYTHONHASHSEED": "77"},
-    )
-    here = [
-        f"{p.name} {task} {p.experiment(task, 'performer', 0).hash}"
+def hashes():
+    return {
+        (p.name, task): p.experiment(task, "performer", 0).hash
         for p in PROTOCOLS.values()
         for task in p.tasks
-    ]
-    assert done.stdout.splitlines() == here
+    }
+
+
+def test_hashes_are_equal_across_processes():
+    assert tiny.call_elsewhere(hashes) == hashes()
 
 
 def different_value(value, field):

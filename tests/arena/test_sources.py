@@ -53,10 +53,10 @@ def test_sizes_and_training_of_every_task_have_a_source(name):
 @pytest.mark.parametrize("name", SOURCED)
 def test_sources_name_fields_and_tasks_of_the_protocol(name):
     protocol = get(name)
+    fields = {task: recipe_values(protocol, task, MECHANISMS) for task in protocol.tasks}
     for x in source_values(protocol):
         assert set(x.tasks) <= set(protocol.tasks)
-        for task in x.tasks:
-            assert x.field in recipe_values(protocol, task, MECHANISMS)
+        assert all(x.field in fields[task] for task in x.tasks), x.field
 
 
 def test_unsourced_fields_are_by_task_and_name_options_that_the_protocol_sets():

@@ -98,14 +98,31 @@ def started(experiment, paths):
     return model, load_start(model, found, experiment)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Paths of the finished source, which the first test that needs it trains."""
+    folder = tmp_path_factory.mktemp("source")
+    return tiny.paths(folder / "runs", folder / "cache")
+
+
+@pytest.fixture
+def source(staged, paths, kept):
+    """Run on the source task, finished in the paths of the test."""
+    experiment = staged.row(SOURCE, "local", 0)
+    if not kept.runs.exists():
+        finish(experiment, kept)
+    for place, copy in ((kept.runs, paths.runs), (kept.cache, paths.cache)):
+        shutil.copytree(place, copy)
+    return experiment
+
+
 def saved_weights(experiment, paths):
     folder = Checkpoints(paths.run_dir(experiment)).best()
     return folder, load_file(folder / "model.safetensors")
 
 
-def test_weights_are_loaded_by_name_and_the_head_is_new(staged, paths):
-    source, row = (staged.row(task, "local", 1) for task in (SOURCE, "toy_labels"))
-    finish(source, paths)
+def test_weights_are_loaded_by_name_and_the_head_is_new(staged, paths, source):
+    row = staged.row("toy_labels", "local", 0)
     folder, weights = saved_weights(source, paths)
     model, record = started(row, paths)
     drawn = make_model(row, opened(row, paths)).state_dict()
@@ -296,8 +313,7 @@ def test_hash_of_a_configuration_without_start_is_unchanged(staged):
     assert tree.pop("start") is None
 
 
-def test_given_widths_that_differ_are_refused(staged, paths):
-    finish(staged.row(SOURCE, "local", 0), paths)
+def test_given_widths_that_differ_are_refused(staged, paths, source):
     row = staged.row("toy_labels", "local", 0)
     for changes, message in (
         ({"model.norm": "post"}, "another architecture: norm is 'pre' there, 'post' here"),
@@ -317,8 +333,7 @@ def from_local(staged, mechanism, changes):
     return dataclasses.replace(row, config=config, source=other.source)
 
 
-def test_weights_of_another_mechanism_are_new(staged, paths):
-    finish(staged.row(SOURCE, "local", 0), paths)
+def test_weights_of_another_mechanism_are_new(staged, paths, source):
     experiment = from_local(staged, "linformer", {})
     fresh = make_model(experiment, opened(experiment, paths)).state_dict()
     model, record = started(experiment, paths)
@@ -330,9 +345,7 @@ def test_weights_of_another_mechanism_are_new(staged, paths):
         assert model.state_dict()[name].equal(fresh[name])
 
 
-def test_projections_of_global_tokens_start_as_copies(staged, paths):
-    source = staged.row(SOURCE, "local", 0)
-    finish(source, paths)
+def test_projections_of_global_tokens_start_as_copies(staged, paths, source):
     changes = {"longformer.global_projections": True}
     model, record = started(from_local(staged, "longformer", changes), paths)
     _, saved = saved_weights(source, paths)
@@ -357,13 +370,11 @@ def test_drawn_buffers_of_another_shape_are_new(staged, paths):
     assert features
 
 
-def test_new_weights_inside_the_transformer_are_refused(staged, paths):
-    experiment = staged.row(SOURCE, "local", 0)
-    finish(experiment, paths)
-    folder, saved = saved_weights(experiment, paths)
+def test_new_weights_inside_the_transformer_are_refused(paths, source):
+    folder, saved = saved_weights(source, paths)
     removed = "model.layers.0.attention.key.weight"
     save_file({x: y for x, y in saved.items() if x != removed}, folder / "model.safetensors")
-    model = make_model(experiment, opened(experiment, paths))
+    model = make_model(source, opened(source, paths))
     with pytest.raises(OptionError, match=rf"lacks weights .*{removed}; keep the checkpoint's"):
         load_checkpoint(model, folder)
 
@@ -379,46 +390,26 @@ def test_more_tokens_or_ids_than_the_checkpoint_has_are_refused(staged, paths):
             make_model(experiment, build(row.task, experiment.config.task.options))
 
 
-def test_fewer_tokens_and_ids_keep_the_whole_checkpoint(staged, paths):
-    finish(staged.row(SOURCE, "local", 0), paths)
+def test_fewer_tokens_and_ids_keep_the_whole_checkpoint(staged, paths, source):
     shorter = override(staged.row("toy_labels", "local", 0), {"task.length": 12, "task.words": 9})
     model, _ = started(shorter, paths)
     assert model.config.max_position_embeddings == 24
     assert model.config.vocab_size == toy_heads.WORDS
 
 
-def test_other_tokens_are_refused(staged, paths, monkeypatch):
-    finish(staged.row(SOURCE, "local", 0), paths)
+def test_other_tokens_are_refused(staged, paths, source, monkeypatch):
     for cls, name in ((toy_heads.ToyLabels, "word {}"), (toy_heads.ToyMasked, "{}")):
         monkeypatch.setattr(cls, "ids_to_tokens", lambda _, ids, x=name: [x.format(i) for i in ids])
     with pytest.raises(OptionError, match=r"12 ids .* other tokens .* 'word 1' here, '1' there"):
         started(staged.row("toy_labels", "local", 0), paths)
 
 
-class Stop(Exception):
-    pass
-
-
-class StopAt(GridCallback):
-    """Callback that stops a run after a step."""
-
-    def __init__(self, last):
-        super().__init__()
-        self.last = last
-
-    def on_step(self, step, loss, tokens, seconds):
-        if step > self.last:
-            raise Stop
-
-
-def test_interrupted_run_resumes_without_its_source(staged, paths, monkeypatch):
-    source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
-    finish(source, paths)
-    whole = run(row, opened(row, paths), paths)
-    other = elsewhere(paths)
-    finish(source, other)
-    with pytest.raises(Stop):
-        run(row, opened(row, other), other, StopAt(2))
+def test_interrupted_run_resumes_without_its_source(staged, paths, source, monkeypatch):
+    row, other = staged.row("toy_labels", "local", 0), elsewhere(paths)
+    shutil.copytree(paths.runs, other.runs)
+    whole = finish(row, paths)
+    with pytest.raises(tiny.StopError):
+        run(row, opened(row, other), other, tiny.StopAtStep(3))
     shutil.rmtree(other.record_file(source).parent)
     trained = count_steps(monkeypatch)
     resumed = run(row, opened(row, other), other)
@@ -427,11 +418,10 @@ def test_interrupted_run_resumes_without_its_source(staged, paths, monkeypatch):
     assert resumed.start == whole.start
 
 
-def test_run_that_was_killed_before_its_first_step_refuses_another_source(staged, paths):
-    source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
-    finish(source, paths)
-    with pytest.raises(Stop):
-        run(row, opened(row, paths), paths, StopAt(0))
+def test_run_that_was_killed_before_its_first_step_refuses_another_source(staged, paths, source):
+    row = staged.row("toy_labels", "local", 0)
+    with pytest.raises(tiny.StopError):
+        run(row, opened(row, paths), paths, tiny.StopAtStep(1))
     state = json.loads((paths.run_dir(row) / "experiment.json").read_text())
     state["start"]["sha256"] = "0" * 64
     del state["sha256"]
@@ -440,9 +430,8 @@ def test_run_that_was_killed_before_its_first_step_refuses_another_source(staged
         run(row, opened(row, paths), paths)
 
 
-def test_record_is_run_again_and_scored_again(staged, paths):
-    source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_span"))
-    finish(source, paths)
+def test_record_is_run_again_and_scored_again(staged, paths, source):
+    row = staged.row("toy_span", "local", 0)
     result = finish(row, paths)
     path = paths.record_file(row)
     again = rerun(path, paths)

@@ -41,7 +41,7 @@ def test_run_restarts_after_one_death_and_fails_after_two(
     assert sum("restarted from its checkpoint" in x for x in caplog.messages) == 2
     ((skipped,), (record,)) = failed, load_failures([tmp_path])
     assert (record.kind, record.mechanism) == ("died", "linear")
-    assert record.step >= 50
+    assert record.step >= 40
     assert record.device == "cpu, 1 threads"
     assert "its process died unexpectedly (SIGKILL), twice" in skipped.reason
     # Finished and failed runs are not executed again.

@@ -1,62 +1,72 @@
 """Models as graphs: torch.export and torch.compile, in a process without type checks."""
 
-import json
-import subprocess
-import sys
-
 import pytest
-
-CHECK = """
-import json, sys
 import torch
+
+import tiny
 from longspan.attention import MECHANISMS
-from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
+from longspan.models import (
+    LongspanConfig,
+    LongspanForCausalLM,
+    LongspanForSequenceClassification,
+)
 
-names, lengths = json.loads(sys.argv[1]), torch.export.Dim("length", min=8, max=32)
-ids = torch.randint(1, 50, (2, 24), generator=torch.Generator().manual_seed(0))
-mask = torch.arange(24) < torch.tensor([[24], [17]])
-found = {}
+IDS = torch.randint(1, 50, (2, 24), generator=torch.Generator().manual_seed(0))
+MASK = torch.arange(24) < torch.tensor([[24], [17]])
 
-def make(cls, name, **changes):
-    options = dict(MECHANISMS[name].small_options)
+
+def make(name, cls=LongspanForSequenceClassification, **changes):
     torch.manual_seed(0)
-    return cls(LongspanConfig(
-        attention=name, attention_options=options, vocab_size=50, max_position_embeddings=32,
-        **changes
-    )).eval()
+    sizes = {"vocab_size": 50, "max_position_embeddings": 32}
+    options = dict(MECHANISMS[name].small_options)
+    return cls(LongspanConfig(attention=name, attention_options=options, **sizes, **changes)).eval()
 
-def error(program, model, length):
-    inputs = ids[:, :length], mask[:, :length]
+
+def error(program, model, length=24):
+    inputs = IDS[:, :length], MASK[:, :length]
     return float((program(*inputs).logits - model(*inputs).logits).abs().max())
 
-for name in names["fixed"]:
-    model = make(LongspanForSequenceClassification, name)
-    program = torch.export.export(model, (ids, mask)).module()
-    found[f"{name} of one length"] = error(program, model, 24)
-shapes = {"input_ids": {1: lengths}, "attention_mask": {1: lengths}}
-for position in names["positions"]:
-    model = make(LongspanForSequenceClassification, "longformer", position=position)
-    program = torch.export.export(model, (ids, mask)).module()
-    found[f"{position} of one length"] = error(program, model, 24)
-    model = make(LongspanForSequenceClassification, "full", position=position)
-    program = torch.export.export(model, (ids, mask), dynamic_shapes=shapes)
-    found[f"{position} of any length"] = error(program.module(), model, 11)
-for name in names["dynamic"]:
-    model = make(LongspanForSequenceClassification, name)
-    program = torch.export.export(model, (ids, mask), dynamic_shapes=shapes)
-    found[f"{name} of any length"] = error(program.module(), model, 11)
-for name in names["decoder"]:
-    model = make(LongspanForCausalLM, name)
+
+def export_one_length(model):
+    return error(torch.export.export(model, (IDS, MASK)).module(), model)
+
+
+def export_any_length(model):
+    lengths = torch.export.Dim("length", min=8, max=32)
+    shapes = {"input_ids": {1: lengths}, "attention_mask": {1: lengths}}
+    program = torch.export.export(model, (IDS, MASK), dynamic_shapes=shapes)
+    return error(program.module(), model, length=11)
+
+
+def compile_decoder(name):
+    """Return the error of a compiled decoder, and its refusal of padding on the left."""
+    model = make(name, LongspanForCausalLM)
     model.config.use_cache = False
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    found[f"{name} compiled"] = error(compiled, model, 24)
+    found = {f"{name} compiled": error(compiled, model), f"{name} refuses": ""}
     try:
-        compiled(ids, mask.flip(1))
-        found[f"{name} refuses"] = ""
+        compiled(IDS, MASK.flip(1))
     except Exception as problem:
         found[f"{name} refuses"] = str(problem)
-print(json.dumps(found))
-"""
+    return found
+
+
+def check_graphs(names):
+    """Return errors and messages by name of the check."""
+    found = {}
+    for name in names["fixed"]:
+        found[f"{name} of one length"] = export_one_length(make(name))
+    for name in names["dynamic"]:
+        found[f"{name} of any length"] = export_any_length(make(name))
+    for position in names["positions"]:
+        model = make("longformer", position=position)
+        found[f"{position} of one length"] = export_one_length(model)
+        found[f"{position} of any length"] = export_any_length(make("full", position=position))
+    for name in names["decoder"]:
+        found |= compile_decoder(name)
+    return found
+
+
 # The graphs with relative positions are those of `longformer` and `full`.
 FEW = {
     "fixed": [],
@@ -72,17 +82,9 @@ MORE = {
 }
 
 
-def check(names):
-    """Return errors and messages by name of the check."""
-    command = [sys.executable, "-c", CHECK, json.dumps(names)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.fixture(scope="module")
 def few():
-    return check(FEW)
+    return tiny.call_elsewhere(check_graphs, FEW)
 
 
 def assert_outputs_are_equal(found, names):
@@ -97,7 +99,7 @@ def test_graphs_have_the_outputs_of_the_model(few):
 
 @pytest.mark.slow
 def test_graphs_of_other_mechanisms_have_the_outputs_of_the_model():
-    assert_outputs_are_equal(check(MORE), MORE)
+    assert_outputs_are_equal(tiny.call_elsewhere(check_graphs, MORE), MORE)
 
 
 def test_compiled_decoder_refuses_padding_on_the_left_where_it_needs_groups(few):

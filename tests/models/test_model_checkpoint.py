@@ -1,13 +1,13 @@
 """Saving and loading of models, and activation checkpointing."""
 
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
+import tiny
 from longspan.attention import MECHANISMS
 from longspan.models import (
     LongspanForCausalLM,
@@ -20,20 +20,15 @@ from longspan.models import (
 from longspan.training.distributed.sharding import recompute_activations
 
 IDS = torch.arange(1, 21).view(2, 10)
-LOAD_IN_NEW_PROCESS = """
-import runpy, sys
-import torch
-from safetensors.torch import save_file
-from longspan.attention import MECHANISMS
-from longspan.models import LongspanForSequenceClassification
-conftest, folder = sys.argv[1:]
-MECHANISMS["stateful"] = runpy.run_path(conftest)["Stateful"]
-torch.manual_seed(99)
-model = LongspanForSequenceClassification.from_pretrained(folder)
-with torch.no_grad():
-    logits = model.eval()(torch.arange(1, 21).view(2, 10)).logits
-save_file({"logits": logits}, folder + "/logits")
-"""
+
+
+def load_and_call(folder):
+    """Return the logits of a saved model, as a list."""
+    conftest = Path(__file__).with_name("conftest.py")
+    MECHANISMS["stateful"] = runpy.run_path(str(conftest))["Stateful"]
+    torch.manual_seed(99)
+    model = LongspanForSequenceClassification.from_pretrained(folder)
+    return model.eval()(IDS).logits.tolist()
 
 
 def perturb(model):
@@ -45,15 +40,10 @@ def perturb(model):
 
 
 def test_checkpoint_gives_the_same_logits_in_another_process(small, stateful, tmp_path):
-    from safetensors.torch import load_file
-
     model = perturb(LongspanForSequenceClassification(small(attention=stateful, num_labels=3)))
     model.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
-    conftest = Path(__file__).with_name("conftest.py")
-    command = [sys.executable, "-c", LOAD_IN_NEW_PROCESS, str(conftest), str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    found = load_file(tmp_path / "logits")["logits"]
+    found = torch.tensor(tiny.call_elsewhere(load_and_call, tmp_path))
     torch.testing.assert_close(found, model(IDS).logits, rtol=1e-5, atol=1e-5)
 
 

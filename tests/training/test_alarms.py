@@ -7,12 +7,11 @@ import pytest
 from rich.console import Console
 
 import tiny
-from longspan.arena import make_model
 from longspan.arena.console import ConsoleCallback
 from longspan.config import TrainingConfig
 from longspan.metrics import get_metric
 from longspan.results import Alarm, Point, Score
-from longspan.training import Callback, fit
+from longspan.training import Callback
 from longspan.training.alarms import (
     TrainingState,
     at_chance,
@@ -205,20 +204,7 @@ NO_LEARNING = {"training.learning_rate": 1e-12, "training.steps": 40}
 @pytest.fixture
 def train_without_learning(listops, tmp_path):
     experiment = tiny.experiment(changes=NO_LEARNING)
-
-    def train(callback):
-        model = make_model(experiment, listops)
-        return fit(
-            model,
-            listops,
-            experiment.config.training,
-            seed=0,
-            folder=tmp_path,
-            device="cpu",
-            callback=callback,
-        )
-
-    return train
+    return lambda callback: tiny.train(experiment, listops, tmp_path, callback)
 
 
 def test_run_without_learning_raises_alarm_and_finishes(train_without_learning):

@@ -29,7 +29,6 @@ from longspan.errors import (
     UnknownNameError,
 )
 from longspan.results import load_result
-from longspan.training import Callback
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_pointer import Pointer, SavedNames
 from longspan.training.distributed import group as process_group
@@ -151,21 +150,11 @@ def check_tidy(case):
     assert not list(Path(case["runs"]).rglob(".*"))
 
 
-class StopError(Exception):
-    """Exception that ends a run in this process."""
-
-
-class StopAtStep7(Callback):
-    def on_step(self, step, loss, tokens, seconds):
-        if step == 7:
-            raise StopError
-
-
 def interrupt(case, monkeypatch):
     """Interrupt a run of this process at step 7."""
     with monkeypatch.context() as patch:
-        patch.setattr(many, "KillAtStep", lambda _: StopAtStep7())
-        with pytest.raises(StopError):
+        patch.setattr(many, "KillAtStep", tiny.StopAtStep)
+        with pytest.raises(tiny.StopError):
             many.run_case({**case, "kill": 7})
 
 

@@ -18,7 +18,6 @@ from longspan.tasks import TASKS, build
 from longspan.tasks.batching import Batch
 from longspan.training import Callback
 from longspan.training import footprint as module
-from longspan.training.fitting import fit
 from longspan.training.footprint import LiveTensorBytes, make_dummy_batch, measure_step_memory
 
 
@@ -191,15 +190,7 @@ def test_training_loop_uses_measured_memory(listops, tmp_path, monkeypatch):
     with LiveTensorBytes() as recorder.live:
         recorder.live.count([*model.parameters(), *model.buffers()])
         with contextlib.suppress(_StopError):
-            fit(
-                model,
-                listops,
-                experiment.config.training,
-                seed=0,
-                folder=tmp_path,
-                device="cpu",
-                callback=recorder,
-            )
+            tiny.train(experiment, listops, tmp_path, recorder, model=model)
     expected = measure_step_memory(
         make_model(experiment, listops), listops, experiment.config.training
     ).total

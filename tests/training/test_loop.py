@@ -17,7 +17,7 @@ from longspan import catalog
 from longspan.arena import make_model
 from longspan.config import TrainingConfig
 from longspan.errors import DivergedError, NonFiniteLossError, OptionError, RunError
-from longspan.training import Callback, final_evaluation, fit, inference, loop
+from longspan.training import Callback, final_evaluation, inference, loop
 from longspan.training.arguments import model_inputs
 from longspan.training.footprint import measure_step_memory
 from longspan.training.schedule import compute_learning_rate
@@ -34,16 +34,7 @@ def train(listops, tmp_path):
         experiment = tiny.experiment(mechanism, seed, changes)
         model = make_model(experiment, listops)
         folder = folder or tmp_path / str(next(numbers))
-        outcome = fit(
-            model,
-            listops,
-            experiment.config.training,
-            seed=seed,
-            folder=folder,
-            device="cpu",
-            callback=callback,
-        )
-        return outcome, model
+        return tiny.train(experiment, listops, folder, callback, model=model), model
 
     return trained
 
@@ -165,13 +156,14 @@ def test_fp16_without_gpu_is_rejected(train):
         train({"training.precision": "fp16"})
 
 
-def test_nan_loss_ends_run_at_next_check(train, tmp_path):
+def test_nan_loss_ends_run_at_next_check_and_leaves_no_thread(train, tmp_path):
     diverging = {
         "training.learning_rate": 1e30,
         "training.schedule": "constant",
         "training.max_grad_norm": None,
     }
     message = r"the training loss is nan at step 2; lower the learning rate \(1e\+30\) or clip"
+    threads = set(threading.enumerate())
     with pytest.raises(RunError, match=message):
         train({**diverging, "training.warmup_steps": 0}, folder=tmp_path / "a")
     # The first evaluation detects divergence after a step of finite loss.
@@ -179,6 +171,7 @@ def test_nan_loss_ends_run_at_next_check(train, tmp_path):
     with pytest.raises(RunError, match=r"the validation loss is nan at step 1; lower the"):
         train({**diverging, **early}, folder=tmp_path / "b")
     assert not list(tmp_path.rglob("last.json"))
+    assert set(threading.enumerate()) <= threads
 
 
 # After three evaluations during training: validation, test, train.
@@ -197,18 +190,6 @@ def test_nan_loss_in_final_evaluation_ends_run(train, monkeypatch, successful_ev
         monkeypatch.setattr(module, "evaluate", broken)
     with pytest.raises(DivergedError, match=f"the {split} loss is nan at step 12; lower the"):
         train()
-
-
-def test_failed_run_leaves_no_thread(train):
-    before = set(threading.enumerate())
-    diverging = {
-        "training.learning_rate": 1e30,
-        "training.schedule": "constant",
-        "training.warmup_steps": 0,
-    }
-    with pytest.raises(DivergedError):
-        train({**diverging, "training.max_grad_norm": None})
-    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize(
@@ -268,17 +249,13 @@ def test_runs_are_equal_if_and_only_if_seeds_are_equal(train):
 
 
 def test_seed_determines_dropout_and_batch_order(listops, tmp_path):
-    experiment = tiny.experiment()
-    curves = []
+    experiment, losses = tiny.experiment(), []
     for seed in (0, 1):
         model = make_model(experiment, listops)
-        folder = tmp_path / str(seed)
-        curves.append(
-            fit(
-                model, listops, experiment.config.training, seed=seed, folder=folder, device="cpu"
-            ).curve
-        )
-    assert curves[0][0].train_loss != curves[1][0].train_loss
+        seeded = dataclasses.replace(experiment, seed=seed)
+        outcome = tiny.train(seeded, listops, tmp_path / str(seed), model=model)
+        losses.append(outcome.curve[0].train_loss)
+    assert losses[0] != losses[1]
 
 
 def test_callback_receives_every_step_and_point(train, listops):

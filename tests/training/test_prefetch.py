@@ -15,8 +15,8 @@ import torch
 import tiny
 from longspan.arena import make_model
 from longspan.errors import DataError
-from longspan.training import Callback, fit, loop
 from longspan.training import evaluate as evaluation
+from longspan.training import loop
 from longspan.training.evaluate import evaluate
 from longspan.training.prefetch import DEPTH, prefetch_batches, prefetch_items
 
@@ -238,33 +238,8 @@ def test_batches_for_gpu_are_in_pinned_memory(listops):
         assert batch.targets.is_pinned()
 
 
-class StopError(Exception):
-    """Exception that ends a run."""
-
-
-class StopAtStep(Callback):
-    """Callback that ends the run at a step."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step(self, step, loss, tokens, seconds):
-        if step == self.step:
-            raise StopError
-
-
 def train(task, folder, callback):
-    experiment = tiny.experiment()
-    model = make_model(experiment, task)
-    return fit(
-        model,
-        task,
-        experiment.config.training,
-        seed=0,
-        folder=folder,
-        device="cpu",
-        callback=callback,
-    )
+    return tiny.train(tiny.experiment(), task, folder, callback)
 
 
 def test_training_and_evaluation_prefetch_and_stop_threads(listops, tmp_path, monkeypatch):
@@ -276,8 +251,8 @@ def test_training_and_evaluation_prefetch_and_stop_threads(listops, tmp_path, mo
             yield batch
 
     monkeypatch.setattr(listops, "batches", spy)
-    with pytest.raises(StopError):
-        train(listops, tmp_path / "a", StopAtStep(5))
+    with pytest.raises(tiny.StopError):
+        train(listops, tmp_path / "a", tiny.StopAtStep(5))
     assert not prefetch_threads()
     outcome = train(listops, tmp_path / "b", None)
     assert 0 < outcome.data_wait_seconds < outcome.seconds
@@ -312,7 +287,7 @@ def test_data_wait_accumulates_across_resumption(listops, tmp_path, monkeypatch)
     monkeypatch.setattr(listops, "size", lambda split: 44)
     # A step asks for the labels twice: to count them, and for its one part.
     monkeypatch.setattr(listops, "label_arguments", lambda x: takes(0.5, arguments(x)))
-    with pytest.raises(StopError):
-        train(listops, tmp_path, StopAtStep(9))
+    with pytest.raises(tiny.StopError):
+        train(listops, tmp_path, tiny.StopAtStep(9))
     outcome = train(listops, tmp_path, None)
     assert (outcome.seconds, outcome.data_wait_seconds) == (12 * 4.0, 12 * 3.0)

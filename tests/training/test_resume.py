@@ -1,7 +1,7 @@
 """Resumption: an interrupted run ends like an uninterrupted one.
 
-Processes are killed by SIGKILL before chosen file operations, at chosen times, and once as
-`python -m longspan train`.
+Processes are killed by SIGKILL before chosen file operations, at chosen times, and once in a
+command that has a checkpoint.
 """
 
 import dataclasses
@@ -10,8 +10,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -23,11 +21,12 @@ from longspan.arena import make_model, run
 from longspan.errors import LongspanError, RunError
 from longspan.files import write_json
 from longspan.results import load_result
-from longspan.training import Callback, fit, loop
+from longspan.training import loop
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_files import verify_checksums, write_checksums
 from longspan.training.distributed import group as process_group
 from longspan.training.progress import Progress
+from tiny import StopAtStep, StopError
 
 # Dropout, gradient accumulation and evaluations between checkpoints.
 CHANGES = {
@@ -131,14 +130,14 @@ def run_and_kill(server, runs, cache, changes, *, kill_at=0, after=None):
 def test_run_finishes_after_repeated_kills_at_file_operations(
     server, tiny_cache, tmp_path, uninterrupted
 ):
-    """Kill each start eleven file operations later than the one before, until one finishes."""
+    """Kill each start 29 file operations later than the one before, until one finishes."""
     runs = tmp_path / "runs"
     work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=CHANGES))
     kill_at = 1
     while run_and_kill(server, runs, tiny_cache, CHANGES, kill_at=kill_at):
-        kill_at += 11
+        kill_at += 29
         check_checkpoint(work)
-    assert kill_at > 20
+    assert kill_at > 50
     assert reproducible_fields(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
     check_tidy(runs, CHANGES)
 
@@ -170,18 +169,19 @@ def test_run_resumes_after_kills_at_random_times(server, tiny_cache, tmp_path, u
 
 
 @pytest.mark.own_rounding
-def test_killed_command_resumes(cli, tiny_cache, tmp_path, uninterrupted):
-    """Kill the command in a process of its own; resume it in this one, which has the imports."""
+def test_killed_command_resumes(server, cli, tiny_cache, tmp_path, uninterrupted):
+    """Kill the command in a process of its own; resume it in this one."""
     runs = tmp_path / "runs"
     work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=LONGER))
     arguments = tiny.command(runs, tiny_cache, changes=LONGER)
-    command = [sys.executable, "-m", "longspan", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = server.Process(target=tiny.main, args=(arguments, str(tmp_path / "log"), 0))
+    process.start()
     deadline = time.monotonic() + 60
     while not (work / "last.json").exists() and time.monotonic() < deadline:
         time.sleep(0.002)
     process.kill()
-    assert process.wait() == -signal.SIGKILL
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert record_of(runs, LONGER) is None
     assert json.loads((work / "last.json").read_text())["last"]
     code, _, err = cli(*arguments)
@@ -191,21 +191,6 @@ def test_killed_command_resumes(cli, tiny_cache, tmp_path, uninterrupted):
     check_tidy(runs, LONGER)
 
 
-class StopError(Exception):
-    """Exception that ends a run inside this process."""
-
-
-class StopAtStep(Callback):
-    """Callback that ends the run at a step, before its checkpoint is saved."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step(self, step, loss, tokens, seconds):
-        if step == self.step:
-            raise StopError
-
-
 @pytest.mark.parametrize(
     ("mechanism", "step"), [*(("local", step) for step in (1, 3, 4, 8, 12)), ("performer", 5)]
 )
@@ -213,17 +198,10 @@ def test_run_resumes_after_interruption_at_any_step(
     listops, tmp_path, mechanism, step, expected_outcomes
 ):
     experiment = tiny.experiment(mechanism, changes=CHANGES)
-    options = {"seed": 0, "folder": tmp_path, "device": "cpu"}
     with pytest.raises(StopError):
-        fit(
-            make_model(experiment, listops),
-            listops,
-            experiment.config.training,
-            **options,
-            callback=StopAtStep(step),
-        )
-    again = fit(make_model(experiment, listops), listops, experiment.config.training, **options)
-    assert (again.scores, without_seconds(again.curve)) == expected_outcomes[mechanism]
+        tiny.train(experiment, listops, tmp_path, StopAtStep(step))
+    again = tiny.train(experiment, listops, tmp_path)
+    assert scores_and_curve(again) == expected_outcomes[mechanism]
 
 
 def test_redrawn_features_depend_on_seed_and_step_only(listops, tmp_path):
@@ -231,17 +209,12 @@ def test_redrawn_features_depend_on_seed_and_step_only(listops, tmp_path):
     outcomes, rows = [], []
     for stops in ((), (5,), (4, 9)):
         folder = tmp_path / str(stops)
-        options = {"seed": 0, "folder": folder, "device": "cpu"}
         for step in stops:
-            model = make_model(experiment, listops)
             with pytest.raises(StopError):
-                fit(
-                    model, listops, experiment.config.training, **options, callback=StopAtStep(step)
-                )
+                tiny.train(experiment, listops, folder, StopAtStep(step))
         model = make_model(experiment, listops)
         drawn = {n: x.clone() for n, x in model.named_buffers() if "projection" in n}
-        outcome = fit(model, listops, experiment.config.training, **options)
-        outcomes.append((outcome.scores, without_seconds(outcome.curve)))
+        outcomes.append(scores_and_curve(tiny.train(experiment, listops, folder, model=model)))
         rows.append({n: dict(model.named_buffers())[n] for n in drawn})
         assert all(not rows[-1][n].equal(x) for n, x in drawn.items())
     assert outcomes[1:] == outcomes[:-1]
@@ -253,21 +226,14 @@ def expected_outcomes(tiny_cache, tmp_path_factory):
     task, expected = tiny.listops(tiny_cache), {}
     for mechanism in ("local", "performer"):
         experiment = tiny.experiment(mechanism, changes=CHANGES)
-        folder = tmp_path_factory.mktemp(mechanism)
-        outcome = fit(
-            make_model(experiment, task),
-            task,
-            experiment.config.training,
-            seed=0,
-            folder=folder,
-            device="cpu",
-        )
-        expected[mechanism] = outcome.scores, without_seconds(outcome.curve)
+        outcome = tiny.train(experiment, task, tmp_path_factory.mktemp(mechanism))
+        expected[mechanism] = scores_and_curve(outcome)
     return expected
 
 
-def without_seconds(curve):
-    return [dataclasses.replace(point, seconds=0.0) for point in curve]
+def scores_and_curve(outcome):
+    """Return what is equal in repeated runs."""
+    return outcome.scores, [dataclasses.replace(point, seconds=0.0) for point in outcome.curve]
 
 
 OFTEN = {**CHANGES, "training.checkpoint_every": 1}
@@ -279,29 +245,16 @@ def stopped(tiny_cache, tmp_path_factory):
     task, experiment = tiny.listops(tiny_cache), tiny.experiment(changes=OFTEN)
     folder = tmp_path_factory.mktemp("stopped") / "work"
     with pytest.raises(StopError):
-        fit(
-            make_model(experiment, task),
-            task,
-            experiment.config.training,
-            seed=0,
-            folder=folder,
-            device="cpu",
-            callback=StopAtStep(8),
-        )
+        tiny.train(experiment, task, folder, StopAtStep(8))
     return folder
 
 
 @pytest.fixture
 def interrupted(stopped, listops, tmp_path):
     """Folder of a run interrupted at step 8, and a function that resumes it."""
-    experiment = tiny.experiment(changes=OFTEN)
-    options = {"seed": 0, "folder": tmp_path / "work", "device": "cpu"}
-    shutil.copytree(stopped, tmp_path / "work")
-
-    def resume():
-        return fit(make_model(experiment, listops), listops, experiment.config.training, **options)
-
-    return tmp_path / "work", resume
+    experiment, work = tiny.experiment(changes=OFTEN), tmp_path / "work"
+    shutil.copytree(stopped, work)
+    return work, lambda: tiny.train(experiment, listops, work)
 
 
 def test_two_newest_checkpoints_and_best_model_are_kept(interrupted):
@@ -371,8 +324,7 @@ def test_run_resumes_from_checkpoint_before_damaged_one(
     name, change = DAMAGES[case]
     damage(work / "step-000007" / name, change)
     if case == "bit of model":
-        again = resume()
-        assert (again.scores, without_seconds(again.curve)) == expected_outcomes["local"]
+        assert scores_and_curve(resume()) == expected_outcomes["local"]
     else:
         assert load_step(work, listops) == 6
     (warning,) = caplog.messages
@@ -413,8 +365,7 @@ def test_damaged_pointer_is_written_again(interrupted, caplog, listops, expected
     work, resume = interrupted
     damage(work / "last.json", POINTERS[case])
     if case == "bit":
-        again = resume()
-        assert (again.scores, without_seconds(again.curve)) == expected_outcomes["local"]
+        assert scores_and_curve(resume()) == expected_outcomes["local"]
     else:
         assert load_step(work, listops) == 7
     (warning,) = caplog.messages
@@ -476,10 +427,7 @@ def test_peak_memory_covers_whole_run(listops, tmp_path, monkeypatch):
 
     def peak(folder, base, callback=None):
         monkeypatch.setattr(CountedMemory, "base", base)
-        options = {"seed": 0, "folder": tmp_path / folder, "device": "cpu", "callback": callback}
-        return fit(
-            make_model(experiment, listops), listops, experiment.config.training, **options
-        ).peak_memory
+        return tiny.train(experiment, listops, tmp_path / folder, callback).peak_memory
 
     assert peak("whole", base=1000) == 1003  # two checkpoints and the end
     for name, saved in (("kept", True), ("absent", False)):
@@ -498,23 +446,13 @@ def test_peak_memory_covers_whole_run(listops, tmp_path, monkeypatch):
 
 def equals_after_resumption(listops, folder, changes, device):
     experiment = tiny.experiment(changes=changes)
-    ended = []
-    for name, stop in (("whole", None), ("stopped", StopAtStep(5))):
-        options = {"seed": 0, "folder": folder / name, "device": device}
-        if stop:
-            with pytest.raises(StopError):
-                fit(
-                    make_model(experiment, listops),
-                    listops,
-                    experiment.config.training,
-                    **options,
-                    callback=stop,
-                )
-        outcome = fit(
-            make_model(experiment, listops), listops, experiment.config.training, **options
-        )
-        ended.append((outcome.scores, without_seconds(outcome.curve)))
-    return ended[0] == ended[1]
+    with pytest.raises(StopError):
+        tiny.train(experiment, listops, folder / "stopped", StopAtStep(5), device=device)
+    whole, resumed = (
+        scores_and_curve(tiny.train(experiment, listops, folder / name, device=device))
+        for name in ("whole", "stopped")
+    )
+    return whole == resumed
 
 
 def test_loss_scale_is_restored(listops, tmp_path, monkeypatch):
@@ -559,17 +497,15 @@ def test_damaged_best_model_is_made_again_from_previous_checkpoint(
 ):
     """At step 8 there is a new best model, and the checkpoint of step 6 has the one before it."""
     experiment = tiny.experiment(changes=CHANGES)
-    options = {"seed": 0, "folder": tmp_path, "device": "cpu"}
-    model = make_model(experiment, listops)
     with pytest.raises(StopError):
-        fit(model, listops, experiment.config.training, **options, callback=StopAtStep(9))
+        tiny.train(experiment, listops, tmp_path, StopAtStep(9))
     pointer = json.loads((tmp_path / "last.json").read_text())
     assert (pointer["last"], pointer["previous"]["last"]) == ("step-000008", "step-000006")
     if pointer["best"] == pointer["previous"]["best"]:
         pytest.skip("step 8 is no better than step 4 here")
     damage(tmp_path / pointer["best"] / "model.safetensors", flip_bit)
-    again = fit(make_model(experiment, listops), listops, experiment.config.training, **options)
-    assert (again.scores, without_seconds(again.curve)) == expected_outcomes["local"]
+    again = tiny.train(experiment, listops, tmp_path)
+    assert scores_and_curve(again) == expected_outcomes["local"]
 
 
 def test_best_model_damaged_in_training_is_rejected(interrupted, monkeypatch):

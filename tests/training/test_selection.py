@@ -9,7 +9,7 @@ import tiny
 from exactness import assert_bitwise_equal
 from longspan.arena import make_model
 from longspan.results import Score
-from longspan.training import Callback, fit, loop
+from longspan.training import Callback, loop
 from longspan.training.evaluate import Evaluation, evaluate
 
 # The learning rate is high enough for the validation score to fluctuate.
@@ -24,8 +24,8 @@ def train_with_selection(listops, tmp_path):
         experiment = tiny.experiment(changes={**FLUCTUATING, "training.selection": selection})
         model = make_model(experiment, listops)
         callback = WeightRecorder(model)
-        options = {"seed": 0, "folder": tmp_path, "device": "cpu", "callback": callback}
-        return fit(model, listops, experiment.config.training, **options), model, callback.kept
+        outcome = tiny.train(experiment, listops, tmp_path, callback, model=model)
+        return outcome, model, callback.kept
 
     return trained
 
@@ -84,10 +84,7 @@ def test_selection_breaks_ties_by_loss_then_by_earlier_step(listops, tmp_path, m
         return Evaluation(score=score, statistics=np.ones((1, 2)), num_targets=np.ones(1, int))
 
     monkeypatch.setattr(loop, "evaluate", score)
-    experiment = tiny.experiment()
-    model = make_model(experiment, listops)
-    outcome = fit(model, listops, experiment.config.training, seed=0, folder=tmp_path, device="cpu")
-    assert outcome.best_step == 8
+    assert tiny.train(tiny.experiment(), listops, tmp_path).best_step == 8
 
 
 def test_test_split_is_read_only_after_last_step(listops, tmp_path, monkeypatch):
@@ -104,14 +101,6 @@ def test_test_split_is_read_only_after_last_step(listops, tmp_path, monkeypatch)
 
     for name in ("batches", "labels"):
         monkeypatch.setattr(listops, name, record_reads(getattr(listops, name)))
-    fit(
-        model,
-        listops,
-        experiment.config.training,
-        seed=0,
-        folder=tmp_path,
-        device="cpu",
-        callback=callback,
-    )
+    tiny.train(experiment, listops, tmp_path, callback, model=model)
     assert {step for split, step in read if split == "test"} == {12}
     assert {step for split, step in read if split == "validation"} == {4, 8, 12}
