@@ -28,6 +28,7 @@ from longspan.results import (
     load_side_records,
     result_paths,
 )
+from longspan.results.analysis import RANKS
 from longspan.tasks import build
 from longspan.tasks.base import Batch
 from longspan.tasks.scoring import IGNORE
@@ -91,6 +92,19 @@ def test_uniform_weights_have_uniform_span(listops, pooling):
     for sample, span in zip(measured_spans.spans, expected, strict=True):
         assert sample.ravel().tolist() == pytest.approx([span] * 4)
     assert not measured_spans.negative.any()
+
+
+def test_spectra_are_left_out_of_long_inputs_and_empty_heads(listops, monkeypatch):
+    model, rows = build_encoder(initializer_range=0.5), np.arange(3)
+    spectra = module.measure_spectra(model, listops, rows)
+    assert (spectra.samples, np.shape(spectra.heads)) == (3, (2, 2, len(RANKS)))
+    assert 0 < spectra.share(1 / 32) < spectra.share(3 / 4) <= 1
+    monkeypatch.setattr(module, "LONGEST_MATRIX", listops.length - 1)
+    assert module.measure_spectra(model, listops, rows) is None
+    monkeypatch.setattr(module, "LONGEST_MATRIX", listops.length)
+    empty = torch.full((1, 2, len(RANKS)), torch.nan)
+    monkeypatch.setattr(module, "compute_spectra", lambda *_: empty)
+    assert module.measure_spectra(model, listops, rows) is None
 
 
 @pytest.mark.parametrize("name", ["full", "local", "linformer"])

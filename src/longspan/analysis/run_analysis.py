@@ -30,6 +30,7 @@ from longspan.tasks.batching import sample_rows
 
 ProgressCallback = Callable[[int, int], None]  # called with (done, total) examples
 MATRICES = 8  # samples whose matrices are decomposed; one of 1,024 tokens takes half a second
+LONGEST_MATRIX = 2_048  # tokens; time grows with their cube
 
 
 class SpanSamples(NamedTuple):
@@ -171,18 +172,24 @@ def measure_spans(
     return SpanSamples(*(np.concatenate(part) for part in zip(*measured, strict=True)))
 
 
-def measure_spectra(encoder: LongspanModel, task: Task, rows: np.ndarray) -> Spectra:
+def measure_spectra(encoder: LongspanModel, task: Task, rows: np.ndarray) -> Spectra | None:
     """Measure the spectra of every layer and head on rows of the validation split.
+
+    Returns None for inputs that are too long, and where a head attends to nothing in every sample.
 
     Raises:
         NoWeightsError: the mechanism has no attention weights.
     """
+    if task.length > LONGEST_MATRIX:
+        return None
     num_summary, spectra = count_summary_tokens(encoder), []
     for batch in batches_of_rows(task, rows):
-        for given in sequences(batch):
-            layers = read_layers(encoder, given, lambda call: compute_spectra(call, num_summary))
+        for sequence in sequences(batch):
+            layers = read_layers(encoder, sequence, lambda call: compute_spectra(call, num_summary))
             spectra.append(torch.stack(layers, 1).cpu().numpy())
     values = np.concatenate(spectra)
+    if np.isnan(values).all(0).any():
+        return None
     return Spectra(samples=len(values), heads=average_spectra(values))
 
 

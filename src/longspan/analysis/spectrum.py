@@ -31,7 +31,8 @@ def compute_spectra(call: Call, num_summary: int = 0) -> Float[Tensor, "B H R"]:
     for sample, is_real in enumerate(call.real):
         places = torch.nonzero(is_real)[:, 0]
         places = places[places >= num_summary]
-        matrix = weights[sample][:, places][:, :, places]
+        keys = places + weights.shape[3] - weights.shape[2]
+        matrix = weights[sample][:, places][:, :, keys]
         values = torch.linalg.svdvals(matrix.cpu().double()).cumsum(-1)
         indices = [max(0, math.ceil(rank * len(places)) - 1) for rank in RANKS]
         shares[sample] = (values[:, indices] / values[:, -1:]).to(shares)

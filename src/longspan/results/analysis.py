@@ -182,7 +182,8 @@ class Analysis(SideRecord):
 
     Attributes:
         spans: attention spans; None if the model has no attention weights.
-        spectra: singular values of the weights; None without weights, and in older records.
+        spectra: singular values of the weights; None without weights, of long inputs, where a head
+            attends to nothing, and in older records.
         rollouts: of some validation examples; a pair has two. Empty without attention weights.
         refusal: reason for the lack of attention weights; None with them.
         positions: similarity of the position embeddings; None without a table of them.
