@@ -111,6 +111,18 @@ def test_every_compared_mechanism_fits_the_small_model(cache):
     assert short.model == protocol.config(CORPUS, "full").model
 
 
+def test_short_model_is_shortened_by_one_setting(cache):
+    """The rows that start from it start from the shortened one."""
+    register_imported(cache)
+    changes = {"full-short.training.steps": 100}
+    rows = {"tasks": [CORPUS], "mechanisms": ["full-short", "blockwise"]}
+    experiments, _ = grid("xiong-small", **rows, changes=changes)
+    short, blockwise = sorted(experiments, key=lambda x: x.mechanism != "full")
+    assert (short.config.training.steps, blockwise.config.training.steps) == (100, 600)
+    assert blockwise.config.start.run == short.hash
+    assert short.overrides == {"row": "full-short", "training.steps": 100}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_local_mechanisms_attend_to_equally_many_keys(cache, name):
     register_imported(cache)

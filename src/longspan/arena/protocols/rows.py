@@ -42,14 +42,17 @@ class NamedRow:
 
 
 def refuse_fixed(row: NamedRow, task: str, changes: Mapping[str, Any]) -> None:
-    """Refuse changes of fields that a named row sets on a task.
+    """Refuse changes of what a named row sets on a task.
+
+    How long and with which rates it trains may change, as of other rows: the record names that.
 
     Raises:
         OptionError: there is one.
     """
     fixed = row.changes_on(task)
     for field in sorted(changes.keys() & fixed.keys()):
-        if changes[field] != fixed[field]:
+        is_training = field.startswith("training.") and field != "training.stages"
+        if changes[field] != fixed[field] and not is_training:
             raise OptionError(
                 f"{row.kind} {row.name!r} sets {field}={fixed[field]}, got "
                 f"{changes[field]}; run {row.mechanism!r} with another value"
