@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from test_xiong_protocols import OWN
 from transformers import RobertaConfig, RobertaForMaskedLM
 
 from corpus_files import CORPUS, make_task, write_folder
@@ -13,7 +14,6 @@ from longspan.models import longify
 from longspan.tasks import build, register_imported
 from longspan.training.checkpoint_folder import read_weights
 from published_values import check_sources, unsourced_fields
-from test_xiong_protocols import OWN
 from wikihop_files import write_wikihop
 
 NAME = "longformer-pretrain"

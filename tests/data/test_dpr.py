@@ -77,6 +77,13 @@ def test_collection_equals_the_one_in_the_layout_of_beir(tmp_path):
     assert list(described.files) == ["psgs_w100.tsv", "nq-train.json", "nq-dev.json"]
 
 
+def test_one_file_of_questions_is_divided(tmp_path):
+    rows = {"dev": [question(f"question {n}", ["Owls", "Milk"][n % 2 :][:1]) for n in range(20)]}
+    described = run_import(tmp_path, write_dpr(tmp_path / "set", questions=rows))
+    assert described.sizes == {"train": 16, "validation": 2, "test": 2}
+    assert list(described.files) == ["psgs_w100.tsv", "nq-dev.json"]
+
+
 def test_answers_in_no_article_are_counted_and_named(tmp_path):
     rows = {**QUESTIONS, "dev": [question("who", ["Owls", "Gone"]), question("why", ["Gone"])]}
     described = run_import(tmp_path, write_dpr(tmp_path / "set", questions=rows))

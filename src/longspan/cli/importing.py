@@ -437,13 +437,10 @@ def _import_collection(
     name: str, folder: str, layout: str, options: TextOptions, cache: Path
 ) -> None:
     """Import a collection, and print what was left out and splits that the folder lacks."""
-    from longspan.data.own_splits import TEST, VALIDATION
+    from longspan.data.own_splits import NAMES, TEST, VALIDATION
     from longspan.tasks.ranking.imports import import_collection
 
-    held_out = {
-        split: _share(options, split_name, layout)
-        for split, split_name in ((VALIDATION, "validation"), (TEST, "test"))
-    }
+    held_out = {split: _share(options, NAMES[split], layout) for split in (VALIDATION, TEST)}
     with console_callback() as callback:
         described = import_collection(
             cache,

@@ -14,7 +14,7 @@ def compute_learning_rate(config: TrainingConfig, step: int) -> float:
 
     - "linear": linear from 0 during warmup, then linear to 0.
     - "cosine": linear from 0 during warmup, then half a cosine to 0.
-    - "cubic": linear from 0 during warmup, then the cube of "linear" to 0 (Longformer's pretraining).
+    - "cubic": linear from 0 during warmup, then the cube of "linear" (Longformer).
     - "rsqrt": the LRA code's rule, factor * min(1, t/warmup) / sqrt(max(t, warmup)).
     - "constant": linear from 0 during warmup, then the peak.
     - "one_cycle": one cycle (Smith 2017) as in the small-model LRA recipe: linear from peak/25 to

@@ -135,7 +135,7 @@ def import_collection(
         RunError: the cache cannot be written.
     """
     collection = LAYOUTS[layout].find(folder)
-    files = collection.judgments
+    files = dict(collection.judgments)
     if NAMES[TRAIN] not in files:
         files = {NAMES[TRAIN]: files.pop(next(iter(files))), **files}
     shares = _resolve_shares(files, held_out)
@@ -151,11 +151,7 @@ def import_collection(
             name=name,
             rows_sha256=f"{facts['sha256']}{_write_queries(part / _QUERIES, queries)}",
             sizes=count_splits(np.array([query.split for query in queries])),
-            counts={
-                "empty_documents": facts["empty"],
-                **counts,
-                "in_another_split": in_another,
-            },
+            counts={"empty_documents": facts["empty"], **counts, "in_another_split": in_another},
             files={path.name: file_sha256(path) for path in collection.paths},
             splits=splits,
             documents=len(numbers),
